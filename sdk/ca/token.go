@@ -1,0 +1,24 @@
+package ca
+
+// Token is a bearer credential. It prints, logs and marshals as "(set)", so that
+// a request can be logged; [Token.Reveal] is the one way to its text.
+type Token string
+
+const tokenShown = "(set)"
+
+// Reveal returns the credential itself.
+func (t Token) Reveal() string { return string(t) }
+
+// String tells whether there is a token.
+func (t Token) String() string {
+	if t == "" {
+		return ""
+	}
+	return tokenShown
+}
+
+// GoString keeps %#v from printing the token.
+func (t Token) GoString() string { return `ca.Token("` + t.String() + `")` }
+
+// MarshalText keeps encoders (JSON, slog) from writing the token.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
