@@ -1,19 +1,170 @@
 // Package pki holds what Countersign needs of X.509: keys, certificate signing
-// requests, PEM in and out, the check of a CA's reply ([Check]) and the trust
-// [Bundle]. It uses the standard library only, and everything it parses may come
-// from a stranger: sizes and counts are bounded.
+// requests, PEM in and out, the check of a CA's reply ([Check.Chain]) and the
+// trust [Bundle]. It uses the standard library only, and everything it parses may
+// come from a stranger: sizes and counts are bounded.
 package pki
 
 import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 )
+
+// maxNames bounds the names of one identity.
+const maxNames = 100
 
 // Identity is what a certificate is for: a SPIFFE ID, DNS names and IP addresses,
 // one of them at least. The zero value names nothing. An Identity is not changed
-// once made.
+// once made, and may then be read by any number of goroutines.
 type Identity struct {
 	SPIFFEID    *url.URL // SPIFFE-ID standard, section 2; nil where there is none
-	DNSNames    []string
+	DNSNames    []string // in lower case, sorted
 	IPAddresses []netip.Addr
+}
+
+// NewIdentity checks the names and returns their Identity. An empty spiffeID
+// means none.
+func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
+	var id Identity
+	if spiffeID != "" {
+		u, err := ParseSPIFFEID(spiffeID)
+		if err != nil {
+			return Identity{}, err
+		}
+		id.SPIFFEID = u
+	}
+	for _, name := range dnsNames {
+		if !validDNSName(name) {
+			return Identity{}, fmt.Errorf("DNS name %q is not valid: use letters, digits, '-' and '.', a leading '*.' at most", clip(name))
+		}
+		id.DNSNames = append(id.DNSNames, strings.ToLower(name))
+	}
+	for _, text := range ips {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.Zone() != "" {
+			return Identity{}, fmt.Errorf("IP address %q is not valid: use an IPv4 or IPv6 address without a zone", clip(text))
+		}
+		id.IPAddresses = append(id.IPAddresses, ip.Unmap())
+	}
+	return id.normal()
+}
+
+// normal sorts the names, so that two identities of the same names are equal.
+func (id Identity) normal() (Identity, error) {
+	if len(id.DNSNames)+len(id.IPAddresses) > maxNames {
+		return Identity{}, fmt.Errorf("%d names are too many: an identity has %d at most", len(id.DNSNames)+len(id.IPAddresses), maxNames)
+	}
+	slices.Sort(id.DNSNames)
+	slices.SortFunc(id.IPAddresses, netip.Addr.Compare)
+	id.DNSNames = slices.Compact(id.DNSNames)
+	id.IPAddresses = slices.Compact(id.IPAddresses)
+	return id, nil
+}
+
+// IdentityOf returns the names of a certificate. More than one URI, a URI that is
+// no SPIFFE ID, or an e-mail address is an error (X509-SVID standard, section 2).
+func IdentityOf(cert *x509.Certificate) (Identity, error) {
+	return identityOf(cert.URIs, cert.DNSNames, cert.IPAddresses, cert.EmailAddresses)
+}
+
+// IdentityOfCSR returns the names of a request, as [IdentityOf] does.
+func IdentityOfCSR(csr *x509.CertificateRequest) (Identity, error) {
+	return identityOf(csr.URIs, csr.DNSNames, csr.IPAddresses, csr.EmailAddresses)
+}
+
+func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []string) (Identity, error) {
+	var spiffeID string
+	switch {
+	case len(emails) > 0:
+		return Identity{}, errors.New("it names an e-mail address; only a SPIFFE ID, DNS names and IP addresses are allowed")
+	case len(uris) > 1:
+		return Identity{}, fmt.Errorf("it names %d URIs; one SPIFFE ID is allowed", len(uris))
+	case len(uris) == 1:
+		spiffeID = uris[0].String()
+	}
+	texts := make([]string, len(ips))
+	for i, ip := range ips {
+		texts[i] = ip.String()
+	}
+	return NewIdentity(spiffeID, dnsNames, texts)
+}
+
+// Equal tells whether both name exactly the same.
+func (id Identity) Equal(other Identity) bool {
+	return id.spiffeID() == other.spiffeID() &&
+		slices.Equal(id.DNSNames, other.DNSNames) && slices.Equal(id.IPAddresses, other.IPAddresses)
+}
+
+// IsZero tells whether nothing is named.
+func (id Identity) IsZero() bool {
+	return id.SPIFFEID == nil && len(id.DNSNames) == 0 && len(id.IPAddresses) == 0
+}
+
+// TrustDomain returns the trust domain of the SPIFFE ID, or "".
+func (id Identity) TrustDomain() string {
+	if id.SPIFFEID == nil {
+		return ""
+	}
+	return id.SPIFFEID.Host
+}
+
+// String returns the names, separated by a comma and a space.
+func (id Identity) String() string {
+	return strings.Join(id.Names(), ", ")
+}
+
+// Names returns all names as text: the SPIFFE ID, then DNS names, then addresses.
+func (id Identity) Names() []string {
+	var names []string
+	if id.SPIFFEID != nil {
+		names = append(names, id.spiffeID())
+	}
+	names = append(names, id.DNSNames...)
+	for _, ip := range id.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return names
+}
+
+func (id Identity) spiffeID() string {
+	if id.SPIFFEID == nil {
+		return ""
+	}
+	return id.SPIFFEID.String()
+}
+
+func validDNSName(name string) bool {
+	name = strings.TrimPrefix(name, "*.")
+	if name == "" || len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || !onlyOf(label, dnsLabel) {
+			return false
+		}
+	}
+	return true
+}
+
+func dnsLabel(c byte) bool { return isLower(c) || isUpper(c) || isDigit(c) || c == '-' || c == '_' }
+func isLower(c byte) bool  { return 'a' <= c && c <= 'z' }
+func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+
+func onlyOf(s string, allowed func(byte) bool) bool {
+	return !bytes.ContainsFunc([]byte(s), func(r rune) bool { return r > 0x7f || !allowed(byte(r)) })
+}
+
+// clip bounds foreign text for an error message; %q does the escaping.
+func clip(s string) string {
+	if len(s) > 256 {
+		return s[:256] + "…"
+	}
+	return s
 }

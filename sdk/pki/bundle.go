@@ -1,0 +1,114 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"slices"
+)
+
+// Bundle is a set of roots: what peers are verified with (SPIFFE Trust Domain and
+// Bundle, section 4). It is immutable and safe for concurrent use; a nil *Bundle
+// is the empty set.
+type Bundle struct {
+	certs []*x509.Certificate // sorted by DER, without repeats
+}
+
+// NewBundle returns the set of these certificates, unchecked.
+func NewBundle(certs ...*x509.Certificate) *Bundle {
+	sorted := slices.Clone(certs)
+	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
+	return &Bundle{slices.CompactFunc(sorted, (*x509.Certificate).Equal)}
+}
+
+// ParseBundle reads roots as [ParseCertificates] does and checks that each is a
+// self-signed CA certificate. Whether it is valid now is not looked at: see
+// [Bundle.Filter] and [Check.Chain].
+func ParseBundle(pemBytes []byte) (*Bundle, error) {
+	certs, err := ParseCertificates(pemBytes)
+	if err != nil {
+		return nil, err
+	}
+	for _, cert := range certs {
+		if reason := rootFault(cert); reason != "" {
+			return nil, fmt.Errorf("the root %s (%s) is refused: %s", Fingerprint(cert), clip(cert.Subject.String()), reason)
+		}
+	}
+	return NewBundle(certs...), nil
+}
+
+func rootFault(cert *x509.Certificate) string {
+	switch {
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return "it is no CA certificate"
+	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return "its key usage does not allow it to sign certificates"
+	case !selfSigned(cert):
+		return "it is not self-signed"
+	}
+	return ""
+}
+
+func selfSigned(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawSubject, cert.RawIssuer) &&
+		cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
+}
+
+// Certificates returns the roots in the bundle's order; the slice is the caller's.
+func (b *Bundle) Certificates() []*x509.Certificate {
+	if b == nil {
+		return nil
+	}
+	return slices.Clone(b.certs)
+}
+
+// Len returns the number of roots.
+func (b *Bundle) Len() int {
+	if b == nil {
+		return 0
+	}
+	return len(b.certs)
+}
+
+// PEM returns the roots in the bundle's order: the same set gives the same bytes.
+func (b *Bundle) PEM() []byte {
+	return EncodeCertificates(b.Certificates())
+}
+
+// Contains tells whether that very certificate is one of the roots.
+func (b *Bundle) Contains(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(b.Certificates(), cert.Equal)
+}
+
+// Equal tells whether both hold the same roots.
+func (b *Bundle) Equal(other *Bundle) bool {
+	return slices.EqualFunc(b.Certificates(), other.Certificates(), (*x509.Certificate).Equal)
+}
+
+// Union returns the roots of both.
+func (b *Bundle) Union(other *Bundle) *Bundle {
+	return NewBundle(append(b.Certificates(), other.Certificates()...)...)
+}
+
+// Filter returns the roots that keep is true for.
+func (b *Bundle) Filter(keep func(*x509.Certificate) bool) *Bundle {
+	return &Bundle{slices.DeleteFunc(b.Certificates(), func(c *x509.Certificate) bool { return !keep(c) })}
+}
+
+// Pool returns a new pool of the roots.
+func (b *Bundle) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, cert := range b.Certificates() {
+		pool.AddCert(cert)
+	}
+	return pool
+}
+
+// Fingerprints returns the [Fingerprint] of each root, in the bundle's order.
+func (b *Bundle) Fingerprints() []string {
+	prints := make([]string, b.Len())
+	for i, cert := range b.Certificates() {
+		prints[i] = Fingerprint(cert)
+	}
+	return prints
+}

@@ -1,0 +1,202 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+const (
+	// MaxClockSkew is how far a CA's clock may be off: a NotBefore so far ahead is
+	// waited for, a NotAfter so far beyond what was asked passes.
+	MaxClockSkew = 5 * time.Minute
+
+	maxChain = 10
+)
+
+// NameCheck says which names a CA may write into a leaf.
+type NameCheck int
+
+// The rules, the strictest first.
+const (
+	ExactNames      NameCheck = iota // those asked for, no more and no fewer
+	TrustDomainName                  // a SPIFFE ID of the same trust domain
+	AnyName                          // whatever the CA says
+)
+
+// Check is what the reply of a CA is held against before anything of it is used.
+type Check struct {
+	// Key is the public key of the request.
+	Key crypto.PublicKey
+	// Identity is what was asked for, Names how close the leaf must come to it.
+	Identity Identity
+	Names    NameCheck
+	// Roots are the roots that the chain may lead to.
+	Roots *Bundle
+	// Now is the time of the check.
+	Now time.Time
+	// AskedUntil is when the certificate was asked to end; zero where no lifetime
+	// was asked for. AcceptLonger lets it end later than that.
+	AskedUntil   time.Time
+	AcceptLonger bool
+}
+
+// Chain is a verified reply. It is not changed once made.
+type Chain struct {
+	Leaf         *x509.Certificate
+	Certificates []*x509.Certificate // the leaf, then each one's issuer
+	Root         *x509.Certificate   // the root they lead to
+	Identity     Identity            // the leaf's names
+	PEM          []byte              // Certificates, encoded anew
+}
+
+// CheckError tells which check a CA's reply failed.
+type CheckError struct {
+	// Check is a short fixed word, fit for a metric label: format, key, usage, ca,
+	// names, order, roots, not-before, not-after, expired or chain.
+	Check  string
+	Detail string
+}
+
+// Error returns the check and what was seen.
+func (e *CheckError) Error() string {
+	return fmt.Sprintf("the CA's reply fails the check %q: %s", e.Check, e.Detail)
+}
+
+func failed(check, format string, args ...any) error {
+	return &CheckError{check, fmt.Sprintf(format, args...)}
+}
+
+// Chain checks a chain (PEM, leaf first, no root). The leaf's NotBefore may lie up
+// to [MaxClockSkew] after c.Now; who uses it waits until then. An error is a
+// [*CheckError].
+func (c Check) Chain(pemBytes []byte) (*Chain, error) {
+	certs, err := ParseCertificates(pemBytes)
+	if err != nil {
+		return nil, failed("format", "%v", err)
+	}
+	if len(certs) > maxChain {
+		return nil, failed("format", "the chain has %d certificates, %d are allowed", len(certs), maxChain)
+	}
+	chain := &Chain{Leaf: certs[0], Certificates: certs, PEM: EncodeCertificates(certs)}
+	for _, check := range []func(*Chain) error{c.key, c.usage, c.names, c.order, c.times, c.root} {
+		if err := check(chain); err != nil {
+			return nil, err
+		}
+	}
+	return chain, nil
+}
+
+func (c Check) key(chain *Chain) error {
+	if !SameKey(c.Key, chain.Leaf.PublicKey) {
+		return failed("key", "the leaf's public key is not that of the request")
+	}
+	return nil
+}
+
+func (c Check) usage(chain *Chain) error {
+	leaf := chain.Leaf
+	switch {
+	case leaf.IsCA, leaf.KeyUsage&x509.KeyUsageCertSign != 0:
+		return failed("ca", "the leaf is a CA certificate")
+	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return failed("usage", "the leaf's key usage has no digital signature, which TLS needs")
+	case !fitsTLS(leaf):
+		return failed("usage", "the leaf's extended key usage has neither TLS server nor TLS client authentication")
+	}
+	return nil
+}
+
+func fitsTLS(leaf *x509.Certificate) bool {
+	for _, usage := range leaf.ExtKeyUsage {
+		switch usage {
+		case x509.ExtKeyUsageAny, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth:
+			return true
+		}
+	}
+	return len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 // no extension means any use
+}
+
+func (c Check) names(chain *Chain) error {
+	got, err := IdentityOf(chain.Leaf)
+	if err != nil {
+		if c.Names == AnyName {
+			return nil
+		}
+		return failed("names", "%v", err)
+	}
+	chain.Identity = got
+	switch {
+	case c.Names == ExactNames && !got.Equal(c.Identity):
+		return failed("names", "asked for %q, the leaf has %q", clip(c.Identity.String()), clip(got.String()))
+	case c.Names == TrustDomainName && (got.TrustDomain() == "" || got.TrustDomain() != c.Identity.TrustDomain()):
+		return failed("names", "asked for trust domain %q, the leaf has %q", c.Identity.TrustDomain(), clip(got.String()))
+	}
+	return nil
+}
+
+// order checks that each certificate is signed by the next and none is a root.
+func (c Check) order(chain *Chain) error {
+	for i, cert := range chain.Certificates {
+		if selfSigned(cert) {
+			return failed("order", "certificate %d of the chain is a root; a chain is the leaf and intermediates", i+1)
+		}
+		if i > 0 {
+			if err := chain.Certificates[i-1].CheckSignatureFrom(cert); err != nil {
+				return failed("order", "certificate %d of the chain is not signed by certificate %d", i, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+func (c Check) times(chain *Chain) error {
+	leaf := chain.Leaf
+	switch {
+	case !leaf.NotAfter.After(leaf.NotBefore):
+		return failed("expired", "the leaf ends (%s) before it begins (%s)", stamp(leaf.NotAfter), stamp(leaf.NotBefore))
+	case !leaf.NotAfter.After(c.Now):
+		return failed("expired", "the leaf ended at %s, it is %s", stamp(leaf.NotAfter), stamp(c.Now))
+	case leaf.NotBefore.After(c.Now.Add(MaxClockSkew)):
+		return failed("not-before", "the leaf begins at %s, more than %s after now (%s)", stamp(leaf.NotBefore), MaxClockSkew, stamp(c.Now))
+	case c.tooLong(leaf):
+		return failed("not-after", "the leaf ends at %s, %s was asked for; accept_longer_ttl lets it pass", stamp(leaf.NotAfter), stamp(c.AskedUntil))
+	}
+	return nil
+}
+
+func (c Check) tooLong(leaf *x509.Certificate) bool {
+	return !c.AcceptLonger && !c.AskedUntil.IsZero() && leaf.NotAfter.After(c.AskedUntil.Add(MaxClockSkew))
+}
+
+func (c Check) root(chain *Chain) error {
+	if c.Roots.Len() == 0 {
+		return failed("roots", "there is no root to verify the chain with")
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range chain.Certificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	verified, err := chain.Leaf.Verify(x509.VerifyOptions{
+		Roots:         c.Roots.Pool(),
+		Intermediates: intermediates,
+		CurrentTime:   later(c.Now, chain.Leaf.NotBefore),
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return failed("chain", "%s", clip(err.Error()))
+	}
+	path := verified[0]
+	chain.Root = path[len(path)-1]
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,78 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// The tags of a GeneralName (RFC 5280, section 4.2.1.6).
+const (
+	tagDNS = 2
+	tagURI = 6
+	tagIP  = 7
+)
+
+var oidSubjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+// CreateCSR returns a PKCS #10 request for the identity, one PEM block
+// "CERTIFICATE REQUEST": an empty subject and one critical extension, the
+// subject alternative names. That is the one shape that istiod's registration
+// authority takes, and others do, too.
+func CreateCSR(key crypto.Signer, id Identity) ([]byte, error) {
+	if id.IsZero() {
+		return nil, errors.New("a certificate signing request needs a SPIFFE ID, a DNS name or an IP address")
+	}
+	names, err := marshalNames(id)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
+		// crypto/x509 would write the extension as not critical.
+		{Id: oidSubjectAltName, Critical: true, Value: names},
+	}}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("create certificate signing request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+}
+
+func marshalNames(id Identity) ([]byte, error) {
+	var names []asn1.RawValue
+	add := func(tag int, value []byte) {
+		names = append(names, asn1.RawValue{Tag: tag, Class: asn1.ClassContextSpecific, Bytes: value})
+	}
+	if id.SPIFFEID != nil {
+		add(tagURI, []byte(id.SPIFFEID.String()))
+	}
+	for _, name := range id.DNSNames {
+		add(tagDNS, []byte(name))
+	}
+	for _, ip := range id.IPAddresses {
+		add(tagIP, ip.AsSlice())
+	}
+	return asn1.Marshal(names)
+}
+
+// ParseCSR reads exactly one PEM block "CERTIFICATE REQUEST" and verifies the
+// request's own signature.
+func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
+	blocks, err := decode(pemBytes, "CERTIFICATE REQUEST", 1)
+	if err != nil {
+		return nil, err
+	}
+	csr, err := x509.ParseCertificateRequest(blocks[0])
+	if err != nil {
+		return nil, errors.New("the certificate signing request is malformed")
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, errors.New("the certificate signing request's own signature does not hold")
+	}
+	return csr, nil
+}

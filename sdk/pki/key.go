@@ -1,0 +1,131 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// KeyType is a kind of private key. The zero value is [ECDSAP256].
+type KeyType string
+
+// The kinds of key. Envoy cannot use Ed25519.
+const (
+	ECDSAP256 KeyType = "ecdsa-p256"
+	ECDSAP384 KeyType = "ecdsa-p384"
+	RSA2048   KeyType = "rsa-2048"
+	RSA3072   KeyType = "rsa-3072"
+	RSA4096   KeyType = "rsa-4096"
+	Ed25519   KeyType = "ed25519"
+)
+
+// KeyTypes are all of them, the default first.
+var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519}
+
+// ParseKeyType returns the type of that name; empty is the default.
+func ParseKeyType(name string) (KeyType, error) {
+	if name == "" {
+		return ECDSAP256, nil
+	}
+	for _, t := range KeyTypes {
+		if KeyType(name) == t {
+			return t, nil
+		}
+	}
+	return "", fmt.Errorf("key type %q is not known: use one of %s", clip(name), keyTypeNames())
+}
+
+func keyTypeNames() string {
+	names := make([]string, len(KeyTypes))
+	for i, t := range KeyTypes {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ", ")
+}
+
+// GenerateKey makes a new private key.
+func GenerateKey(t KeyType) (crypto.Signer, error) {
+	switch t {
+	case ECDSAP256, "":
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case ECDSAP384:
+		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	case RSA2048:
+		return rsa.GenerateKey(rand.Reader, 2048)
+	case RSA3072:
+		return rsa.GenerateKey(rand.Reader, 3072)
+	case RSA4096:
+		return rsa.GenerateKey(rand.Reader, 4096)
+	case Ed25519:
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		return key, err
+	}
+	_, err := ParseKeyType(string(t))
+	return nil, err
+}
+
+// EncodeKey returns the key as one PEM block "PRIVATE KEY" (PKCS #8, RFC 5958).
+func EncodeKey(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("a key of type %T cannot be written as PKCS #8", key)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// ParseKey reads one unencrypted private key: PEM, PKCS #8, PKCS #1 or SEC 1. A
+// block "EC PARAMETERS" before it, as openssl writes one, is passed over. The
+// error never quotes the input.
+func ParseKey(pemBytes []byte) (crypto.Signer, error) {
+	if len(pemBytes) > maxPEM {
+		return nil, fmt.Errorf("the key file has %d bytes, %d are allowed", len(pemBytes), maxPEM)
+	}
+	block, rest := pem.Decode(pemBytes)
+	if block != nil && block.Type == "EC PARAMETERS" {
+		block, _ = pem.Decode(rest)
+	}
+	if block == nil {
+		return nil, errors.New("there is no PEM block in it")
+	}
+	return parseKeyBlock(block)
+}
+
+func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
+	var key any
+	var err error
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		if block.Headers["DEK-Info"] != "" {
+			return nil, errors.New("the key is encrypted; only unencrypted keys are read")
+		}
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case "ENCRYPTED PRIVATE KEY":
+		return nil, errors.New("the key is encrypted; only unencrypted keys are read")
+	default:
+		return nil, fmt.Errorf("its PEM block is %q, not a private key", clip(block.Type))
+	}
+	// The parser's own error is left out: it may quote what it read.
+	signer, ok := key.(crypto.Signer)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("its PEM block %q holds no key that can sign", block.Type)
+	}
+	return signer, nil
+}
+
+// SameKey tells whether two public keys are the same key.
+func SameKey(a, b crypto.PublicKey) bool {
+	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && comparable.Equal(b)
+}
