@@ -1,0 +1,107 @@
+// Package countersign_test holds the house to its plan: which package may import
+// which, and that each module stands on its own.
+package countersign_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const house = "github.com/countersign-dev/countersign"
+
+// deps returns what a package of the root module compiles.
+func deps(t *testing.T, pkg string) []string {
+	t.Helper()
+	return list(t, ".", "-deps", pkg)
+}
+
+func list(t *testing.T, dir string, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, stderr.String())
+	}
+	return strings.Fields(string(out))
+}
+
+func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/agent") {
+		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "prometheus/"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/agent compiles %s", dep)
+			}
+		}
+	}
+}
+
+func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
+	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
+		for _, dep := range deps(t, pkg) {
+			first, _, _ := strings.Cut(dep, "/")
+			if strings.Contains(first, ".") && !strings.HasPrefix(dep, house) {
+				t.Errorf("%s compiles %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// arrows are the imports that each package of the sdk may have of the house.
+var arrows = map[string][]string{
+	"sdk/ca":            {},
+	"sdk/pki":           {},
+	"sdk/secret":        {"sdk/ca", "sdk/pki"},
+	"sdk/xds":           {},
+	"sdk/sds":           {"sdk/secret", "sdk/xds"},
+	"sdk/agent":         {"sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds", "sdk/sds"},
+	"sdk/catest":        {"sdk/ca", "sdk/pki"},
+	"sdk/provider/wire": {"sdk/ca", "proto/provider/v1"},
+	"sdk/provider":      {"sdk/ca", "sdk/provider/wire", "proto/provider/v1"},
+}
+
+func TestArrowsPointAsThePlanSays(t *testing.T) {
+	for _, pkg := range list(t, ".", "./sdk/...") {
+		name := strings.TrimPrefix(pkg, house+"/")
+		if name == "sdk" {
+			continue
+		}
+		allowed, planned := arrows[name]
+		if !planned {
+			t.Errorf("%s is not in the plan", name)
+			continue
+		}
+		for _, imported := range list(t, ".", "-f", `{{join .Imports "\n"}}`, pkg) {
+			rest, ours := strings.CutPrefix(imported, house+"/")
+			if ours && !slices.Contains(allowed, rest) {
+				t.Errorf("%s imports %s", name, rest)
+			}
+		}
+	}
+}
+
+func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
+	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
+		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
+			t.Errorf("the sdk compiles %s", dep)
+		}
+	}
+}
+
+// Each module must build from its own go.mod and go.sum: go.work hides what is
+// missing there.
+func TestEachModuleIsTidy(t *testing.T) {
+	for _, dir := range []string{".", "plugin-host", "providers/file", "examples", "e2e", "bench"} {
+		cmd := exec.Command("go", "mod", "tidy", "-diff")
+		cmd.Dir = dir
+		cmd.Env = append(cmd.Environ(), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%.2000s", dir, err, out)
+		}
+	}
+}
