@@ -83,7 +83,7 @@ func TestATokenIsShownByNoPrinterLoggerOrEncoder(t *testing.T) {
 	encoded, _ := json.Marshal(req)
 	for name, out := range map[string]string{
 		"%v": fmt.Sprintf("%v", req), "%+v": fmt.Sprintf("%+v", &req), "%#v": fmt.Sprintf("%#v", req),
-		"%s": fmt.Sprintf("%s", req.Token), "%q": fmt.Sprintf("%q", req.Token), "%x": fmt.Sprintf("%x", req.Token),
+		"String": req.Token.String(), "%q": fmt.Sprintf("%q", req.Token), "%x": fmt.Sprintf("%x", req.Token),
 		"json": string(encoded), "slog": log.String(),
 	} {
 		if strings.Contains(out, text) || strings.Contains(out, fmt.Sprintf("%x", text)) {

@@ -5,7 +5,6 @@
 package pki
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -158,7 +157,12 @@ func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 
 func onlyOf(s string, allowed func(byte) bool) bool {
-	return !bytes.ContainsFunc([]byte(s), func(r rune) bool { return r > 0x7f || !allowed(byte(r)) })
+	for i := range len(s) {
+		if !allowed(s[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // clip bounds foreign text for an error message; %q does the escaping.
