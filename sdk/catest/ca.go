@@ -1,0 +1,191 @@
+// Package catest is a certificate authority in memory, for tests: [NewCA] makes
+// one, [CA.Next] and [CA.Always] make it fail, hang, dawdle or answer wrongly, and
+// [CA.Requests] tells what it was asked. It has no goroutine and no timer at rest,
+// so that it works inside a testing/synctest bubble.
+package catest
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const defaultCALifetime = 10 * 365 * 24 * time.Hour
+
+// Options shape a [CA]. The zero value is a root that signs with ECDSA P-256.
+type Options struct {
+	// Now is the authority's clock. Default: [time.Now].
+	Now func() time.Time
+	// KeyType is the kind of the authority's own keys. Default: ECDSA P-256.
+	KeyType pki.KeyType
+	// Intermediates is how many CAs stand between the root and a leaf. Default: 0.
+	Intermediates int
+	// CALifetime is the lifetime of the root and the intermediates, counted from
+	// an hour ago. Default: 10 years.
+	CALifetime time.Duration
+	// TTL is the lifetime of every leaf, whatever was asked for. Default: what was
+	// asked for, or 24 hours.
+	TTL time.Duration
+}
+
+// CA is a [ca.Client], [ca.RootSource] and [ca.RootWatcher] that signs what it is
+// asked for, without looking at who asks. It is safe for concurrent use.
+type CA struct {
+	opts Options
+
+	mu       sync.Mutex
+	issuers  []issuer // the root first, the one that signs leaves last
+	roots    *pki.Bundle
+	watchers map[chan struct{}]bool
+	planned  []Fault
+	always   Fault
+	requests []ca.SignRequest
+}
+
+// NewCA makes an authority with new keys. It panics where the options cannot be
+// met, as a test would.
+func NewCA(opts Options) *CA {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.CALifetime == 0 {
+		opts.CALifetime = defaultCALifetime
+	}
+	c := &CA{opts: opts, watchers: map[chan struct{}]bool{}}
+	c.Rotate()
+	return c
+}
+
+// Rotate replaces the root and the intermediates by new ones: they sign from now
+// on, the new root is the only one told, and watchers are called.
+func (c *CA) Rotate() {
+	issuers := []issuer{newIssuer(c.opts, "root", nil)}
+	for i := range c.opts.Intermediates {
+		issuers = append(issuers, newIssuer(c.opts, fmt.Sprintf("intermediate %d", i+1), &issuers[i]))
+	}
+	c.mu.Lock()
+	c.issuers = issuers
+	c.mu.Unlock()
+	c.SetRoots(pki.NewBundle(issuers[0].cert))
+}
+
+// SetRoots replaces the roots that are told, by whatever way, and calls watchers.
+// Which root signs is unaffected: so old and new ones overlap.
+func (c *CA) SetRoots(roots *pki.Bundle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roots = roots
+	for watcher := range c.watchers {
+		select {
+		case watcher <- struct{}{}:
+		default: // it was told already and has not looked yet
+		}
+	}
+}
+
+// Bundle returns the roots that are told now.
+func (c *CA) Bundle() *pki.Bundle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roots
+}
+
+// Requests returns what CSRSign was called with so far, failed calls included.
+func (c *CA) Requests() []ca.SignRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.requests)
+}
+
+// CSRSign implements [ca.Client]: the names of the CSR are signed.
+func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	fault := c.begin(req)
+	if err := fault.before(ctx); err != nil {
+		return ca.Certificate{}, err
+	}
+	return c.sign(req, fault)
+}
+
+// begin records the request and takes what was planned for it.
+func (c *CA) begin(req ca.SignRequest) Fault {
+	req.CSR = slices.Clone(req.CSR)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = append(c.requests, req)
+	if len(c.planned) == 0 {
+		return c.always
+	}
+	fault := c.planned[0]
+	c.planned = c.planned[1:]
+	return fault
+}
+
+func (c *CA) sign(req ca.SignRequest, fault Fault) (ca.Certificate, error) {
+	csr, err := pki.ParseCSR(req.CSR)
+	if err != nil {
+		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
+	}
+	draft := c.draft(req, csr)
+	if fault.Break != nil {
+		fault.Break(draft)
+	}
+	leaf := draft.issuer.issue(draft.Leaf, draft.Key)
+	return ca.Certificate{
+		Chain: pki.EncodeCertificates(append([]*x509.Certificate{leaf}, draft.Above...)),
+		Roots: draft.Roots.PEM(),
+	}, nil
+}
+
+func (c *CA) draft(req ca.SignRequest, csr *x509.CertificateRequest) *Draft {
+	c.mu.Lock()
+	issuers, roots := c.issuers, c.roots
+	c.mu.Unlock()
+	return &Draft{
+		Leaf: leafTemplate(csr, c.opts.Now(), c.ttl(req)), Key: csr.PublicKey, Above: upwards(issuers),
+		Root: issuers[0].cert, Roots: roots, issuer: issuers[len(issuers)-1],
+	}
+}
+
+func (c *CA) ttl(req ca.SignRequest) time.Duration {
+	switch {
+	case c.opts.TTL != 0:
+		return c.opts.TTL
+	case req.TTL != 0:
+		return req.TTL
+	}
+	return 24 * time.Hour
+}
+
+// Roots implements [ca.RootSource].
+func (c *CA) Roots(context.Context) ([]byte, error) { return c.Bundle().PEM(), nil }
+
+// WatchRoots implements [ca.RootWatcher]. It returns when ctx ends or changed
+// fails.
+func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	// Made here, not in NewCA: a channel belongs to the synctest bubble it was made in.
+	told := make(chan struct{}, 1)
+	c.mu.Lock()
+	c.watchers[told] = true
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers, told)
+	}()
+	for {
+		if err := changed(c.Bundle().PEM()); err != nil {
+			return err
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
