@@ -1,0 +1,80 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+# Every target sets up what it needs by itself, below $(CACHE), outside git.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+GO ?= go
+CACHE ?= $(CURDIR)/.cache
+# The bytes of a binary are hashed at each start, so they are kept few.
+BUILD := $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w'
+TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
+MODULES := . plugin-host providers/file examples e2e bench
+
+export COUNTERSIGN_ENVOY
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ## the binaries, into bin/
+	CGO_ENABLED=0 $(BUILD) -o bin/ ./plugin-host/cmd/countersign
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-file ./providers/file
+
+.PHONY: demo
+demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
+	@examples/quickstart/demo.sh bin
+
+.PHONY: test
+test: envoy cross ## everything that CI holds against every change, with the race detector and real Envoy
+	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" $(GO) test -race -timeout 14m work
+
+.PHONY: e2e
+e2e: ## the newcomer's way: a fresh clone, the README's commands
+	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer' -v ./e2e
+
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (30s)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: build ## the README's figures
+	@$(GO) run ./bench
+
+.PHONY: envoy
+envoy: $(CACHE) ## real Envoy, into the cache
+	@scripts/get-envoy $(CACHE)
+
+.PHONY: cross
+cross: ## sdk and plugin-host compile for darwin and windows, too
+	GOOS=darwin $(GO) build ./sdk/... ./plugin-host/...
+	GOOS=windows $(GO) build ./sdk/... ./plugin-host/...
+
+.PHONY: proto
+proto: ## generate the code of proto/ anew
+	$(call TOOL,proto) buf lint
+	$(call TOOL,proto) buf generate
+
+.PHONY: proto-check
+proto-check: proto ## fail where the generated code is not what is committed
+	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; git diff --stat -- proto; exit 1; }
+
+.PHONY: lint
+lint: ## gofmt, vet and golangci-lint over all modules
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet work
+	@mkdir -p $(CACHE)
+	cd tools/lint && GOWORK=off $(GO) build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	for module in $(MODULES); do (cd $$module && $(CACHE)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: tidy
+tidy: ## go.mod and go.sum of every module
+	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+
+.PHONY: clean
+clean: ## remove what was built and cached here
+	rm -rf bin $(CACHE)
+
+$(CACHE):
+	@mkdir -p $@
