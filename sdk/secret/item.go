@@ -53,8 +53,8 @@ type Item struct {
 	Identity    pki.Identity
 	Serial      string
 	Fingerprint string
-	// NotBefore and NotAfter are the leaf's; in a TrustBundle the time in which all
-	// of its roots are valid. RenewAt is the moment drawn for the rotation; zero
+	// NotBefore and NotAfter are the leaf's; in a TrustBundle the time in which one
+	// at least of its roots is valid. RenewAt is the moment drawn for the rotation; zero
 	// where the item is not rotated by time.
 	NotBefore, NotAfter, RenewAt time.Time
 

@@ -60,8 +60,8 @@ type Source interface {
 	// is missed. Changes close together may be told as one.
 	//
 	// notify must not block, and must not call back into the source. It is called
-	// with no lock held, so a call that has begun may still be running when stop
-	// returns; none begins afterwards. stop may be called more than once.
+	// with no lock held, so a call that was on its way may still come while stop
+	// returns or right after it. stop may be called more than once.
 	//
 	// A name that is unknown now may be watched, and notify then tells that it
 	// became known. A source whose names never change may answer ErrUnknown instead.

@@ -1,0 +1,157 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// order is a request for one certificate. A retry is the same order, so that an
+// authority can recognise the repeat; a new key is a new order.
+type order struct {
+	id  string
+	key crypto.Signer
+	csr []byte
+}
+
+func newOrder(spec Spec) (*order, error) {
+	key, err := pki.GenerateKey(spec.KeyType)
+	if err != nil {
+		return nil, fmt.Errorf("make a key of type %q: %w", spec.KeyType, err)
+	}
+	csr, err := pki.CreateCSR(key, spec.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return &order{id: uuid.NewString(), key: key, csr: csr}, nil
+}
+
+func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
+	r := ca.SignRequest{
+		ID: o.id, CSR: bytes.Clone(o.csr), TTL: spec.TTL, Token: token,
+		DNSNames: slices.Clone(spec.Identity.DNSNames), IPAddresses: slices.Clone(spec.Identity.IPAddresses),
+	}
+	if spec.Identity.SPIFFEID != nil {
+		r.SubjectID = spec.Identity.SPIFFEID.String()
+	}
+	return r
+}
+
+// attempt is one try to have an order filled: the token is read, the authority
+// asked, its reply verified. It runs in a goroutine of its own and touches nothing
+// of its leaf that changes.
+type attempt struct {
+	leaf   *leaf
+	cancel context.CancelFunc
+
+	order *order // nil at the start of a new one
+	chain *pki.Chain
+	err   error
+}
+
+// ask sends an attempt on its way.
+func (l *leaf) ask(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &attempt{leaf: l, cancel: cancel, order: l.order}
+	l.flight = a
+	l.spawn(func() {
+		defer cancel()
+		a.err = a.run(ctx)
+		select {
+		case l.replies <- a:
+		case <-l.authority.stop:
+		}
+	})
+}
+
+func (a *attempt) run(ctx context.Context) (err error) {
+	if a.order == nil {
+		if a.order, err = newOrder(a.leaf.spec); err != nil {
+			return err
+		}
+	}
+	err = a.sign(ctx)
+	if err != nil && ca.ActionFor(err) == ca.RefreshToken && a.leaf.authority.Token != nil {
+		err = a.sign(ctx) // once, with the token as it is now
+	}
+	return err
+}
+
+// sign reads the token, sends the order and verifies the reply.
+func (a *attempt) sign(ctx context.Context) error {
+	authority := a.leaf.authority
+	token, err := a.token(ctx)
+	if err != nil {
+		return fmt.Errorf("read the token for authority %q: %w", authority.Name, err)
+	}
+	asked := time.Now()
+	reply, err := call(ctx, authority.Timeout, a.leaf.asks, func(ctx context.Context) (ca.Certificate, error) {
+		return authority.Client.CSRSign(ctx, a.order.request(a.leaf.spec, token))
+	})
+	if err != nil {
+		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
+	}
+	a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check)
+	return err
+}
+
+func (a *attempt) token(ctx context.Context) (ca.Token, error) {
+	authority := a.leaf.authority
+	if authority.Token == nil {
+		return "", nil
+	}
+	return call(ctx, authority.Timeout, a.leaf.asks, authority.Token)
+}
+
+// check holds the reply against what was asked for.
+func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
+	spec, authority := a.leaf.spec, a.leaf.authority
+	now := authority.now()
+	c := pki.Check{
+		Key: a.order.key.Public(), Identity: spec.Identity, Names: authority.Names,
+		Roots: roots, Now: now, AcceptLonger: authority.AcceptLongerTTL,
+	}
+	if spec.TTL > 0 {
+		c.AskedUntil = now.Add(spec.TTL)
+	}
+	verified, err := c.Chain(chain)
+	if err != nil {
+		return nil, err
+	}
+	return verified, a.leaf.checkOthers(verified.Identity)
+}
+
+// checkOthers refuses a name that belongs to another identity of this agent, even
+// where the authority may choose.
+func (l *leaf) checkOthers(got pki.Identity) error {
+	own := l.spec.Identity.Names()
+	for _, name := range got.Names() {
+		if l.taken[name] && !slices.Contains(own, name) {
+			return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, which is the name of another secret here", name)}
+		}
+	}
+	return nil
+}
+
+// item is what a successful attempt gives to serve.
+func (a *attempt) item(spec Spec, authority string) (*Item, error) {
+	key, err := pki.EncodeKey(a.order.key)
+	if err != nil {
+		return nil, err
+	}
+	leaf := a.chain.Leaf
+	return &Item{
+		Name: spec.Name, Kind: KeyPair, Version: versionOf(a.chain.PEM), Chain: a.chain.PEM, Key: key,
+		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
+		Authority: authority, RootFingerprint: pki.Fingerprint(a.chain.Root),
+	}, nil
+}

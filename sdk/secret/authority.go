@@ -1,0 +1,248 @@
+package secret
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// look is how long the clock goes unwatched at most: a suspend or a jump of the
+// clock moves no timer.
+const look = 30 * time.Second
+
+// authority keeps the roots of one authority, apart from the certificates under
+// them. Its goroutine, run, owns all that is not atomic or fixed.
+type authority struct {
+	Authority
+	now     func() time.Time
+	observe func(Event)
+	log     *slog.Logger
+
+	inbox chan func()
+	stop  <-chan struct{} // closed when the Manager ends
+	asks  turn            // for RootSource and RootWatcher
+	poke  chan struct{}   // wakes the feed
+
+	kicked  atomic.Bool   // the feed is to begin anew
+	heard   chan struct{} // closed when roots were told, or will not be
+	bundle  atomic.Pointer[pki.Bundle]
+	failure atomic.Pointer[Failure] // the last one of the feed
+
+	leaves  []*leaf // fixed once running
+	bundles []*trustBundle
+
+	roots rootSet
+	ends  map[*leaf]time.Time // of the certificates held
+}
+
+func newAuthority(a Authority, c Config, stop <-chan struct{}) *authority {
+	return &authority{
+		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: c.Log.With("authority", a.Name),
+		inbox: make(chan func()), stop: stop, asks: newTurn(), poke: make(chan struct{}, 1),
+		heard: make(chan struct{}), ends: make(map[*leaf]time.Time),
+	}
+}
+
+// run owns the roots until the Manager ends.
+func (a *authority) run() {
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	for {
+		timer.Reset(a.sleep())
+		select {
+		case <-a.stop:
+			return
+		case f := <-a.inbox:
+			f()
+		case <-timer.C:
+			a.publish()
+		}
+	}
+}
+
+func (a *authority) sleep() time.Duration {
+	now := a.now()
+	if next := a.roots.next(now); !next.IsZero() {
+		return min(look, next.Sub(now))
+	}
+	return look
+}
+
+// do runs f in run and returns when what follows from it is published. It does
+// nothing once the Manager has ended.
+func (a *authority) do(f func()) {
+	done := make(chan struct{})
+	select {
+	case a.inbox <- func() { defer close(done); f(); a.publish() }:
+		<-done
+	case <-a.stop:
+	}
+}
+
+// publish serves the roots as they now are: the bundles first, then the leaves
+// are told, which may need another certificate. An empty set is never served.
+func (a *authority) publish() {
+	before, after := a.bundle.Load(), a.roots.served(a.now())
+	changed := after.Len() > 0 && !after.Equal(before)
+	if changed {
+		a.bundle.Store(after)
+		a.report(before, after)
+	}
+	for _, b := range a.bundles {
+		b.refresh()
+	}
+	if changed {
+		for _, l := range a.leaves {
+			l.nudge()
+		}
+	}
+}
+
+func (a *authority) report(before, after *pki.Bundle) {
+	for _, cert := range without(after, before) {
+		a.log.Info("a root was added", rootAttrs(cert)...)
+		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
+	}
+	for _, cert := range without(before, after) {
+		a.log.Info("a root was removed", rootAttrs(cert)...)
+		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
+	}
+}
+
+func without(b, minus *pki.Bundle) []*x509.Certificate {
+	return slices.DeleteFunc(b.Certificates(), minus.Contains)
+}
+
+func rootAttrs(cert *x509.Certificate) []any {
+	return []any{"fingerprint", pki.Fingerprint(cert), "subject", printable(cert.Subject.String()), "not_after", cert.NotAfter}
+}
+
+// told takes the roots that a RootSource or RootWatcher told.
+func (a *authority) told(pemBytes []byte) error {
+	roots, err := a.admit(pemBytes)
+	if err != nil {
+		return err
+	}
+	a.do(func() { a.roots.tell(roots, time.Now(), a.keptUntil) })
+	return nil
+}
+
+// admit returns those of the roots that may be served: CA certificates that have
+// not expired and, where there are pins, are pinned.
+func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
+	all, err := pki.ParseBundle(pemBytes)
+	if err != nil {
+		return nil, &pki.CheckError{Check: "roots", Detail: err.Error()}
+	}
+	now := a.now()
+	roots := all.Filter(func(cert *x509.Certificate) bool {
+		switch {
+		case !cert.NotAfter.After(now):
+			a.log.Warn("a root is left out: it has expired", rootAttrs(cert)...)
+			return false
+		case a.PinnedRoots != nil && !a.PinnedRoots.Contains(cert):
+			a.log.Warn("a root is left out: it is not among the pinned roots", rootAttrs(cert)...)
+			return false
+		}
+		return true
+	})
+	if roots.Len() == 0 {
+		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired or are not among the pinned roots"}
+	}
+	return roots, nil
+}
+
+// keptUntil is when a root that is dropped now is to go.
+func (a *authority) keptUntil() time.Time {
+	if a.RootOverlap != nil {
+		return a.now().Add(*a.RootOverlap)
+	}
+	var last time.Time
+	for end := range maps.Values(a.ends) {
+		last = later(last, end)
+	}
+	return last
+}
+
+// ownOverlap is how long a root is kept at least that a new certificate needs.
+func (a *authority) ownOverlap() time.Duration {
+	if a.RootOverlap != nil {
+		return *a.RootOverlap
+	}
+	return time.Minute // any time will do for a preview
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// verify has a reply to a request of l checked that was sent at asked: against the
+// very roots that will be served with it, which are served before it returns.
+func (a *authority) verify(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
+	given, err := a.given(ctx, reply.Roots)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := check(reply.Chain, a.preview(given, asked))
+	if err != nil {
+		a.refresh() // the authority may have new roots that it has not told yet
+		return nil, err
+	}
+	a.do(func() {
+		a.ends[l] = chain.Leaf.NotAfter
+		a.roots.reply(given, asked, a.keptUntil)
+	})
+	return chain, nil
+}
+
+// checkFunc checks a chain (PEM) against roots.
+type checkFunc func(chain []byte, roots *pki.Bundle) (*pki.Chain, error)
+
+// given returns the roots of a reply; none means that the authority tells them by
+// itself, and then they are waited for.
+func (a *authority) given(ctx context.Context, roots []byte) (*pki.Bundle, error) {
+	if len(roots) > 0 {
+		return a.admit(roots)
+	}
+	a.waitForRoots(ctx)
+	return nil, nil
+}
+
+// preview returns the roots as they would be served with those of a reply.
+func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bundle) {
+	a.do(func() {
+		try := a.roots.clone()
+		try.reply(given, asked, func() time.Time {
+			// The reply's own certificate will be held then, and its roots kept for it.
+			return later(a.keptUntil(), a.now().Add(a.ownOverlap()))
+		})
+		roots = try.served(a.now())
+	})
+	return roots
+}
+
+// waitForRoots waits for an authority that tells its roots by itself and has not
+// done so yet.
+func (a *authority) waitForRoots(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	select {
+	case <-a.heard:
+	case <-ctx.Done():
+	}
+}
+
+// forget lets go of a certificate: no root is kept for it any more.
+func (a *authority) forget(l *leaf) {
+	a.do(func() { delete(a.ends, l) })
+}

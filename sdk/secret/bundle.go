@@ -1,0 +1,95 @@
+package secret
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// trustBundle is one TrustBundle secret: the roots of its authorities, united. It
+// is served as soon as one of them is known, and grows.
+type trustBundle struct {
+	slot
+	spec    Spec
+	sources []*authority
+	now     func() time.Time
+	observe func(Event)
+
+	mu      sync.Mutex // orders refreshes of several authorities
+	expired bool       // told already
+	changes atomic.Int64
+}
+
+// refresh serves the roots as the authorities now have them. Its lock is held over
+// nothing but the engine's own code.
+func (b *trustBundle) refresh() {
+	changed, expired := b.update()
+	if changed {
+		b.notify()
+	}
+	if expired {
+		b.observe(Event{Type: Expired, Secret: b.spec.Name, Authority: b.authorities(), NotAfter: b.item.Load().NotAfter})
+	}
+}
+
+func (b *trustBundle) update() (changed, expired bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var roots *pki.Bundle
+	for _, a := range b.sources {
+		roots = roots.Union(a.bundle.Load())
+	}
+	held := b.item.Load()
+	if roots.Len() > 0 && (held == nil || held.Version != bundleVersion(roots)) {
+		b.item.Store(b.itemOf(roots))
+		b.changes.Add(1)
+		b.expired = false
+		return true, false
+	}
+	if held == nil || b.expired || !held.Expired(b.now()) {
+		return false, false
+	}
+	b.expired = true
+	return false, true
+}
+
+func (b *trustBundle) itemOf(roots *pki.Bundle) *Item {
+	item := &Item{
+		Name: b.spec.Name, Kind: TrustBundle, Version: bundleVersion(roots),
+		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())), Authority: b.authorities(),
+	}
+	for i, cert := range roots.Certificates() {
+		if i == 0 || cert.NotBefore.Before(item.NotBefore) {
+			item.NotBefore = cert.NotBefore
+		}
+		item.NotAfter = later(item.NotAfter, cert.NotAfter)
+	}
+	return item
+}
+
+func (b *trustBundle) authorities() string { return strings.Join(b.spec.Authorities, ", ") }
+
+func (b *trustBundle) status() Status {
+	s := statusOf(b.spec, b.item.Load(), b.now())
+	s.Rotations = int(b.changes.Load())
+	for _, a := range b.sources {
+		if f := a.failure.Load(); f != nil {
+			s.Failure = f
+		}
+	}
+	return s
+}
+
+func bundleVersion(roots *pki.Bundle) string { return versionOf(roots.PEM()) }
+
+// versionOf returns a short word that stands for the content.
+func versionOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
+}

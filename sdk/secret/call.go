@@ -1,0 +1,54 @@
+package secret
+
+import (
+	"context"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// grace is how long a call may take to notice that its context has ended.
+const grace = time.Second
+
+// turn is the right to have a call outside: one goroutine at a time has it.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// call runs f, an outside call, with a deadline (zero: none) and does not outlive
+// it. A client that ignores its context keeps its goroutine and the turn, so that
+// however long it hangs it costs one goroutine; once it returns, calls work again.
+func call[T any](ctx context.Context, timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ca.Errorf(ca.Deadline, "no answer within %s", timeout))
+		defer cancel()
+	}
+	var none T
+	select {
+	case t <- struct{}{}:
+	case <-ctx.Done():
+		return none, ca.Errorf(ca.ReasonFor(ctx.Err()), "the call before has not returned yet: %w", context.Cause(ctx))
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f(ctx)
+		<-t
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done: // it may have finished at the last moment
+		return r.value, r.err
+	case <-time.After(grace):
+		return none, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,150 @@
+package secret
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// minPoll keeps failing certificates from asking for roots all the time.
+const minPoll = time.Second
+
+// feed learns the roots that an authority tells by itself: by watching where it
+// can be watched, else by asking at an interval, else not at all. It is a
+// goroutine of its own, as its calls are outside ones.
+type feed struct {
+	*authority
+	noWatch, noSource bool // an ability that turned out to be missing
+	retry             retry
+	heardOnce         bool
+}
+
+func (f *feed) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, err := f.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			wait = f.failed(err)
+		}
+		f.pause(ctx, wait)
+	}
+}
+
+// listen watches until the watch breaks, or asks once; it returns how long to
+// wait before the next time.
+func (f *feed) listen(ctx context.Context) (time.Duration, error) {
+	if f.kicked.Swap(false) { // another provider may have other abilities
+		f.noWatch, f.noSource = false, false
+		f.retry.reset()
+	}
+	if w, ok := f.Client.(ca.RootWatcher); ok && !f.noWatch {
+		err := f.watch(ctx, w)
+		if ca.ActionFor(err) != ca.Missing {
+			return 0, err
+		}
+		f.noWatch = true
+	}
+	if s, ok := f.Client.(ca.RootSource); ok && !f.noSource {
+		err := f.ask(ctx, s)
+		if ca.ActionFor(err) != ca.Missing {
+			interval := f.RootInterval - f.RootInterval/10
+			return interval + rand.N(f.RootInterval/5+1), err
+		}
+		f.noSource = true
+	}
+	f.hear()
+	return never, nil
+}
+
+// watch returns only with an error: a watch that ended is one that broke.
+func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
+	_, err := call(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
+			// A bad set must not end the watch: the next may be good.
+			if err := f.take(roots); err != nil {
+				f.note(err, 0)
+			}
+			return ctx.Err()
+		})
+	})
+	if err == nil {
+		err = ca.Errorf(ca.Unavailable, "the watch for roots ended")
+	}
+	return err
+}
+
+func (f *feed) ask(ctx context.Context, s ca.RootSource) error {
+	roots, err := call(ctx, f.Timeout, f.asks, s.Roots)
+	if err != nil {
+		return err
+	}
+	return f.take(roots)
+}
+
+func (f *feed) take(roots []byte) error {
+	if err := f.told(roots); err != nil {
+		return err
+	}
+	f.retry.reset()
+	f.failure.Store(nil)
+	f.hear()
+	return nil
+}
+
+// hear lets replies be checked that were waiting for the roots.
+func (f *feed) hear() {
+	if !f.heardOnce {
+		f.heardOnce = true
+		close(f.heard)
+	}
+}
+
+// failed notes the error and returns how long to wait.
+func (f *feed) failed(err error) time.Duration {
+	wait := f.retry.after(err, 0)
+	f.note(err, wait)
+	return wait
+}
+
+func (f *feed) note(err error, wait time.Duration) {
+	err = fmt.Errorf("roots of authority %q: %w", f.Name, err)
+	failure := newFailure(err, f.now(), wait)
+	f.failure.Store(failure)
+	f.log.Warn("the roots could not be learned", "error", failure.Text, "next_try", failure.NextTry)
+	f.observe(Event{Type: Failed, Authority: f.Name, Reason: reasonOf(err)})
+}
+
+// pause waits, or until somebody needs the roots now.
+func (f *feed) pause(ctx context.Context, wait time.Duration) {
+	last := time.Now()
+	var over <-chan time.Time
+	if wait != never {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-over:
+		return
+	case <-f.poke:
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(minPoll - time.Since(last)):
+	}
+}
+
+// refresh asks for the roots now rather than at the next interval.
+func (a *authority) refresh() {
+	select {
+	case a.poke <- struct{}{}:
+	default: // it will, already
+	}
+}

@@ -1,0 +1,195 @@
+package secret
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	// minLife keeps an authority that signs for moments only from being asked all
+	// the time.
+	minLife = time.Second
+	// calm is how long roots must have left the certificate alone for its next loss
+	// to be answered at once.
+	calm = time.Minute
+)
+
+// leaf is one KeyPair secret. Its goroutine, run, owns all that is not atomic or
+// fixed and makes no outside call itself: those are made by an attempt, one at a
+// time, which reports back.
+type leaf struct {
+	slot
+	spec      Spec
+	authority *authority
+	now       func() time.Time
+	observe   func(Event)
+	log       *slog.Logger
+	taken     map[string]bool // the names of all secrets here; not changed
+	asks      turn            // shared by all secrets of one identity
+
+	wakeup  chan struct{}
+	inbox   chan func()
+	replies chan *attempt
+	spawn   func(func())
+	report  atomic.Pointer[Status]
+
+	flight *attempt // on its way
+	order  *order   // for the next attempt, if that is a retry
+	next   *attempt // successful, its certificate not valid yet
+	held   *pki.Chain
+	renew  time.Time
+	stray  stray // whether held still leads to a root that is served
+
+	retry    retry
+	pause    pause
+	again    bool // something changed while an attempt was on its way
+	failure  *Failure
+	mourned  bool // the expiry was told
+	released bool
+	count    int
+}
+
+// run owns the secret until ctx ends.
+func (l *leaf) run(ctx context.Context) {
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	for {
+		l.step(ctx)
+		timer.Reset(l.sleep())
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-l.wakeup:
+		case f := <-l.inbox:
+			f()
+		case a := <-l.replies:
+			l.settle(a)
+		}
+	}
+}
+
+// step does what is due by the clock.
+func (l *leaf) step(ctx context.Context) {
+	now := l.now()
+	if l.next != nil && !l.next.chain.Leaf.NotBefore.After(now) {
+		l.install(now)
+	}
+	l.mourn(now)
+	if l.released && l.watched() {
+		l.released = false
+	}
+	l.checkRoots(now)
+	if l.due(now) {
+		l.ask(ctx)
+	}
+	l.publish(now)
+}
+
+// due tells whether a certificate is to be asked for now. It goes by the wall
+// clock: one that was set back makes no second request, one that was set forward
+// makes the first.
+func (l *leaf) due(now time.Time) bool {
+	switch {
+	case l.flight != nil, l.next != nil, l.released, !l.pause.over(now):
+		return false
+	case l.held == nil, l.stray.lost:
+		return true
+	}
+	return !now.Before(l.renew)
+}
+
+// sleep is the time until something is due; what is past is in hand already.
+func (l *leaf) sleep() time.Duration {
+	now, d := l.now(), look
+	sooner := func(wait time.Duration) {
+		if wait > 0 {
+			d = min(d, wait)
+		}
+	}
+	sooner(l.pause.left())
+	if l.next != nil {
+		sooner(l.next.chain.Leaf.NotBefore.Sub(now))
+	}
+	if l.held != nil {
+		sooner(l.renew.Sub(now))
+		sooner(l.held.Leaf.NotAfter.Sub(now) + 1) // valid to its last moment
+	}
+	return d
+}
+
+// install serves the certificate of l.next, whose time has come.
+func (l *leaf) install(now time.Time) {
+	a := l.next
+	l.next = nil
+	if !a.chain.Leaf.NotAfter.After(now) {
+		return // the clock jumped over it
+	}
+	item, err := a.item(l.spec, l.authority.Name)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
+	l.stray.home(l.authority.bundle.Load())
+	l.count++
+	item.RenewAt = l.renew
+	l.put(item)
+	l.log.Info("a new certificate is served", "identity", item.Identity.String(), "serial", item.Serial,
+		"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
+	l.tell(Event{Type: Rotated, NotAfter: item.NotAfter})
+}
+
+// drawRenewal draws the moment at which the certificate is to be renewed, once:
+// drawn again at every look, jitter would bunch at its early edge. The lifetime
+// counts from now, as authorities date certificates back.
+func drawRenewal(spec Spec, chain *pki.Chain, now time.Time) time.Time {
+	life := chain.Leaf.NotAfter.Sub(now)
+	ratio := spec.RenewRatio + spec.RenewJitter*(2*rand.Float64()-1)
+	wait := time.Duration(float64(life) * (1 - max(0, min(1, ratio))))
+	return now.Add(max(wait, minLife))
+}
+
+// mourn tells once that what is held has expired. It stays with those who have
+// it, and nobody new gets it.
+func (l *leaf) mourn(now time.Time) {
+	if l.held == nil || l.mourned || !now.After(l.held.Leaf.NotAfter) {
+		return
+	}
+	l.mourned = true
+	l.log.Error("the certificate has expired without a successor", "not_after", l.held.Leaf.NotAfter)
+	l.tell(Event{Type: Expired, NotAfter: l.held.Leaf.NotAfter})
+}
+
+func (l *leaf) tell(e Event) {
+	e.Secret, e.Authority = l.spec.Name, l.authority.Name
+	l.observe(e)
+}
+
+func (l *leaf) publish(now time.Time) {
+	s := statusOf(l.spec, l.item.Load(), now)
+	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.flight != nil, l.released, l.failure
+	l.report.Store(&s)
+}
+
+// status returns the last report, with the clock as it is now.
+func (l *leaf) status() Status {
+	now := statusOf(l.spec, l.item.Load(), l.now())
+	if s := l.report.Load(); s != nil {
+		now.Rotations, now.Asking, now.Released, now.Failure = s.Rotations, s.Asking, s.Released, s.Failure
+	}
+	return now
+}
+
+// nudge has the goroutine look again.
+func (l *leaf) nudge() {
+	select {
+	case l.wakeup <- struct{}{}:
+	default: // it will, already
+	}
+}

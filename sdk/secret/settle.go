@@ -1,0 +1,106 @@
+package secret
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// settle takes what an attempt brought back.
+func (l *leaf) settle(a *attempt) {
+	if a != l.flight {
+		return // let go of meanwhile
+	}
+	l.flight, l.order = nil, a.order
+	if a.err != nil {
+		l.fail(a.err)
+		return
+	}
+	l.reportName(a.chain)
+	l.next, l.order, l.failure, l.again = a, nil, nil, false
+	l.pause = pause{}
+	if !l.stray.lost { // else a loss right after it is to wait longer
+		l.retry.reset()
+	}
+}
+
+// reportName tells of a name that the authority chose itself, as it may.
+func (l *leaf) reportName(chain *pki.Chain) {
+	if chain.Identity.Equal(l.spec.Identity) {
+		return
+	}
+	l.log.Warn("the authority wrote another name than was asked for", "asked", l.spec.Identity.String(), "got", printable(chain.Identity.String()))
+	l.tell(Event{Type: NameDiffers})
+}
+
+// fail notes the error and sets the time of the next attempt. Whatever happened,
+// what is held stays.
+func (l *leaf) fail(err error) {
+	now := l.now()
+	wait := l.retry.after(err, l.life(now))
+	if l.again { // what was wrong may be right since: see kick
+		wait, l.again = 0, false
+		l.retry.reset()
+	}
+	if endsOrder(err) {
+		l.order = nil
+	}
+	l.pause = newPause(wait, now)
+	l.failure = newFailure(err, now, wait)
+	l.log.Warn("no new certificate", "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry)
+	l.tell(Event{Type: Failed, Reason: l.failure.Reason})
+}
+
+// life is the time that what is held has left, zero where nothing is.
+func (l *leaf) life(now time.Time) time.Duration {
+	if l.held == nil {
+		return 0
+	}
+	return max(0, l.held.Leaf.NotAfter.Sub(now))
+}
+
+// endsOrder tells whether the next attempt is a new order. It is after a wrong
+// reply, too: an authority that recognises the repeat would send it again.
+func endsOrder(err error) bool {
+	if _, wrong := errors.AsType[*pki.CheckError](err); wrong {
+		return true
+	}
+	switch ca.ActionFor(err) {
+	case ca.EndAttempt, ca.RefreshToken, ca.Missing:
+		return true
+	}
+	return false
+}
+
+// kick has the next attempt made at once: token, settings or provider changed.
+func (l *leaf) kick() {
+	l.retry.reset()
+	l.pause = pause{}
+	l.again = l.flight != nil
+}
+
+// release lets go of what is held and of what is on its way.
+func (l *leaf) release() {
+	if l.flight != nil {
+		l.flight.cancel()
+	}
+	l.flight, l.order, l.next, l.held = nil, nil, nil, nil
+	l.failure, l.pause, l.stray = nil, pause{}, stray{}
+	l.retry.reset()
+	l.released = true
+	l.item.Store(nil)
+}
+
+// do runs f in run and returns when it is done; it does nothing once the Manager
+// has ended.
+func (l *leaf) do(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	select {
+	case l.inbox <- func() { defer close(done); f() }:
+		<-done
+	case <-ctx.Done():
+	}
+}

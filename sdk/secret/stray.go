@@ -1,0 +1,69 @@
+package secret
+
+import (
+	"crypto/x509"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// stray remembers whether the certificate held still leads to a root that is
+// served.
+type stray struct {
+	seen *pki.Bundle // the roots it was last held against
+	lost bool
+	last time.Time // when one was last lost
+}
+
+// home says that a certificate is held that leads to one of the roots.
+func (s *stray) home(roots *pki.Bundle) { s.seen, s.lost = roots, false }
+
+// checkRoots looks at the certificate held whenever the roots have changed. One
+// that peers can no longer verify is replaced at once; one that they can is left
+// alone.
+func (l *leaf) checkRoots(now time.Time) {
+	roots := l.authority.bundle.Load()
+	if l.held == nil || roots == l.stray.seen {
+		return
+	}
+	l.stray.seen = roots
+	if roots.Contains(l.held.Root) {
+		l.stray.lost = false
+		return
+	}
+	root := rootOf(l.held, roots, now)
+	if root == nil {
+		l.lose()
+		return
+	}
+	l.stray.lost = false
+	item := *l.item.Load()
+	item.RootFingerprint = pki.Fingerprint(root)
+	held := *l.held
+	held.Root = root
+	l.held = &held
+	l.item.Store(&item) // the content is the same: nobody is told
+}
+
+// rootOf returns the one of the roots that the chain now leads to, or nil. The
+// question is the roots, so a clock that was set back must not spoil the answer.
+func rootOf(chain *pki.Chain, roots *pki.Bundle, now time.Time) *x509.Certificate {
+	check := pki.Check{
+		Key: chain.Leaf.PublicKey, Names: pki.AnyName, Roots: roots, Now: later(now, chain.Leaf.NotBefore),
+	}
+	again, err := check.Chain(chain.PEM)
+	if err != nil {
+		return nil
+	}
+	return again.Root
+}
+
+// lose has the certificate replaced: at once, but with a backoff where it happens
+// again and again, as with an authority whose replicas disagree on its roots.
+func (l *leaf) lose() {
+	if !l.stray.lost && !l.stray.last.IsZero() && time.Since(l.stray.last) < calm {
+		l.pause = newPause(l.retry.wait(0, 0), l.now())
+	}
+	l.stray.lost, l.stray.last = true, time.Now()
+	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "root", pki.Fingerprint(l.held.Root))
+}
