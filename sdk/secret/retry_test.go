@@ -1,0 +1,301 @@
+package secret_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// failing starts an engine whose authority answers err from the start.
+func failing(t *testing.T, err error) *engine {
+	return newEngine(t, func(c *secret.Config) {
+		c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: err})
+	})
+}
+
+func TestEveryReasonHasItsWait(t *testing.T) {
+	soon := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
+	late := []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute}
+	for reason, c := range map[ca.Reason]struct {
+		waits []time.Duration // each within a quarter
+		same  bool            // the retries are the same order
+	}{
+		ca.Unknown: {soon, true}, ca.RateLimited: {soon, true}, ca.Unavailable: {soon, true}, ca.Aborted: {soon, true},
+		ca.Internal: {soon, true}, ca.Deadline: {soon, true}, ca.NotConfigured: {soon, true}, ca.Canceled: {soon, true},
+		ca.Invalid: {late, false}, ca.Denied: {late, false}, ca.Unauthenticated: {late, false},
+	} {
+		t.Run(reason.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := failing(t, ca.Errorf(reason, "as planned"))
+				e.requests(1)
+				for i, want := range c.waits {
+					wait := e.status("default").Failure.NextTry.Sub(e.now())
+					if wait < want*3/4 || wait > want*5/4 {
+						t.Fatalf("wait %d is %s, want some %s", i+1, wait, want)
+					}
+					after(wait - time.Millisecond)
+					e.requests(i + 1)
+					after(2 * time.Millisecond)
+					got := e.requests(i + 2)
+					if last := got[i+1]; (last.ID == got[0].ID) != c.same || bytes.Equal(last.CSR, got[0].CSR) != c.same {
+						t.Errorf("that retry %d is the same order is %t", i+1, !c.same)
+					}
+				}
+				if got := e.count(secret.Failed, reason.String()); got != len(c.waits)+1 {
+					t.Errorf("%d failures were told: %v", got, e.events)
+				}
+			})
+		})
+	}
+}
+
+func TestAMissingAbilityIsNotAskedForUntilTheProviderChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := failing(t, ca.ErrUnimplemented)
+		after(24 * time.Hour)
+		e.requests(1)
+		if f := e.status("default").Failure; f.Reason != "unimplemented" || !f.NextTry.IsZero() {
+			t.Errorf("failure %+v", f)
+		}
+		e.ca.Always(catest.Fault{})
+		e.Kick("test")
+		e.held("default")
+	})
+}
+
+func TestAKickEndsTheWaitOfItsAuthorityOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := failing(t, ca.ErrDenied)
+		e.requests(1)
+		e.Kick("another")
+		e.requests(1)
+		e.ca.Always(catest.Fault{})
+		e.Kick("")
+		e.held("default")
+		e.requests(2)
+		e.Kick("test")
+		e.requests(2) // nothing had failed
+	})
+}
+
+func TestAKickDuringARequestCountsForItsFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: time.Second, Err: ca.ErrDenied})
+		})
+		synctest.Wait()
+		e.Kick("test")
+		after(2 * time.Second)
+		e.held("default")
+	})
+}
+
+func TestTheAuthoritysOwnWordOnWhenToComeBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked, least, most time.Duration
+		held               bool
+	}{
+		"is honoured":                                 {20 * time.Second, 20 * time.Second, 22 * time.Second, true},
+		"goes to a tenth of the remaining life":       {time.Hour, 170 * time.Second, 190 * time.Second, true},
+		"goes to ten minutes where nothing is held":   {time.Hour, 10 * time.Minute, 10 * time.Minute, false},
+		"does not make the wait shorter than backoff": {time.Millisecond, 750 * time.Millisecond, 1250 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := &ca.Error{Reason: ca.RateLimited, RetryAfter: c.asked}
+				var e *engine
+				if c.held {
+					e = newEngine(t, nil)
+					e.untilRenewal(-time.Second)
+					e.ca.Always(catest.Fault{Err: err})
+					after(time.Second)
+				} else {
+					e = failing(t, err)
+				}
+				wait := e.status("default").Failure.NextTry.Sub(e.now())
+				if wait < c.least || wait > c.most {
+					t.Errorf("the next try is in %s, want %s to %s", wait, c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+// tokens returns one token after the other, the last again and again.
+func tokens(list ...ca.Token) func(context.Context) (ca.Token, error) {
+	return func(context.Context) (ca.Token, error) {
+		token := list[0]
+		if len(list) > 1 {
+			list = list[1:]
+		}
+		return token, nil
+	}
+}
+
+func TestATokenThatWasNotAcceptedIsReadAgainOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = tokens("old", "new", "newest")
+			c.Authorities[0].Client.(*catest.CA).Next(2, catest.Fault{Err: ca.ErrUnauthenticated})
+		})
+		got := e.requests(2)
+		if got[0].Token != "old" || got[1].Token != "new" || got[0].ID != got[1].ID {
+			t.Error("the second request is not the first with a new token")
+		}
+		after(50 * time.Second)
+		e.requests(2)
+		after(20 * time.Second)
+		e.held("default")
+	})
+}
+
+func TestATokenThatCannotBeReadIsReadAgainLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := true
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = func(context.Context) (ca.Token, error) {
+				if broken {
+					return "", fmt.Errorf("no such file")
+				}
+				return "token", nil
+			}
+		})
+		e.requests(0)
+		synctest.Wait()
+		broken = false
+		after(2 * time.Second)
+		if got := e.requests(1); got[0].Token != "token" {
+			t.Error("the token was not sent")
+		}
+	})
+}
+
+func TestATokenSourceThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = func(ctx context.Context) (ca.Token, error) { <-ctx.Done(); return "", ctx.Err() }
+		})
+		after(31 * time.Second)
+		if f := e.status("default").Failure; f == nil || f.Reason != "deadline exceeded" {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+func TestAnAuthorityThatHangsIsAskedAgainAfterTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Hang: true})
+		})
+		after(29 * time.Second)
+		e.requests(1)
+		after(3 * time.Second)
+		if got := e.requests(2); got[0].ID != got[1].ID {
+			t.Error("the retry is another order")
+		}
+		e.held("default")
+	})
+}
+
+func TestAWrongReplyIsNeverServed(t *testing.T) {
+	stranger := catest.NewCA(catest.Options{}).Bundle()
+	for name, c := range map[string]struct {
+		spoil func(*catest.Draft)
+		fails string
+	}{
+		"wrong-key":         {catest.WrongKey, "key"},
+		"wrong-name":        {catest.WrongName, "names"},
+		"leaf-ca-true":      {catest.LeafIsCA, "ca"},
+		"wrong-usage":       {catest.WrongUsage, "usage"},
+		"expired":           {catest.Expired, "expired"},
+		"not-yet-valid":     {catest.NotYetValid, "not-before"},
+		"too-long":          {catest.TooLong, "not-after"},
+		"root-in-chain":     {catest.RootInChain, "order"},
+		"no-intermediates":  {catest.NoIntermediates, "chain"},
+		"no-roots":          {catest.NoRoots, "roots"},
+		"other-authority":   {catest.OtherAuthority, "chain"},
+		"other-roots":       {func(d *catest.Draft) { d.Roots = stranger }, "chain"},
+		"intermediate-root": {func(d *catest.Draft) { d.Roots = pki.NewBundle(d.Above[0]) }, "roots"},
+	} {
+		t.Run(name+".pem", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				authority := catest.NewCA(catest.Options{Intermediates: 1})
+				authority.Next(1, catest.Fault{Break: c.spoil})
+				e := newEngine(t, func(c *secret.Config) { c.Authorities[0].Client = signOnly{authority} })
+				e.notReady("default")
+				e.notReady("ROOTCA") // roots of a wrong reply are not taken either
+				if e.count(secret.Failed, c.fails) != 1 {
+					t.Errorf("want the check %q to fail: %v\n%s", c.fails, e.events, e.logged())
+				}
+				after(2 * time.Second)
+				e.held("default")
+				if got := authority.Requests(); len(got) != 2 || got[0].ID == got[1].ID {
+					t.Error("want one more request, and another order: an authority that knows the first would repeat itself")
+				}
+			})
+		})
+	}
+}
+
+func TestAWrongSuccessorLeavesWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, nil)
+		first, roots := e.held("default"), e.held("ROOTCA")
+		e.ca.Always(catest.Fault{Break: catest.OtherAuthority})
+		after(first.NotAfter.Sub(e.now()) - time.Second)
+		if e.held("default") != first || e.held("ROOTCA") != roots {
+			t.Error("something of a wrong reply is served")
+		}
+		if n := len(e.ca.Requests()); n < 10 || n > 200 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func TestALongerLifeCanBeAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].AcceptLongerTTL = true
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.TooLong})
+		})
+		e.held("default")
+	})
+}
+
+func TestANameThatTheAuthorityMayChooseIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.WrongName})
+		})
+		if got := e.held("default").Identity.String(); got != "spiffe://wrong-name.test/somebody-else" || e.count(secret.NameDiffers, "") != 1 {
+			t.Errorf("got %q, events %v", got, e.events)
+		}
+	})
+}
+
+func TestTheNameOfAnotherSecretIsRefusedWhateverTheAuthorityMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: catest.WrongName})
+			other := c.Secrets[0]
+			other.Name, other.Identity = "other", identity(t, "spiffe://wrong-name.test/somebody-else")
+			c.Secrets = slices.Insert(c.Secrets, 0, other)
+		})
+		e.notReady("default")
+		e.held("other")
+		if e.count(secret.Failed, "names") != 1 {
+			t.Errorf("events %v", e.events)
+		}
+	})
+}
