@@ -67,7 +67,7 @@ func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
 		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
 			// A bad set must not end the watch: the next may be good.
 			if err := f.take(roots); err != nil {
-				f.note(err, 0)
+				f.note(err, never)
 			}
 			return ctx.Err()
 		})

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -58,11 +59,17 @@ func rootOf(chain *pki.Chain, roots *pki.Bundle, now time.Time) *x509.Certificat
 	return again.Root
 }
 
+var errStray = ca.Errorf(ca.Aborted, "the roots of the authority change so often that certificates do not last")
+
 // lose has the certificate replaced: at once, but with a backoff where it happens
 // again and again, as with an authority whose replicas disagree on its roots.
 func (l *leaf) lose() {
-	if !l.stray.lost && !l.stray.last.IsZero() && time.Since(l.stray.last) < calm {
-		l.pause = newPause(l.retry.wait(0, 0), l.now())
+	now := l.now()
+	again := !l.stray.lost && !l.stray.last.IsZero() && time.Since(l.stray.last) < calm
+	if again && l.pause.over(now) {
+		wait := l.retry.wait(0, 0)
+		l.pause = newPause(wait, now)
+		l.failure = newFailure(errStray, now, wait)
 	}
 	l.stray.lost, l.stray.last = true, time.Now()
 	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "root", pki.Fingerprint(l.held.Root))

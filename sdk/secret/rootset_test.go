@@ -1,0 +1,90 @@
+package secret
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+var aDay = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func rootAt(t *testing.T, life time.Duration) *pki.Bundle {
+	t.Helper()
+	// A CA's root begins an hour before its clock.
+	return catest.NewCA(catest.Options{Now: func() time.Time { return aDay.Add(time.Hour) }, CALifetime: life}).Bundle()
+}
+
+func in(d time.Duration) func() time.Time { return func() time.Time { return aDay.Add(d) } }
+
+func TestDroppedRootsAreBounded(t *testing.T) {
+	var s rootSet
+	for i := range maxDropped + 20 {
+		s.tell(rootAt(t, 240*time.Hour), aDay.Add(time.Duration(i)), in(time.Hour))
+	}
+	if n := s.served(aDay).Len(); n != maxDropped+1 {
+		t.Errorf("%d roots are served", n)
+	}
+}
+
+func TestAReplySentBeforeANewSetWasToldCountsAsDropped(t *testing.T) {
+	was, is := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
+	for overlap, want := range map[time.Duration]*pki.Bundle{0: is, time.Hour: is.Union(was)} {
+		t.Run(fmt.Sprint(overlap), func(t *testing.T) {
+			var s rootSet
+			s.tell(is, aDay.Add(time.Minute), in(overlap))
+			s.reply(was, aDay, in(overlap))
+			if got := s.served(aDay); !got.Equal(want) {
+				t.Errorf("%d roots are served, want %d", got.Len(), want.Len())
+			}
+			if got := s.served(aDay.Add(2 * time.Hour)); !got.Equal(is) {
+				t.Errorf("later, %d roots are served", got.Len())
+			}
+		})
+	}
+}
+
+func TestTheSameSetToldAgainDoesNotOutdateReplies(t *testing.T) {
+	told, replied := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
+	var s rootSet
+	s.tell(told, aDay, in(0))
+	s.reply(replied, aDay.Add(time.Minute), in(0))
+	s.tell(told, aDay.Add(2*time.Minute), in(0))
+	if got := s.served(aDay); !got.Equal(told.Union(replied)) {
+		t.Errorf("%d roots are served", got.Len())
+	}
+}
+
+func TestADroppedRootEndsWithItselfAtTheLatest(t *testing.T) {
+	short, long := rootAt(t, 2*time.Hour), rootAt(t, 240*time.Hour)
+	var s rootSet
+	s.tell(short, aDay, in(0))
+	s.tell(long, aDay, in(100*time.Hour))
+	if next := s.next(aDay); !next.Equal(aDay.Add(2 * time.Hour)) {
+		t.Errorf("the next change is at %s", next)
+	}
+	if !s.served(aDay.Add(2 * time.Hour)).Equal(long) {
+		t.Error("a root outlived itself")
+	}
+}
+
+func TestRenewalMomentsAreSpreadOverTheWholeJitter(t *testing.T) {
+	ca := catest.NewCA(catest.Options{Now: func() time.Time { return aDay }, CALifetime: 101 * time.Hour})
+	chain := &pki.Chain{Leaf: ca.Bundle().Certificates()[0]} // ends in 100 hours
+	var early, late int
+	for range 1000 {
+		switch at := drawRenewal(Spec{RenewRatio: 0.5, RenewJitter: 0.1}, chain, aDay).Sub(aDay); {
+		case at < 40*time.Hour || at > 60*time.Hour:
+			t.Fatalf("renewal is due after %s", at)
+		case at < 45*time.Hour:
+			early++
+		case at > 55*time.Hour:
+			late++
+		}
+	}
+	if early < 150 || late < 150 {
+		t.Errorf("%d are early, %d late, of 1000", early, late)
+	}
+}
