@@ -1,0 +1,141 @@
+package agent_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+func config(t *testing.T, authority *catest.CA) agent.Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return agent.Config{
+		Authorities: []secret.Authority{{Name: "test", Client: authority}},
+		Secrets: []secret.Spec{
+			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: time.Hour, Authorities: []string{"test"}},
+			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
+		},
+		Socket: sds.Config{Path: filepath.Join(dir, "socket")},
+	}
+}
+
+func TestAnAgentServesWhatItsAuthoritySignsUntilItsContextEnds(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+
+	answer := fetch(t, cfg.Socket.Path, "default", "ROOTCA")
+	if len(answer.Resources) != 2 {
+		t.Errorf("got %d secrets", len(answer.Resources))
+	}
+	if missing := a.Ready(); len(missing) != 0 {
+		t.Errorf("not ready: %v", missing)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := os.Lstat(cfg.Socket.Path); err == nil {
+		t.Error("the socket is still there")
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+}
+
+func TestAnAgentThatCannotHaveItsSocketAsksNobody(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	first, err := agent.New(config(t, catest.NewCA(catest.Options{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	cfg := config(t, authority)
+	if err := os.WriteFile(cfg.Socket.Path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("got %v", err)
+	}
+	if n := len(authority.Requests()); n != 0 {
+		t.Errorf("the authority was asked %d times", n)
+	}
+}
+
+func TestAWrongConfigurationLeavesNoSocket(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	cfg.Secrets[0].Authorities = []string{"nobody"}
+	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(cfg.Socket.Path); err == nil {
+		t.Error("a socket was left")
+	}
+}
+
+func TestTwoAgentsLiveInOneProcess(t *testing.T) {
+	for range 2 {
+		cfg := config(t, catest.NewCA(catest.Options{}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- agent.Run(ctx, cfg) }()
+		t.Cleanup(func() {
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		if answer := fetch(t, cfg.Socket.Path, "default"); len(answer.Resources) != 1 {
+			t.Errorf("got %d secrets", len(answer.Resources))
+		}
+	}
+}
+
+func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryResponse {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	answer, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx,
+		&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: names}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Secrets is where the agent's secrets come from; it may be asked until Close.
+func (a *Agent) Secrets() secret.Source { return a.secrets }
+
+// Status returns the state of every secret, sorted by name.
+func (a *Agent) Status() []secret.Status { return a.secrets.Status() }
+
+// Ready returns the names of the secrets that are not held; empty means ready.
+func (a *Agent) Ready() []string {
+	var missing []string
+	for _, s := range a.secrets.Status() {
+		if !s.Held {
+			missing = append(missing, s.Name)
+		}
+	}
+	return missing
+}
+
+// Streams returns how many streams and fetches are open.
+func (a *Agent) Streams() int { return a.server.Streams() }
+
+// Retry has failed attempts of an authority made again at once: call it when its
+// provider, token or settings have changed. An empty name is all authorities.
+func (a *Agent) Retry(authority string) { a.secrets.Kick(authority) }
+
+// Run serves until ctx ends, and then closes the agent: streams end first, so that
+// clients come back to a successor, then the requests in flight. It returns nil
+// where ctx ended it.
+func (a *Agent) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve() }()
+	var err error
+	select {
+	case <-ctx.Done():
+		err = a.Close()
+		return errors.Join(err, <-served)
+	case err = <-served: // the listener broke
+		return errors.Join(err, a.Close())
+	}
+}
+
+// Close ends the agent and removes its socket; Run returns then, too. It may be
+// called twice.
+func (a *Agent) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
+	defer cancel()
+	return errors.Join(a.server.Close(ctx), a.secrets.Close())
+}

@@ -1,0 +1,28 @@
+package sds
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+const missingProtection = "the peer's process is not known here, so a provider's is not refused"
+
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Xucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{UID: cred.Uid, GID: cred.Groups[0]}, nil
+}

@@ -1,0 +1,142 @@
+package sds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// Config is where, to whom and how secrets are served.
+type Config struct {
+	// Path of the unix socket, 107 bytes at most. Its folder is made (mode 0700)
+	// where it is missing. Required.
+	Path string
+	// Mode of the socket's file. Default: 0600.
+	Mode fs.FileMode
+	// Policy says which peers are answered. Default: the own user and root.
+	Policy Policy
+	// Limits bound what a client may ask for.
+	Limits xds.Limits
+	// Observe is told what happens on streams. It must not block. Default: nobody.
+	Observe func(xds.Event[secret.Caller])
+	// Log never gets a key. Default: silent.
+	Log *slog.Logger
+}
+
+const (
+	maxMessage = 4 << 20
+	// A connection that does not speak HTTP/2 within this time is closed.
+	maxHandshake = 10 * time.Second
+	// maxStreams of one connection: Envoy has one for each secret.
+	maxStreams = 10_000
+	// A peer that is gone without a word is noticed after these.
+	pingEvery, pingTimeout = time.Minute, 20 * time.Second
+)
+
+// Server serves secrets on a unix socket. Make one with [Listen].
+type Server struct {
+	service *Service
+	grpc    *grpc.Server
+	socket  *socket
+	log     *slog.Logger
+}
+
+// Listen takes the socket; [Server.Serve] answers. Connections that come between
+// the two wait.
+func Listen(cfg Config, secrets secret.Source) (*Server, error) {
+	if cfg.Path == "" {
+		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
+	}
+	if cfg.Mode == 0 {
+		cfg.Mode = 0o600
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if missingProtection != "" {
+		cfg.Log.Warn("a protection is missing on this system", "missing", missingProtection)
+	}
+	service, err := NewService(ServiceConfig{
+		Secrets: secrets, Admit: cfg.Policy.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	socket, err := listen(cfg.Path, cfg.Mode, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{service: service, grpc: newGRPC(cfg.Policy, service), socket: socket, log: cfg.Log}, nil
+}
+
+func newGRPC(policy Policy, service *Service) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.Creds(peerCredentials{}),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(maxHandshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		// Whatever is asked, health included, only the right peer is answered.
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if _, err := policy.admit(ctx); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if _, err := policy.admit(stream.Context()); err != nil {
+				return err
+			}
+			return next(srv, stream)
+		}),
+	)
+	service.Register(server)
+	healthv1.RegisterHealthServer(server, health.NewServer()) // "" is serving from the start
+	return server
+}
+
+// Serve answers until [Server.Close]; it then returns nil.
+func (s *Server) Serve() error {
+	s.log.Info("secrets are served", "socket", s.socket.path)
+	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", s.socket.path, err)
+	}
+	return nil
+}
+
+// Streams returns how many streams and fetches are open.
+func (s *Server) Streams() int { return s.service.Streams() }
+
+// End ends the streams of the callers that match with a status error, and returns
+// how many: for a policy that no longer admits them.
+func (s *Server) End(match func(secret.Caller) bool, err error) int { return s.service.End(match, err) }
+
+// Close ends the streams with Unavailable, waits for connections to close until
+// ctx ends, and removes the socket. It may be called twice.
+func (s *Server) Close(ctx context.Context) error {
+	quiet := make(chan struct{})
+	go func() {
+		defer close(quiet)
+		s.service.Close()
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-quiet
+	}
+	return s.socket.Close()
+}

@@ -1,0 +1,115 @@
+package sds
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// maxPath is how long the path of a unix socket may be, in bytes (sun_path less
+// its final zero; Linux has 108).
+const maxPath = 107
+
+// socket is a listening unix socket whose file is ours.
+type socket struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo // as it was made
+	lock *os.File
+}
+
+// listen makes the socket's file with its mode. What is at the path already is
+// replaced only under the lock beside it, and only if it is a socket of our user
+// that refuses connections.
+func listen(path string, mode fs.FileMode, log *slog.Logger) (*socket, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("the path %q has %d bytes; a unix socket's has %d at most", path, len(path), maxPath)
+	}
+	if err := prepareFolder(filepath.Dir(path), log); err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	s, err := bind(path, mode)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.lock = lock
+	return s, nil
+}
+
+// prepareFolder makes the folder where it is missing, for our user only. One that
+// others may write is used, as Kubernetes mounts such, but said.
+func prepareFolder(dir string, log *slog.Logger) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the socket's folder: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the socket's folder: %w", err)
+	}
+	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		log.Warn("the socket's folder can be written by others, who may put a socket of theirs in its place", "folder", dir, "mode", info.Mode().String())
+	}
+	return nil
+}
+
+func bind(path string, mode fs.FileMode) (*socket, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	listener, err := listenWithMode(path, mode)
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // by path it could be another's
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return &socket{UnixListener: listener, path: path, file: info}, nil
+}
+
+// removeStale removes a socket that its owner left behind.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is there and is no socket (%s); remove it or choose another path", path, info.Mode())
+	case !ours(info):
+		return fmt.Errorf("%s is a socket of another user; remove it or choose another path", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return fmt.Errorf("%s is served by another program; stop it or choose another path", path)
+	case !refused(err):
+		return fmt.Errorf("%s is there, and whether somebody serves it is not clear: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+// Close stops listening and removes the file, if it is still ours. The lock's file
+// stays: who removes it could remove one that somebody else has just locked.
+func (s *socket) Close() error {
+	err := s.UnixListener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil // grpc closes its listener, and so do we
+	}
+	if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.file) {
+		err = errors.Join(err, os.Remove(s.path))
+	}
+	return errors.Join(err, s.lock.Close())
+}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package sds
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile takes the lock that whoever serves the socket holds. The kernel gives
+// it back when the process ends, however it ends.
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock beside the socket: %w", err)
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another Countersign serves this socket (it holds %s); stop it or choose another path", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// umask belongs to the whole process. While a socket is made it is stricter; a
+// file that somebody else makes in that moment has fewer rights, never more.
+var umask sync.Mutex
+
+// listenWithMode makes the file with its mode from the first moment on.
+func listenWithMode(path string, mode fs.FileMode) (*net.UnixListener, error) {
+	umask.Lock()
+	defer umask.Unlock()
+	defer syscall.Umask(syscall.Umask(0o777 &^ int(mode.Perm())))
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}
+
+func ours(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

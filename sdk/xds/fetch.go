@@ -1,0 +1,111 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// fetch is one unary request under way.
+type fetch struct{ cancel context.CancelCauseFunc }
+
+func (f *fetch) end(err error) { f.cancel(err) }
+
+// Fetch answers one unary request. It waits for names that are not ready until
+// ctx ends; refused names are left out, and where that leaves nothing the answer
+// is NotFound. implied is as in [Engine.Stream].
+func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, implied string) (*discovery.DiscoveryResponse, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := &fetch{cancel}
+	caller, _, err := e.admit(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	defer e.leave(f)
+	m := newSotw(e.urls, implied, e.prefix, e.cfg.Limits, e.cfg.Hold)
+	st, err := m.request(req)
+	switch {
+	case err != nil:
+		return nil, err
+	case st.unserved != "":
+		return nil, status.Errorf(codes.InvalidArgument, "type_url %q is not served", st.unserved)
+	}
+	found, err := e.wait(ctx, caller, st)
+	if err != nil {
+		return nil, err
+	}
+	response, b, ok := m.respond(st.typ, found, time.Now())
+	e.tellFetch(caller, st, b)
+	switch {
+	case b.full:
+		return nil, status.Errorf(codes.ResourceExhausted, "the resources have more than %d bytes, ask for fewer at once", maxResponse)
+	case !ok:
+		return nil, status.Error(codes.NotFound, "none of the resource_names is known")
+	}
+	return response, nil
+}
+
+// wait returns what the source says of each name once none of them is not ready.
+func (e *Engine[C]) wait(ctx context.Context, caller C, st step) ([]lookup, error) {
+	source := e.cfg.Types[st.typ].Source
+	changed := make(chan struct{}, 1)
+	for _, entry := range st.added {
+		stop, err := source.Watch(caller, entry.name, func(string) {
+			select {
+			case changed <- struct{}{}:
+			default: // one notice waits already
+			}
+		})
+		if err == nil {
+			defer stop()
+		}
+	}
+	found := make([]lookup, len(st.added))
+	for {
+		ready := true
+		for i, entry := range st.added {
+			resource, err := source.Peek(caller, entry.name)
+			found[i] = lookup{entry.name, resource, err}
+			ready = ready && (err == nil || errors.Is(err, ErrUnknown))
+		}
+		if ready {
+			return found, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fetchError(context.Cause(ctx))
+		}
+	}
+}
+
+// fetchError returns a status: that of whoever ended the fetch, or of its context.
+func fetchError(cause error) error {
+	if _, ok := status.FromError(cause); ok {
+		return cause
+	}
+	return status.FromContextError(cause).Err()
+}
+
+// tellFetch reports what a fetch came to; names that were left out once a minute,
+// whatever the number of fetches.
+func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
+	refused := append(st.refused, b.refused...)
+	for i := range refused {
+		refused[i] = clip(refused[i])
+	}
+	if len(refused) == 0 {
+		return
+	}
+	e.cfg.Observe(Event[C]{Kind: Refused, Caller: caller, Type: st.url, Names: refused})
+	if unsaid, ok := e.fetches.allow(time.Now(), len(refused)); ok {
+		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name is unknown or not for this caller; left out of a fetch",
+			"type", st.url, "name", refused[0], "caller", caller, "others_since_last_log", unsaid)
+	}
+}

@@ -1,0 +1,85 @@
+package xds
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// tell reports what a request came to.
+func (r *runner[C, Q, R]) tell(st step) {
+	if st.acked {
+		r.observe(Event[C]{Kind: Acked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version})
+		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
+	}
+	if st.nacked {
+		r.observe(Event[C]{Kind: Nacked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version, Reason: st.reason})
+		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version, "reason", st.reason)
+	}
+	if st.unserved != "" {
+		r.log(slog.LevelDebug, "request for a type that is not served is ignored", "type", st.unserved)
+	}
+	r.tellRefused(st.typ, st.refused)
+}
+
+// tellRefused reports names that were left out: each to the observer, the log
+// once a minute.
+func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	url := r.engine.urls[typ]
+	for i := range names {
+		names[i] = clip(names[i])
+	}
+	r.observe(Event[C]{Kind: Refused, Node: clip(r.machine.nodeID()), Type: url, Names: names})
+	if unsaid, ok := r.refused.allow(time.Now(), len(names)); ok {
+		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "others_since_last_log", unsaid)
+	}
+}
+
+// tellPushed reports a response that went out.
+func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
+	names := make([]string, len(b.resources))
+	for i, resource := range b.resources {
+		names[i] = resource.Name
+	}
+	r.observe(Event[C]{Kind: Pushed, Node: clip(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})
+	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", len(names))
+}
+
+func (r *runner[C, Q, R]) observe(e Event[C]) {
+	e.Stream, e.Caller = r.id, r.caller
+	r.engine.cfg.Observe(e)
+}
+
+func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
+	log := r.engine.cfg.Log
+	if !log.Enabled(context.Background(), level) {
+		return
+	}
+	args = append(args, "stream", r.id, "caller", r.caller, "node", clip(r.machine.nodeID()))
+	log.Log(context.Background(), level, message, args...)
+}
+
+// limiter lets one line a minute through.
+type limiter struct {
+	mu     sync.Mutex
+	last   time.Time
+	unsaid int
+}
+
+// allow tells whether a line about n things may be logged now, and how many
+// things went unsaid before them.
+func (l *limiter) allow(now time.Time, n int) (unsaid int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.last.IsZero() && now.Sub(l.last) < time.Minute {
+		l.unsaid += n
+		return 0, false
+	}
+	unsaid = l.unsaid + n - 1
+	l.last, l.unsaid = now, 0
+	return unsaid, true
+}

@@ -1,0 +1,62 @@
+// Package xds serves named, versioned resources over Envoy's xDS protocol and
+// pushes them as they change: give [New] the types with their sources and call
+// [Engine.Stream] and [Engine.Fetch] from the generated gRPC methods. The engine
+// is generic in who the caller is and knows nothing of what it serves.
+//
+// A stream's protocol is a state machine without I/O (sotw.go on subscription.go);
+// runner.go moves messages in and out of it. docs/decisions/0004-stream-engine.md
+// says why the engine is our own.
+package xds
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// What a [Source] answers instead of a resource; wrapped errors count ([errors.Is]).
+// Any error that is neither is treated as ErrNotReady.
+var (
+	// ErrUnknown: there is no such name, or not for this caller. It is left out
+	// of the answer, logged and counted; the stream goes on.
+	ErrUnknown = errors.New("unknown resource")
+	// ErrNotReady: the name is right and there is nothing to send yet. What the
+	// client was sent before stays with it.
+	ErrNotReady = errors.New("resource is not ready")
+)
+
+// Resource is one version of a named resource. It is shared by all streams that
+// it is sent on, and nobody changes it or Body.
+type Resource struct {
+	Name string
+	// Version stands for the content: unchanged content is never pushed.
+	Version string
+	// Body is marshalled once and shared.
+	Body *anypb.Any
+	// Provides and Needs are opaque tags. Where a stream was sent a resource that
+	// provides a tag and did not acknowledge it yet, the update of one that needs
+	// this tag waits for the acknowledgement, [Config].Hold at most. (A leaf
+	// certificate needs the root that it chains to.)
+	Provides []string
+	Needs    string
+}
+
+// Source is where the resources of one type come from. C is the caller. Methods
+// are called by many goroutines at once and must not block on the outside world.
+type Source[C any] interface {
+	// Peek returns the resource as it is now.
+	Peek(caller C, name string) (*Resource, error)
+	// Watch has notify called after each change of what Peek answers, not for the
+	// present state. notify does not block. A call that has begun may still run
+	// when stop returns. An error means that nothing will ever be told; Peek is
+	// asked once all the same.
+	Watch(caller C, name string, notify func(name string)) (stop func(), err error)
+}
+
+// Type is one type of resource on an engine.
+type Type[C any] struct {
+	// URL is the type URL ("type.googleapis.com/…"). Required.
+	URL string
+	// Source has the resources. Required.
+	Source Source[C]
+}
