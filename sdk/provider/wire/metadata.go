@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+)
+
+// What a host takes from a provider's description of itself.
+const (
+	maxVersion     = 64
+	maxSchema      = 256 << 10
+	maxAbilities   = 64
+	maxDiagnostics = 64
+)
+
+// Ability is something that a provider can do.
+type Ability int32
+
+// The abilities, numbered as in provider.proto.
+const (
+	CertificateAuthority = Ability(providerv1.Ability_ABILITY_CERTIFICATE_AUTHORITY)
+	RootSource           = Ability(providerv1.Ability_ABILITY_ROOT_SOURCE)
+	RootWatcher          = Ability(providerv1.Ability_ABILITY_ROOT_WATCHER)
+	TokenExchanger       = Ability(providerv1.Ability_ABILITY_TOKEN_EXCHANGER)
+)
+
+var abilityNames = map[Ability]string{
+	CertificateAuthority: "certificate-authority",
+	RootSource:           "root-source",
+	RootWatcher:          "root-watcher",
+	TokenExchanger:       "token-exchanger",
+}
+
+// String returns the ability in words with hyphens, as in "root-source".
+func (a Ability) String() string {
+	if name, ok := abilityNames[a]; ok {
+		return name
+	}
+	return fmt.Sprintf("ability-%d", int32(a))
+}
+
+// Metadata is what a provider says about itself.
+type Metadata struct {
+	// Name is that of countersign-provider-<name>: [a-z0-9][a-z0-9-]{0,62}.
+	Name string
+	// Version is as its author writes it: 1 to 64 printable bytes.
+	Version string
+	// Abilities has no repeats and CertificateAuthority in it.
+	Abilities []Ability
+	// SettingsSchema is JSON Schema, draft 2020-12; empty: it takes no settings.
+	SettingsSchema string
+}
+
+// Has tells whether the provider has an ability.
+func (m Metadata) Has(a Ability) bool { return slices.Contains(m.Abilities, a) }
+
+// Check returns what is wrong with the metadata, or nil.
+func (m Metadata) Check() error {
+	switch {
+	case !ValidName(m.Name):
+		return fmt.Errorf("the provider calls itself %q, a name is 1 to 63 of a-z, 0-9 and -, not beginning with -", CleanText(m.Name, ""))
+	case m.Version == "" || len(m.Version) > maxVersion || CleanText(m.Version, "") != m.Version:
+		return fmt.Errorf("the provider's version is %q, it has 1 to %d printable bytes", CleanText(m.Version, ""), maxVersion)
+	case !m.Has(CertificateAuthority):
+		return fmt.Errorf("the provider %q has no ability %q, every provider has", m.Name, CertificateAuthority)
+	case len(m.SettingsSchema) > maxSchema:
+		return fmt.Errorf("the provider %q has a settings schema of %d bytes, %d are allowed", m.Name, len(m.SettingsSchema), maxSchema)
+	case m.SettingsSchema != "" && !isJSONObject(m.SettingsSchema):
+		return fmt.Errorf("the provider %q has a settings schema that is no JSON object", m.Name)
+	}
+	return nil
+}
+
+func isJSONObject(s string) bool {
+	return strings.HasPrefix(strings.TrimLeft(s, " \t\r\n"), "{") && json.Valid([]byte(s))
+}
+
+// ValidName tells whether s can be a provider's name: [a-z0-9][a-z0-9-]{0,62}.
+func ValidName(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	})
+}
+
+func metadataToProto(m Metadata) *providerv1.GetMetadataResponse {
+	out := &providerv1.GetMetadataResponse{Name: m.Name, Version: m.Version, SettingsSchema: m.SettingsSchema}
+	for _, a := range m.Abilities {
+		out.Abilities = append(out.Abilities, providerv1.Ability(a))
+	}
+	return out
+}
+
+// metadataFromProto passes over abilities that this host does not know.
+func metadataFromProto(in *providerv1.GetMetadataResponse) (Metadata, error) {
+	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema()}
+	if n := len(in.GetAbilities()); n > maxAbilities {
+		return Metadata{}, fmt.Errorf("the provider lists %d abilities, %d are allowed", n, maxAbilities)
+	}
+	for _, a := range in.GetAbilities() {
+		if _, known := abilityNames[Ability(a)]; known && !m.Has(Ability(a)) {
+			m.Abilities = append(m.Abilities, Ability(a))
+		}
+	}
+	if err := m.Check(); err != nil {
+		return Metadata{}, err
+	}
+	return m, nil
+}
+
+// Diagnostic is one fault of the settings.
+type Diagnostic struct {
+	// Warning is logged; what is not a warning stops the start.
+	Warning bool
+	// Summary is one sentence: the setting, its value (not that of a secret one),
+	// what is allowed.
+	Summary string
+	// Detail says what to do about it; it may be empty.
+	Detail string
+	// Pointer is where: a JSON Pointer (RFC 6901) into the settings; it may be empty.
+	Pointer string
+}
+
+func diagnosticsToProto(in []Diagnostic) *providerv1.ValidateResponse {
+	out := new(providerv1.ValidateResponse)
+	for _, d := range in[:min(len(in), maxDiagnostics)] {
+		severity := providerv1.Diagnostic_SEVERITY_ERROR
+		if d.Warning {
+			severity = providerv1.Diagnostic_SEVERITY_WARNING
+		}
+		out.Diagnostics = append(out.Diagnostics, &providerv1.Diagnostic{
+			Severity: severity, Summary: CleanText(d.Summary, ""), Detail: CleanText(d.Detail, ""), Pointer: CleanText(d.Pointer, ""),
+		})
+	}
+	return out
+}
+
+// diagnosticsFromProto takes an unknown severity for an error: what a host does
+// not understand must not let bad settings pass.
+func diagnosticsFromProto(in *providerv1.ValidateResponse) []Diagnostic {
+	list := in.GetDiagnostics()
+	var out []Diagnostic
+	for _, d := range list[:min(len(list), maxDiagnostics)] {
+		out = append(out, Diagnostic{
+			Warning: d.GetSeverity() == providerv1.Diagnostic_SEVERITY_WARNING,
+			Summary: CleanText(d.GetSummary(), ""), Detail: CleanText(d.GetDetail(), ""), Pointer: CleanText(d.GetPointer(), ""),
+		})
+	}
+	return out
+}

@@ -1,0 +1,196 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// RemoteOptions tune a [Remote].
+type RemoteOptions struct {
+	// Protocol is the version that was negotiated; default [V1].
+	Protocol Protocol
+	// Timeout is the deadline of a call whose context has none. It is not for
+	// WatchRoots, which goes on; default 30 s.
+	Timeout time.Duration
+}
+
+// Remote is a provider at the other end of a connection. It sends nothing by
+// itself and has nothing to close.
+type Remote struct {
+	timeout  time.Duration
+	signer   ca.Client
+	provider providerv1.ProviderClient
+	roots    providerv1.RootSourceClient
+	watcher  providerv1.RootWatcherClient
+	tokens   providerv1.TokenExchangerClient
+}
+
+var _ Provider = (*Remote)(nil)
+
+// NewRemote returns the client end over conn. Its calls carry the message limits
+// themselves, so conn needs no options for them.
+func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
+	if opts.Timeout == 0 {
+		opts.Timeout = 30 * time.Second
+	}
+	if opts.Protocol.Version == 0 {
+		opts.Protocol = V1()
+	}
+	conn = limited{conn}
+	return &Remote{
+		timeout:  opts.Timeout,
+		signer:   opts.Protocol.Dial(conn),
+		provider: providerv1.NewProviderClient(conn),
+		roots:    providerv1.NewRootSourceClient(conn),
+		watcher:  providerv1.NewRootWatcherClient(conn),
+		tokens:   providerv1.NewTokenExchangerClient(conn),
+	}
+}
+
+// withDeadline gives ctx a deadline where its caller set none.
+func (r *Remote) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, r.timeout)
+}
+
+// Metadata asks what the provider is. Metadata out of bounds is a [ca.ErrInternal].
+func (r *Remote) Metadata(ctx context.Context) (Metadata, error) {
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	out, err := r.provider.GetMetadata(ctx, &providerv1.GetMetadataRequest{})
+	if err != nil {
+		return Metadata{}, failed(ctx, err, "")
+	}
+	md, err := metadataFromProto(out)
+	if err != nil {
+		return Metadata{}, &ca.Error{Reason: ca.Internal, Err: err}
+	}
+	return md, nil
+}
+
+// Validate asks for the faults of settings; 64 at most are taken.
+func (r *Remote) Validate(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
+	in, err := settingsToProto(settings)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	out, err := r.provider.Validate(ctx, &providerv1.ValidateRequest{Settings: in})
+	if err != nil {
+		return nil, failed(ctx, err, "")
+	}
+	return diagnosticsFromProto(out), nil
+}
+
+// Configure sends settings. Their values cross as JSON does: numbers are IEEE 754
+// doubles.
+func (r *Remote) Configure(ctx context.Context, settings map[string]any) error {
+	in, err := settingsToProto(settings)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	_, err = r.provider.Configure(ctx, &providerv1.ConfigureRequest{Settings: in})
+	return failed(ctx, err, "")
+}
+
+// Ready returns nil as soon as the provider can serve requests.
+func (r *Remote) Ready(ctx context.Context) error {
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	_, err := r.provider.Ready(ctx, &providerv1.ReadyRequest{})
+	return failed(ctx, err, "")
+}
+
+// CSRSign is [ca.Client.CSRSign].
+func (r *Remote) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	cert, err := r.signer.CSRSign(ctx, req)
+	return cert, failed(ctx, err, req.Token)
+}
+
+// Roots is [ca.RootSource.Roots].
+func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	out, err := r.roots.GetRoots(ctx, &providerv1.GetRootsRequest{})
+	if err != nil {
+		return nil, failed(ctx, err, "")
+	}
+	return out.GetRoots(), checkRoots(out.GetRoots())
+}
+
+// WatchRoots is [ca.RootWatcher.WatchRoots]. A watch that the provider ends
+// without an error is a [ca.ErrUnavailable].
+func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	// Whatever ends the loop below ends the stream with it.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := r.watcher.WatchRoots(ctx, &providerv1.WatchRootsRequest{})
+	if err != nil {
+		return failed(ctx, err, "")
+	}
+	for {
+		out, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return ca.Errorf(ca.Unavailable, "the provider ended the watch of its roots")
+		}
+		if err != nil {
+			return failed(ctx, err, "")
+		}
+		if err := checkRoots(out.GetRoots()); err != nil {
+			return err
+		}
+		if err := changed(out.GetRoots()); err != nil {
+			return err
+		}
+	}
+}
+
+// ExchangeToken is [ca.TokenExchanger.ExchangeToken].
+func (r *Remote) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	in, err := tokenRequestToProto(req)
+	if err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	out, err := r.tokens.ExchangeToken(ctx, in)
+	if err != nil {
+		return ca.ExchangedToken{}, failed(ctx, err, req.SubjectToken)
+	}
+	return exchangedFromProto(out)
+}
+
+// failed is what every call's error goes through.
+func failed(ctx context.Context, err error, token ca.Token) error {
+	return stillWanted(ctx, fromStatus(err, token))
+}
+
+// limited adds the limits to each call: go-plugin dials with 2 GiB, and options
+// of a call go before those of its connection.
+type limited struct{ conn grpc.ClientConnInterface }
+
+func limits(opts []grpc.CallOption) []grpc.CallOption {
+	return append(opts[:len(opts):len(opts)], grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage))
+}
+
+func (l limited) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return l.conn.Invoke(ctx, method, args, reply, limits(opts)...)
+}
+
+func (l limited) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return l.conn.NewStream(ctx, desc, method, limits(opts)...)
+}

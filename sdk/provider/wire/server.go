@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Register serves p on r in one version of the protocol.
+func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
+	s := &server{p: p}
+	version.Register(r, p)
+	providerv1.RegisterProviderServer(r, s)
+	providerv1.RegisterRootSourceServer(r, s)
+	providerv1.RegisterRootWatcherServer(r, s)
+	providerv1.RegisterTokenExchangerServer(r, s)
+}
+
+// server embeds no Unimplemented type: a method that is added to the protocol
+// must not be forgotten here.
+type server struct {
+	providerv1.UnsafeProviderServer
+	providerv1.UnsafeRootSourceServer
+	providerv1.UnsafeRootWatcherServer
+	providerv1.UnsafeTokenExchangerServer
+	p Provider
+}
+
+func (s *server) GetMetadata(ctx context.Context, _ *providerv1.GetMetadataRequest) (*providerv1.GetMetadataResponse, error) {
+	md, err := s.p.Metadata(ctx)
+	if err != nil {
+		return nil, ToStatus(err)
+	}
+	return metadataToProto(md), nil
+}
+
+func (s *server) Validate(ctx context.Context, in *providerv1.ValidateRequest) (*providerv1.ValidateResponse, error) {
+	found, err := s.p.Validate(ctx, in.GetSettings().AsMap())
+	if err != nil {
+		return nil, ToStatus(err)
+	}
+	return diagnosticsToProto(found), nil
+}
+
+func (s *server) Configure(ctx context.Context, in *providerv1.ConfigureRequest) (*providerv1.ConfigureResponse, error) {
+	if err := s.p.Configure(ctx, in.GetSettings().AsMap()); err != nil {
+		return nil, ToStatus(err)
+	}
+	return &providerv1.ConfigureResponse{}, nil
+}
+
+func (s *server) Ready(ctx context.Context, _ *providerv1.ReadyRequest) (*providerv1.ReadyResponse, error) {
+	if err := s.p.Ready(ctx); err != nil {
+		return nil, ToStatus(err)
+	}
+	return &providerv1.ReadyResponse{}, nil
+}
+
+func (s *server) GetRoots(ctx context.Context, _ *providerv1.GetRootsRequest) (*providerv1.GetRootsResponse, error) {
+	roots, err := s.p.Roots(ctx)
+	if err != nil {
+		return nil, ToStatus(err)
+	}
+	return &providerv1.GetRootsResponse{Roots: roots}, nil
+}
+
+func (s *server) WatchRoots(_ *providerv1.WatchRootsRequest, stream grpc.ServerStreamingServer[providerv1.WatchRootsResponse]) error {
+	return ToStatus(s.p.WatchRoots(stream.Context(), func(roots []byte) error {
+		return stream.Send(&providerv1.WatchRootsResponse{Roots: roots})
+	}))
+}
+
+func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeTokenRequest) (*providerv1.ExchangeTokenResponse, error) {
+	req, err := tokenRequestFromProto(in)
+	if err != nil {
+		return nil, ToStatus(err)
+	}
+	out, err := s.p.ExchangeToken(ctx, req)
+	if err != nil {
+		return nil, toStatus(err, req.SubjectToken)
+	}
+	return exchangedToProto(out), nil
+}
+
+// ServerOptions are what a gRPC server of a provider needs: the message limits,
+// and a recovery that turns a panic into an Internal status, with the stack in
+// log, so that the process lives on. log may be nil.
+func ServerOptions(log *slog.Logger) []grpc.ServerOption {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+			defer recovered(log, info.FullMethod, req, &err)
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+			defer recovered(log, info.FullMethod, nil, &err)
+			return next(srv, stream)
+		}),
+	}
+}
+
+// maxStack keeps the record within what hosts take as one line.
+const maxStack = 8 << 10
+
+// recovered has to be deferred itself, recover works nowhere else.
+func recovered(log *slog.Logger, method string, req any, err *error) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	stack := debug.Stack()
+	log.Error("a call panicked", "method", method, "panic", CleanText(fmt.Sprint(value), tokenOf(req)), "stack", string(stack[:min(len(stack), maxStack)]))
+	*err = ToStatus(ca.Errorf(ca.Internal, "the provider panicked, its log has the stack"))
+}
+
+// tokenOf keeps a token out of the log where the panic's text quotes it.
+func tokenOf(req any) ca.Token {
+	switch req := req.(type) {
+	case interface{ GetToken() string }:
+		return ca.Token(req.GetToken())
+	case interface{ GetSubjectToken() string }:
+		return ca.Token(req.GetSubjectToken())
+	}
+	return ""
+}
