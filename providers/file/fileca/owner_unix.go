@@ -1,0 +1,52 @@
+//go:build linux || darwin
+
+package fileca
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+)
+
+// checkOwner demands that the folder is ours and that nobody else may write to it.
+func checkOwner(folder *os.File, dir string, _ *slog.Logger) error {
+	info, err := folder.Stat()
+	if err != nil {
+		return err
+	}
+	uid := int(info.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", dir)
+	case uid != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, this process runs as user %d: they must be the same", dir, uid, os.Geteuid())
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s has mode %04o: others may write to it; use 0700", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// lock waits until the folder is ours alone. Closing it ends that.
+func lock(ctx context.Context, folder *os.File) error {
+	for {
+		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func syncFolder(folder *os.File) error { return folder.Sync() }
+
+// looseMode tells whether a key of that mode is open to others. The group may
+// read: Kubernetes mounts secrets so for a process that is not root.
+func looseMode(mode fs.FileMode) bool { return mode.Perm()&0o027 != 0 }

@@ -1,0 +1,122 @@
+package fileca
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	// backdate is how far a peer's clock may be behind ours; istiod does the same.
+	backdate = 2 * time.Minute
+
+	minRSABits, maxRSABits = 2048, 8192
+)
+
+// checkRequest returns the CSR of a request that may be signed, and its names.
+func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.Identity, error) {
+	csr, err := pki.ParseCSR(req.CSR)
+	if err != nil {
+		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "CSR: %w", err)
+	}
+	id, err := checkNames(req, csr)
+	if err != nil {
+		return nil, pki.Identity{}, err
+	}
+	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && (key.N.BitLen() < minRSABits || key.N.BitLen() > maxRSABits) {
+		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's RSA key has %d bits: use %d to %d", key.N.BitLen(), minRSABits, maxRSABits)
+	}
+	if l.trustDomain != "" && id.SPIFFEID != nil && id.TrustDomain() != l.trustDomain {
+		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%q is not of the trust domain %q, the only one signed here", clip(id.SPIFFEID.String()), l.trustDomain)
+	}
+	return csr, id, nil
+}
+
+// checkNames demands that the CSR names exactly what the request names.
+func checkNames(req ca.SignRequest, csr *x509.CertificateRequest) (pki.Identity, error) {
+	ips := make([]string, len(req.IPAddresses))
+	for i, ip := range req.IPAddresses {
+		ips[i] = ip.String()
+	}
+	asked, err := pki.NewIdentity(req.SubjectID, req.DNSNames, ips)
+	if err != nil {
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "request: %w", err)
+	}
+	got, err := pki.IdentityOfCSR(csr)
+	if err != nil {
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "CSR: %w", err)
+	}
+	common := csr.Subject.CommonName
+	switch {
+	case asked.IsZero():
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the request names nothing: a SPIFFE ID, a DNS name or an IP address is needed")
+	case !got.Equal(asked):
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %q, the request for %q: they must be the same", clip(got.String()), clip(asked.String()))
+	case common != "" && !slices.Contains(asked.Names(), common):
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %q is not among the names asked for", clip(common))
+	}
+	return asked, nil
+}
+
+// sign makes the leaf. Its names are id's; whatever else the CSR says is ignored.
+func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, end time.Time) (*x509.Certificate, error) {
+	keyID := sha256.Sum256(csr.RawSubjectPublicKeyInfo)
+	// Without a subject the names' extension is critical, without a serial number
+	// a random one of 160 bits is drawn (RFC 5280, sections 4.2.1.6 and 4.1.2.2).
+	template := &x509.Certificate{
+		DNSNames: id.DNSNames, NotBefore: begin, NotAfter: end,
+		BasicConstraintsValid: true,
+		KeyUsage:              keyUsage(csr),
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SubjectKeyId:          keyID[:20], // as RFC 7093, section 2, without SHA-1
+	}
+	if id.SPIFFEID != nil {
+		template.URIs = []*url.URL{id.SPIFFEID}
+	}
+	for _, ip := range id.IPAddresses {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, csr.PublicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// keyUsage allows signatures, and with RSA the key transport of TLS 1.2.
+func keyUsage(csr *x509.CertificateRequest) x509.KeyUsage {
+	if _, ok := csr.PublicKey.(*rsa.PublicKey); ok {
+		return x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
+	}
+	return x509.KeyUsageDigitalSignature
+}
+
+// lifetime returns when a leaf made now begins and ends.
+func (a *authority) lifetime(asked, most time.Duration, now time.Time) (begin, end time.Time, err error) {
+	if !now.Before(a.notAfter) {
+		return begin, end, ca.Errorf(ca.Unavailable, "the CA %s or one above it expired at %s", name(a.cert), stamp(a.notAfter))
+	}
+	switch {
+	case asked < 0, 0 < asked && asked < minTTL:
+		return begin, end, ca.Errorf(ca.Invalid, "a lifetime of %s was asked for: use %s at least", asked, minTTL)
+	case asked == 0:
+		asked = defaultTTL
+	}
+	begin, end = now.Add(-backdate), now.Add(min(asked, most))
+	if begin.Before(a.notBefore) {
+		begin = a.notBefore
+	}
+	if end.After(a.notAfter) {
+		end = a.notAfter
+	}
+	return begin, end, nil
+}

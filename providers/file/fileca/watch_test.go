@@ -1,0 +1,370 @@
+package fileca
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func settingsWithLog(dir string, log *logged) Settings {
+	return Settings{Dir: dir, PollInterval: "1h", Log: slog.New(log)} // events alone must do
+}
+
+// following calls WatchRoots until the test ends.
+func following(t *testing.T, c *CA) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{make(chan []byte), make(chan error, 1)}
+	go func() {
+		f.ended <- c.WatchRoots(ctx, func(roots []byte) error {
+			select {
+			case f.roots <- roots:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-f.ended })
+	return f
+}
+
+type follower struct {
+	roots chan []byte
+	ended chan error
+}
+
+func (f *follower) mustSee(t *testing.T, what string, authority *catest.CA) {
+	t.Helper()
+	select {
+	case got := <-f.roots:
+		if !bytes.Equal(got, authority.Bundle().PEM()) {
+			t.Fatalf("%s: other roots were told", what)
+		}
+	case <-time.After(patience):
+		t.Fatalf("%s was not noticed", what)
+	}
+}
+
+// mount lays files out as Kubernetes does: ca-cert.pem -> ..data/ca-cert.pem,
+// ..data -> ..2026_1, and a change renames another ..data over it.
+func mount(t *testing.T, dir string, generation int, files map[string][]byte) {
+	t.Helper()
+	real := fmt.Sprintf("..2026_%d", generation)
+	if err := os.Mkdir(filepath.Join(dir, real), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, filepath.Join(dir, real), files)
+	link(t, real, filepath.Join(dir, "..data"))
+	for name := range files {
+		if generation == 1 {
+			link(t, filepath.Join("..data", name), filepath.Join(dir, name))
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%d", generation-1))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// link makes a symbolic link, in place of one that is there.
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path+"_tmp"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"_tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTwentySwapsInARowAreEachSeen(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	dir := folderOf(t, nil)
+	mount(t, dir, 1, authority.IstioFiles())
+	log := newLogged()
+	c := mustOpen(t, settingsWithLog(dir, log))
+	roots := following(t, c)
+	roots.mustSee(t, "the first", authority)
+	for swap := 2; swap <= 21; swap++ {
+		authority.Rotate()
+		mount(t, dir, swap, authority.IstioFiles())
+		roots.mustSee(t, fmt.Sprintf("swap %d", swap), authority)
+	}
+	log.mustBeSilent(t)
+	req, check := web.request(t, "")
+	if chain := sign(t, c, req, check); !chain.Root.Equal(rootOf(t, authority)) {
+		t.Error("the last one does not sign")
+	}
+}
+
+func TestAChangeIsSeenHoweverItIsMade(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, dir string, files map[string][]byte){
+		"written-in-place": writeFiles,
+		"renamed-file-by-file": func(t *testing.T, dir string, files map[string][]byte) {
+			for name, content := range files {
+				writeFiles(t, dir, map[string][]byte{name + ".new": content})
+				if err := os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"folder-replaced": func(t *testing.T, dir string, files map[string][]byte) {
+			fresh := folderOf(t, files)
+			if err := errors.Join(os.Rename(dir, dir+".old"), os.Rename(fresh, dir)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"folder-made-a-link": func(t *testing.T, dir string, files map[string][]byte) {
+			if err := os.Rename(dir, dir+".old"); err != nil {
+				t.Fatal(err)
+			}
+			link(t, folderOf(t, files), dir)
+		},
+		"files-made-links": func(t *testing.T, dir string, files map[string][]byte) {
+			elsewhere := folderOf(t, files)
+			for name := range files {
+				link(t, filepath.Join(elsewhere, name), filepath.Join(dir, name))
+			}
+		},
+		"removed-and-written": func(t *testing.T, dir string, files map[string][]byte) {
+			for name := range files {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			writeFiles(t, dir, files)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			authority := catest.NewCA(catest.Options{Intermediates: 1})
+			dir := folderOf(t, authority.IstioFiles())
+			roots := following(t, mustOpen(t, settingsWithLog(dir, newLogged())))
+			roots.mustSee(t, "the first", authority)
+			authority.Rotate()
+			change(t, dir, authority.IstioFiles())
+			roots.mustSee(t, "the first change", authority)
+			authority.Rotate()
+			writeFiles(t, dir, authority.IstioFiles())
+			roots.mustSee(t, "a change after that", authority)
+		})
+	}
+}
+
+func TestAChainOfLinksIsFollowedToEachOfItsFolders(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	first := folderOf(t, authority.IstioFiles())
+	versions, dir := folderOf(t, nil), folderOf(t, nil)
+	link(t, first, filepath.Join(versions, "current"))
+	for name := range authority.IstioFiles() {
+		link(t, filepath.Join(versions, "current", name), filepath.Join(dir, name))
+	}
+	roots := following(t, mustOpen(t, settingsWithLog(dir, newLogged())))
+	roots.mustSee(t, "the first", authority)
+	for range 3 {
+		authority.Rotate()
+		link(t, folderOf(t, authority.IstioFiles()), filepath.Join(versions, "current"))
+		roots.mustSee(t, "another version", authority)
+	}
+}
+
+func TestWithoutEventsAChangeIsFoundByThePoll(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	dir := folderOf(t, authority.IstioFiles())
+	c := unwatched(dir, newLogged())
+	c.limits.poll = minPoll
+	if err := c.start(&folder{dir: dir}); err != nil { // with no watcher
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	roots := following(t, c)
+	roots.mustSee(t, "the first", authority)
+	authority.Rotate()
+	writeFiles(t, dir, authority.IstioFiles())
+	roots.mustSee(t, "the change", authority)
+}
+
+// unwatched is a CA that nothing was read of yet.
+func unwatched(dir string, log *logged) *CA {
+	return &CA{dir: dir, limits: limits{maxTTL: defaultTTL, poll: time.Hour}, log: slog.New(log), now: time.Now, done: make(chan struct{})}
+}
+
+// looking is a CA whose folder is looked at when the test says so.
+func looking(t *testing.T, dir string, log *logged) *watch {
+	t.Helper()
+	c := unwatched(dir, log)
+	files, err := readFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.take(files); err != nil {
+		t.Fatal(err)
+	}
+	return &watch{ca: c, held: files.sum()}
+}
+
+func TestABadChangeKeepsTheCAThatWorksAndIsSaidOnce(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	good := authority.IstioFiles()
+	other := catest.NewCA(catest.Options{}).IstioFiles()
+	dir := folderOf(t, good)
+	log := newLogged()
+	w := looking(t, dir, log)
+	before := w.ca.held.Load()
+	for _, bad := range []struct {
+		name    string
+		content []byte
+		says    string
+	}{
+		{keyFile, other[keyFile], "ca-key.pem: it is not the key"},
+		{keyFile, []byte("hello"), "ca-key.pem: there is no PEM block"},
+		{rootFile, other[rootFile], "ca-cert.pem: it does not lead"},
+		{certFile, other[certFile], "ca-key.pem: it is not the key"},
+	} {
+		writeFiles(t, dir, map[string][]byte{bad.name: bad.content})
+		for range 3 {
+			w.look()
+		}
+		if text := log.next(t); !strings.Contains(text, bad.says) || !strings.Contains(text, "stays") {
+			t.Errorf("%s: logged %q", bad.says, text)
+		}
+		log.mustBeSilent(t)
+		writeFiles(t, dir, good)
+		w.look()
+		log.mustBeSilent(t)
+	}
+	if err := os.Remove(filepath.Join(dir, certFile)); err != nil {
+		t.Fatal(err)
+	}
+	w.look()
+	w.look()
+	if text := log.next(t); !strings.Contains(text, "no such file") {
+		t.Errorf("logged %q", text)
+	}
+	log.mustBeSilent(t)
+	if w.ca.held.Load() != before {
+		t.Error("another CA is held")
+	}
+	req, check := web.request(t, "")
+	if chain := sign(t, w.ca, req, check); !chain.Root.Equal(rootOf(t, authority)) {
+		t.Error("the CA before does not sign")
+	}
+}
+
+func TestTheSetIsTakenOverWholeOrNotAtAll(t *testing.T) {
+	old, next := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{Intermediates: 1})
+	dir := folderOf(t, old.IstioFiles())
+	w := looking(t, dir, newLogged())
+	for i, name := range []string{rootFile, certFile, chainFile, keyFile} {
+		writeFiles(t, dir, map[string][]byte{name: next.IstioFiles()[name]})
+		w.look()
+		req, check := web.request(t, "")
+		want := rootOf(t, old)
+		if i == 3 {
+			want = rootOf(t, next)
+		}
+		if chain := sign(t, w.ca, req, check); !chain.Root.Equal(want) {
+			t.Errorf("with %d of 4 files written, another root signs", i+1)
+		}
+	}
+}
+
+func TestSeveralRootsAreToldWithTheOneThatSigns(t *testing.T) {
+	authority, other := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
+	authority.SetRoots(authority.Bundle().Union(other.Bundle()))
+	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
+	got, err := c.Roots(t.Context())
+	if err != nil || !bytes.Equal(got, authority.Bundle().PEM()) || authority.Bundle().Len() != 2 {
+		t.Errorf("%v: %s", err, got)
+	}
+}
+
+func TestWatchersAreToldOfRootsAndNotOfOtherChanges(t *testing.T) {
+	authority := catest.NewCA(catest.Options{Intermediates: 1})
+	dir := folderOf(t, authority.IstioFiles())
+	c := mustOpen(t, settingsWithLog(dir, newLogged()))
+	roots := following(t, c)
+	roots.mustSee(t, "the first", authority)
+	// The same CA without its chain file is another set with the same roots.
+	before := c.held.Load()
+	if err := os.Remove(filepath.Join(dir, chainFile)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-before.replaced:
+	case <-time.After(patience):
+		t.Fatal("the change was not noticed")
+	}
+	authority.Rotate()
+	writeFiles(t, dir, authority.IstioFiles())
+	roots.mustSee(t, "the roots' change", authority) // and nothing in between
+}
+
+func TestAWatchEndsWithItsContextItsCallerOrTheCA(t *testing.T) {
+	c := mustOpen(t, Settings{Dir: folderOf(t, catest.NewCA(catest.Options{}).IstioFiles())})
+	enough := errors.New("enough")
+	if err := c.WatchRoots(t.Context(), func([]byte) error { return enough }); err != enough {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := c.WatchRoots(ctx, func([]byte) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	err := c.WatchRoots(t.Context(), func([]byte) error { return errors.Join(c.Close(), c.Close()) })
+	if !errors.Is(err, ca.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRequestsAreSignedWhileTheFolderChanges(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	dir := folderOf(t, authority.IstioFiles())
+	c := mustOpen(t, settingsWithLog(dir, newLogged()))
+	roots := following(t, c)
+	roots.mustSee(t, "the first", authority)
+	req, check := web.request(t, "")
+	stop, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		failed <- signUntil(stop, c, req, check)
+	}()
+	for range 3 {
+		authority.Rotate()
+		writeFiles(t, dir, authority.IstioFiles())
+		roots.mustSee(t, "a change", authority)
+	}
+	close(stop)
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}
+
+// signUntil demands that each reply's chain leads to the roots of the same reply.
+func signUntil(stop <-chan struct{}, c *CA, req ca.SignRequest, check pki.Check) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		reply, err := c.CSRSign(context.Background(), req)
+		if err != nil {
+			return err
+		}
+		if check.Roots, err = pki.ParseBundle(reply.Roots); err != nil {
+			return err
+		}
+		if _, err = check.Chain(reply.Chain); err != nil {
+			return err
+		}
+	}
+}
