@@ -1,0 +1,13 @@
+// Command countersign-provider-file is the provider for a certificate authority
+// whose certificate and key are files. README.md has its settings.
+package main
+
+import (
+	"github.com/countersign-dev/countersign/providers/file/fileca"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+// version is set by the linker for a release.
+var version = "0.1.0-dev"
+
+func main() { provider.Main("file", version, fileca.Open) }

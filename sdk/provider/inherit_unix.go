@@ -1,0 +1,65 @@
+//go:build unix
+
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// inherited is what a host passed.
+type inherited struct {
+	channel net.Listener  // of the one connection
+	gone    chan struct{} // closed when the host is
+	stdout  *os.File      // the real one
+}
+
+// inherit takes over the descriptors, hides them from what the author starts, and
+// moves standard output out of his way.
+func inherit() (*inherited, error) {
+	for _, fd := range []int{wire.LifelineFD, wire.ChannelFD} {
+		unix.CloseOnExec(fd)
+	}
+	for _, name := range []string{wire.EnvChannelFD, wire.EnvLifelineFD, wire.EnvSocketDir, wire.EnvClientCert, wire.EnvVersions, wire.MagicCookieKey} {
+		if err := os.Unsetenv(name); err != nil {
+			return nil, err
+		}
+	}
+	stdout, err := stdoutAside()
+	if err != nil {
+		return nil, fmt.Errorf("move standard output: %w", err)
+	}
+	file := os.NewFile(wire.ChannelFD, "channel")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d is not the host's channel: %w", wire.ChannelFD, err)
+	}
+	host := &inherited{channel: newOneConn(conn), gone: make(chan struct{}), stdout: stdout}
+	go func() {
+		// The start-up data has keys for who needs them: it is read and forgotten.
+		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline"))
+		close(host.gone)
+	}()
+	return host, nil
+}
+
+// stdoutAside returns the real standard output and lets whatever is printed go to
+// standard error, by C code and children, too.
+func stdoutAside() (*os.File, error) {
+	fd, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 5)
+	if err != nil {
+		return nil, err
+	}
+	if err := dup2(2, 1); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "stdout"), nil
+}

@@ -1,0 +1,179 @@
+package provider
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Provider returns a new, unconfigured instance as a host sees it: what
+// [Definition.Serve] puts on the wire, and what a host can run without a process.
+func (d *Definition) Provider() wire.Provider { return &instance{definition: d} }
+
+// instance is a definition with the settings that it was last given.
+type instance struct {
+	definition *Definition
+
+	configuring sync.Mutex // one Configure at a time
+	mu          sync.Mutex
+	current     *configured // nil before the first
+}
+
+// configured is a client and who uses it.
+type configured struct {
+	client ca.Client
+	calls  sync.WaitGroup
+	// replaced ends what would go on for ever: watches are opened anew by the host.
+	replaced context.Context
+	replace  context.CancelFunc
+}
+
+var errNotConfigured = ca.Errorf(ca.NotConfigured, "the provider has no settings yet")
+
+// use counts the caller in; he calls calls.Done when he is through.
+func (i *instance) use() (*configured, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current == nil {
+		return nil, errNotConfigured
+	}
+	i.current.calls.Add(1)
+	return i.current, nil
+}
+
+// Metadata implements [wire.Provider].
+func (i *instance) Metadata(context.Context) (wire.Metadata, error) { return i.definition.metadata() }
+
+// Validate implements [wire.Provider].
+func (i *instance) Validate(_ context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
+	err := i.definition.check(settings)
+	if err == nil {
+		return nil, nil
+	}
+	return []wire.Diagnostic{{Summary: messageOf(err)}}, nil
+}
+
+func messageOf(err error) string {
+	if e, ok := err.(*ca.Error); ok && e.Message != "" {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// Configure implements [wire.Provider]: the new client is opened first, and the
+// old one closed when its calls have ended.
+func (i *instance) Configure(ctx context.Context, settings map[string]any) error {
+	i.configuring.Lock()
+	defer i.configuring.Unlock()
+	client, err := i.definition.open(ctx, settings)
+	if err != nil {
+		return err
+	}
+	next := &configured{client: client}
+	next.replaced, next.replace = context.WithCancel(context.Background())
+	i.mu.Lock()
+	old := i.current
+	i.current = next
+	i.mu.Unlock()
+	if old != nil {
+		old.replace()
+		go old.close() // ends with the last call that is in flight
+	}
+	return nil
+}
+
+func (c *configured) close() {
+	c.calls.Wait()
+	if closer, ok := c.client.(io.Closer); ok {
+		_ = closer.Close() // there is nobody left to tell
+	}
+}
+
+// Close lets the client go; calls then answer that there are no settings.
+func (i *instance) Close() error {
+	i.mu.Lock()
+	old := i.current
+	i.current = nil
+	i.mu.Unlock()
+	if old != nil {
+		old.replace()
+		old.close()
+	}
+	return nil
+}
+
+// Ready implements [wire.Provider]: open returned, so it is.
+func (i *instance) Ready(context.Context) error {
+	c, err := i.use()
+	if err != nil {
+		return err
+	}
+	c.calls.Done()
+	return nil
+}
+
+// CSRSign implements [ca.Client].
+func (i *instance) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	c, err := i.use()
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	defer c.calls.Done()
+	return c.client.CSRSign(ctx, req)
+}
+
+// Roots implements [ca.RootSource].
+func (i *instance) Roots(ctx context.Context) ([]byte, error) {
+	c, err := i.use()
+	if err != nil {
+		return nil, err
+	}
+	defer c.calls.Done()
+	source, ok := c.client.(ca.RootSource)
+	if !ok {
+		return nil, missing(wire.RootSource)
+	}
+	return source.Roots(ctx)
+}
+
+// WatchRoots implements [ca.RootWatcher].
+func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	c, err := i.use()
+	if err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	watcher, ok := c.client.(ca.RootWatcher)
+	if !ok {
+		return missing(wire.RootWatcher)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.replaced, cancel)()
+	err = watcher.WatchRoots(ctx, changed)
+	if c.replaced.Err() != nil {
+		return ca.Errorf(ca.Unavailable, "the settings have changed, watch again")
+	}
+	return err
+}
+
+// ExchangeToken implements [ca.TokenExchanger].
+func (i *instance) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	c, err := i.use()
+	if err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	defer c.calls.Done()
+	exchanger, ok := c.client.(ca.TokenExchanger)
+	if !ok {
+		return ca.ExchangedToken{}, missing(wire.TokenExchanger)
+	}
+	return exchanger.ExchangeToken(ctx, req)
+}
+
+func missing(ability wire.Ability) error {
+	return ca.Errorf(ca.Unimplemented, "this provider has no ability %q", ability)
+}
