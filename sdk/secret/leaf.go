@@ -136,7 +136,7 @@ func (l *leaf) install(now time.Time) {
 		return
 	}
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
-	l.stray.home(l.authority.bundle.Load())
+	l.stray.home()
 	l.count++
 	item.RenewAt = l.renew
 	l.put(item)

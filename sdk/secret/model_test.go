@@ -26,7 +26,8 @@ var happenings = []happening{
 	{"ten minutes go by", func(*engine) { after(10 * time.Minute) }},
 	{"an hour goes by", func(*engine) { after(time.Hour) }},
 	{"the clock is set forward", func(e *engine) { e.jump.Add(int64(20 * time.Minute)); after(31 * time.Second) }},
-	{"the clock is set back", func(e *engine) { e.jump.Add(int64(-20 * time.Minute)); after(31 * time.Second) }},
+	// Twenty times this is less than the hour by which the authority dates its root back.
+	{"the clock is set back", func(e *engine) { e.jump.Add(int64(-150 * time.Second)); after(31 * time.Second) }},
 	{"the authority goes away", func(e *engine) { e.ca.Always(catest.Fault{Err: ca.ErrUnavailable}) }},
 	{"the authority says no", func(e *engine) { e.ca.Always(catest.Fault{Err: ca.ErrDenied}) }},
 	{"the authority hangs", func(e *engine) { e.ca.Always(catest.Fault{Hang: true}) }},
@@ -65,6 +66,7 @@ func (e *engine) live(story []int) error {
 		return err
 	}
 	defer stop()
+	synctest.Wait()
 	for _, i := range story {
 		happenings[i].do(e)
 		synctest.Wait()

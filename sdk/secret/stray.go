@@ -16,8 +16,9 @@ type stray struct {
 	last time.Time // when one was last lost
 }
 
-// home says that a certificate is held that leads to one of the roots.
-func (s *stray) home(roots *pki.Bundle) { s.seen, s.lost = roots, false }
+// home says that another certificate is held. The roots may have changed since it
+// was verified, so they are looked at again.
+func (s *stray) home() { s.seen, s.lost = nil, false }
 
 // checkRoots looks at the certificate held whenever the roots have changed. One
 // that peers can no longer verify is replaced at once; one that they can is left

@@ -1,0 +1,106 @@
+package secret_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func TestAWrongReplyIsNeverServed(t *testing.T) {
+	stranger := catest.NewCA(catest.Options{}).Bundle()
+	for name, c := range map[string]struct {
+		spoil func(*catest.Draft)
+		fails string
+	}{
+		"wrong-key":         {catest.WrongKey, "key"},
+		"wrong-name":        {catest.WrongName, "names"},
+		"leaf-ca-true":      {catest.LeafIsCA, "ca"},
+		"wrong-usage":       {catest.WrongUsage, "usage"},
+		"expired":           {catest.Expired, "expired"},
+		"not-yet-valid":     {catest.NotYetValid, "not-before"},
+		"too-long":          {catest.TooLong, "not-after"},
+		"root-in-chain":     {catest.RootInChain, "order"},
+		"no-intermediates":  {catest.NoIntermediates, "chain"},
+		"no-roots":          {catest.NoRoots, "roots"},
+		"other-authority":   {catest.OtherAuthority, "chain"},
+		"other-roots":       {func(d *catest.Draft) { d.Roots = stranger }, "chain"},
+		"intermediate-root": {func(d *catest.Draft) { d.Roots = pki.NewBundle(d.Above[0]) }, "roots"},
+	} {
+		t.Run(name+".pem", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				authority := catest.NewCA(catest.Options{Intermediates: 1})
+				authority.Next(1, catest.Fault{Break: c.spoil})
+				e := newEngine(t, func(c *secret.Config) { c.Authorities[0].Client = signOnly{authority} })
+				e.notReady("default")
+				e.notReady("ROOTCA") // roots of a wrong reply are not taken either
+				if e.count(secret.Failed, c.fails) != 1 {
+					t.Errorf("want the check %q to fail: %v\n%s", c.fails, e.events, e.logged())
+				}
+				after(2 * time.Second)
+				e.held("default")
+				if got := authority.Requests(); len(got) != 2 || got[0].ID == got[1].ID {
+					t.Error("want one more request, and another order: an authority that knows the first would repeat itself")
+				}
+			})
+		})
+	}
+}
+
+func TestAWrongSuccessorLeavesWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, nil)
+		first, roots := e.held("default"), e.held("ROOTCA")
+		e.ca.Always(catest.Fault{Break: catest.OtherAuthority})
+		after(first.NotAfter.Sub(e.now()) - time.Second)
+		if e.held("default") != first || e.held("ROOTCA") != roots {
+			t.Error("something of a wrong reply is served")
+		}
+		if n := len(e.ca.Requests()); n < 10 || n > 200 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func TestALongerLifeCanBeAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].AcceptLongerTTL = true
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.TooLong})
+		})
+		e.held("default")
+	})
+}
+
+func TestANameThatTheAuthorityMayChooseIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.WrongName})
+		})
+		if got := e.held("default").Identity.String(); got != "spiffe://wrong-name.test/somebody-else" || e.count(secret.NameDiffers, "") != 1 {
+			t.Errorf("got %q, events %v", got, e.events)
+		}
+	})
+}
+
+func TestTheNameOfAnotherSecretIsRefusedWhateverTheAuthorityMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: catest.WrongName})
+			other := c.Secrets[0]
+			other.Name, other.Identity = "other", identity(t, "spiffe://wrong-name.test/somebody-else")
+			c.Secrets = slices.Insert(c.Secrets, 0, other)
+		})
+		e.notReady("default")
+		e.held("other")
+		if e.count(secret.Failed, "names") != 1 {
+			t.Errorf("events %v", e.events)
+		}
+	})
+}
