@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	trustDomain = "e2e.test"
+	envoyID     = "spiffe://e2e.test/ns/e2e/sa/envoy"  // of the secret "default"
+	clientID    = "spiffe://e2e.test/ns/e2e/sa/client" // of the secret "client"
+
+	// A rotation comes every 4 s, and the old certificate lives on for 16 s more: a
+	// machine that is busy with other things fails no test.
+	ttl        = 20 * time.Second
+	renewRatio = 0.8
+)
+
+// agent is `countersign agent` with one provider, on a socket of its own. It can
+// be stopped and started again.
+type agent struct {
+	*process
+	bin, dir string
+	socket   string
+	ca       string // the CA's folder
+	outage   string // while this file exists, the CA is away
+	status   *http.Client
+}
+
+// agentConfig is what a test may want otherwise; the zero value will do.
+type agentConfig struct {
+	secrets []map[string]any // besides "default" and "client"
+}
+
+// startAgent starts an agent with a CA of its own. It returns when there is a
+// socket, and before any secret is there.
+func startAgent(t *testing.T, config agentConfig) *agent {
+	t.Helper()
+	dir := shortDir(t)
+	a := &agent{
+		bin: binaries(t), dir: dir, socket: filepath.Join(dir, "sds", "socket"),
+		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"),
+	}
+	for _, folder := range []string{a.ca, a.runtimeDir(), filepath.Dir(a.socket)} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeCA(t, a.ca, "first root")
+	a.writeConfig(t, config)
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+	return a
+}
+
+func (a *agent) runtimeDir() string   { return filepath.Join(a.dir, "run") }
+func (a *agent) statusSocket() string { return filepath.Join(a.dir, "status") }
+func (a *agent) config() string       { return filepath.Join(a.dir, "countersign.yaml") }
+
+// start starts the binary, the first time or again.
+func (a *agent) start(t *testing.T) {
+	t.Helper()
+	a.process = startProcess(t, "agent", filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	poll(t, "the agent's socket", func() bool {
+		if a.ended() {
+			t.Fatal("the agent has ended")
+		}
+		conn, err := net.Dial("unix", a.socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+func (a *agent) writeConfig(t *testing.T, c agentConfig) {
+	t.Helper()
+	secrets := append([]map[string]any{
+		{"name": "default", "spiffe_id": envoyID},
+		{"name": "client", "spiffe_id": clientID},
+	}, c.secrets...)
+	content, err := json.Marshal(map[string]any{ // JSON is YAML
+		"trust_domain": trustDomain,
+		"ttl":          ttl.String(),
+		"rotation":     map[string]any{"ratio": renewRatio},
+		"runtime_dir":  a.runtimeDir(),
+		"secrets":      secrets,
+		"socket":       map[string]any{"path": a.socket},
+		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
+		"providers": []map[string]any{{
+			"name": "moody", "sha256": a.providerSum(t),
+			"settings": map[string]any{"dir": a.ca, "outage": a.outage},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeWhole(t, a.config(), content)
+}
+
+func (a *agent) providerSum(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-moody"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// provider waits until the agent has its one provider process, other than not,
+// and returns the pid.
+func (a *agent) provider(t *testing.T, not int) int {
+	t.Helper()
+	var pid int
+	poll(t, "the agent to have a provider", func() bool {
+		if a.ended() {
+			t.Fatal("the agent has ended")
+		}
+		pids := children(t, a.pid())
+		if len(pids) == 1 {
+			pid = pids[0]
+		}
+		return len(pids) == 1 && pid != not
+	})
+	return pid
+}
+
+// killProvider kills the provider's process and waits until it is gone.
+func (a *agent) killProvider(t *testing.T) (pid int) {
+	t.Helper()
+	pid = a.provider(t, 0)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the provider to be dead", func() bool { return !alive(pid) })
+	return pid
+}
+
+// setOutage takes the CA away, or brings it back.
+func (a *agent) setOutage(t *testing.T, away bool) {
+	t.Helper()
+	if away {
+		writeWhole(t, a.outage, nil)
+	} else if err := os.Remove(a.outage); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// metric returns the sum of a metric's series that have all of the labels, each
+// as name="value".
+func (a *agent) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	var sum float64
+	lines := bufio.NewScanner(strings.NewReader(getPage(t, a.status, "/metrics")))
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		base, _, _ := strings.Cut(series, "{")
+		if base != name || !containsAll(series, labels) {
+			continue
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("/metrics has the line %q: %v", lines.Text(), err)
+		}
+		sum += number
+	}
+	return sum
+}

@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// writeCA puts a new self-signed CA into dir, in the layout that the file provider
+// reads, and returns its certificate. Where there was one, it is replaced.
+func writeCA(t *testing.T, dir, name string) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyPEM, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pki.EncodeCertificates([]*x509.Certificate{cert})
+	for file, content := range map[string][]byte{"ca-cert.pem": certPEM, "ca-key.pem": keyPEM, "root-cert.pem": certPEM} {
+		writeWhole(t, filepath.Join(dir, file), content)
+	}
+	return cert
+}
+
+// writeWhole replaces a file at once: a reader sees the old or the new content.
+func writeWhole(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,70 @@
+// Package e2e holds the real binaries against real clients: Envoy, and programs in
+// Go with a client of the protocol that is the tests' own. Each test starts with
+// [startAgent], what it proves is its name. `make test` installs Envoy and names it
+// in COUNTERSIGN_ENVOY.
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// They wait more than they work.
+	flag.Set("test.parallel", "5")
+	flag.Parse()
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if built.dir != "" {
+			os.RemoveAll(built.dir)
+		}
+		os.Exit(code)
+	}))
+}
+
+// programs are what the tests build, by the folder of the module.
+var programs = []struct{ dir, pkg, name string }{
+	{"../plugin-host", "./cmd/countersign", "countersign"},
+	{"../providers/file", ".", "countersign-provider-file"},
+	{".", "./testprovider", "countersign-provider-moody"},
+}
+
+// built is where they are.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// binaries returns the folder with the programs, and builds them the first time,
+// with the race detector where the tests have it.
+func binaries(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "e2e-bin"); built.err == nil {
+			built.err = buildInto(built.dir)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir
+}
+
+func buildInto(dir string) error {
+	for _, p := range programs {
+		args := append([]string{"build"}, raceFlag...)
+		cmd := exec.Command("go", append(args, "-tags", "grpcnotrace", "-o", filepath.Join(dir, p.name), p.pkg)...)
+		cmd.Dir = p.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
+		}
+	}
+	return nil
+}

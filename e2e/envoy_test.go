@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"text/template"
+)
+
+//go:embed envoy/bootstrap.yaml
+var bootstrap string
+
+// envoy is a running Envoy with one mTLS listener.
+type envoy struct {
+	*process
+	admin *http.Client
+}
+
+// needEnvoy returns the path of Envoy's binary.
+func needEnvoy(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("COUNTERSIGN_ENVOY")
+	if path == "" && os.Getenv("CI") != "" {
+		t.Fatal("COUNTERSIGN_ENVOY is not set: in CI the tests with real Envoy must run; `make test` installs it")
+	}
+	if path == "" {
+		t.Skip("this test with real Envoy is left out: COUNTERSIGN_ENVOY does not name its binary; `make test` installs it")
+	}
+	return path
+}
+
+// startEnvoy starts an Envoy that gets the named certificate, and ROOTCA, from socket.
+func startEnvoy(t *testing.T, socket, certificate string) *envoy {
+	t.Helper()
+	path, dir := needEnvoy(t), shortDir(t)
+	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
+	writeBootstrap(t, config, map[string]string{
+		"Admin": admin, "Socket": socket, "Certificate": certificate, "TrustDomain": trustDomain,
+	})
+	e := &envoy{
+		// Without hot restart there is no shared memory to be left behind.
+		process: startProcess(t, "envoy", path, "-c", config, "--disable-hot-restart",
+			"--concurrency", "1", "--log-level", "warn", "--component-log-level", "config:info"),
+		admin: unixHTTP(t, admin),
+	}
+	poll(t, "Envoy's admin socket", func() bool { _, err := os.Stat(admin); return err == nil || e.ended() })
+	return e
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func writeBootstrap(t *testing.T, path string, fields map[string]string) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	parsed := template.Must(template.New("bootstrap").Option("missingkey=error").Parse(bootstrap))
+	if err := parsed.Execute(file, fields); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// address waits until the listener is open, and returns where.
+func (e *envoy) address(t *testing.T) string {
+	t.Helper()
+	var address string
+	poll(t, "Envoy's listener", func() bool {
+		if e.ended() {
+			t.Fatal("Envoy ended")
+		}
+		address = e.listener(t)
+		return address != "" && e.get(t, "/ready") == "LIVE\n"
+	})
+	return address
+}
+
+// listener returns the listener's address, "" where it is not open yet.
+func (e *envoy) listener(t *testing.T) string {
+	t.Helper()
+	var page struct {
+		Listeners []struct {
+			Local struct {
+				Socket struct {
+					Address string
+					Port    int `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	body := e.get(t, "/listeners?format=json")
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Listeners) == 0 {
+		return ""
+	}
+	socket := page.Listeners[0].Local.Socket
+	return fmt.Sprintf("%s:%d", socket.Address, socket.Port)
+}
+
+// get returns a page of the admin socket, "" where there is none (yet).
+func (e *envoy) get(t *testing.T, path string) string {
+	t.Helper()
+	return getPage(t, e.admin, path)
+}
+
+// unixHTTP returns a client that asks on a unix socket, whatever the host.
+func unixHTTP(t *testing.T, socket string) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+func getPage(t *testing.T, client *http.Client, path string) string {
+	t.Helper()
+	resp, err := client.Get("http://unix" + path)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return ""
+	}
+	return string(body)
+}
+
+// shortDir is a folder for sockets, whose paths have 100 bytes or so:
+// t.TempDir's has the test's name in it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"crypto/x509"
+	"testing"
+	"time"
+)
+
+func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
+	t.Parallel()
+	a, _, p := setup(t)
+	p.awaitRotation(t)
+	old := p.server()
+	a.setOutage(t, true)
+	// Both certificates were due once, and one of them twice.
+	a.log.await(t, "no new certificate", "unavailable", "default")
+	a.log.await(t, "no new certificate", "unavailable", "client")
+	if !p.server().Equal(old) {
+		t.Error("there is a new certificate, though the CA is away")
+	}
+	a.setOutage(t, false)
+	p.awaitRotation(t)
+	p.awaitHandshakes(t, 20)
+	p.noFailures(t)
+	if a.metric(t, "countersign_failures_total") == 0 {
+		t.Error("no failure is counted in /metrics")
+	}
+}
+
+func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
+	t.Parallel()
+	a, _, p := setup(t)
+	a.setOutage(t, true)
+	p.await(t, "a handshake to fail", func() bool { return len(p.failures) > 0 })
+	p.mu.Lock()
+	failed, server := p.failures[0], p.last()
+	p.mu.Unlock()
+	if until := validUntil(failed.client, server); failed.at.Before(until) {
+		t.Errorf("a handshake failed at %s, while both certificates were valid until %s: %v", failed.at, until, failed.err)
+	}
+	a.log.await(t, "the certificate has expired without a successor")
+}
+
+// validUntil returns when the first of the certificates ends.
+func validUntil(certs ...*x509.Certificate) time.Time {
+	end := certs[0].NotAfter
+	for _, cert := range certs {
+		if cert.NotAfter.Before(end) {
+			end = cert.NotAfter
+		}
+	}
+	return end
+}

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a program that a test started. It is gone, with its whole process
+// group, when the test ends; its log is shown where the test failed.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  *processLog
+	done chan struct{} // closed when it has ended
+}
+
+func startProcess(t *testing.T, name, path string, args ...string) *process {
+	t.Helper()
+	p := &process{name: name, cmd: exec.Command(path, args...), log: newProcessLog(), done: make(chan struct{})}
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.cmd.Dir, "TMPDIR=" + p.cmd.Dir}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.WaitDelay = 5 * time.Second
+	// Pdeathsig: a test binary that dies takes what it started along.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		defer close(p.done)
+		p.cmd.Wait()
+	}()
+	t.Cleanup(func() { p.end(t) })
+	return p
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// end asks the process to stop and does not take no for an answer.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%s did not end within 10s of SIGTERM", p.name)
+	}
+	// What it left in its group goes, too.
+	syscall.Kill(-p.pid(), syscall.SIGKILL)
+	<-p.done
+	if strings.Contains(p.log.String(), "DATA RACE") {
+		t.Errorf("%s has a data race", p.name)
+	}
+	if t.Failed() {
+		t.Logf("log of %s (pid %d):\n%s", p.name, p.pid(), p.log)
+	}
+}
+
+// stop sends a signal and waits until the process has ended.
+func (p *process) stop(t *testing.T, with syscall.Signal) {
+	t.Helper()
+	p.signal(with)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s did not end within 10s of %v", p.name, with)
+	}
+}
+
+func (p *process) signal(with syscall.Signal) {
+	select {
+	case <-p.done: // its pid may be somebody else's by now
+	default:
+		p.cmd.Process.Signal(with)
+	}
+}
+
+// processLog keeps what a process writes and lets a test wait for it.
+type processLog struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed notice
+}
+
+func newProcessLog() *processLog { return &processLog{changed: newNotice()} }
+
+func (l *processLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed.tell()
+	return l.text.Write(b)
+}
+
+var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+
+// String returns the last lines, without private keys.
+func (l *processLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := slices.Collect(strings.Lines(privateKey.ReplaceAllString(l.text.String(), "(a private key)")))
+	lines = lines[max(0, len(lines)-40):]
+	for i, line := range lines {
+		if len(line) > 300 {
+			lines[i] = line[:300] + "…\n"
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// await waits for a line that contains every one of the words.
+func (l *processLog) await(t *testing.T, words ...string) string {
+	t.Helper()
+	var found string
+	await(t, &l.mu, &l.changed, "a log line with "+strings.Join(words, ", "), func() bool {
+		for line := range strings.Lines(l.text.String()) {
+			if containsAll(line, words) {
+				found = line
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func containsAll(s string, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(s, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// alive tells whether there is a process of that pid, zombies aside.
+func alive(pid int) bool {
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return false
+	}
+	stat, err := readStat(pid)
+	return err == nil && stat.state != "Z"
+}
+
+// withDeadline is the context of whatever a test waits for.
+func withDeadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
