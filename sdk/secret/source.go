@@ -1,7 +1,7 @@
 // Package secret obtains secrets from a certificate authority, holds them,
 // rotates them before they end and tells those who watch. It knows neither gRPC
 // nor Envoy: whatever serves secrets asks a [Source] with the caller and the
-// name, and [Get] waits for one. The source that talks to an authority is Manager.
+// name, and [Get] waits for one. [New] makes the source that talks to authorities.
 package secret
 
 import (
