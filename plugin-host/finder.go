@@ -1,0 +1,212 @@
+package pluginhost
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// prefix is what the name of every provider's binary begins with.
+const prefix = "countersign-provider-"
+
+// Search is where to look for providers, as main read it from flags and
+// environment. [DefaultDirs] puts it in order.
+type Search struct {
+	ProviderDirs []string // --provider-dir, in the order given
+	ProviderPath string   // COUNTERSIGN_PROVIDER_PATH: folders, separated as in PATH
+	Executable   string   // the agent's own binary
+	DataHome     string   // XDG_DATA_HOME; empty: .local/share below Home
+	Home         string   // HOME; empty: no folder of the user's
+}
+
+// DefaultDirs returns the folders of s in the order in which they are searched,
+// each once: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of the agent's
+// own binary, $XDG_DATA_HOME/countersign/providers,
+// /usr/lib/countersign/providers.
+func DefaultDirs(s Search) []string {
+	dirs := slices.Clone(s.ProviderDirs)
+	dirs = append(dirs, filepath.SplitList(s.ProviderPath)...)
+	if s.Executable != "" {
+		dirs = append(dirs, filepath.Dir(s.Executable))
+	}
+	if s.DataHome == "" && s.Home != "" {
+		s.DataHome = filepath.Join(s.Home, ".local", "share")
+	}
+	if s.DataHome != "" {
+		dirs = append(dirs, filepath.Join(s.DataHome, "countersign", "providers"))
+	}
+	if runtime.GOOS != "windows" {
+		dirs = append(dirs, "/usr/lib/countersign/providers")
+	}
+	return absoluteOnce(dirs)
+}
+
+// absoluteOnce makes dirs absolute and drops empty ones and repeats.
+func absoluteOnce(dirs []string) []string {
+	var kept []string
+	for _, dir := range dirs {
+		abs, err := filepath.Abs(dir)
+		if dir != "" && err == nil && !slices.Contains(kept, abs) {
+			kept = append(kept, abs)
+		}
+	}
+	return kept
+}
+
+// Finder looks for provider binaries without running any. It keeps no state: what
+// is installed later is found by the next call.
+type Finder struct {
+	Dirs []string // in order of search; the first that has a name wins
+}
+
+// Found is one file that is named like a provider.
+type Found struct {
+	Name       string // of the provider: the file is countersign-provider-<Name>
+	Path       string // as it was found; a symbolic link is not resolved
+	ShadowedBy string // Path of the one that is used in its stead; empty: this one is used
+	Refused    error  // why it would not be started; nil: it would
+}
+
+// SHA256 reads the file and returns its hash in lower-case hex, as Entry.SHA256
+// wants it.
+func (f Found) SHA256() (string, error) {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return hashBeside(file, nil)
+}
+
+// NotFoundError says that no folder has a provider of that name.
+type NotFoundError struct {
+	Name      string
+	Dirs      []string // where it was looked for
+	Installed []string // the names that are there
+}
+
+// Error names what was looked for, where, and what is installed.
+func (e *NotFoundError) Error() string {
+	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "no folder at all")
+	installed := cmp.Or(strings.Join(e.Installed, ", "), "none")
+	return fmt.Sprintf("provider %q is not installed: no %s in %s; installed: %s",
+		e.Name, binaryName(e.Name), dirs, installed)
+}
+
+// RefusedError says why a file that is there is not run.
+type RefusedError struct {
+	Path   string
+	Reason string
+}
+
+// Error names the file and the reason.
+func (e *RefusedError) Error() string { return e.Path + " is refused: " + e.Reason }
+
+func refuse(path, format string, args ...any) error {
+	return &RefusedError{Path: path, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Find returns the first provider of that name. One that must not be run is an
+// error (a [*RefusedError]) even where a later folder has another: what runs must
+// not depend on who spoiled the first.
+func (f Finder) Find(name string) (Found, error) {
+	if err := checkName(name); err != nil {
+		return Found{}, err
+	}
+	for _, dir := range absoluteOnce(f.Dirs) {
+		path := filepath.Join(dir, binaryName(name))
+		if _, err := os.Lstat(path); err == nil || !missing(err) {
+			found := Found{Name: name, Path: path}
+			_, found.Refused = inspect(path)
+			return found, found.Refused
+		}
+	}
+	return Found{}, f.notFound(name)
+}
+
+func (f Finder) notFound(name string) error {
+	e := &NotFoundError{Name: name, Dirs: absoluteOnce(f.Dirs)}
+	for _, found := range f.List() {
+		if found.ShadowedBy == "" {
+			e.Installed = append(e.Installed, found.Name)
+		}
+	}
+	slices.Sort(e.Installed)
+	return e
+}
+
+// List returns every file in the folders that is named like a provider, in the
+// order of search, the shadowed and the refused ones too.
+func (f Finder) List() []Found {
+	var all []Found
+	first := map[string]string{}
+	for _, dir := range absoluteOnce(f.Dirs) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // not there, or not ours to read: Find says so where it matters
+		}
+		for _, entry := range entries {
+			name, ok := providerName(entry.Name())
+			if !ok {
+				continue
+			}
+			found := Found{Name: name, Path: filepath.Join(dir, entry.Name()), ShadowedBy: first[name]}
+			first[name] = cmp.Or(first[name], found.Path)
+			if found.Refused = checkName(name); found.Refused == nil {
+				_, found.Refused = inspect(found.Path)
+			}
+			all = append(all, found)
+		}
+	}
+	return all
+}
+
+func checkName(name string) error {
+	if !wire.ValidName(name) {
+		return fmt.Errorf("provider name %s is refused: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", foreign(name))
+	}
+	return nil
+}
+
+func missing(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotFolder)
+}
+
+func binaryName(name string) string { return prefix + name + exeSuffix }
+
+func providerName(file string) (string, bool) {
+	name, ok := strings.CutPrefix(file, prefix)
+	return strings.TrimSuffix(name, exeSuffix), ok && strings.HasSuffix(name, exeSuffix)
+}
+
+// inspect checks that the file at path is one to run and returns its path
+// without symbolic links, which is the one to open: nobody can turn a link round
+// in between.
+func inspect(path string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", refuse(path, "its folder cannot be read: %v", err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", refuse(path, "it cannot be read: %v", err)
+	}
+	if !strings.HasPrefix(real, dir+string(filepath.Separator)) {
+		return "", refuse(path, "it is a symbolic link that leaves its folder, to %s; put the file itself there", real)
+	}
+	if err := checkFolder(path, filepath.Dir(real)); err != nil {
+		return "", err
+	}
+	info, err := os.Lstat(real)
+	if err != nil {
+		return "", refuse(path, "it cannot be read: %v", err)
+	}
+	return real, checkFile(path, info)
+}

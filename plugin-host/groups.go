@@ -1,0 +1,56 @@
+package pluginhost
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// ProcessGroups are the ids of the process groups that providers run in. One value
+// is shared by all providers of an agent (Options.Groups) and asked by its sockets'
+// policy, so that no provider is served a secret. The zero value is empty and
+// ready; it is safe for concurrent use.
+//
+// This keeps out a provider that has gone astray, not a malicious one: a process
+// can leave its group.
+type ProcessGroups struct {
+	mu  sync.RWMutex
+	ids map[int]bool
+}
+
+// Contains tells whether a provider runs in the group. While one is being started
+// it waits until that one's group is known, a millisecond or so: otherwise a
+// provider could connect before it is listed.
+func (g *ProcessGroups) Contains(id int) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.ids[id]
+}
+
+// All returns the ids in use, ascending.
+func (g *ProcessGroups) All() []int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.Sorted(maps.Keys(g.ids))
+}
+
+// starting runs start, which returns the new group's id.
+func (g *ProcessGroups) starting(start func() (int, error)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id, err := start()
+	if err != nil {
+		return err
+	}
+	if g.ids == nil {
+		g.ids = map[int]bool{}
+	}
+	g.ids[id] = true
+	return nil
+}
+
+func (g *ProcessGroups) ended(id int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.ids, id)
+}

@@ -1,0 +1,119 @@
+// Package pluginhost runs providers: it finds a binary, verifies it, starts and
+// supervises it, and what [Open] returns is a [ca.Client] that outlives every one
+// of its processes. [InProcess] does the same for a provider without a process.
+//
+// A provider is a go-plugin binary; the host speaks go-plugin's protocol itself
+// (docs/decisions/0003). Who may be whom: proto/provider/PROTOCOL.md.
+package pluginhost
+
+import (
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Entry is one provider of a configuration.
+type Entry struct {
+	// Name is what the configuration and the log call it. Required.
+	Name string
+	// Provider is the <name> of countersign-provider-<name>. Default: Name.
+	Provider string
+	// SHA256 of the binary, hex; without it the start is refused unless
+	// [Options.Dev].
+	SHA256 string
+	// Settings are the provider's own; they are sent again after each start.
+	Settings map[string]any
+	// Env are variables for its process, beside those that every provider gets.
+	Env map[string]string
+}
+
+// Options are the same for all providers of an agent.
+type Options struct {
+	// Dirs are searched for binaries in this order; see [DefaultDirs]. Required.
+	Dirs []string
+	// Dev starts binaries that are not pinned. Default: false.
+	Dev bool
+	// RuntimeDir is where the private folders for sockets are made. Default: the
+	// system's folder for temporary files.
+	RuntimeDir string
+	// Protocols are the versions offered. Default: version 1.
+	Protocols []wire.Protocol
+	// Groups lists the processes' groups while they run. Default: a value of one's own.
+	Groups *ProcessGroups
+	// OnState is told each change of state, in order. It must not block, and not
+	// call the Provider. Default: nobody.
+	OnState func(Status)
+	// Log gets the providers' own records, too. Default: silent.
+	Log *slog.Logger
+
+	// StartTimeout bounds the way from the start to the metadata. Default: 10 s.
+	StartTimeout time.Duration
+	// CallTimeout bounds a call whose caller set no deadline, and each Configure.
+	// Default: 30 s.
+	CallTimeout time.Duration
+	// StopTimeout is how long a provider may take to end. Default: 5 s.
+	StopTimeout time.Duration
+	// HealthInterval is the time between two questions whether a provider is alive;
+	// one that misses three is killed. Default: 10 s.
+	HealthInterval time.Duration
+	// MaxCalls is how many calls are sent to one provider at once. Default: 1,000.
+	MaxCalls int
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.StartTimeout, 10 * time.Second}, {&o.CallTimeout, 30 * time.Second},
+		{&o.StopTimeout, 5 * time.Second}, {&o.HealthInterval, 10 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.MaxCalls == 0 {
+		o.MaxCalls = 1000
+	}
+	if o.RuntimeDir == "" {
+		o.RuntimeDir = os.TempDir()
+	}
+	if o.Protocols == nil {
+		o.Protocols = []wire.Protocol{wire.V1()}
+	}
+	if o.Groups == nil {
+		o.Groups = &ProcessGroups{}
+	}
+	if o.OnState == nil {
+		o.OnState = func(Status) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// check returns the entry with its defaults.
+func (e Entry) check(dev bool) (Entry, error) {
+	if e.Provider == "" {
+		e.Provider = e.Name
+	}
+	if err := checkName(e.Provider); err != nil {
+		return e, err
+	}
+	if err := checkEnvironment(e.Env); err != nil {
+		return e, fmt.Errorf("provider %q: %w", e.Name, err)
+	}
+	if e.SHA256 == "" && !dev {
+		return e, fmt.Errorf("provider %q has no pin: set sha256 in its entry to the SHA-256 of its binary "+
+			"(`countersign provider list` prints it), or say --dev to start whatever is there", e.Name)
+	}
+	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
+		return e, fmt.Errorf("provider %q: sha256 is %s; use the 64 hex digits of the binary's SHA-256", e.Name, foreign(e.SHA256))
+	}
+	return e, nil
+}

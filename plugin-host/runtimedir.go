@@ -1,0 +1,58 @@
+package pluginhost
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// maxRuntimePath leaves room for a socket's name within the 107 bytes of its path.
+const maxRuntimePath = 80
+
+// runtimeDir is the private folder of one start. It is locked while its host
+// lives, so that another can tell what was left behind.
+type runtimeDir struct {
+	path string
+	lock *os.File
+}
+
+// newRuntimeDir makes one below base, and removes those of hosts that are gone.
+func newRuntimeDir(base string) (*runtimeDir, error) {
+	sweep(base)
+	path, err := os.MkdirTemp(base, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("make a private folder for the provider: %w", err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(path)
+	if err != nil {
+		_ = os.Remove(path)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	d := &runtimeDir{path, lock}
+	if len(path) > maxRuntimePath {
+		d.remove()
+		return nil, fmt.Errorf("runtime_dir %q is too long for the sockets in it: the folder %s has %d bytes, %d are allowed", base, path, len(path), maxRuntimePath)
+	}
+	return d, nil
+}
+
+func (d *runtimeDir) remove() {
+	_ = os.RemoveAll(d.path)
+	closeAll(d.lock)
+}
+
+// sweep removes folders of ours that nobody has locked.
+func sweep(base string) {
+	left, _ := filepath.Glob(filepath.Join(base, prefix+"*"))
+	for _, path := range left {
+		if info, err := os.Lstat(path); err != nil || !info.IsDir() || checkOwner(path, path, info) != nil {
+			continue
+		}
+		if lock, err := lockDir(path); err == nil {
+			(&runtimeDir{path, lock}).remove()
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package pluginhost
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// State is where a provider stands.
+type State string
+
+// The states. A provider goes from resolved to ready, from ready to backoff and
+// back while it crashes, and by draining to stopped at the end.
+const (
+	Resolved    State = "resolved"     // found and verified, not started yet
+	Starting    State = "starting"     // the process is being started
+	Configuring State = "configuring"  // it gets its settings, and gets ready
+	Ready       State = "ready"        // calls are served
+	Draining    State = "draining"     // no new calls, those in flight are waited for
+	Stopped     State = "stopped"      // for good
+	Backoff     State = "backoff"      // it ended; it is started again at NextStart
+	CircuitOpen State = "circuit open" // it ended too often; one probe at NextStart
+)
+
+// Status is what is known about a provider at one moment.
+type Status struct {
+	Name     string // of the entry
+	Provider string // of the binary
+	State    State
+	Since    time.Time // when it came into State
+
+	Path   string // of the binary; empty in process
+	SHA256 string // of the binary, lower-case hex; empty in process
+
+	Generation     int            // how often it was started
+	PID            int            // 0 while there is no process
+	Authentication Authentication // empty until the handshake
+	Protocol       int            // version of the protocol; 0 until the handshake
+	Metadata       wire.Metadata  // what it said about itself last
+
+	LastError string    // why it ended last, or is not ready yet
+	Crash     []string  // the last lines it wrote before it ended last
+	NextStart time.Time // in Backoff and CircuitOpen
+}
+
+// Restarts is how often the provider was started again.
+func (s Status) Restarts() int { return max(0, s.Generation-1) }
