@@ -3,6 +3,9 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+
 	"github.com/countersign-dev/countersign/providers/file/fileca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
@@ -10,4 +13,9 @@ import (
 // version is set by the linker for a release.
 var version = "0.1.0-dev"
 
-func main() { provider.Main("file", version, fileca.Open) }
+func open(ctx context.Context, settings fileca.Settings) (*fileca.CA, error) {
+	settings.Log = slog.Default()
+	return fileca.Open(ctx, settings)
+}
+
+func main() { provider.Main("file", version, open) }

@@ -39,21 +39,33 @@ func (f *files) sum() [sha256.Size]byte {
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
-// readFiles reads the set twice and again until nothing changed in between: a
-// folder is replaced file by file or, by Kubernetes, all at once while we read.
+// readFiles reads the folder's files as they are together.
 func readFiles(dir string) (*files, error) {
-	last, err := readOnce(dir)
+	if f, err := settle(func() (*files, error) { return readOnce(dir) }); f != nil || err != nil {
+		return f, err
+	}
+	return nil, fmt.Errorf("the files in %s change faster than they can be read", dir)
+}
+
+// settle reads twice and again until nothing changed in between: a folder is
+// replaced file by file or, by Kubernetes, all at once while we read. It returns
+// nil where they do not settle.
+func settle(read func() (*files, error)) (*files, error) {
+	last, err := read()
+	if err != nil {
+		return nil, err
+	}
 	for range 5 {
+		now, err := read()
 		if err != nil {
 			return nil, err
 		}
-		var now *files
-		if now, err = readOnce(dir); err == nil && now.sum() == last.sum() {
+		if now.sum() == last.sum() {
 			return now, nil
 		}
 		last = now
 	}
-	return nil, fmt.Errorf("the files in %s change faster than they can be read", dir)
+	return nil, nil
 }
 
 func readOnce(dir string) (*files, error) {

@@ -124,7 +124,7 @@ func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
 		"root-of-another-ca":         {set(rootFile, other[rootFile]), certFile, "does not lead to a root of root-cert.pem"},
 		"intermediate-as-root":       {set(rootFile, good[certFile]), rootFile, "not self-signed"},
 		"intermediate-missing":       {set(chainFile, good[certFile]), certFile, "does not lead to a root"},
-		"path-length-exceeded":       {tooDeep(t), certFile, "allows 0 CAs below itself, here are 1"},
+		"path-length-exceeded":       {below(t, func(c *x509.Certificate) { c.MaxPathLenZero = true }), certFile, "allows 0 CAs below itself, here are 1"},
 		"a-mebibyte-and-more":        {set(rootFile, make([]byte, 1<<20+1)), rootFile, "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,10 +160,11 @@ func selfMade(t *testing.T, change func(*x509.Certificate)) map[string][]byte {
 	return map[string][]byte{certFile: cert, keyFile: keyPEM, rootFile: cert}
 }
 
-// tooDeep is a CA below a root that allows none.
-func tooDeep(t *testing.T) map[string][]byte {
+// below is a CA under a root with a change; it ends after three hours, the root
+// after one.
+func below(t *testing.T, change func(root *x509.Certificate)) map[string][]byte {
 	t.Helper()
-	files := selfMade(t, func(c *x509.Certificate) { c.MaxPathLenZero = true })
+	files := selfMade(t, change)
 	root, err := pki.ParseCertificates(files[rootFile])
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +172,7 @@ func tooDeep(t *testing.T) map[string][]byte {
 	rootKey, _ := pki.ParseKey(files[keyFile])
 	key, _ := pki.GenerateKey("")
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "too deep"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		Subject: pkix.Name{CommonName: "below"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(3 * time.Hour),
 		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, root[0], key.Public(), rootKey)

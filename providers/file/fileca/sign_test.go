@@ -218,6 +218,19 @@ func TestALeafDoesNotBeginBeforeItsCA(t *testing.T) {
 	}
 }
 
+func TestALeafDoesNotOutliveTheRootAboveItsCA(t *testing.T) {
+	files := below(t, func(*x509.Certificate) {})
+	root, err := pki.ParseCertificates(files[rootFile])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustOpen(t, Settings{Dir: folderOf(t, files)})
+	req, check := web.request(t, "")
+	if leaf := sign(t, c, req, check).Leaf; !leaf.NotAfter.Equal(root[0].NotAfter) {
+		t.Errorf("it ends at %s, the root at %s", leaf.NotAfter, root[0].NotAfter)
+	}
+}
+
 func TestALifetimeThatMakesNoSenseIsInvalid(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})

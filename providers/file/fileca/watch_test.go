@@ -161,6 +161,25 @@ func TestAChangeIsSeenHoweverItIsMade(t *testing.T) {
 	}
 }
 
+func TestAFolderThatWasAwayForAWhileIsSeenWhenItComesBack(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	dir := folderOf(t, authority.IstioFiles())
+	log := newLogged()
+	roots := following(t, mustOpen(t, settingsWithLog(dir, log)))
+	roots.mustSee(t, "the first", authority)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.next(t); !strings.Contains(text, "no such file") {
+		t.Errorf("logged %q", text)
+	}
+	authority.Rotate()
+	if err := os.Rename(folderOf(t, authority.IstioFiles()), dir); err != nil {
+		t.Fatal(err)
+	}
+	roots.mustSee(t, "its return", authority)
+}
+
 func TestAChainOfLinksIsFollowedToEachOfItsFolders(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	first := folderOf(t, authority.IstioFiles())
