@@ -198,6 +198,9 @@ func (p *process) connect(ctx context.Context) error {
 	if p.shake, err = parseHandshake(line, p.protocols, p.runtime.path); err != nil {
 		return err
 	}
+	if p.shake.auth == Channel {
+		p.runtime.remove() // it has no socket; so a host that is killed leaves no folder behind
+	}
 	go p.ignoreStdout()
 	credentials, dial := p.reach()
 	p.conn, err = grpc.NewClient("passthrough:///provider",

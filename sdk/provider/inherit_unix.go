@@ -27,7 +27,6 @@ func inherit() (*inherited, error) {
 	for _, fd := range []int{wire.LifelineFD, wire.ChannelFD} {
 		unix.CloseOnExec(fd)
 	}
-	folder := os.Getenv(wire.EnvSocketDir)
 	for _, name := range []string{wire.EnvChannelFD, wire.EnvLifelineFD, wire.EnvSocketDir, wire.EnvClientCert, wire.EnvVersions, wire.MagicCookieKey} {
 		if err := os.Unsetenv(name); err != nil {
 			return nil, err
@@ -47,7 +46,6 @@ func inherit() (*inherited, error) {
 	go func() {
 		// The start-up data has keys for who needs them: it is read and forgotten.
 		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline"))
-		_ = os.Remove(folder) // a host that was killed cannot; it is empty
 		close(host.gone)
 	}()
 	return host, nil
