@@ -75,15 +75,15 @@ func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "ca")
-	mustRefuse(t, ctx, remote, dir)
+	mustRefuse(ctx, t, remote, dir)
 	if err := remote.Configure(ctx, map[string]any{"dir": dir, "self_signed": true, "max_ttl": "1h"}); err != nil {
 		t.Fatal(err)
 	}
-	mustSign(t, ctx, remote)
+	mustSign(ctx, t, remote)
 }
 
 // mustRefuse demands that wrong settings are refused with what is wrong.
-func mustRefuse(t *testing.T, ctx context.Context, remote *wire.Remote, dir string) {
+func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir string) {
 	t.Helper()
 	for says, settings := range map[string]map[string]any{
 		filepath.Join(dir, "ca-cert.pem"): {"dir": dir},
@@ -98,7 +98,7 @@ func mustRefuse(t *testing.T, ctx context.Context, remote *wire.Remote, dir stri
 	}
 }
 
-func mustSign(t *testing.T, ctx context.Context, remote *wire.Remote) {
+func mustSign(ctx context.Context, t *testing.T, remote *wire.Remote) {
 	t.Helper()
 	id, err := pki.NewIdentity("spiffe://example.org/ns/shop/sa/web", []string{"web.shop.svc"}, nil)
 	if err != nil {

@@ -65,7 +65,8 @@ func NewCA(opts Options) *CA {
 // Rotate replaces the root and the intermediates by new ones: they sign from now
 // on, the new root is the only one told, and watchers are called.
 func (c *CA) Rotate() {
-	issuers := []issuer{newIssuer(c.opts, "root", nil)}
+	issuers := make([]issuer, 1, 1+c.opts.Intermediates)
+	issuers[0] = newIssuer(c.opts, "root", nil)
 	for i := range c.opts.Intermediates {
 		issuers = append(issuers, newIssuer(c.opts, fmt.Sprintf("intermediate %d", i+1), &issuers[i]))
 	}

@@ -34,7 +34,7 @@ func openFolder(dir string, log *slog.Logger) *folder {
 
 func (f *folder) close() {
 	if f.watcher != nil {
-		f.watcher.Close()
+		_ = f.watcher.Close() // nothing is kept that could be lost
 	}
 }
 

@@ -51,6 +51,7 @@ func printOpen(settings Settings) {
 
 // itself returns a command that runs the test binary with that variable.
 func itself(t *testing.T, variable, dir string) *exec.Cmd {
+	t.Helper()
 	// Its path may lead through a folder that another user may not enter.
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), variable+"="+dir)
@@ -161,7 +162,7 @@ func rootOf(t *testing.T, authority *catest.CA) *x509.Certificate {
 	return authority.Bundle().Certificates()[0]
 }
 
-// logged is a log handler that keeps the messages of errors.
+// logged is a log handler that keeps warnings and errors.
 type logged struct {
 	slog.Handler
 	records chan slog.Record

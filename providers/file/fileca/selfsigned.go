@@ -35,12 +35,12 @@ func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Lo
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	handle, err := root.Open(".")
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
-	defer handle.Close()
+	defer func() { _ = handle.Close() }() // which ends the lock
 	if err := checkOwner(handle, dir, log); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
