@@ -41,6 +41,9 @@ type agent struct {
 // agentConfig is what a test may want otherwise; the zero value will do.
 type agentConfig struct {
 	secrets []map[string]any // besides "default" and "client"
+	// selfSigned has the file provider make a CA, instead of the moody one that
+	// reads the test's.
+	selfSigned bool
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -57,7 +60,9 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 			t.Fatal(err)
 		}
 	}
-	writeCA(t, a.ca, "first root")
+	if !config.selfSigned {
+		writeCA(t, a.ca, "first root")
+	}
 	a.writeConfig(t, config)
 	a.status = unixHTTP(t, a.statusSocket())
 	a.start(t)
@@ -98,10 +103,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"secrets":      secrets,
 		"socket":       map[string]any{"path": a.socket},
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
-		"providers": []map[string]any{{
-			"name": "moody", "sha256": a.providerSum(t),
-			"settings": map[string]any{"dir": a.ca, "outage": a.outage},
-		}},
+		"providers":    []map[string]any{a.providerEntry(t, c)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,14 +111,18 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	writeWhole(t, a.config(), content)
 }
 
-func (a *agent) providerSum(t *testing.T) string {
+func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-moody"))
+	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage}
+	if c.selfSigned {
+		name, settings = "file", map[string]any{"dir": a.ca, "self_signed": true}
+	}
+	content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-"+name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
+	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings}
 }
 
 // provider waits until the agent has its one provider process, other than not,

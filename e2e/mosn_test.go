@@ -26,13 +26,17 @@ func TestMOSNsDialectIsUnderstood(t *testing.T) {
 		}
 	}
 	m := &mosn{stream: stream, names: names, held: map[string]*tlsv3.Secret{}}
-	for len(m.held) < len(names) {
-		m.receive(t)
+	var unacknowledged []*discoveryv3.DiscoveryResponse
+	for len(m.held) < len(names) { // the requests add up, whether or not something is acknowledged
+		unacknowledged = append(unacknowledged, m.receive(t))
+	}
+	for _, response := range unacknowledged {
+		m.ack(t, response)
 	}
 	// From here on the stream is one subscription to all three names.
 	before := maps.Clone(m.held)
 	for rotated := false; !rotated; {
-		m.receive(t)
+		m.ack(t, m.receive(t))
 		rotated = m.changed(before, "default") && m.changed(before, "client")
 	}
 	if m.changed(before, "ROOTCA") {
@@ -48,8 +52,8 @@ type mosn struct {
 	nonces []string
 }
 
-// receive takes one response and acknowledges it.
-func (m *mosn) receive(t *testing.T) {
+// receive takes one response.
+func (m *mosn) receive(t *testing.T) *discoveryv3.DiscoveryResponse {
 	t.Helper()
 	response, err := m.stream.Recv()
 	if err != nil {
@@ -61,6 +65,11 @@ func (m *mosn) receive(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(m.held, secrets)
+	return response
+}
+
+func (m *mosn) ack(t *testing.T, response *discoveryv3.DiscoveryResponse) {
+	t.Helper()
 	if err := m.stream.ack(response, m.names...); err != nil {
 		t.Fatal(err)
 	}

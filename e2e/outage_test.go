@@ -31,6 +31,19 @@ func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
 	t.Parallel()
 	a, _, p := setup(t)
 	a.setOutage(t, true)
+	a.log.await(t, "no new certificate", "unavailable", "default")
+	// Whoever comes now gets the old one, too.
+	late := startEnvoy(t, a.socket, "default")
+	q := startProber(t, startWorkload(t, a.socket, "client"), late.address(t), envoyID)
+	p.mustLastUntilExpiry(t)
+	q.mustLastUntilExpiry(t)
+	a.log.await(t, "the certificate has expired without a successor")
+}
+
+// mustLastUntilExpiry waits for the first handshake that fails, which must be
+// when one of the certificates has ended.
+func (p *prober) mustLastUntilExpiry(t *testing.T) {
+	t.Helper()
 	p.await(t, "a handshake to fail", func() bool { return len(p.failures) > 0 })
 	p.mu.Lock()
 	failed, server := p.failures[0], p.last()
@@ -38,7 +51,6 @@ func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
 	if until := validUntil(failed.client, server); failed.at.Before(until) {
 		t.Errorf("a handshake failed at %s, while both certificates were valid until %s: %v", failed.at, until, failed.err)
 	}
-	a.log.await(t, "the certificate has expired without a successor")
 }
 
 // validUntil returns when the first of the certificates ends.

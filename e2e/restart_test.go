@@ -24,6 +24,19 @@ func TestEnvoyKeepsItsCertificateWhileTheAgentIsAway(t *testing.T) {
 	}
 }
 
+func TestASelfSignedCAIsTheSameAfterARestart(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, agentConfig{selfSigned: true})
+	w := startWorkload(t, a.socket, "client")
+	old := w.certificate()
+	a.stop(t, syscall.SIGTERM)
+	a.start(t)
+	w.await(t, "the new agent's certificate", func() bool { return !w.pair.Leaf.Equal(old.Leaf) })
+	if len(w.past) != 1 {
+		t.Errorf("there were %d different sets of roots", len(w.past))
+	}
+}
+
 func TestAnAgentThatIsKilledLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{})
