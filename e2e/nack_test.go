@@ -17,10 +17,10 @@ func TestWhatEnvoyRefusesIsLoggedAndCountedAndNothingElseSuffers(t *testing.T) {
 	if !containsAll(line, []string{"incomplete private key"}) {
 		t.Errorf("the log does not say why: %s", line)
 	}
-	poll(t, "the refusal in /metrics", func() bool { return a.metric(t, "countersign_nacks_total") >= 1 })
+	poll(t, "the refusal in /metrics", func() bool { return a.metric(t, "countersign_stream_events_total", `event="nacked"`) >= 1 })
 	p.awaitRotation(t)
 	p.noFailures(t)
-	if n := a.metric(t, "countersign_nacks_total"); n != 1 {
+	if n := a.metric(t, "countersign_stream_events_total", `event="nacked"`); n != 1 {
 		t.Errorf("one refusal was counted as %v: it is sent again", n)
 	}
 }

@@ -22,7 +22,7 @@ func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
 	p.awaitRotation(t)
 	p.awaitHandshakes(t, 20)
 	p.noFailures(t)
-	if a.metric(t, "countersign_failures_total") == 0 {
+	if a.metric(t, "countersign_failures_total", `secret="default"`, `reason="unavailable"`) == 0 {
 		t.Error("no failure is counted in /metrics")
 	}
 }

@@ -58,9 +58,7 @@ func (p *process) end(t *testing.T) {
 	// What it left in its group goes, too.
 	syscall.Kill(-p.pid(), syscall.SIGKILL)
 	<-p.done
-	if strings.Contains(p.log.String(), "DATA RACE") {
-		t.Errorf("%s has a data race", p.name)
-	}
+	p.log.mustBeClean(t, p.name)
 	if t.Failed() {
 		t.Logf("log of %s (pid %d):\n%s", p.name, p.pid(), p.log)
 	}
@@ -115,6 +113,18 @@ func (l *processLog) String() string {
 		}
 	}
 	return strings.Join(lines, "")
+}
+
+// mustBeClean holds the log to what no program of ours may write.
+func (l *processLog) mustBeClean(t *testing.T, name string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, never := range []string{"PRIVATE KEY", "DATA RACE", "panic:"} {
+		if bytes.Contains(l.text.Bytes(), []byte(never)) {
+			t.Errorf("the log of %s says %q", name, never)
+		}
+	}
 }
 
 // await waits for a line that contains every one of the words.
