@@ -1,7 +1,6 @@
 package pluginhost
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -32,8 +31,7 @@ func verify(path, pin string, log *slog.Logger) (*binary, error) {
 	}
 	if pin != "" && !strings.EqualFold(pin, b.sha256) {
 		b.Close()
-		return nil, fmt.Errorf("%s is refused: its SHA-256 is %s, the entry pins %s; "+
-			"if the file was replaced on purpose, pin the new one", path, b.sha256, strings.ToLower(pin))
+		return nil, refuse(path, "its SHA-256 is %s, the entry pins %s; if the file was replaced on purpose, pin the new one", b.sha256, strings.ToLower(pin))
 	}
 	return b, nil
 }

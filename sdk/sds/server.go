@@ -13,6 +13,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/countersign-dev/countersign/internal/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -48,7 +49,7 @@ const (
 type Server struct {
 	service *Service
 	grpc    *grpc.Server
-	socket  *socket
+	socket  *unixsocket.Socket
 	log     *slog.Logger
 }
 
@@ -73,7 +74,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket, err := listen(cfg.Path, cfg.Mode, cfg.Log)
+	socket, err := unixsocket.Listen(cfg.Path, cfg.Mode, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +110,9 @@ func newGRPC(policy Policy, service *Service) *grpc.Server {
 
 // Serve answers until [Server.Close]; it then returns nil.
 func (s *Server) Serve() error {
-	s.log.Info("secrets are served", "socket", s.socket.path)
+	s.log.Info("secrets are served", "socket", s.socket.Addr().String())
 	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve %s: %w", s.socket.path, err)
+		return fmt.Errorf("serve %s: %w", s.socket.Addr().String(), err)
 	}
 	return nil
 }

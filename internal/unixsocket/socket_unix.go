@@ -1,6 +1,6 @@
 //go:build unix
 
-package sds
+package unixsocket
 
 import (
 	"errors"

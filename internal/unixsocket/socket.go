@@ -1,4 +1,6 @@
-package sds
+// Package unixsocket makes listening unix sockets whose files are handled with
+// care: call [Listen].
+package unixsocket
 
 import (
 	"errors"
@@ -15,18 +17,18 @@ import (
 // its final zero; Linux has 108).
 const maxPath = 107
 
-// socket is a listening unix socket whose file is ours.
-type socket struct {
+// Socket is a listening unix socket whose file is ours.
+type Socket struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo // as it was made
 	lock *os.File
 }
 
-// listen makes the socket's file with its mode. What is at the path already is
-// replaced only under the lock beside it, and only if it is a socket of our user
-// that refuses connections.
-func listen(path string, mode fs.FileMode, log *slog.Logger) (*socket, error) {
+// Listen makes the socket's file with its mode, and its folder (0700) where that is
+// missing. What is at the path already is replaced only under the lock beside it,
+// and only if it is a socket of our user that refuses connections.
+func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the path %q has %d bytes; a unix socket's has %d at most", path, len(path), maxPath)
 	}
@@ -61,7 +63,7 @@ func prepareFolder(dir string, log *slog.Logger) error {
 	return nil
 }
 
-func bind(path string, mode fs.FileMode) (*socket, error) {
+func bind(path string, mode fs.FileMode) (*Socket, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func bind(path string, mode fs.FileMode) (*socket, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return &socket{UnixListener: listener, path: path, file: info}, nil
+	return &Socket{UnixListener: listener, path: path, file: info}, nil
 }
 
 // removeStale removes a socket that its owner left behind.
@@ -103,7 +105,7 @@ func removeStale(path string) error {
 
 // Close stops listening and removes the file, if it is still ours. The lock's file
 // stays: who removes it could remove one that somebody else has just locked.
-func (s *socket) Close() error {
+func (s *Socket) Close() error {
 	err := s.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil // grpc closes its listener, and so do we

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+const maxConfigFile = 1 << 20
+
+func agentCommand() *cobra.Command {
+	var file string
+	var sets []string
+	cmd := &cobra.Command{
+		Use: "agent", Short: "Get the configured secrets and serve them over SDS",
+		Long: `Get the configured secrets and serve them over SDS, until SIGTERM.
+
+Each setting comes from its flag, else from its variable (COUNTERSIGN_ and the
+flag's name), else from the file, else it has its default. Istio's variables
+(CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …) are understood, too.
+
+It exits with 0 after SIGTERM or SIGINT, with 2 where a setting is wrong (then
+nothing was started), with 1 after any other failure; a second signal ends it at
+once, with 130.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readConfig(cmd.Flags(), file, sets)
+			if err != nil {
+				return settingsError{err}
+			}
+			return runAgent(cmd.Context(), c)
+		},
+	}
+	cmd.Flags().StringVar(&file, config.ConfigFlag, "", "the configuration, a YAML file")
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
+	for _, s := range config.Settings() {
+		cmd.Flags().String(s.Flag, "", s.Usage)
+		if s.Path == "dev" {
+			cmd.Flags().Lookup(s.Flag).NoOptDefVal = "true"
+		}
+	}
+	return cmd
+}
+
+// readConfig lays flags over the environment over the file, and checks the result.
+func readConfig(flags *pflag.FlagSet, file string, sets []string) (config.Config, error) {
+	in := config.Input{Environ: os.Environ(), FileName: file}
+	if in.FileName == "" {
+		in.FileName = os.Getenv("COUNTERSIGN_CONFIG")
+	}
+	var err error
+	if in.FileName != "" {
+		if in.File, err = readFile(in.FileName); err != nil {
+			return config.Config{}, err
+		}
+	}
+	for _, s := range config.Settings() {
+		if f := flags.Lookup(s.Flag); f.Changed {
+			in.Flags = append(in.Flags, config.Assignment{Path: s.Path, Value: f.Value.String(), Origin: "--" + s.Flag})
+		}
+	}
+	for _, set := range sets {
+		a, err := config.ParseAssignment(set)
+		if err != nil {
+			return config.Config{}, err
+		}
+		in.Flags = append(in.Flags, a)
+	}
+	c, warnings, err := config.Read(in)
+	if err != nil {
+		return c, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
+	}
+	return c, c.Complete()
+}
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if len(content) > maxConfigFile {
+		return nil, fmt.Errorf("--config: %s has more than %d bytes", name, maxConfigFile)
+	}
+	return content, nil
+}
+
+// runAgent starts everything in the order in which it is needed, and ends it the
+// other way round.
+func runAgent(ctx context.Context, c config.Config) (err error) {
+	log := newLog(c.Log)
+	if err := protect(); err != nil {
+		return err
+	}
+	if missingProtection != "" {
+		log.Warn("a protection is missing on this system", "missing", missingProtection)
+	}
+	page, err := listenPage(c.Status.Address, log)
+	if err != nil {
+		return settingsError{fmt.Errorf("status.address: %w", err)}
+	}
+	defer func() { err = errors.Join(err, page.close()) }()
+	metrics := newMetrics()
+	providers, err := openProviders(ctx, c, log, metrics)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, providers.close()) }()
+	cfg, err := agentConfig(c, providers, metrics, log)
+	if err != nil {
+		return settingsError{err}
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		return settingsError{err}
+	}
+	providers.served(a)
+	page.serve(a, providers, metrics)
+	return a.Run(ctx)
+}
+
+func newLog(c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // the config has checked it
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}

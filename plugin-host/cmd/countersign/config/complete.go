@@ -1,0 +1,173 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+const (
+	minTTL = time.Second
+	// maxSocketPath is what sockaddr_un holds besides its closing zero byte (unix(7)).
+	maxSocketPath = 107
+)
+
+// Complete fills in what follows from the rest ("default", "ROOTCA", each secret's
+// provider, key type and lifetime) and checks everything. The error joins one
+// sentence for each thing that is wrong.
+func (c *Config) Complete() error {
+	var p problems
+	c.checkProviders(&p)
+	c.checkRest(&p)
+	if err := p.err(); err != nil {
+		return err // what a secret refers to has to be sound first
+	}
+	c.completeSecrets(&p)
+	return p.err()
+}
+
+// say is problems.say with the variable or flag that the value came from.
+func (c *Config) say(p *problems, path string, value any, allowed string) {
+	source := ""
+	if origin := c.origins[path]; origin != "" {
+		source = " (from " + origin + ")"
+	}
+	p.say(path, shown(value), source, allowed)
+}
+
+func shown(value any) string {
+	if value == "" {
+		return "not set"
+	}
+	if text, ok := value.(string); ok {
+		return fmt.Sprintf("%q", clip(text))
+	}
+	return fmt.Sprint(value)
+}
+
+func (c *Config) checkProviders(p *problems) {
+	if len(c.Providers) == 0 {
+		p.add(errors.New(`no provider is configured: set CA_ADDR=file:///FOLDER for a CA in a folder, or write an entry below "providers"; "countersign provider list" shows what is installed`))
+		return
+	}
+	seen := map[string]bool{}
+	for i := range c.Providers {
+		c.checkProvider(p, &c.Providers[i], i)
+		if name := c.Providers[i].Name; seen[name] {
+			p.add(fmt.Errorf("providers has %q twice: give each its own name, and the binary's in \"provider\"", clip(name)))
+		}
+		seen[c.Providers[i].Name] = true
+	}
+	if c.DefaultProvider != "" && !seen[c.DefaultProvider] {
+		c.say(p, "default_provider", c.DefaultProvider, "configured are "+strings.Join(c.providerNames(), ", "))
+	}
+	if c.DefaultProvider == "" && len(c.Providers) == 1 {
+		c.DefaultProvider = c.Providers[0].Name
+	}
+}
+
+func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
+	if !wire.ValidName(entry.Name) {
+		c.say(p, fmt.Sprintf("providers.%d.name", i), entry.Name, "write 1 to 63 of a-z, 0-9 and -, the first no -")
+		return
+	}
+	path := "providers." + entry.Name
+	if entry.Provider == "" {
+		entry.Provider = entry.Name
+	}
+	if !wire.ValidName(entry.Provider) {
+		c.say(p, path+".provider", entry.Provider, "write the name of an installed provider, 1 to 63 of a-z, 0-9 and -")
+	}
+	entry.SHA256 = strings.ToLower(entry.SHA256)
+	switch {
+	case entry.SHA256 == "" && !c.Dev:
+		c.say(p, path+".sha256", "", `write the SHA-256 of the binary, which "countersign provider list" shows, or start with --dev where nobody is to be protected`)
+	case entry.SHA256 != "" && !sha256Hex.MatchString(entry.SHA256):
+		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)
+	}
+	c.checkTrust(p, &entry.Trust, path)
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (c *Config) checkTrust(p *problems, t *Trust, path string) {
+	if t.IdentityCheck == "" {
+		t.IdentityCheck = "exact"
+	}
+	c.oneOf(p, path+".identity_check", t.IdentityCheck, "exact", "trust-domain", "any")
+	if t.RootOverlap != nil && t.RootOverlap.Duration < 0 {
+		c.say(p, path+".root_overlap", t.RootOverlap, "write 0s or more")
+	}
+}
+
+func (c *Config) oneOf(p *problems, path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		c.say(p, path, value, strings.Join(allowed[:len(allowed)-1], ", ")+" or "+allowed[len(allowed)-1]+" is allowed")
+	}
+}
+
+func (c *Config) checkRest(p *problems) {
+	if r := c.Rotation.Ratio; !(r > 0 && r < 1) { // not NaN either
+		c.say(p, "rotation.ratio", r, "write more than 0 and less than 1")
+	}
+	if j := c.Rotation.Jitter; !(j >= 0 && j < 1) || math.IsNaN(j) {
+		c.say(p, "rotation.jitter", j, "write 0 or more and less than 1")
+	}
+	switch n := len(c.Socket.Path); {
+	case n == 0:
+		c.say(p, "socket.path", "", "write the path of a unix socket")
+	case n > maxSocketPath:
+		c.say(p, "socket.path", c.Socket.Path, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
+	}
+	if err := checkStatusAddress(c.Status.Address); err != nil {
+		c.say(p, "status.address", c.Status.Address, err.Error())
+	}
+	c.oneOf(p, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	c.oneOf(p, "log.format", c.Log.Format, "text", "json")
+	if c.DrainTimeout.Duration < 0 {
+		c.say(p, "drain_timeout", c.DrainTimeout, "write 0s or more")
+	}
+	if _, err := pki.ParseKeyType(c.KeyType); err != nil {
+		c.say(p, "key_type", c.KeyType, keyTypes)
+	}
+	if c.TTL.Duration < minTTL {
+		c.say(p, "ttl", c.TTL, "write 1s or more")
+	}
+}
+
+const keyTypes = "ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519 is allowed"
+
+// checkStatusAddress lets nobody but this machine reach the page: it has no
+// authentication.
+func checkStatusAddress(address string) error {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if path == "" || len(path) > maxSocketPath {
+			return fmt.Errorf("write unix:PATH with a path of 1 to %d bytes", maxSocketPath)
+		}
+		return nil
+	}
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return errors.New("write a loopback address, such as 127.0.0.1:9901, or unix:PATH; the page has no authentication")
+	}
+	return nil
+}
+
+func (c *Config) providerNames() []string {
+	var names []string
+	for _, entry := range c.Providers {
+		names = append(names, entry.Name)
+	}
+	return names
+}

@@ -1,0 +1,142 @@
+// Package config turns a YAML file, the environment and flags into the one
+// checked configuration of the agent. Call [Read] for the layers (flag over
+// environment over file over default) and then [Config.Complete], which fills in
+// what follows from the rest and tells everything that is wrong.
+package config
+
+// Config is the agent's configuration as its file spells it. Only [Config.Complete]
+// makes it fit for use.
+type Config struct {
+	Workload
+	Plugins
+	// Secrets are served besides "default" and "ROOTCA", which are there by
+	// themselves; an entry of one of these names sets its details.
+	Secrets  []Secret `json:"secrets"`
+	Rotation Rotation `json:"rotation"`
+	Socket   Socket   `json:"socket"`
+	Status   Status   `json:"status"`
+	Log      Log      `json:"log"`
+	// DrainTimeout is how long streams get to end after SIGTERM. Default: 5s.
+	DrainTimeout Duration `json:"drain_timeout"`
+
+	origins map[string]string // by path: the variable or flag that set it
+}
+
+// Workload says what "default" is issued for, and what every secret starts from.
+type Workload struct {
+	// TrustDomain, Namespace and ServiceAccount make the SPIFFE ID
+	// spiffe://<trust domain>/ns/<namespace>/sa/<service account> of "default",
+	// where its entry names nothing else. Default: cluster.local, none, none.
+	TrustDomain    string `json:"trust_domain"`
+	Namespace      string `json:"namespace"`
+	ServiceAccount string `json:"service_account"`
+	// KeyType is the kind of key. Default: ecdsa-p256.
+	KeyType string `json:"key_type"`
+	// TTL is the lifetime asked for. Default: 24h.
+	TTL Duration `json:"ttl"`
+}
+
+// Plugins says which providers there are and where their binaries are found.
+type Plugins struct {
+	Providers []Provider `json:"providers"`
+	// DefaultProvider answers for secrets that name none. Default: the only one.
+	DefaultProvider string `json:"default_provider"`
+	// ProviderDirs are searched before all others. Default: none.
+	ProviderDirs []string `json:"provider_dirs"`
+	// RuntimeDir takes the providers' private folders. Default: $XDG_RUNTIME_DIR,
+	// else the temp folder.
+	RuntimeDir string `json:"runtime_dir"`
+	// Dev lets providers run without a pinned SHA-256. Default: false.
+	Dev bool `json:"dev"`
+}
+
+// Provider is one certificate authority: a provider binary with settings.
+type Provider struct {
+	Name string `json:"name"`
+	// Provider is the binary's name. Default: Name.
+	Provider string `json:"provider"`
+	// SHA256 is the only binary that may run, in hex. Default: none, refused
+	// without dev.
+	SHA256   string            `json:"sha256"`
+	Settings map[string]any    `json:"settings"`
+	Env      map[string]string `json:"env"`
+	Trust
+}
+
+// Trust bounds what is taken from a provider.
+type Trust struct {
+	// IdentityCheck is exact, trust-domain or any. Default: exact.
+	IdentityCheck string `json:"identity_check"`
+	// AcceptLongerTTL takes certificates that live longer than asked. Default: false.
+	AcceptLongerTTL bool `json:"accept_longer_ttl"`
+	// PinnedRoots is a PEM file with the only roots that are taken. Default: any.
+	PinnedRoots string `json:"pinned_roots"`
+	// RootOverlap is how long a root stays that the authority dropped; 0s is not at
+	// all. Default: as long as a certificate that needs it.
+	RootOverlap *Duration `json:"root_overlap"`
+}
+
+// Secret is one key pair or trust bundle.
+type Secret struct {
+	Name string `json:"name"`
+	// Kind is key-pair or trust-bundle. Default: key-pair; trust-bundle for ROOTCA.
+	Kind        string   `json:"kind"`
+	SPIFFEID    string   `json:"spiffe_id"`
+	DNSNames    []string `json:"dns_names"`
+	IPAddresses []string `json:"ip_addresses"`
+	// KeyType and TTL are the workload's where they are not set.
+	KeyType string   `json:"key_type"`
+	TTL     Duration `json:"ttl"`
+	// Provider is whom to ask. Default: default_provider, or the only one; for
+	// ROOTCA the one that signs "default".
+	Provider string `json:"provider"`
+	// Providers are those whose roots a trust bundle unites, instead of Provider.
+	Providers []string `json:"providers"`
+}
+
+// Rotation says when a successor is made.
+type Rotation struct {
+	// Ratio is the part of the lifetime that is left then. Default: 0.5.
+	Ratio float64 `json:"ratio"`
+	// Jitter is how far the ratio is drawn to either side; 0 is not at all.
+	// Default: 0.01.
+	Jitter float64 `json:"jitter"`
+}
+
+// Socket is where SDS is served.
+type Socket struct {
+	// Path is a unix socket. Default: ./var/run/secrets/workload-spiffe-uds/socket.
+	Path string `json:"path"`
+	// Mode is octal, in quotes. Default: "0600".
+	Mode FileMode `json:"mode"`
+	// AllowUIDs and AllowGIDs may connect besides the agent's own user and root.
+	AllowUIDs []uint32 `json:"allow_uids"`
+	AllowGIDs []uint32 `json:"allow_gids"`
+}
+
+// Status is the page for operators.
+type Status struct {
+	// Address is a loopback host:port or unix:PATH. Default: off.
+	Address string `json:"address"`
+}
+
+// Log is what is written to standard error.
+type Log struct {
+	Level  string `json:"level"`  // debug, info, warn or error. Default: info.
+	Format string `json:"format"` // text or json. Default: text.
+}
+
+// DefaultSocket is where the agent serves and the client asks.
+const DefaultSocket = "./var/run/secrets/workload-spiffe-uds/socket"
+
+// defaults returns the configuration that nobody has set anything in.
+func defaults() Config {
+	return Config{
+		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
+		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
+		Socket:       Socket{Path: DefaultSocket, Mode: 0o600},
+		Log:          Log{Level: "info", Format: "text"},
+		DrainTimeout: seconds(5),
+		origins:      map[string]string{},
+	}
+}

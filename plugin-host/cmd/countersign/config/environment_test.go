@@ -1,0 +1,117 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+var identity = []string{"POD_NAMESPACE=demo", "SERVICE_ACCOUNT=web", "COUNTERSIGN_DEV=true"}
+
+func TestAFolderAsAddressChoosesTheFileProvider(t *testing.T) {
+	for _, environ := range [][]string{
+		{"CA_ADDR=file:///etc/ca"},
+		{"CA_ADDR=file:///etc/ca", "CA_PROVIDER=File"},
+	} {
+		c, _ := mustLoad(t, "", append(environ, identity...))
+		if got := c.Providers[0]; len(c.Providers) != 1 || got.Name != "file" || got.Provider != "file" || got.Settings["dir"] != "/etc/ca" {
+			t.Errorf("%v: providers are %+v", environ, c.Providers)
+		}
+		if c.Secrets[0].Provider != "file" {
+			t.Errorf("%v: default is of %q", environ, c.Secrets[0].Provider)
+		}
+	}
+}
+
+func TestCAProviderChoosesAmongTheConfigured(t *testing.T) {
+	file := "providers: [{name: a, provider: file}, {name: b, provider: file}]"
+	c, _ := mustLoad(t, file, append([]string{"CA_PROVIDER=B"}, identity...))
+	if len(c.Providers) != 2 || c.Secrets[0].Provider != "b" || c.Providers[1].Provider != "file" {
+		t.Errorf("default is of %q, providers are %+v", c.Secrets[0].Provider, c.Providers)
+	}
+}
+
+func TestIstiosVariablesAreHonoured(t *testing.T) {
+	for _, test := range []struct {
+		environ string
+		got     func(Config) any
+		want    any
+	}{
+		{"TRUST_DOMAIN=example.org", func(c Config) any { return c.Secrets[0].SPIFFEID }, "spiffe://example.org/ns/demo/sa/web"},
+		{"SECRET_GRACE_PERIOD_RATIO=0.25", func(c Config) any { return c.Rotation.Ratio }, 0.25},
+		{"SECRET_GRACE_PERIOD_RATIO_JITTER=0", func(c Config) any { return c.Rotation.Jitter }, 0.0},
+		{"WORKLOAD_RSA_KEY_SIZE=4096", func(c Config) any { return c.KeyType }, "rsa-4096"},
+		{"WORKLOAD_RSA_KEY_SIZE=4096 ECC_SIGNATURE_ALGORITHM=ECDSA", func(c Config) any { return c.KeyType }, "ecdsa-p256"},
+		{"ECC_SIGNATURE_ALGORITHM=ECDSA ECC_CURVE=P384", func(c Config) any { return c.KeyType }, "ecdsa-p384"},
+		{"ECC_CURVE=P256", func(c Config) any { return c.KeyType }, "ecdsa-p256"},
+		{"WORKLOAD_IDENTITY_SOCKET_FILE=sds.sock", func(c Config) any { return c.Socket.Path }, "./var/run/secrets/workload-spiffe-uds/sds.sock"},
+		{"FILE_MOUNTED_CERTS=false PKCS8_KEY=true", func(c Config) any { return len(c.Secrets) }, 2},
+	} {
+		c, warnings := mustLoad(t, "providers: [{name: file}]", append(strings.Fields(test.environ), identity...))
+		if got := test.got(c); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.environ, got, test.want)
+		}
+		if ignored := strings.Contains(test.environ, "RSA") && strings.Contains(test.environ, "ECC"); (len(warnings) > 0) != ignored {
+			t.Errorf("%s: warnings are %q", test.environ, warnings)
+		}
+	}
+}
+
+func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
+	warned := []string{
+		"PILOT_CERT_PROVIDER=istiod", "CA_ROOT_CA=SYSTEM", "ISTIOD_SAN=x", "ISTIO_META_CLUSTER_ID=c", "ISTIO_META_CERT_SIGNER=s",
+		"JWT_POLICY=first-party-jwt", "CREDENTIAL_FETCHER_TYPE=JWT", "CA_HEADER_X=y", "FILE_DEBOUNCE_DURATION=1s", "PKCS8_KEY=false",
+		"SECRET_GRACE_DURATION=1h", "SECRET_JOB_RUN_INTERVAL=1m", "STALED_CONNECTION_RECYCLE_RUN_INTERVAL=5m", "INITIAL_BACKOFF_MSEC=10",
+	}
+	for _, entry := range warned {
+		name, _, _ := strings.Cut(entry, "=")
+		_, warnings := mustLoad(t, "providers: [{name: file}]", append([]string{entry}, identity...))
+		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], name+" has no effect: ") {
+			t.Errorf("%s: warnings are %q", entry, warnings)
+		}
+	}
+	for _, entry := range []string{"FILE_MOUNTED_CERTS=true", "PROV_CERT=/certs", "OUTPUT_CERTS=/out"} {
+		name, value, _ := strings.Cut(entry, "=")
+		_, _, err := load("providers: [{name: file}]", append([]string{entry}, identity...))
+		wantError(t, err, name+` is "`+value+`": this version`)
+	}
+}
+
+func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
+	for entry, want := range map[string]string{
+		"CA_ADDR=istiod:15012":                  `CA_ADDR is "istiod:15012": this version takes file:///FOLDER`,
+		"CA_ADDR=file://relative/ca":            `CA_ADDR is "file://relative/ca"`,
+		"CA_ADDR=file:///ca CA_PROVIDER=vault":  `CA_ADDR is "file:///ca" while CA_PROVIDER is "vault"`,
+		"CA_PROVIDER=a/b":                       `CA_PROVIDER is "a/b": write the name of an installed provider`,
+		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
+		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
+		"ECC_CURVE=P521":                        `ECC_CURVE is "P521": P256 or P384 is allowed`,
+		"SECRET_TTL=1d":                         `SECRET_TTL: ttl is "1d": write a number with a unit`,
+		"SECRET_GRACE_PERIOD_RATIO=2":           `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":     `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
+		"COUNTERSIGN_SOKET=x":                   `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
+		"COUNTERSIGN_ALLES_ANDERE=x":            `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
+		"COUNTERSIGN_LOG_LEVEL=loud":            `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,
+		"COUNTERSIGN_STATUS_ADDRESS=10.0.0.1:1": `status.address is "10.0.0.1:1" (from COUNTERSIGN_STATUS_ADDRESS)`,
+	} {
+		_, _, err := load("providers: [{name: file}]", append(strings.Fields(entry), identity...))
+		wantError(t, err, want)
+	}
+}
+
+func TestOthersVariablesOfOurPrefixAreLeftAlone(t *testing.T) {
+	mustLoad(t, working, []string{
+		"COUNTERSIGN_CONFIG=x", "COUNTERSIGN_PROVIDER_PATH=/p", "COUNTERSIGN_PROVIDER=cookie", "COUNTERSIGN_LIFELINE_FD=3", "COUNTERSIGN_CHANNEL_FD=4",
+		// What Kubernetes sets beside the Services countersign and countersign-agent.
+		"COUNTERSIGN_SERVICE_HOST=10.0.0.1", "COUNTERSIGN_SERVICE_PORT=80", "COUNTERSIGN_SERVICE_PORT_HTTP=80", "COUNTERSIGN_PORT=tcp://10.0.0.1:80",
+		"COUNTERSIGN_PORT_80_TCP=tcp://10.0.0.1:80", "COUNTERSIGN_PORT_80_TCP_ADDR=10.0.0.1", "COUNTERSIGN_AGENT_SERVICE_HOST=10.0.0.1",
+	})
+}
+
+func FuzzReadNeverPanics(f *testing.F) {
+	f.Add([]byte(working), "socket.mode", "0600")
+	f.Add([]byte("providers: [{settings: {a: [1, {b: c}]}, env: {A: b}}]"), "providers.x.settings.a.b", "[1")
+	f.Add([]byte("? [a]\n: b"), "secrets..name", "")
+	f.Fuzz(func(_ *testing.T, file []byte, path, value string) {
+		_, _, _ = load(string(file), nil, Assignment{path, value, "--set"})
+	})
+}

@@ -1,0 +1,27 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// problems collects all that is wrong, so that one start tells all of it.
+type problems struct{ errs []error }
+
+func (p *problems) add(err error) { p.errs = append(p.errs, err) }
+
+// say adds the sentence: a setting, its value, and what is allowed.
+func (p *problems) say(setting, value, source, allowed string) {
+	p.add(fmt.Errorf("%s is %s%s: %s", clip(setting), value, source, allowed))
+}
+
+func (p *problems) err() error { return errors.Join(p.errs...) }
+
+// clip bounds foreign text for a sentence.
+func clip(text string) string {
+	if len(text) > 256 {
+		return strings.ToValidUTF8(text[:256], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Input is everything that configures the agent, as main has read it.
+type Input struct {
+	// FileName is for sentences; File is its content. Default: no file.
+	FileName string
+	File     []byte
+	// Environ is the environment, KEY=VALUE. Default: empty.
+	Environ []string
+	// Flags are in the order of the command line.
+	Flags []Assignment
+}
+
+// Assignment is one setting from a variable or a flag.
+type Assignment struct {
+	Path   string // as in the file: "rotation.ratio", "providers.file.sha256"
+	Value  string
+	Origin string // "SECRET_TTL", "--ttl"
+}
+
+// Read lays flags over the environment over the file over the defaults. The
+// warnings are sentences about what was set and has no effect; the error joins
+// one sentence for each thing that is wrong.
+func Read(in Input) (c Config, warnings []string, err error) {
+	c = defaults()
+	var all problems
+	if err := c.readFile(in.FileName, in.File); err != nil {
+		return c, nil, err
+	}
+	known, warnings, err := fromIstio(in.Environ)
+	if err != nil {
+		all.add(err)
+	}
+	own, err := fromEnvironment(in.Environ)
+	if err != nil {
+		all.add(err)
+	}
+	for _, layer := range [][]Assignment{known, own, in.Flags} {
+		for _, a := range layer {
+			if err := c.assign(a); err != nil {
+				all.add(err)
+			}
+		}
+	}
+	return c, warnings, all.err()
+}
+
+func (c *Config) readFile(name string, content []byte) error {
+	asJSON, err := yaml.YAMLToJSONStrict(content)
+	if err != nil {
+		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
+	}
+	var tree any
+	if err := json.Unmarshal(asJSON, &tree); err != nil {
+		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
+	}
+	d := decoder{source: " in " + name}
+	if _, ok := tree.(map[string]any); !ok && tree != nil {
+		return fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
+	}
+	d.fill(valueOf(c), tree, "")
+	return d.problems.err()
+}
+
+// oneLine makes a sentence of what the YAML library says over several lines.
+func oneLine(err error) string {
+	words := strings.Join(strings.Fields(err.Error()), " ")
+	return clip(strings.TrimPrefix(words, "yaml: "))
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// The two names that every Envoy of a mesh asks for, as Istio's agent has them.
+const (
+	DefaultSecret = "default"
+	RootCA        = "ROOTCA"
+)
+
+// The kinds of secret.
+const (
+	KeyPair     = "key-pair"
+	TrustBundle = "trust-bundle"
+)
+
+const maxSecretName = 256
+
+// completeSecrets makes "default" the first and "ROOTCA" the second of c.Secrets,
+// fills in every entry and checks it.
+func (c *Config) completeSecrets(p *problems) {
+	secrets := []Secret{c.take(DefaultSecret), c.take(RootCA)}
+	c.Secrets = append(secrets, c.Secrets...)
+	seen := map[string]bool{}
+	for i := range c.Secrets {
+		s := &c.Secrets[i]
+		if seen[s.Name] {
+			p.add(fmt.Errorf("secrets has %q twice: a name is served once", clip(s.Name)))
+		}
+		seen[s.Name] = true
+		c.completeSecret(p, s, i)
+	}
+}
+
+// take removes the entry of that name from c.Secrets, or makes one.
+func (c *Config) take(name string) Secret {
+	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	if i < 0 {
+		return Secret{Name: name}
+	}
+	s := c.Secrets[i]
+	c.Secrets = slices.Delete(slices.Clone(c.Secrets), i, i+1)
+	return s
+}
+
+func (c *Config) completeSecret(p *problems, s *Secret, i int) {
+	if s.Name == "" || len(s.Name) > maxSecretName || strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		c.say(p, fmt.Sprintf("secrets.%d.name", i-2), s.Name, fmt.Sprintf("write 1 to %d bytes without control characters", maxSecretName))
+		return
+	}
+	path := "secrets." + s.Name
+	c.completeKind(p, s, path)
+	switch s.Kind {
+	case KeyPair:
+		c.completeKeyPair(p, s, path)
+	case TrustBundle:
+		c.completeBundle(p, s, path)
+	default:
+		c.oneOf(p, path+".kind", s.Kind, KeyPair, TrustBundle)
+	}
+}
+
+func (c *Config) completeKind(p *problems, s *Secret, path string) {
+	usual := KeyPair
+	if s.Name == RootCA {
+		usual = TrustBundle
+	}
+	if s.Kind == "" {
+		s.Kind = usual
+	}
+	if s.Kind != usual && (s.Name == RootCA || s.Name == DefaultSecret) {
+		c.say(p, path+".kind", s.Kind, "clients expect a "+usual+" by that name; use another name")
+	}
+}
+
+func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
+	if len(s.Providers) > 0 {
+		c.say(p, path+".providers", s.Providers, "one provider signs a key pair; write provider: NAME")
+	}
+	s.Provider = c.provider(p, s.Provider, path)
+	if s.Name == DefaultSecret && s.SPIFFEID == "" && len(s.DNSNames)+len(s.IPAddresses) == 0 {
+		s.SPIFFEID = c.workloadID(p)
+	}
+	c.checkIdentity(p, s, path)
+	if s.KeyType == "" {
+		s.KeyType = c.KeyType
+	} else if _, err := pki.ParseKeyType(s.KeyType); err != nil {
+		c.say(p, path+".key_type", s.KeyType, keyTypes)
+	}
+	switch {
+	case s.TTL.Duration == 0:
+		s.TTL = c.TTL
+	case s.TTL.Duration < minTTL:
+		c.say(p, path+".ttl", s.TTL, "write 1s or more")
+	}
+}
+
+func (c *Config) checkIdentity(p *problems, s *Secret, path string) {
+	identity, err := pki.NewIdentity(s.SPIFFEID, s.DNSNames, s.IPAddresses)
+	switch {
+	case err != nil:
+		p.add(fmt.Errorf("%s: %w", path, err))
+	case identity.IsZero() && s.Name != DefaultSecret: // workloadID has told about default
+		p.add(fmt.Errorf("%s has no identity: write spiffe_id, dns_names or ip_addresses", path))
+	}
+}
+
+// workloadID makes the SPIFFE ID of "default" as Istio does.
+func (c *Config) workloadID(p *problems) string {
+	if c.Namespace == "" || c.ServiceAccount == "" {
+		p.add(fmt.Errorf("secrets.%s has no identity: set namespace and service_account (POD_NAMESPACE and SERVICE_ACCOUNT), or write an entry of that name below \"secrets\" with spiffe_id, dns_names or ip_addresses", DefaultSecret))
+		return ""
+	}
+	return fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, c.Namespace, c.ServiceAccount)
+}
+
+func (c *Config) completeBundle(p *problems, s *Secret, path string) {
+	if s.SPIFFEID != "" || len(s.DNSNames)+len(s.IPAddresses) > 0 || s.KeyType != "" || s.TTL.Duration != 0 {
+		p.add(fmt.Errorf("%s is a trust bundle: it has no identity, key_type or ttl of its own; remove them", path))
+	}
+	if len(s.Providers) > 0 && s.Provider != "" {
+		c.say(p, path+".provider", s.Provider, "write either provider or providers")
+		return
+	}
+	for _, name := range s.Providers {
+		c.provider(p, name, path)
+	}
+	if len(s.Providers) > 0 {
+		return
+	}
+	// Peers of the workload are verified with the roots of whoever signs for it,
+	// not with those of everybody who signs anything.
+	if s.Provider == "" && s.Name == RootCA {
+		s.Provider = c.Secrets[0].Provider
+	}
+	s.Provider = c.provider(p, s.Provider, path)
+	s.Providers = []string{s.Provider}
+}
+
+// provider checks a secret's provider and returns the default for none.
+func (c *Config) provider(p *problems, name, path string) string {
+	switch names := c.providerNames(); {
+	case name == "" && c.DefaultProvider == "":
+		c.say(p, path+".provider", "", "several providers are configured ("+strings.Join(names, ", ")+"); name one here or in default_provider")
+	case name == "":
+		return c.DefaultProvider
+	case !slices.Contains(names, name):
+		c.say(p, path+".provider", name, "configured are "+strings.Join(names, ", "))
+	}
+	return name
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/near"
+)
+
+// Setting is one that has a flag and a variable of its own.
+type Setting struct {
+	Path  string // in the file
+	Flag  string // without the dashes
+	Usage string
+}
+
+// Variable returns the setting's environment variable.
+func (s Setting) Variable() string { return variable(s.Flag) }
+
+func variable(flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+const prefix = "COUNTERSIGN_"
+
+// ConfigFlag names the file; it is a flag and a variable, and in no file.
+const ConfigFlag = "config"
+
+// Settings returns those that have a flag and a variable. All others are set in
+// the file, or by --set with their path.
+func Settings() []Setting {
+	return []Setting{
+		{"trust_domain", "trust-domain", "trust domain of the SPIFFE ID that default is issued for"},
+		{"namespace", "namespace", "namespace of that SPIFFE ID"},
+		{"service_account", "service-account", "service account of that SPIFFE ID"},
+		{"key_type", "key-type", "kind of key: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519"},
+		{"ttl", "ttl", "lifetime to ask for"},
+		{"default_provider", "default-provider", "provider for secrets that name none"},
+		{"provider_dirs", "provider-dir", "folders to search for providers before all others, separated by commas"},
+		{"runtime_dir", "runtime-dir", "folder for the providers' private sockets"},
+		{"dev", "dev", "run providers without a pinned SHA-256"},
+		{"rotation.ratio", "rotation-ratio", "renew when this part of the lifetime is left"},
+		{"rotation.jitter", "rotation-jitter", "how far the ratio is drawn to either side"},
+		{"socket.path", "socket", "unix socket to serve SDS on"},
+		{"socket.mode", "socket-mode", "permissions of the socket, octal"},
+		{"socket.allow_uids", "socket-allow-uids", "users that may connect, separated by commas"},
+		{"socket.allow_gids", "socket-allow-gids", "groups that may connect, separated by commas"},
+		{"status.address", "status-address", "loopback host:port or unix:PATH for health, metrics and status"},
+		{"log.level", "log-level", "debug, info, warn or error"},
+		{"log.format", "log-format", "text or json"},
+		{"drain_timeout", "drain-timeout", "how long streams get to end after SIGTERM"},
+	}
+}
+
+// others are variables of this name that are not the agent's settings: the search
+// path, and what a host tells a provider (PROTOCOL.md), which an agent that was
+// itself started by a host inherits.
+var others = []string{
+	"COUNTERSIGN_PROVIDER_PATH", "COUNTERSIGN_PROVIDER", "COUNTERSIGN_LIFELINE_FD", "COUNTERSIGN_CHANNEL_FD",
+}
+
+// serviceVariable is what Kubernetes sets in every pod beside a Service whose
+// name begins with "countersign".
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// fromEnvironment reads COUNTERSIGN_<FLAG>; a name that is close to one of them,
+// or to none, is an error.
+func fromEnvironment(environ []string) ([]Assignment, error) {
+	paths := map[string]string{}
+	names := []string{variable(ConfigFlag)}
+	for _, s := range Settings() {
+		paths[s.Variable()] = s.Path
+		names = append(names, s.Variable())
+	}
+	var found []Assignment
+	var wrong problems
+	for name, value := range variables(environ) {
+		path, ok := paths[name]
+		switch {
+		case ok && value != "":
+			found = append(found, Assignment{path, value, name})
+		case ok, !strings.HasPrefix(name, prefix), name == variable(ConfigFlag),
+			slices.Contains(others, name), serviceVariable.MatchString(name):
+		default:
+			wrong.add(fmt.Errorf("unknown variable %s: %s", clip(name), suggestVariable(name, names)))
+		}
+	}
+	return found, wrong.err()
+}
+
+func suggestVariable(name string, known []string) string {
+	ends := make([]string, len(known))
+	for i, name := range known {
+		ends[i] = strings.TrimPrefix(name, prefix) // what all have in common makes all near
+	}
+	if meant := near.Word(strings.TrimPrefix(name, prefix), ends); meant != "" {
+		return fmt.Sprintf("did you mean %s%s?", prefix, meant)
+	}
+	return "unset it; \"countersign agent --help\" shows the flags, and each has a variable of its name"
+}
+
+// variables iterates over an environment in a fixed order, the last of a repeated
+// name first and alone, as a shell sees it.
+func variables(environ []string) iter.Seq2[string, string] {
+	last := map[string]string{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			last[name] = value
+		}
+	}
+	return func(yield func(string, string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(last)) {
+			if !yield(name, last[name]) {
+				return
+			}
+		}
+	}
+}

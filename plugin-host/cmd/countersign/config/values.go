@@ -1,0 +1,39 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Duration is a time.Duration that is written with a unit.
+type Duration struct{ time.Duration }
+
+func hours(n int) Duration   { return Duration{time.Duration(n) * time.Hour} }
+func seconds(n int) Duration { return Duration{time.Duration(n) * time.Second} }
+
+// UnmarshalText reads "90s", "30m" or "24h".
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return errors.New("write a number with a unit, such as 90s, 30m or 24h")
+	}
+	d.Duration = parsed
+	return nil
+}
+
+// FileMode is the permission bits of a file. It is text in the file as well: of a
+// bare YAML number nobody can tell any more whether it was written in octal.
+type FileMode fs.FileMode
+
+// UnmarshalText reads octal digits, such as "0660".
+func (m *FileMode) UnmarshalText(text []byte) error {
+	bits, err := strconv.ParseUint(strings.TrimPrefix(string(text), "0o"), 8, 32)
+	if err != nil || bits > 0o777 {
+		return errors.New(`write octal permissions in quotes, such as "0600" or "0660"`)
+	}
+	*m = FileMode(bits)
+	return nil
+}
