@@ -10,8 +10,6 @@ BUILD := $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w'
 TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
 MODULES := . plugin-host providers/file examples e2e bench
 
-export COUNTERSIGN_ENVOY
-
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile

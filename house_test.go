@@ -58,11 +58,11 @@ var arrows = map[string][]string{
 	"sdk/pki":           {},
 	"sdk/secret":        {"sdk/ca", "sdk/pki"},
 	"sdk/xds":           {},
-	"sdk/sds":           {"sdk/secret", "sdk/xds"},
-	"sdk/agent":         {"sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds", "sdk/sds"},
+	"sdk/sds":           {"internal/unixsocket", "sdk/secret", "sdk/xds"},
+	"sdk/agent":         {"sdk/sds", "sdk/secret"},
 	"sdk/catest":        {"sdk/ca", "sdk/pki"},
-	"sdk/provider/wire": {"sdk/ca", "proto/provider/v1"},
-	"sdk/provider":      {"sdk/ca", "sdk/provider/wire", "proto/provider/v1"},
+	"sdk/provider/wire": {"proto/provider/v1", "sdk/ca"},
+	"sdk/provider":      {"internal/near", "sdk/ca", "sdk/provider/wire"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
