@@ -26,8 +26,8 @@ func TestNewcomer(t *testing.T) {
 	if took := time.Since(begin); took > 3*time.Minute {
 		t.Errorf("make demo took %s", took)
 	}
-	for _, word := range []string{"rotat", "kill"} {
-		if !strings.Contains(strings.ToLower(said), word) {
+	for _, word := range []string{"rotated", "kill -9"} {
+		if !strings.Contains(said, word) {
 			t.Errorf("the demo shows nothing that is called %q:\n%s", word, said)
 		}
 	}

@@ -102,7 +102,7 @@ func getOnce(conn net.Conn) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("Envoy answered %s", resp.Status)
+		return fmt.Errorf("the answer is %s", resp.Status)
 	}
 	return nil
 }
