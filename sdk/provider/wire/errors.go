@@ -61,7 +61,7 @@ func rowOfCode(code codes.Code) row {
 	if code < codes.Canceled || int(code) > len(rows) {
 		code = codes.Unknown
 	}
-	return rows[code-1]
+	return rows[code-1] //nolint:gosec // bounded above
 }
 
 func rowOfReason(reason ca.Reason) row {
@@ -117,7 +117,7 @@ func reasonOf(err error) ca.Reason {
 
 // messageOf leaves out the reason that the other end will print again.
 func messageOf(err error) string {
-	e, ok := err.(*ca.Error)
+	e, ok := err.(*ca.Error) //nolint:errorlint // the wrapping text is wanted where there is one
 	switch {
 	case ok && e.Message != "":
 		return e.Message
@@ -182,7 +182,7 @@ func reasonSaid(info *errdetails.ErrorInfo, code codes.Code, byCode ca.Reason) c
 // stillWanted keeps a peer from ending a request by calling it canceled: while
 // ctx goes on the caller is there, and the request is to be tried again.
 func stillWanted(ctx context.Context, err error) error {
-	e, ok := err.(*ca.Error)
+	e, ok := errors.AsType[*ca.Error](err)
 	if !ok || e.Reason != ca.Canceled || ctx.Err() != nil {
 		return err
 	}

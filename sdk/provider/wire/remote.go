@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -184,7 +185,7 @@ func failed(ctx context.Context, err error, token ca.Token) error {
 type limited struct{ conn grpc.ClientConnInterface }
 
 func limits(opts []grpc.CallOption) []grpc.CallOption {
-	return append(opts[:len(opts):len(opts)], grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage))
+	return append(slices.Clip(opts), grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage))
 }
 
 func (l limited) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -43,7 +44,7 @@ func ReadStartData(r io.Reader) (StartData, error) {
 	var d StartData
 	if err := json.Unmarshal(line, &d); err != nil {
 		// The text of a JSON error can quote the line, and so the key.
-		return StartData{}, fmt.Errorf("the start-up data is not one line of JSON as PROTOCOL.md says")
+		return StartData{}, errors.New("the start-up data is not one line of JSON as PROTOCOL.md says")
 	}
 	return d, nil
 }
