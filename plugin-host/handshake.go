@@ -96,7 +96,7 @@ func (h *handshake) authenticate(cert, folder string) error {
 func (h *handshake) parseCert(field string) error {
 	der, err := base64.RawStdEncoding.Strict().DecodeString(field)
 	if err != nil {
-		return fmt.Errorf("its handshake line's certificate is no unpadded base64: %v", err)
+		return fmt.Errorf("its handshake line's certificate is no unpadded base64: %w", err)
 	}
 	if h.cert, err = x509.ParseCertificate(der); err != nil {
 		return fmt.Errorf("its handshake line's certificate cannot be parsed: %s", foreign(err.Error()))

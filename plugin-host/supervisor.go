@@ -156,11 +156,11 @@ func (s *supervisor) prepared(i instance) error {
 		return err
 	case <-i.Ended():
 		cancel()
-		<-done
+		_ = <-done // it was about a life that is over
 		return i.Err()
 	case <-s.closing:
 		cancel()
-		<-done
+		_ = <-done // it was about a life that is over
 		return errClosing
 	}
 }

@@ -92,7 +92,7 @@ func removeStale(path string) error {
 	case !ours(info):
 		return fmt.Errorf("%s is a socket of another user; remove it or choose another path", path)
 	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).Dial("unix", path)
 	switch {
 	case err == nil:
 		_ = conn.Close()

@@ -17,7 +17,7 @@ import (
 // KeyType is a kind of private key. The zero value is [ECDSAP256].
 type KeyType string
 
-// The kinds of key. Envoy cannot use Ed25519.
+// The kinds of key. Older Envoys cannot use Ed25519; 1.40 was seen to.
 const (
 	ECDSAP256 KeyType = "ecdsa-p256"
 	ECDSAP384 KeyType = "ecdsa-p384"

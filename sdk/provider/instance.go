@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -57,7 +58,7 @@ func (i *instance) Validate(_ context.Context, settings map[string]any) ([]wire.
 }
 
 func messageOf(err error) string {
-	if e, ok := err.(*ca.Error); ok && e.Message != "" {
+	if e, ok := errors.AsType[*ca.Error](err); ok && e.Message != "" {
 		return e.Message
 	}
 	return err.Error()

@@ -14,6 +14,8 @@ import (
 
 // The contract, under the names that an author needs. Package ca has their
 // promises.
+//
+//nolint:revive // the comment above is for all of them
 type (
 	Client         = ca.Client
 	SignRequest    = ca.SignRequest

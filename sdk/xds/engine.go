@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"sync"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -125,9 +126,7 @@ func (e *Engine[C]) endAll(match func(C) bool, err, over error) int {
 		e.over = over
 	}
 	matching := map[ender]C{}
-	for s, caller := range e.open {
-		matching[s] = caller
-	}
+	maps.Copy(matching, e.open)
 	e.mu.Unlock()
 	ended := 0
 	for s, caller := range matching { // match and end are called without the lock

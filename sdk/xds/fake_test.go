@@ -303,19 +303,6 @@ func (c *client) silent() {
 	}
 }
 
-// ends demands the end of the stream and returns its status.
-func (c *client) ends() error {
-	c.t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-c.status:
-		return err
-	default:
-		c.t.Fatal("the stream did not end")
-		return nil
-	}
-}
-
 func contents(r *discovery.DiscoveryResponse) []string {
 	var got []string
 	for _, body := range r.GetResources() {

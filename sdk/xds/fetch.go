@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -96,7 +97,7 @@ func fetchError(cause error) error {
 // tellFetch reports what a fetch came to; names that were left out once a minute,
 // whatever the number of fetches.
 func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
-	refused := append(st.refused, b.refused...)
+	refused := slices.Concat(st.refused, b.refused)
 	for i := range refused {
 		refused[i] = clip(refused[i])
 	}

@@ -108,7 +108,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
 		if spec.KeyType == pki.Ed25519 {
-			log.Warn("Envoy cannot use an Ed25519 key; this secret is for other clients", "secret", spec.Name)
+			log.Warn("older Envoys cannot use an Ed25519 key (1.40 was seen to)", "secret", spec.Name)
 		}
 	}
 	return cfg, errors.Join(errs...)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"strings"
@@ -55,7 +56,7 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 }
 
 func isText(v reflect.Value) bool {
-	_, ok := v.Addr().Interface().(interface{ UnmarshalText([]byte) error })
+	_, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
 	return ok
 }
 

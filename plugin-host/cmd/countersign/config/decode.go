@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -30,7 +31,7 @@ func (d *decoder) fill(v reflect.Value, node any, path string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		d.fillText(text, node, path)
 		return
 	}
@@ -53,7 +54,7 @@ func (d *decoder) fillText(v encoding.TextUnmarshaler, node any, path string) {
 	}
 	err := v.UnmarshalText([]byte(text))
 	if err == nil && !isText {
-		err = fmt.Errorf("write it in quotes")
+		err = errors.New("write it in quotes")
 	}
 	if err != nil {
 		d.problem(path, node, err.Error())

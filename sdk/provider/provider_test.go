@@ -1,0 +1,359 @@
+package provider_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	providerv2 "github.com/countersign-dev/countersign/proto/provider/v2"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// speaks names the versions that this test's binary speaks as a provider.
+const speaks = "PROVIDER_TEST_SPEAKS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(wire.MagicCookieKey) != "" || os.Getenv(speaks) != "" {
+		definition := provider.Define("test", "1", open)
+		switch os.Getenv(speaks) {
+		case "1,2":
+			definition = definition.WithProtocols(wire.V1(), v2())
+		case "2":
+			definition = definition.WithProtocols(v2())
+		}
+		definition.Serve()
+		return
+	}
+	goleak.VerifyTestMain(m,
+		// go-plugin's broker and stdio client end some time after Kill.
+		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.(*GRPCBroker).Run"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.(*gRPCBrokerClientImpl).StartStream"))
+}
+
+type settings struct {
+	Greeting string `json:"greeting,omitempty" jsonschema:"what it says"`
+	Panic    bool   `json:"panic,omitempty"`
+}
+
+func (s settings) Validate() error {
+	if s.Greeting == "bad" {
+		return errors.New(`greeting is "bad": be kind`)
+	}
+	return nil
+}
+
+// authority has every ability, prints where it must not, and panics if told to.
+type authority struct {
+	*catest.CA
+	settings
+}
+
+func open(_ context.Context, s settings) (*authority, error) {
+	fmt.Println("1|1|unix|/tmp/forged|grpc") // an author's habit, on standard output
+	return &authority{catest.NewCA(catest.Options{}), s}, nil
+}
+
+func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	if a.Panic {
+		panic("on purpose, with " + req.Token.Reveal())
+	}
+	return a.CA.CSRSign(ctx, req)
+}
+
+func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	return ca.ExchangedToken{AccessToken: "for " + req.SubjectToken, Expiry: time.Unix(1e9, 0)}, nil
+}
+
+// v2 is the experimental version of the protocol.
+func v2() wire.Protocol {
+	return wire.Protocol{
+		Version: 2,
+		Register: func(r grpc.ServiceRegistrar, signer ca.Client) {
+			providerv2.RegisterCertificateAuthorityServer(r, serverV2{signer: signer})
+		},
+		Dial: func(conn grpc.ClientConnInterface) ca.Client {
+			return clientV2{providerv2.NewCertificateAuthorityClient(conn)}
+		},
+	}
+}
+
+type serverV2 struct {
+	providerv2.UnimplementedCertificateAuthorityServer
+	signer ca.Client
+}
+
+func (s serverV2) CSRSign(ctx context.Context, in *providerv2.CSRSignRequest) (*providerv2.CSRSignResponse, error) {
+	cert, err := wire.Sign(ctx, s.signer, in.GetRequest())
+	if err != nil {
+		return nil, err
+	}
+	return &providerv2.CSRSignResponse{Certificate: wire.CertificateToProto(cert)}, nil
+}
+
+type clientV2 struct {
+	conn providerv2.CertificateAuthorityClient
+}
+
+func (c clientV2) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	in, err := wire.SignRequestToProto(req)
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	out, err := c.conn.CSRSign(ctx, &providerv2.CSRSignRequest{Request: in})
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	return wire.CertificateFromProto(out.GetCertificate())
+}
+
+// stockHost is what a go-plugin host has for a version of the protocol.
+type stockHost struct {
+	plugin.NetRPCUnsupportedPlugin
+	protocol wire.Protocol
+}
+
+func (stockHost) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error { return errors.New("no provider") }
+
+func (h stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return wire.NewRemote(conn, wire.RemoteOptions{Protocol: h.protocol}), nil
+}
+
+// start has a stock go-plugin host start this test's binary as a provider.
+func start(t *testing.T, says string, autoMTLS bool, protocols ...wire.Protocol) (*plugin.Client, error) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "provider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), speaks+"="+says)
+	sets := map[int]plugin.PluginSet{}
+	for _, p := range protocols {
+		sets[p.Version] = plugin.PluginSet{wire.PluginName: stockHost{protocol: p}}
+	}
+	client := plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
+		VersionedPlugins: sets, Cmd: cmd, AutoMTLS: autoMTLS, AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		Logger: hclog.NewNullLogger(), UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
+	})
+	t.Cleanup(func() { client.Kill(); _ = os.RemoveAll(dir) })
+	_, err = client.Start()
+	return client, err
+}
+
+func remote(t *testing.T, client *plugin.Client) *wire.Remote {
+	t.Helper()
+	protocol, err := client.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := protocol.Dispense(wire.PluginName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw.(*wire.Remote)
+}
+
+func request(t *testing.T) ca.SignRequest {
+	t.Helper()
+	key, err := pki.GenerateKey("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := pki.NewIdentity("spiffe://example.org/web", []string{"web.example"}, []string{"10.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(key, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: "spiffe://example.org/web", DNSNames: id.DNSNames, IPAddresses: id.IPAddresses, TTL: time.Hour, Token: "eyJ.secret"}
+}
+
+func TestAStockHostUsesOurProviderWithEveryAbility(t *testing.T) {
+	for _, autoMTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("AutoMTLS %v", autoMTLS), func(t *testing.T) {
+			client, err := start(t, "1", autoMTLS, wire.V1())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, ctx := remote(t, client), t.Context()
+			if _, err := r.CSRSign(ctx, request(t)); !errors.Is(err, ca.ErrNotConfigured) {
+				t.Errorf("before Configure: %v", err)
+			}
+			if err := r.Configure(ctx, map[string]any{"greeting": "hello"}); err != nil {
+				t.Fatal(err)
+			}
+			metadata, err := r.Metadata(ctx)
+			if err != nil || len(metadata.Abilities) != 4 || !strings.Contains(metadata.SettingsSchema, "what it says") {
+				t.Errorf("metadata %+v, %v", metadata, err)
+			}
+			cert, err := r.CSRSign(ctx, request(t))
+			if err != nil || len(cert.Chain) == 0 {
+				t.Errorf("sign: %v", err)
+			}
+			if roots, err := r.Roots(ctx); err != nil || len(roots) == 0 {
+				t.Errorf("roots: %v", err)
+			}
+			enough := errors.New("enough")
+			if err := r.WatchRoots(ctx, func([]byte) error { return enough }); !errors.Is(err, enough) {
+				t.Errorf("watch: %v", err)
+			}
+			token, err := r.ExchangeToken(ctx, ca.TokenRequest{SubjectToken: "me"})
+			if err != nil || token.AccessToken.Reveal() != "for me" || !token.Expiry.Equal(time.Unix(1e9, 0)) {
+				t.Errorf("exchange: %v %v", token, err)
+			}
+		})
+	}
+}
+
+func TestTheHighestCommonVersionIsSpoken(t *testing.T) {
+	for _, c := range []struct {
+		provider string
+		host     []wire.Protocol
+		want     int // 0: none
+	}{
+		{"1", []wire.Protocol{wire.V1()}, 1},
+		{"1", []wire.Protocol{wire.V1(), v2()}, 1},
+		{"1,2", []wire.Protocol{wire.V1()}, 1},
+		{"1,2", []wire.Protocol{wire.V1(), v2()}, 2},
+		{"2", []wire.Protocol{wire.V1(), v2()}, 2},
+		{"2", []wire.Protocol{wire.V1()}, 0},
+	} {
+		client, err := start(t, c.provider, true, c.host...)
+		if c.want == 0 {
+			if err == nil {
+				t.Errorf("provider %s, host of %d versions: nothing is common, and it started", c.provider, len(c.host))
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := client.NegotiatedVersion(); got != c.want {
+			t.Errorf("provider %s, host of %d versions: %d, want %d", c.provider, len(c.host), got, c.want)
+		}
+		r := remote(t, client)
+		if err := r.Configure(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.CSRSign(t.Context(), request(t)); err != nil {
+			t.Errorf("sign in version %d: %v", c.want, err)
+		}
+	}
+}
+
+func TestAPanicIsAnErrorWithoutTheTokenAndTheProcessLives(t *testing.T) {
+	client, err := start(t, "1", false, wire.V1())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := remote(t, client)
+	if err := r.Configure(t.Context(), map[string]any{"panic": true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := r.CSRSign(t.Context(), request(t)); !errors.Is(err, ca.ErrInternal) || strings.Contains(err.Error(), "eyJ") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestStartedByHandItSaysWhatItIs(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), speaks+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "is started by its host") {
+		t.Errorf("got %v: %s", err, out)
+	}
+}
+
+func TestSettingsAreStrictAndFaultsNameTheSetting(t *testing.T) {
+	p := provider.Define("test", "1", open).Provider()
+	for name, c := range map[string]struct {
+		settings map[string]any
+		want     string
+	}{
+		"good":       {map[string]any{"greeting": "hello"}, ""},
+		"none":       {nil, ""},
+		"mistyped":   {map[string]any{"greting": "x"}, "did you mean greeting?"},
+		"unknown":    {map[string]any{"zzz": "x"}, "there are: greeting, panic"},
+		"wrong type": {map[string]any{"greeting": 1}, "the setting greeting is a number"},
+		"its own":    {map[string]any{"greeting": "bad"}, "be kind"},
+	} {
+		found, err := p.Validate(t.Context(), c.settings)
+		if err != nil || (c.want == "") != (len(found) == 0) || c.want != "" && !strings.Contains(found[0].Summary, c.want) {
+			t.Errorf("%s: %v, %v", name, found, err)
+		}
+		if err := p.Configure(t.Context(), c.settings); (err == nil) != (c.want == "") || err != nil && !errors.Is(err, ca.ErrInvalid) {
+			t.Errorf("%s: configure: %v", name, err)
+		}
+	}
+}
+
+// closer is a client that says when it is closed.
+type closer struct {
+	ca.Client
+	closed chan struct{}
+}
+
+func (c *closer) Close() error { close(c.closed); return nil }
+
+func TestNewSettingsReplaceTheClientWhenItsCallsHaveEnded(t *testing.T) {
+	slow := catest.NewCA(catest.Options{})
+	slow.Next(1, catest.Fault{Hang: true})
+	made := []*closer{{slow, make(chan struct{})}, {catest.NewCA(catest.Options{}), make(chan struct{})}}
+	next := 0
+	p := provider.Define("test", "1", func(context.Context, settings) (*closer, error) {
+		next++
+		return made[next-1], nil
+	}).Provider()
+	if err := p.Configure(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { _, err := p.CSRSign(ctx, request(t)); over <- err }()
+	for len(slow.Requests()) == 0 {
+		runtime.Gosched()
+	}
+	if err := p.Configure(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.CSRSign(t.Context(), request(t)); err != nil {
+		t.Errorf("the new one: %v", err)
+	}
+	select {
+	case <-made[0].closed:
+		t.Error("the old one was closed under its call")
+	default:
+	}
+	cancel()
+	<-over
+	<-made[0].closed
+	if err := p.(io.Closer).Close(); err != nil {
+		t.Error(err)
+	}
+	<-made[1].closed
+	if _, err := p.Roots(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
+		t.Errorf("after Close: %v", err)
+	}
+}
