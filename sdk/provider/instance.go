@@ -12,15 +12,26 @@ import (
 
 // Provider returns a new, unconfigured instance as a host sees it: what
 // [Definition.Serve] puts on the wire, and what a host can run without a process.
-func (d *Definition) Provider() wire.Provider { return &instance{definition: d} }
+//
+// It is an [io.Closer]: Close ends its watches, waits for its calls and closes the
+// authority; what is called later is [ca.ErrUnavailable].
+func (d *Definition) Provider() wire.Provider { return d.newInstance() }
+
+func (d *Definition) newInstance() *instance {
+	return &instance{definition: d, configuring: make(chan struct{}, 1)}
+}
 
 // instance is a definition with the settings that it was last given.
 type instance struct {
 	definition *Definition
 
-	configuring sync.Mutex // one Configure at a time
-	mu          sync.Mutex
-	current     *configured // nil before the first
+	// configuring holds the one Configure that is under way. It is no mutex: the
+	// author's code runs meanwhile, and who waits goes when its context ends.
+	configuring chan struct{}
+
+	mu      sync.Mutex
+	current *configured // nil before the first
+	closed  bool
 }
 
 // configured is a client and who uses it.
@@ -32,13 +43,19 @@ type configured struct {
 	replace  context.CancelFunc
 }
 
-var errNotConfigured = ca.Errorf(ca.NotConfigured, "the provider has no settings yet")
+var (
+	errNotConfigured = ca.Errorf(ca.NotConfigured, "the provider has no settings yet")
+	errClosed        = ca.Errorf(ca.Unavailable, "the provider is stopping")
+)
 
 // use counts the caller in; he calls calls.Done when he is through.
 func (i *instance) use() (*configured, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.current == nil {
+	switch {
+	case i.closed:
+		return nil, errClosed
+	case i.current == nil:
 		return nil, errNotConfigured
 	}
 	i.current.calls.Add(1)
@@ -67,40 +84,56 @@ func messageOf(err error) string {
 // Configure implements [wire.Provider]: the new client is opened first, and the
 // old one closed when its calls have ended.
 func (i *instance) Configure(ctx context.Context, settings map[string]any) error {
-	i.configuring.Lock()
-	defer i.configuring.Unlock()
+	select {
+	case i.configuring <- struct{}{}:
+		defer func() { <-i.configuring }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	client, err := i.definition.open(ctx, settings)
 	if err != nil {
 		return err
 	}
 	next := &configured{client: client}
 	next.replaced, next.replace = context.WithCancel(context.Background())
-	i.mu.Lock()
-	old := i.current
-	i.current = next
-	i.mu.Unlock()
+	old, err := i.install(next)
+	if err != nil {
+		next.close()
+		return err
+	}
 	if old != nil {
-		old.replace()
 		go old.close() // ends with the last call that is in flight
 	}
 	return nil
 }
 
+// install makes next the current one, and returns the one before.
+func (i *instance) install(next *configured) (old *configured, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return nil, errClosed
+	}
+	old, i.current = i.current, next
+	return old, nil
+}
+
+// close is called when nobody can begin to use c any more.
 func (c *configured) close() {
+	c.replace()
 	c.calls.Wait()
 	if closer, ok := c.client.(io.Closer); ok {
 		_ = closer.Close() // there is nobody left to tell
 	}
 }
 
-// Close lets the client go; calls then answer that there are no settings.
+// Close implements [io.Closer].
 func (i *instance) Close() error {
 	i.mu.Lock()
 	old := i.current
-	i.current = nil
+	i.current, i.closed = nil, true
 	i.mu.Unlock()
 	if old != nil {
-		old.replace()
 		old.close()
 	}
 	return nil
@@ -156,7 +189,7 @@ func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) er
 	defer context.AfterFunc(c.replaced, cancel)()
 	err = watcher.WatchRoots(ctx, changed)
 	if c.replaced.Err() != nil {
-		return ca.Errorf(ca.Unavailable, "the settings have changed, watch again")
+		return ca.Errorf(ca.Unavailable, "the provider has been given other settings or is stopping: watch again")
 	}
 	return err
 }

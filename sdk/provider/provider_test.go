@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +31,9 @@ import (
 
 // speaks names the versions that this test's binary speaks as a provider.
 const speaks = "PROVIDER_TEST_SPEAKS"
+
+// promptExit: the race detector holds the end of a process for a second otherwise.
+const promptExit = "GORACE=atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(wire.MagicCookieKey) != "" || os.Getenv(speaks) != "" {
@@ -50,6 +56,11 @@ func TestMain(m *testing.M) {
 type settings struct {
 	Greeting string `json:"greeting,omitempty" jsonschema:"what it says"`
 	Panic    bool   `json:"panic,omitempty"`
+	Print    int    `json:"print,omitempty" jsonschema:"how many bytes it prints on each output when opened"`
+	Await    string `json:"await,omitempty" jsonschema:"what CSRSign waits for: its context (ctx) or SIGTERM (term)"`
+	TLS      struct {
+		ServerName string `json:"server_name,omitempty"`
+	} `json:"tls,omitzero"`
 }
 
 func (s settings) Validate() error {
@@ -67,17 +78,40 @@ type authority struct {
 
 func open(_ context.Context, s settings) (*authority, error) {
 	fmt.Println("1|1|unix|/tmp/forged|grpc") // an author's habit, on standard output
+	fmt.Fprint(os.Stdout, strings.Repeat("x", s.Print))
+	fmt.Fprint(os.Stderr, strings.Repeat("x", s.Print))
+	slog.Warn("opened", "greeting", s.Greeting)
 	return &authority{catest.NewCA(catest.Options{}), s}, nil
+}
+
+// Close says that it was called.
+func (a *authority) Close() error {
+	slog.Info("closed")
+	return nil
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if a.Panic {
 		panic("on purpose, with " + req.Token.Reveal())
 	}
+	if a.Await != "" {
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGTERM)
+		slog.Info("waiting", "for", a.Await)
+		select {
+		case <-ctx.Done():
+			return ca.Certificate{}, ctx.Err()
+		case <-terminated:
+		}
+	}
 	return a.CA.CSRSign(ctx, req)
 }
 
-func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+func (a *authority) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	if req.Audience == "descriptors" { // of a program that the author starts
+		out, err := exec.CommandContext(ctx, "ls", "-l", "/proc/self/fd").Output()
+		return ca.ExchangedToken{AccessToken: ca.Token(fmt.Sprint(strings.Count(string(out), "socket:")))}, err
+	}
 	return ca.ExchangedToken{AccessToken: "for " + req.SubjectToken, Expiry: time.Unix(1e9, 0)}, nil
 }
 
@@ -143,7 +177,7 @@ func start(t *testing.T, says string, autoMTLS bool, protocols ...wire.Protocol)
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), speaks+"="+says)
+	cmd.Env = append(os.Environ(), speaks+"="+says, promptExit)
 	sets := map[int]plugin.PluginSet{}
 	for _, p := range protocols {
 		sets[p.Version] = plugin.PluginSet{wire.PluginName: stockHost{protocol: p}}
@@ -296,6 +330,8 @@ func TestSettingsAreStrictAndFaultsNameTheSetting(t *testing.T) {
 		"none":       {nil, ""},
 		"mistyped":   {map[string]any{"greting": "x"}, "did you mean greeting?"},
 		"unknown":    {map[string]any{"zzz": "x"}, "there are: greeting, panic"},
+		"other case": {map[string]any{"Greeting": "x"}, "did you mean greeting?"},
+		"nested":     {map[string]any{"tls": map[string]any{"servername": "x"}}, "there is no setting tls.servername; did you mean tls.server_name?"},
 		"wrong type": {map[string]any{"greeting": 1}, "the setting greeting is a number"},
 		"its own":    {map[string]any{"greeting": "bad"}, "be kind"},
 	} {
@@ -353,7 +389,7 @@ func TestNewSettingsReplaceTheClientWhenItsCallsHaveEnded(t *testing.T) {
 		t.Error(err)
 	}
 	<-made[1].closed
-	if _, err := p.Roots(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
+	if _, err := p.Roots(t.Context()); !errors.Is(err, ca.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -21,8 +21,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// stopGrace is how long calls in flight may take after SIGTERM.
-const stopGrace = 5 * time.Second
+// After SIGTERM, calls in flight may take stopGrace to end and replyGrace to be sent.
+const (
+	stopGrace  = 5 * time.Second
+	replyGrace = time.Second
+)
 
 // Main is the whole main function of a provider: it defines the provider and
 // serves it until its host goes away. It does not return.
@@ -42,9 +45,9 @@ func (d *Definition) Serve() {
 		fmt.Fprintf(os.Stderr, "%s %s is a Countersign provider: it is started by its host, `countersign agent` for one, not by hand.\n", d.name, d.version)
 		os.Exit(1)
 	}
-	log := hostLog()
+	log := newLog(os.Stderr)
 	slog.SetDefault(log)
-	signal.Ignore(os.Interrupt) // ^C in a terminal goes to all; the host decides
+	discardInterrupts()
 	if os.Getenv(wire.EnvChannelFD) == "" {
 		d.serveStock(log)
 		return
@@ -56,6 +59,11 @@ func (d *Definition) Serve() {
 	os.Exit(0)
 }
 
+// discardInterrupts: ^C in a terminal goes to host and provider alike, and the
+// host decides. They are caught, because what is ignored stays ignored in the
+// programs that the author starts.
+func discardInterrupts() { signal.Notify(make(chan os.Signal, 1), os.Interrupt) }
+
 // serveChannel serves the connection that the host passed.
 func (d *Definition) serveChannel(log *slog.Logger) error {
 	protocol, err := d.negotiate(os.Getenv(wire.EnvVersions))
@@ -66,31 +74,51 @@ func (d *Definition) serveChannel(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	server := d.newServer(log, protocol, nil)
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
 	go func() {
-		select {
-		case <-terminated:
-		case <-host.gone:
-			os.Exit(0) // at once: what is in flight has nobody to go to
-		}
-		time.AfterFunc(stopGrace, server.Stop)
-		server.GracefulStop()
+		<-host.gone
+		os.Exit(0) // at once: what is in flight has nobody to go to
 	}()
+	instance := d.newInstance()
+	server := newServer(log, protocol, instance)
+	go drainOnTerm(server, instance)
 	if _, err := fmt.Fprintf(host.stdout, "1|%d|unix|%s|grpc\n", protocol.Version, wire.ChannelAddress); err != nil {
 		return fmt.Errorf("write the handshake line: %w", err)
 	}
+	defer closeWithin(instance, replyGrace)
 	if err := server.Serve(host.channel); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, errChannelEnded) {
 		return err
 	}
 	return nil
 }
 
-// newServer returns a gRPC server of a new instance.
-func (d *Definition) newServer(log *slog.Logger, protocol wire.Protocol, opts []grpc.ServerOption) *grpc.Server {
-	server := grpc.NewServer(append(opts, wire.ServerOptions(log)...)...)
-	wire.Register(server, protocol, d.Provider())
+// drainOnTerm waits for SIGTERM, and then for the calls in flight.
+func drainOnTerm(server *grpc.Server, instance *instance) {
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	<-terminated
+	closeWithin(instance, stopGrace)
+	// The last replies are on their way; go-plugin's own streams never end.
+	time.AfterFunc(replyGrace, server.Stop)
+	server.GracefulStop()
+}
+
+// closeWithin closes the authority after its calls, unless these do not end.
+func closeWithin(instance *instance, grace time.Duration) {
+	closed := make(chan struct{})
+	go func() {
+		_ = instance.Close() // never fails
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(grace):
+	}
+}
+
+// newServer returns the gRPC server of a provider.
+func newServer(log *slog.Logger, protocol wire.Protocol, p wire.Provider) *grpc.Server {
+	server := grpc.NewServer(wire.ServerOptions(log)...)
+	wire.Register(server, protocol, p)
 	serving := health.NewServer()
 	serving.SetServingStatus(wire.HealthService, healthv1.HealthCheckResponse_SERVING)
 	healthv1.RegisterHealthServer(server, serving)
@@ -115,23 +143,4 @@ func (d *Definition) negotiate(offered string) (wire.Protocol, error) {
 		return best, fmt.Errorf("the host speaks the protocol versions %q, none of which %s %s does", wire.CleanText(offered, ""), d.name, d.version)
 	}
 	return best, nil
-}
-
-// hostLog writes records as hosts of go-plugin read them: hclog's JSON, a line each.
-func hostLog() *slog.Logger {
-	names := map[string]string{slog.TimeKey: "@timestamp", slog.LevelKey: "@level", slog.MessageKey: "@message"}
-	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{
-		Level: slog.LevelDebug, // the host filters
-		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-			name, ours := names[a.Key]
-			if len(groups) > 0 || !ours {
-				return a
-			}
-			a.Key = name
-			if name == "@level" {
-				a.Value = slog.StringValue(strings.ToLower(a.Value.String()))
-			}
-			return a
-		},
-	}))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
@@ -13,34 +14,57 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// serveStock serves any go-plugin host.
+// serveStock serves any go-plugin host, and returns when the host has shut it down.
 func (d *Definition) serveStock(log *slog.Logger) {
+	stderr := os.Stderr
+	stdout, err := stdoutAside()
+	if err != nil {
+		log.Error("the standard output cannot be kept for the handshake", "error", err)
+		os.Exit(1)
+	}
+	os.Stdout = stdout // go-plugin prints the handshake line there
+	instance := d.newInstance()
 	sets := map[int]plugin.PluginSet{}
 	for _, protocol := range d.protocols {
-		sets[protocol.Version] = plugin.PluginSet{wire.PluginName: &stockPlugin{definition: d, protocol: protocol}}
+		sets[protocol.Version] = plugin.PluginSet{wire.PluginName: &stockPlugin{provider: instance, protocol: protocol}}
 	}
+	defer closeWithin(instance, replyGrace)
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: plugin.HandshakeConfig{
 			ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue,
 		},
 		VersionedPlugins: sets,
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(opts, wire.ServerOptions(log)...)...)
+			opts = append(opts, wire.ServerOptions(log)...)
+			server := grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(printTo(stderr)))...)
+			go drainOnTerm(server, instance)
+			return server
 		},
-		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
+		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 	})
 }
 
-// stockPlugin is a definition in one version of the protocol, as go-plugin has it.
-type stockPlugin struct {
-	plugin.NetRPCUnsupportedPlugin
-	definition *Definition
-	protocol   wire.Protocol
+// printTo has everything printed go to stderr before the author's code runs.
+// go-plugin has set os.Stdout and os.Stderr to pipes by then, whose readers are
+// streams that a host need not open: who prints 64 KiB would stand still for ever.
+func printTo(stderr *os.File) grpc.UnaryServerInterceptor {
+	var once sync.Once
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		once.Do(func() { os.Stdout, os.Stderr = stderr, stderr })
+		return next(ctx, req)
+	}
 }
 
-// GRPCServer puts a new instance on go-plugin's server.
+// stockPlugin is a provider in one version of the protocol, as go-plugin has it.
+type stockPlugin struct {
+	plugin.NetRPCUnsupportedPlugin
+	provider wire.Provider
+	protocol wire.Protocol
+}
+
+// GRPCServer puts the provider on go-plugin's server.
 func (p *stockPlugin) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
-	wire.Register(server, p.protocol, p.definition.Provider())
+	wire.Register(server, p.protocol, p.provider)
 	return nil
 }
 
