@@ -50,14 +50,11 @@ func run() int {
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "countersign",
-		Short:         "Certificates from any CA, kept fresh in any proxy or program",
-		SilenceErrors: true, SilenceUsage: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-	}
+	root := group("countersign", "Certificates from any CA, kept fresh in any proxy or program",
+		agentCommand(), secretsCommand(), providerCommand(), versionCommand())
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return settingsError{err} })
-	root.AddCommand(agentCommand(), secretsCommand(), providerCommand(), versionCommand())
 	return root
 }
 
@@ -71,9 +68,9 @@ func noArgs(_ *cobra.Command, args []string) error {
 
 // group makes a command that only has others below it.
 func group(use, short string, below ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return settingsError{fmt.Errorf("there is no command %.256q; see \"countersign %s --help\"", args[0], use)}
+			return settingsError{fmt.Errorf("there is no command %.256q; see \"%s --help\"", args[0], cmd.CommandPath())}
 		}
 		return cmd.Help()
 	}}
