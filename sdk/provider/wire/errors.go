@@ -89,7 +89,7 @@ func toStatus(err error, token ca.Token) error {
 	info := &errdetails.ErrorInfo{Domain: ErrorDomain, Reason: sent.word}
 	var detailed *status.Status
 	var failed error
-	if after := ca.RetryAfter(err); after > 0 {
+	if after := retryAfterOf(err); after > 0 {
 		detailed, failed = st.WithDetails(info, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
 	} else {
 		detailed, failed = st.WithDetails(info)
@@ -113,6 +113,25 @@ func reasonOf(err error) ca.Reason {
 		return rowOfCode(st.Code()).upstream
 	}
 	return ca.Unknown
+}
+
+// retryAfterOf finds the authority's word also in the status of its own API.
+func retryAfterOf(err error) time.Duration {
+	if _, classified := errors.AsType[*ca.Error](err); classified {
+		return ca.RetryAfter(err)
+	}
+	st, _ := status.FromError(err)
+	return retryAfterIn(st)
+}
+
+// retryAfterIn reads RetryInfo, within bounds.
+func retryAfterIn(st *status.Status) time.Duration {
+	for _, detail := range st.Details() {
+		if retry, ok := detail.(*errdetails.RetryInfo); ok {
+			return max(0, min(retry.GetRetryDelay().AsDuration(), maxRetryAfter))
+		}
+	}
+	return 0
 }
 
 // messageOf leaves out the reason that the other end will print again.
@@ -149,13 +168,10 @@ func fromStatus(err error, token ca.Token) error {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	out := &ca.Error{Reason: rowOfCode(st.Code()).reason, Message: CleanText(st.Message(), token)}
+	out := &ca.Error{Reason: rowOfCode(st.Code()).reason, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
 	for _, detail := range st.Details() {
-		switch detail := detail.(type) {
-		case *errdetails.ErrorInfo:
-			out.Reason = reasonSaid(detail, st.Code(), out.Reason)
-		case *errdetails.RetryInfo:
-			out.RetryAfter = max(0, min(detail.GetRetryDelay().AsDuration(), maxRetryAfter))
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			out.Reason = reasonSaid(info, st.Code(), out.Reason)
 		}
 	}
 	return out

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -109,4 +112,81 @@ func TestTheStartUpDataNeverPrintsItsKey(t *testing.T) {
 func FuzzReadStartData(f *testing.F) {
 	f.Add("{}\n")
 	f.Fuzz(func(_ *testing.T, line string) { _, _ = wire.ReadStartData(strings.NewReader(line)) })
+}
+
+func TestOurReasonWinsWhereTheCodeIsVagueAndLosesWhereItContradicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   codes.Code
+		domain string
+		word   string
+		want   ca.Reason
+	}{
+		"vague code":         {codes.Unknown, wire.ErrorDomain, "RATE_LIMITED", ca.RateLimited},
+		"code without a row": {codes.NotFound, wire.ErrorDomain, "DENIED", ca.Denied},
+		"same":               {codes.Unavailable, wire.ErrorDomain, "UNAVAILABLE", ca.Unavailable},
+		"contradiction":      {codes.PermissionDenied, wire.ErrorDomain, "UNAVAILABLE", ca.Denied},
+		"another domain":     {codes.Unknown, "googleapis.com", "RATE_LIMITED", ca.Unknown},
+		"unknown word":       {codes.Aborted, wire.ErrorDomain, "LATER", ca.Aborted},
+		"empty word":         {codes.NotFound, wire.ErrorDomain, "", ca.Invalid},
+	} {
+		st, err := status.New(c.code, "x").WithDetails(&errdetails.ErrorInfo{Domain: c.domain, Reason: c.word})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ca.ReasonFor(wire.FromStatus(st.Err())); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// An author returns what the CA's own gRPC client gave him.
+func TestAStatusOfTheAuthoritysOwnSpeaksOfTheAuthority(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		want := ca.ReasonFor(wire.FromStatus(status.Error(code, "x")))
+		switch code {
+		case codes.FailedPrecondition, codes.Unimplemented: // asks for no settings, lacks no ability
+			want = ca.Invalid
+		case codes.Canceled: // not by our caller
+			want = ca.Unavailable
+		}
+		got := wire.FromStatus(wire.ToStatus(fmt.Errorf("pool a: %w", status.Error(code, "x"))))
+		if ca.ReasonFor(got) != want {
+			t.Errorf("%v of the authority is %v here, want %v", code, got, want)
+		}
+	}
+	st, err := status.New(codes.ResourceExhausted, "quota").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ca.RetryAfter(wire.FromStatus(wire.ToStatus(st.Err()))); got != time.Minute {
+		t.Errorf("the authority said a minute, it became %s", got)
+	}
+}
+
+func TestTextIsCutBetweenRunesAndEscapes(t *testing.T) {
+	for _, text := range []string{strings.Repeat("é", 300), strings.Repeat("\x00", 300), strings.Repeat("x", 256), strings.Repeat("x", 257), "\xff\u202e"} {
+		got := wire.CleanText(text, "")
+		if _, err := strconv.Unquote(`"` + got + `"`); err != nil || len(got) > 256 {
+			t.Errorf("%.20q became %d bytes: %q", text, len(got), got)
+		}
+	}
+	if got := wire.CleanText("\xff\u202e\n", ""); got != `\xff\u202e\n` {
+		t.Errorf("got %s", got)
+	}
+	if got := wire.CleanText(strings.Repeat("x", 256), ""); len(got) != 256 || strings.Contains(got, "…") {
+		t.Errorf("256 bytes were cut: %q", got)
+	}
+}
+
+func FuzzCleanText(f *testing.F) {
+	f.Add("denied for eyJ.token\n", "eyJ.token")
+	f.Fuzz(func(t *testing.T, text, token string) {
+		got := wire.CleanText(text, ca.Token(token))
+		if len(got) > 256 || strings.ContainsFunc(got, unicode.IsControl) || !utf8.ValidString(got) {
+			t.Errorf("%q became %q", text, got)
+		}
+		if token = strings.TrimSpace(token); len(token) > len("(token)") && strings.Contains(got, token) && strings.Contains(text, token) {
+			t.Errorf("the token %q is in %q", token, got)
+		}
+	})
 }

@@ -1,0 +1,298 @@
+package wire_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const csr = "-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n"
+
+// fake is a provider whose answers a test sets.
+type fake struct {
+	wire.Provider
+	metadata wire.Metadata
+	sign     func(ctx context.Context, req ca.SignRequest) (ca.Certificate, error)
+	roots    []byte
+	token    ca.ExchangedToken
+	settings map[string]any
+	found    []wire.Diagnostic
+}
+
+func (f *fake) Metadata(context.Context) (wire.Metadata, error) { return f.metadata, nil }
+
+func (f *fake) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	return f.sign(ctx, req)
+}
+
+func (f *fake) Roots(context.Context) ([]byte, error) { return f.roots, nil }
+
+func (f *fake) WatchRoots(_ context.Context, changed func([]byte) error) error {
+	return changed(f.roots)
+}
+
+func (f *fake) ExchangeToken(context.Context, ca.TokenRequest) (ca.ExchangedToken, error) {
+	return f.token, nil
+}
+
+func (f *fake) Configure(_ context.Context, settings map[string]any) error {
+	f.settings = settings
+	return nil
+}
+
+func (f *fake) Validate(context.Context, map[string]any) ([]wire.Diagnostic, error) {
+	return f.found, nil
+}
+
+// serve returns a connection to a server of p.
+func serve(t *testing.T, p wire.Provider, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	return serveVersion(t, wire.V1(), p, opts...)
+}
+
+func serveVersion(t *testing.T, version wire.Protocol, p wire.Provider, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer(wire.ServerOptions(nil)...)
+	wire.Register(server, version, p)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///fake", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(); server.Stop() })
+	return conn
+}
+
+func good() ca.SignRequest {
+	return ca.SignRequest{
+		ID: "8d7f1b1e-6f0a-4b7e-9d0c-3f1c2b4a5d6e", CSR: []byte(csr), SubjectID: "spiffe://example.org/web",
+		DNSNames: []string{"web.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
+		TTL: 90 * time.Minute, Token: "eyJhbGciOi.the-token",
+	}
+}
+
+func TestARequestArrivesAsItWasSentAndSoDoesTheReply(t *testing.T) {
+	var got ca.SignRequest
+	want := ca.Certificate{Chain: []byte("chain"), Roots: []byte("roots")}
+	remote := wire.NewRemote(serve(t, &fake{sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+		got = req
+		return want, nil
+	}}), wire.RemoteOptions{})
+	cert, err := remote.CSRSign(t.Context(), good())
+	if err != nil || !reflect.DeepEqual(cert, want) || !reflect.DeepEqual(got, good()) {
+		t.Errorf("arrived %+v, answered %s, %v", got, cert.Chain, err)
+	}
+}
+
+func TestARequestOutOfBoundsIsRefusedAtBothEnds(t *testing.T) {
+	for name, spoil := range map[string]func(*ca.SignRequest){
+		"no UUID":           func(r *ca.SignRequest) { r.ID = "1" },
+		"UUID with braces":  func(r *ca.SignRequest) { r.ID = "{" + r.ID[2:] + "}" },
+		"no CSR":            func(r *ca.SignRequest) { r.CSR = nil },
+		"two CSRs":          func(r *ca.SignRequest) { r.CSR = []byte(csr + csr) },
+		"another PEM block": func(r *ca.SignRequest) { r.CSR = []byte(strings.ReplaceAll(csr, "REQUEST", "THING")) },
+		"huge CSR":          func(r *ca.SignRequest) { r.CSR = []byte(csr + strings.Repeat(" ", 64<<10)) },
+		"long subject":      func(r *ca.SignRequest) { r.SubjectID = strings.Repeat("x", 3000) },
+		"newline":           func(r *ca.SignRequest) { r.SubjectID += "\n" },
+		"empty name":        func(r *ca.SignRequest) { r.DNSNames = []string{""} },
+		"long name":         func(r *ca.SignRequest) { r.DNSNames = []string{strings.Repeat("x", 254)} },
+		"many names":        func(r *ca.SignRequest) { r.DNSNames = make([]string, 1001) },
+		"many addresses":    func(r *ca.SignRequest) { r.IPAddresses = make([]netip.Addr, 1001) },
+		"no address":        func(r *ca.SignRequest) { r.IPAddresses = []netip.Addr{{}} },
+		"address with zone": func(r *ca.SignRequest) { r.IPAddresses = []netip.Addr{netip.MustParseAddr("fe80::1%eth0")} },
+		"negative lifetime": func(r *ca.SignRequest) { r.TTL = -1 },
+		"split header":      func(r *ca.SignRequest) { r.Token += "\r\nX-Admin: 1" },
+		"huge token":        func(r *ca.SignRequest) { r.Token = ca.Token(strings.Repeat("x", 64<<10+1)) },
+	} {
+		req := good()
+		spoil(&req)
+		if _, err := wire.SignRequestToProto(req); !errors.Is(err, ca.ErrInvalid) {
+			t.Errorf("%s: sent, %v", name, err)
+		}
+		in := &providerv1.CSRSignRequest{RequestId: req.ID, Csr: req.CSR, SubjectId: req.SubjectID, DnsNames: req.DNSNames, Token: req.Token.Reveal()}
+		for _, ip := range req.IPAddresses {
+			in.IpAddresses = append(in.IpAddresses, ip.String())
+		}
+		if _, err := wire.SignRequestFromProto(in); req.TTL >= 0 && !errors.Is(err, ca.ErrInvalid) {
+			t.Errorf("%s: taken, %v", name, err)
+		}
+	}
+}
+
+func TestARogueReplyIsAnInternalError(t *testing.T) {
+	huge := make([]byte, 1<<20+1)
+	rogue := &fake{sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+		if req.TTL == 0 {
+			return ca.Certificate{}, nil
+		}
+		return ca.Certificate{Chain: []byte("chain"), Roots: huge}, nil
+	}, roots: nil, token: ca.ExchangedToken{AccessToken: "a\nb"}}
+	remote, ctx := wire.NewRemote(serve(t, rogue), wire.RemoteOptions{}), t.Context()
+	noTTL := good()
+	noTTL.TTL = 0
+	_, empty := remote.CSRSign(ctx, noTTL)
+	_, large := remote.CSRSign(ctx, good())
+	_, roots := remote.Roots(ctx)
+	watch := remote.WatchRoots(ctx, func([]byte) error { return nil })
+	_, token := remote.ExchangeToken(ctx, ca.TokenRequest{SubjectToken: "me"})
+	for name, err := range map[string]error{"no chain": empty, "huge roots": large, "no roots": roots, "no watched roots": watch, "a token of two lines": token} {
+		if !errors.Is(err, ca.ErrInternal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Go-plugin's connections take 2 GiB; the call's own limit goes before.
+	rogue.roots = make([]byte, wire.MaxMessage+1)
+	wide := wire.NewRemote(serve(t, rogue, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30))), wire.RemoteOptions{})
+	if _, err := wide.Roots(ctx); !errors.Is(err, ca.ErrRateLimited) { // gRPC's code for too large
+		t.Errorf("more than a message may have: %v", err)
+	}
+}
+
+func TestACallWithoutADeadlineGetsOneAndAnotherKeepsIts(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	remote := wire.NewRemote(serve(t, &fake{sign: func(ctx context.Context, _ ca.SignRequest) (ca.Certificate, error) {
+		deadline, _ := ctx.Deadline()
+		left <- time.Until(deadline)
+		<-ctx.Done()
+		return ca.Certificate{}, ctx.Err()
+	}}), wire.RemoteOptions{Timeout: 100 * time.Millisecond})
+	if _, err := remote.CSRSign(t.Context(), good()); !errors.Is(err, context.DeadlineExceeded) || <-left > 100*time.Millisecond {
+		t.Errorf("without a deadline: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	called := make(chan error, 1)
+	go func() { _, err := remote.CSRSign(ctx, good()); called <- err }()
+	if got := <-left; got < 59*time.Minute {
+		t.Errorf("the caller's hour has become %s", got)
+	}
+	cancel()
+	if err := <-called; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestAProviderCannotEndARequestByCallingItCancelled(t *testing.T) {
+	remote := wire.NewRemote(serve(t, &fake{sign: func(context.Context, ca.SignRequest) (ca.Certificate, error) {
+		return ca.Certificate{}, ca.Errorf(ca.Canceled, "no more")
+	}}), wire.RemoteOptions{})
+	if _, err := remote.CSRSign(t.Context(), good()); ca.ActionFor(err) != ca.Wait {
+		t.Errorf("got %v", err)
+	}
+}
+
+// rude quotes the token, as a provider without our server end may.
+type rude struct {
+	providerv1.UnimplementedCertificateAuthorityServer
+}
+
+func (rude) CSRSign(_ context.Context, in *providerv1.CSRSignRequest) (*providerv1.CSRSignResponse, error) {
+	return nil, status.Errorf(codes.PermissionDenied, "no access for %s, cut: %.12s...", in.GetToken(), in.GetToken())
+}
+
+func TestTheTokenIsInNoErrorWhoeverQuotesIt(t *testing.T) {
+	version := wire.V1()
+	version.Register = func(r grpc.ServiceRegistrar, _ ca.Client) {
+		providerv1.RegisterCertificateAuthorityServer(r, rude{})
+	}
+	remote := wire.NewRemote(serveVersion(t, version, &fake{}), wire.RemoteOptions{})
+	_, err := remote.CSRSign(t.Context(), good())
+	if want := "denied: no access for (token), cut: (token)"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestSettingsArriveAsJSONHasThem(t *testing.T) {
+	f := &fake{}
+	remote := wire.NewRemote(serve(t, f), wire.RemoteOptions{})
+	type named string
+	err := remote.Configure(t.Context(), map[string]any{"list": []string{"a"}, "n": 3, "deep": map[string]named{"k": "v"}})
+	want := map[string]any{"list": []any{"a"}, "n": 3.0, "deep": map[string]any{"k": "v"}}
+	if err != nil || !reflect.DeepEqual(f.settings, want) {
+		t.Errorf("%v, %v", f.settings, err)
+	}
+	if err := remote.Configure(t.Context(), map[string]any{"f": func() {}}); !errors.Is(err, ca.ErrInvalid) {
+		t.Errorf("a function: %v", err)
+	}
+}
+
+func TestMetadataAndDiagnosticsAreBounded(t *testing.T) {
+	fine := wire.Metadata{Name: "acme", Version: "1", Abilities: []wire.Ability{wire.CertificateAuthority, wire.RootSource}, SettingsSchema: "{}"}
+	f := &fake{metadata: fine}
+	f.metadata.Abilities = append(f.metadata.Abilities, 99, wire.RootSource) // of a later version; twice
+	remote := wire.NewRemote(serve(t, f), wire.RemoteOptions{})
+	if got, err := remote.Metadata(t.Context()); err != nil || !reflect.DeepEqual(got, fine) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for name, spoil := range map[string]func(*wire.Metadata){
+		"no name":     func(m *wire.Metadata) { m.Name = "" },
+		"a path":      func(m *wire.Metadata) { m.Name = "../acme" },
+		"a long name": func(m *wire.Metadata) { m.Name = strings.Repeat("x", 64) },
+		"-name":       func(m *wire.Metadata) { m.Name = "-acme" },
+		"no version":  func(m *wire.Metadata) { m.Version = "" },
+		"a bell":      func(m *wire.Metadata) { m.Version = "1\a" },
+		"no CA":       func(m *wire.Metadata) { m.Abilities = m.Abilities[1:] },
+		"many":        func(m *wire.Metadata) { m.Abilities = make([]wire.Ability, 65) },
+		"schema":      func(m *wire.Metadata) { m.SettingsSchema = "[1]" },
+		"huge schema": func(m *wire.Metadata) { m.SettingsSchema = "{" + strings.Repeat(" ", 256<<10) + "}" },
+	} {
+		f.metadata = fine
+		f.metadata.Abilities = append([]wire.Ability(nil), fine.Abilities...)
+		spoil(&f.metadata)
+		if _, err := remote.Metadata(t.Context()); !errors.Is(err, ca.ErrInternal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.found = make([]wire.Diagnostic, 100)
+	f.found[0] = wire.Diagnostic{Warning: true, Summary: "bell\a", Detail: strings.Repeat("x", 999), Pointer: "/a"}
+	found, err := remote.Validate(t.Context(), nil)
+	if err != nil || len(found) != 64 || !found[0].Warning || found[0].Summary != `bell\a` || len(found[0].Detail) > 256 || found[1].Warning {
+		t.Errorf("%d diagnostics, the first %+v, %v", len(found), found[0], err)
+	}
+}
+
+func FuzzSignRequestFromProto(f *testing.F) {
+	in, err := wire.SignRequestToProto(good())
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := proto.Marshal(in)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var in providerv1.CSRSignRequest
+		if proto.Unmarshal(text, &in) != nil {
+			return
+		}
+		req, err := wire.SignRequestFromProto(&in)
+		if err != nil {
+			return
+		}
+		if _, err := wire.SignRequestToProto(req); err != nil {
+			t.Errorf("what was taken cannot be sent: %v", err)
+		}
+	})
+}
