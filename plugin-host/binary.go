@@ -30,7 +30,7 @@ func verify(path, pin string, log *slog.Logger) (*binary, error) {
 		return nil, err
 	}
 	if pin != "" && !strings.EqualFold(pin, b.sha256) {
-		b.Close()
+		_ = b.Close()
 		return nil, refuse(path, "its SHA-256 is %s, the entry pins %s; if the file was replaced on purpose, pin the new one", b.sha256, strings.ToLower(pin))
 	}
 	return b, nil

@@ -156,11 +156,11 @@ func (s *supervisor) prepared(i instance) error {
 		return err
 	case <-i.Ended():
 		cancel()
-		_ = <-done // it was about a life that is over
+		<-done //nolint:errcheck // it was about a life that is over
 		return i.Err()
 	case <-s.closing:
 		cancel()
-		_ = <-done // it was about a life that is over
+		<-done //nolint:errcheck // it was about a life that is over
 		return errClosing
 	}
 }

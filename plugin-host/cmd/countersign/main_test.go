@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,7 +78,7 @@ func TestScripts(t *testing.T) {
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				err := ts.Exec(self, append([]string{asAgent}, args[1:]...)...)
 				code := 0
-				if exit, ok := err.(*exec.ExitError); ok {
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 					code = exit.ExitCode()
 				}
 				if fmt.Sprint(code) != args[0] {
