@@ -2,10 +2,13 @@ package pluginhost_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +24,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -113,6 +117,7 @@ var providers = map[string]func(){
 		}
 		provider.Main("noisy", "1", open)
 	},
+	"pinned": servePinned,
 	"forks": func() {
 		child := exec.Command("sleep", "1000")
 		if err := child.Start(); err == nil {
@@ -120,6 +125,32 @@ var providers = map[string]func(){
 		}
 		provider.Main("forks", "1", open)
 	},
+}
+
+// servePinned is a provider as another language would have it: no channel, mutual
+// TLS with the keys that come over the lifeline.
+func servePinned() {
+	data, err := wire.ReadStartData(os.NewFile(wire.LifelineFD, "lifeline"))
+	if err != nil {
+		panic(err)
+	}
+	pair, err := tls.X509KeyPair([]byte(data.ServerCert), []byte(data.ServerKey))
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(data.ClientCert))
+	path := filepath.Join(os.Getenv(wire.EnvSocketDir), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+	})))
+	wire.Register(server, wire.V1(), provider.Define("pinned", "1", open).Provider())
+	fmt.Printf("1|1|unix|%s|grpc\n", path)
+	panic(server.Serve(listener))
 }
 
 type stock struct{ plugin.NetRPCUnsupportedPlugin }
@@ -306,7 +337,7 @@ func sign(t *testing.T, p ca.Client) {
 }
 
 func TestAProviderOfOursAndAStockOneAreUsedEachByItsOwnWay(t *testing.T) {
-	for name, want := range map[string]pluginhost.Authentication{"good": pluginhost.Channel, "stock": pluginhost.AutoMTLS} {
+	for name, want := range map[string]pluginhost.Authentication{"good": pluginhost.Channel, "stock": pluginhost.AutoMTLS, "pinned": pluginhost.PinnedTLS} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, name)
 			p := h.open(t, pluginhost.Entry{Name: name})
@@ -385,7 +416,7 @@ func TestABadStartIsOneSentence(t *testing.T) {
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",
 		"silent":  "did not get through its start within",
-		"chatty":  "where its handshake line should be",
+		"chatty":  "on standard output",
 		"forged":  "outside the folder",
 		"outside": "outside the folder",
 		"version": `speaks protocol version "9"`,
