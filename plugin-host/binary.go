@@ -22,10 +22,18 @@ type binary struct {
 	seen os.FileInfo
 }
 
+// receipts are kept in a folder between starts, and save hashing a file of root's
+// again that has not changed. Whoever can forge them is this user, and can run what
+// he likes as this user anyhow. Where they cannot be read or kept, all is hashed.
+type receipts struct {
+	folder string // empty: none are kept
+	log    *slog.Logger
+}
+
 // verify opens the file, hashes it and compares that with pin. An empty pin is
 // let through; whether it may be is the caller's to decide.
-func verify(path, pin string, log *slog.Logger) (*binary, error) {
-	b, err := openBinary(path, log)
+func verify(path, pin string, seen receipts) (*binary, error) {
+	b, err := openBinary(path, seen)
 	if err != nil {
 		return nil, err
 	}

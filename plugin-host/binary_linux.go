@@ -3,7 +3,6 @@ package pluginhost
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strconv"
 	"syscall"
@@ -20,7 +19,7 @@ const scriptFD = 5
 
 // openBinary opens and hashes what will be executed: the file itself where nobody
 // whom we would have to fear can write it, else a sealed copy in memory.
-func openBinary(path string, log *slog.Logger) (*binary, error) {
+func openBinary(path string, seen receipts) (*binary, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -38,15 +37,15 @@ func openBinary(path string, log *slog.Logger) (*binary, error) {
 		return nil, refuse(path, "it has %d bytes; %d are allowed", info.Size(), maxBinary)
 	}
 	if onlyRootWrites(info) && os.Geteuid() != 0 {
-		return holdFile(path, file, info)
+		return holdFile(path, file, info, seen)
 	}
 	b, err := sealedCopy(path, file)
 	if err == nil || !memoryMayNotRun(err) {
 		return b, err
 	}
-	log.Warn("programs in memory may not be executed here (vm.memfd_noexec): the provider's file itself is; "+
+	seen.log.Warn("programs in memory may not be executed here (vm.memfd_noexec): the provider's file itself is; "+
 		"whoever is this user could change it between the check and the start", "path", path)
-	return holdFile(path, file, info)
+	return holdFile(path, file, info, receipts{log: seen.log})
 }
 
 func onlyRootWrites(info os.FileInfo) bool {
@@ -55,8 +54,8 @@ func onlyRootWrites(info os.FileInfo) bool {
 }
 
 // holdFile hashes an open file, which is then executed by its descriptor.
-func holdFile(path string, file *os.File, info os.FileInfo) (*binary, error) {
-	sum, err := hashBeside(io.NewSectionReader(file, 0, maxBinary), nil)
+func holdFile(path string, file *os.File, info os.FileInfo, seen receipts) (*binary, error) {
+	sum, err := hashOrReceipt(path, file, info, seen)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -65,6 +64,27 @@ func holdFile(path string, file *os.File, info os.FileInfo) (*binary, error) {
 		return nil, err
 	}
 	return &binary{path: path, sha256: sum, file: held, script: isScript(held), seen: info}, nil
+}
+
+// hashOrReceipt hashes a file, unless there is a receipt of it.
+func hashOrReceipt(path string, file *os.File, info os.FileInfo, seen receipts) (string, error) {
+	before := receiptOf(info)
+	if sum := seen.find(path, before); sum != "" {
+		return sum, nil
+	}
+	sum, err := hashBeside(io.NewSectionReader(file, 0, maxBinary), nil)
+	if err != nil {
+		return "", err
+	}
+	info, err = file.Stat()
+	if err != nil {
+		return "", err
+	}
+	before.SHA256 = sum
+	if before.fits(receiptOf(info)) { // nobody wrote it meanwhile
+		seen.keep(path, before)
+	}
+	return sum, nil
 }
 
 // sealedCopy hashes the file while it copies it into memory that nobody can

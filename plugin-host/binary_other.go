@@ -4,13 +4,12 @@ package pluginhost
 
 import (
 	"io"
-	"log/slog"
 	"os"
 )
 
 // openBinary hashes the file. What is executed later is the path: between the two
 // the file can be exchanged on this system.
-func openBinary(path string, log *slog.Logger) (*binary, error) {
+func openBinary(path string, _ receipts) (*binary, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

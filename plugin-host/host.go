@@ -40,6 +40,9 @@ type Options struct {
 	// RuntimeDir is where the private folders for sockets are made. Default: the
 	// system's folder for temporary files.
 	RuntimeDir string
+	// ReceiptDir keeps receipts of binaries that only root may write, so that one that
+	// has not changed since is not hashed again at the next start. Default: none are kept.
+	ReceiptDir string
 	// Protocols are the versions offered. Default: version 1.
 	Protocols []wire.Protocol
 	// Groups lists the processes' groups while they run. Default: a value of one's own.

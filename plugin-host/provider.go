@@ -47,7 +47,7 @@ func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
 	}
-	b, err := verify(real, entry.SHA256, opts.Log)
+	b, err := verify(real, entry.SHA256, receipts{opts.ReceiptDir, opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
 	}

@@ -1,6 +1,7 @@
 package pluginhost_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -666,6 +667,41 @@ func beHost() {
 	fmt.Println(p.Status().PID)
 	select {}
 }
+
+// An agent that is not root runs root's binary by its descriptor; its own, which it
+// could be made to write, from a sealed copy.
+func TestAnOrdinaryUserRunsRootsBinaryItselfAndHisOwnFromACopy(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner int
+		want  string
+	}{"root's": {0, "countersign-provider-good"}, "his own": {nobody, "memfd:"}} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			path := filepath.Join(h.dir, "countersign-provider-good")
+			self, err := os.Executable()
+			must(t, err)
+			copyFile(t, self, path)
+			must(t, errors.Join(os.Chmod(filepath.Dir(h.dir), 0o755), os.Chown(h.runtime, nobody, nobody), os.Chown(path, c.owner, c.owner)))
+			cmd := exec.Command(path)
+			cmd.Env = append(os.Environ(), asHost+"="+filepath.Dir(h.dir))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			said, err := bufio.NewReader(out).ReadString('\n')
+			pid, notPID := strconv.Atoi(strings.TrimSpace(said))
+			program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			if err != nil || notPID != nil || !strings.Contains(program, c.want) {
+				t.Errorf("host said %q; its provider runs %q, want %q", said, program, c.want)
+			}
+			awaitGone(t, pid)
+		})
+	}
+}
+
+const nobody = 65534
 
 func TestAKilledHostLeavesNoProcessAndNoFolder(t *testing.T) {
 	h := newHost(t, "good")
