@@ -3,6 +3,7 @@ package pluginhost
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -28,28 +29,40 @@ type instance interface {
 // life is an instance that calls go to, and the count of those in flight.
 type life struct {
 	instance
-	number  int
-	slots   chan struct{} // one for each call in flight
-	leaving chan struct{} // closed when no new calls are taken
-	again   sync.Mutex    // held while it is configured once more
+	entry   Entry
+	since   time.Time
+	slots   chan struct{}   // one for each call in flight
+	leaving context.Context // ends when no new calls are taken
+	leave   context.CancelFunc
+	again   sync.Mutex // held while it is configured once more
 }
 
-func newLife(number int, i instance, calls int) *life {
-	return &life{instance: i, number: number, slots: make(chan struct{}, calls), leaving: make(chan struct{})}
+func newLife(entry Entry, i instance, calls int) *life {
+	l := &life{instance: i, entry: entry, since: time.Now(), slots: make(chan struct{}, calls)}
+	l.leaving, l.leave = context.WithCancel(context.Background())
+	return l
+}
+
+// end is closed when the life has ended; of none, nothing comes.
+func (l *life) end() <-chan struct{} {
+	if l == nil {
+		return nil
+	}
+	return l.Ended()
 }
 
 // enter takes a place for one call. It is false when the life is about to end
 // or ended before there was one: the call then waits for the next life.
 func (l *life) enter(ctx context.Context) (bool, error) {
 	select {
-	case <-l.leaving:
+	case <-l.leaving.Done():
 		return false, nil
 	default:
 	}
 	select {
 	case l.slots <- struct{}{}:
 		return true, nil
-	case <-l.leaving:
+	case <-l.leaving.Done():
 		return false, nil
 	case <-l.Ended():
 		return false, nil
@@ -60,9 +73,12 @@ func (l *life) enter(ctx context.Context) (bool, error) {
 
 func (l *life) exit() { <-l.slots }
 
-// drain takes no new calls and waits for those in flight, until ctx ends.
-func (l *life) drain(ctx context.Context) {
-	close(l.leaving)
+// drain takes no new calls and waits for those in flight, as long as most and
+// until ctx ends.
+func (l *life) drain(ctx context.Context, most time.Duration) {
+	l.leave()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	for range cap(l.slots) {
 		select {
 		case l.slots <- struct{}{}:

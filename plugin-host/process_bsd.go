@@ -4,7 +4,8 @@ package pluginhost
 
 import "syscall"
 
-const missingProtection = "the verified file is started by its path, and a provider that ignores the lifeline outlives a killed host"
+const missingProtection = "the verified file is started by its path, a provider that ignores the lifeline outlives a killed host, " +
+	"and it may execute set-user-ID programs"
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

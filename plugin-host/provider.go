@@ -18,8 +18,11 @@ import (
 // lacks answer [ca.ErrUnimplemented].
 type Provider struct {
 	*supervisor
-	binary *binary // nil in process
-	once   sync.Once
+	name      string
+	plans     func(Entry) (*plan, error) // finds and verifies
+	begun     sync.Once                  // by Start, or by Close in its stead
+	close     sync.Once
+	reloading sync.Mutex // held by the one Reload
 }
 
 var (
@@ -30,11 +33,49 @@ var (
 )
 
 // Open finds, verifies and starts the entry's provider, and returns when it is
-// ready. A binary that may not run, a handshake that fails and settings that are
-// refused are errors; a provider that says that its CA is away is opened all the
-// same and gets ready later. ctx bounds the opening alone.
+// ready: [Find], and [Provider.Start]. ctx bounds the opening alone.
 func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
+	p, err := Find(opts, entry)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Start(ctx)
+}
+
+// Find finds and verifies the entry's binary and starts nothing: a binary that may
+// not run is an error. Calls of the Provider wait for [Provider.Start]; whoever
+// does not call that calls [Provider.Close].
+func Find(opts Options, entry Entry) (*Provider, error) {
 	opts = opts.withDefaults()
+	if missingProtection != "" {
+		opts.Log.Warn("a protection is missing on this system", "missing", missingProtection)
+	}
+	return newProvider(opts, entry, func(entry Entry) (*plan, error) { return newPlan(opts, entry) })
+}
+
+// InProcess supervises a provider without a process: for tests, and for agents
+// that are one binary. Each life is a new value of make.
+func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
+	p, err := newProvider(opts.withDefaults(), entry, func(entry Entry) (*plan, error) {
+		entry, err := entry.check(true)
+		return &plan{entry: entry, launch: func(int) (instance, error) { return newResident(make()), nil }}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Start(ctx)
+}
+
+func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*Provider, error) {
+	first, err := plans(entry)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{supervisor: newSupervisor(opts, first), name: entry.Name, plans: plans}, nil
+}
+
+// newPlan finds and verifies the binary of an entry.
+func newPlan(opts Options, entry Entry) (*plan, error) {
 	entry, err := entry.check(opts.Dev)
 	if err != nil {
 		return nil, err
@@ -54,51 +95,40 @@ func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
 	if entry.SHA256 == "" {
 		opts.Log.Warn("a provider is started without a pin, as --dev allows", "provider", entry.Name, "path", found.Path, "sha256", b.sha256)
 	}
-	if missingProtection != "" {
-		opts.Log.Warn("a protection is missing on this system", "missing", missingProtection)
-	}
-	s := newSupervisor(opts, entry, func(number int) (instance, error) { return spawn(opts, entry, b, number) })
-	s.status.Path, s.status.SHA256 = found.Path, b.sha256
-	p := &Provider{supervisor: s, binary: b}
-	return p, p.open(ctx)
+	launch := func(number int) (instance, error) { return spawn(opts, entry, b, number) }
+	return &plan{entry: entry, path: found.Path, binary: b, launch: launch}, nil
 }
 
-// InProcess supervises a provider without a process: for tests, and for agents
-// that are one binary. Each life is a new value of make.
-func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
-	opts = opts.withDefaults()
-	entry, err := entry.check(true)
-	if err != nil {
-		return nil, err
-	}
-	s := newSupervisor(opts, entry, func(int) (instance, error) { return newResident(make()), nil })
-	p := &Provider{supervisor: s}
-	return p, p.open(ctx)
-}
-
-// open starts the supervision and waits for its first word.
-func (p *Provider) open(ctx context.Context) error {
-	go p.run()
+// Start starts the provider and returns when it is ready. A handshake that fails
+// and settings that are refused are errors, and close the Provider; a provider that
+// says that its CA is away is started all the same and gets ready later. ctx bounds
+// the start alone. It must be called once.
+func (p *Provider) Start(ctx context.Context) error {
+	p.begun.Do(func() { go p.run() })
+	var err error
 	select {
-	case err := <-p.first:
-		if err != nil {
-			return errors.Join(fmt.Errorf("provider %q: %w", p.entry.Name, err), p.Close())
-		}
-		return nil
+	case err = <-p.first:
+	case <-p.closing: // by a Close beside it
+		err = errClosing
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("provider %q: %w", p.entry.Name, context.Cause(ctx)), p.Close())
+		err = context.Cause(ctx)
 	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("provider %q: %w", p.name, err), p.Close())
+	}
+	return nil
 }
 
 // Close takes no new calls, waits for those in flight as long as
 // [Options.StopTimeout] allows, and ends the process. It may be called twice and
 // returns when nothing of the provider is left.
 func (p *Provider) Close() error {
-	p.once.Do(func() { close(p.closing) })
+	p.close.Do(func() { close(p.closing) })
+	p.begun.Do(func() {
+		p.end()
+		close(p.closed)
+	})
 	<-p.closed
-	if p.binary != nil {
-		_ = p.binary.Close() // a second time it is closed already
-	}
 	return nil
 }
 
@@ -147,13 +177,7 @@ func (p *Provider) WatchRoots(ctx context.Context, changed func(roots []byte) er
 func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-l.leaving:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(l.leaving, cancel)()
 	return l.WatchRoots(ctx, changed)
 }
 
@@ -161,7 +185,7 @@ func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) er
 func (l *life) over() bool {
 	// A stream can break a moment before its process is known to have ended.
 	select {
-	case <-l.leaving:
+	case <-l.leaving.Done():
 		return true
 	case <-l.Ended():
 		return true
@@ -186,7 +210,7 @@ func call[T any](ctx context.Context, s *supervisor, f func(context.Context, ins
 		}
 		entered, err := l.enter(ctx)
 		if err != nil {
-			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls are in flight, none ended in time", s.entry.Name, cap(l.slots))
+			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls are in flight, none ended in time", l.entry.Name, cap(l.slots))
 		}
 		if !entered {
 			continue

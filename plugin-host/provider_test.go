@@ -3,13 +3,8 @@ package pluginhost_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,321 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/hashicorp/go-plugin"
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider"
-	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-const patience = 20 * time.Second
-
-// TestMain runs the tests or, started as a provider, the provider that its own
-// file name asks for.
-func TestMain(m *testing.M) {
-	if os.Getenv(wire.MagicCookieKey) != "" {
-		name := strings.TrimPrefix(filepath.Base(os.Args[0]), "countersign-provider-")
-		providers[name]()
-		os.Exit(0)
-	}
-	if os.Getenv(asHost) != "" {
-		beHost()
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
-
-type settings struct {
-	Fail string `json:"fail,omitempty"`
-}
-
-// authority signs, and does on request what a provider should not.
-type authority struct {
-	*catest.CA
-	settings
-}
-
-func open(_ context.Context, s settings) (*authority, error) {
-	switch s.Fail {
-	case "settings":
-		return nil, provider.Errorf(provider.Invalid, "fail is %q: leave it out", s.Fail)
-	case "away":
-		return nil, provider.Errorf(provider.Unavailable, "the CA is away")
-	}
-	return &authority{catest.NewCA(catest.Options{}), s}, nil
-}
-
-func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	switch {
-	case a.Fail == "panic":
-		panic("on purpose")
-	case a.Fail == "die":
-		os.Exit(7)
-	case a.Fail == "hang":
-		<-ctx.Done()
-		return ca.Certificate{}, ctx.Err()
-	case a.Fail == "pid":
-		return ca.Certificate{}, provider.Errorf(provider.Denied, "pid %d", os.Getpid())
-	case strings.HasPrefix(a.Fail, "env "):
-		return ca.Certificate{}, provider.Errorf(provider.Denied, "%q", os.Environ())
-	}
-	return a.CA.CSRSign(ctx, req)
-}
-
-func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return ca.ExchangedToken{AccessToken: "for-" + req.SubjectToken}, nil
-}
-
-// providers are the programs that this test's binary is, by the provider's name.
-var providers = map[string]func(){
-	"good": func() { provider.Main("good", "1", open) },
-	"stock": func() {
-		plugin.Serve(&plugin.ServeConfig{
-			HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
-			VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stock{}}},
-			GRPCServer:       plugin.DefaultGRPCServer,
-		})
-	},
-	"exits":   func() { fmt.Fprintln(os.Stderr, "no licence found"); os.Exit(3) },
-	"silent":  func() { select {} },
-	"chatty":  func() { fmt.Println("hello"); provider.Main("chatty", "1", open) },
-	"forged":  func() { fmt.Println("1|1|unix|/tmp/x|grpc|" + strings.Repeat("A", 60)); select {} },
-	"outside": func() { fmt.Println("1|1|unix|/tmp/x|grpc"); select {} },
-	"version": func() { fmt.Println("1|9|unix|fd:4|grpc"); select {} },
-	"other":   func() { provider.Main("another", "1", open) },
-	"noisy": func() {
-		fmt.Fprintln(os.Stderr, `{"@level":1}`)
-		fmt.Fprintln(os.Stderr, `{"@level":"error","@message":"bell \u0007","n":1}`)
-		for range 5000 {
-			fmt.Fprintln(os.Stderr, strings.Repeat("x", 20_000))
-		}
-		provider.Main("noisy", "1", open)
-	},
-	"pinned": servePinned,
-	"forks": func() {
-		child := exec.Command("sleep", "1000")
-		if err := child.Start(); err == nil {
-			fmt.Fprintf(os.Stderr, "child %d\n", child.Process.Pid)
-		}
-		provider.Main("forks", "1", open)
-	},
-}
-
-// servePinned is a provider as another language would have it: no channel, mutual
-// TLS with the keys that come over the lifeline.
-func servePinned() {
-	data, err := wire.ReadStartData(os.NewFile(wire.LifelineFD, "lifeline"))
-	if err != nil {
-		panic(err)
-	}
-	pair, err := tls.X509KeyPair([]byte(data.ServerCert), []byte(data.ServerKey))
-	if err != nil {
-		panic(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM([]byte(data.ClientCert))
-	path := filepath.Join(os.Getenv(wire.EnvSocketDir), "s")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		panic(err)
-	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
-	})))
-	wire.Register(server, wire.V1(), provider.Define("pinned", "1", open).Provider())
-	fmt.Printf("1|1|unix|%s|grpc\n", path)
-	panic(server.Serve(listener))
-}
-
-type stock struct{ plugin.NetRPCUnsupportedPlugin }
-
-func (stock) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
-	wire.Register(server, wire.V1(), provider.Define("stock", "1", open).Provider())
-	return nil
-}
-
-func (stock) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, errors.New("no host")
-}
-
-// install makes this test's binary a provider of that name.
-func install(t *testing.T, dir, name string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := filepath.Join(dir, "countersign-provider-"+name)
-	if err := os.Link(self, to); err == nil {
-		return
-	}
-	copyFile(t, self, to)
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// recorder keeps the log and the states of a provider.
-type recorder struct {
-	mu      sync.Mutex
-	text    strings.Builder
-	states  []pluginhost.Status
-	changed chan struct{}
-}
-
-func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
-
-func (r *recorder) tell() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tell()
-	return r.text.Write(b)
-}
-
-func (r *recorder) state(s pluginhost.Status) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.states = append(r.states, s)
-	r.tell()
-}
-
-func (r *recorder) await(t *testing.T, what string, ok func(log string, states []pluginhost.Status) bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		r.mu.Lock()
-		found := ok(r.text.String(), r.states)
-		r.mu.Unlock()
-		if found {
-			return
-		}
-		select {
-		case <-r.changed:
-		case <-deadline:
-			t.Fatalf("waited %s for %s; log:\n%.4000s", patience, what, r.text.String())
-		}
-	}
-}
-
-func (r *recorder) awaitState(t *testing.T, state pluginhost.State, generation int) {
-	t.Helper()
-	r.await(t, fmt.Sprintf("%s, generation %d", state, generation), func(_ string, states []pluginhost.Status) bool {
-		for _, s := range states {
-			if s.State == state && s.Generation == generation {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-type host struct {
-	dir, runtime string
-	rec          *recorder
-	opts         pluginhost.Options
-}
-
-func newHost(t *testing.T, names ...string) *host {
-	t.Helper()
-	base, err := os.MkdirTemp("", "host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &host{dir: filepath.Join(base, "bin"), runtime: filepath.Join(base, "run"), rec: newRecorder()}
-	for _, dir := range []string{h.dir, h.runtime} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range names {
-		install(t, h.dir, name)
-	}
-	t.Cleanup(func() {
-		if left, _ := os.ReadDir(h.runtime); len(left) > 0 {
-			t.Errorf("left in the runtime folder: %v", left)
-		}
-		_ = os.RemoveAll(base)
-	})
-	h.opts = pluginhost.Options{
-		Dirs: []string{h.dir}, Dev: true, RuntimeDir: h.runtime, OnState: h.rec.state,
-		Log: slog.New(slog.NewTextHandler(h.rec, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	}
-	return h
-}
-
-func (h *host) open(t *testing.T, entry pluginhost.Entry) *pluginhost.Provider {
-	t.Helper()
-	p, err := pluginhost.Open(t.Context(), h.opts, entry)
-	if err != nil {
-		t.Fatalf("%v; log:\n%s", err, h.rec.text.String())
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
-
-func request(t *testing.T) ca.SignRequest {
-	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: "spiffe://example.org/web", TTL: time.Hour}
-}
-
-func sign(t *testing.T, p ca.Client) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cert, err := p.CSRSign(ctx, request(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pki.ParseCertificates(cert.Chain); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestAProviderOfOursAndAStockOneAreUsedEachByItsOwnWay(t *testing.T) {
 	for name, want := range map[string]pluginhost.Authentication{"good": pluginhost.Channel, "stock": pluginhost.AutoMTLS, "pinned": pluginhost.PinnedTLS} {
@@ -367,7 +51,7 @@ func TestAKilledProviderIsSeenAtOnceAndComesBackConfigured(t *testing.T) {
 		h.rec.awaitState(t, pluginhost.Backoff, generation)
 		sign(t, p) // waits for the next life
 	}
-	if s := p.Status(); s.Generation != 3 || s.Restarts() != 2 {
+	if s := p.Status(); s.Generation != 3 || s.Restarts != 2 {
 		t.Errorf("generation %d", s.Generation)
 	}
 }
@@ -534,6 +218,14 @@ func TestTheEnvironmentIsScrubbed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("env %q: got %v", key, err)
 		}
+	}
+}
+
+func TestAProviderGainsNoPrivilegesFromFiles(t *testing.T) {
+	h := newHost(t, "good")
+	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "privileges"}})
+	if _, err := p.CSRSign(t.Context(), request(t)); err == nil || !strings.Contains(err.Error(), `no_new_privs "\t1"`) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -32,7 +32,9 @@ type Status struct {
 	Path   string // of the binary; empty in process
 	SHA256 string // of the binary, lower-case hex; empty in process
 
-	Generation     int            // how often it was started
+	Generation     int            // the number of the life that is ready, or on its way to it
+	Restarts       int            // how often it was started again because it had ended
+	Reloads        int            // how often a new binary or new settings took over
 	PID            int            // 0 while there is no process
 	Authentication Authentication // empty until the handshake
 	Protocol       int            // version of the protocol; 0 until the handshake
@@ -41,7 +43,6 @@ type Status struct {
 	LastError string    // why it ended last, or is not ready yet
 	Crash     []string  // the last lines it wrote before it ended last
 	NextStart time.Time // in Backoff and CircuitOpen
-}
 
-// Restarts is how often the provider was started again.
-func (s Status) Restarts() int { return max(0, s.Generation-1) }
+	LastReload string // why the last Reload did not take over; empty where it did
+}

@@ -170,7 +170,7 @@ func reportOf(a *agent.Agent, p *providers) report {
 func providerStatusOf(s pluginhost.Status) providerStatus {
 	out := providerStatus{
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
-		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts(), Authentication: string(s.Authentication),
+		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Authentication: string(s.Authentication),
 		Protocol: s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
 	}
 	for _, ability := range s.Metadata.Abilities {

@@ -1,0 +1,157 @@
+package pluginhost_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// TestMain runs the tests or, started as a provider, the provider that its own
+// file name asks for.
+func TestMain(m *testing.M) {
+	if os.Getenv(wire.MagicCookieKey) != "" {
+		name := strings.TrimPrefix(filepath.Base(os.Args[0]), "countersign-provider-")
+		providers[name]()
+		os.Exit(0)
+	}
+	if os.Getenv(asHost) != "" {
+		beHost()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type settings struct {
+	Fail string `json:"fail,omitempty"`
+}
+
+// authority signs, and does on request what a provider should not.
+type authority struct {
+	*catest.CA
+	settings
+}
+
+func open(_ context.Context, s settings) (*authority, error) {
+	switch s.Fail {
+	case "settings":
+		return nil, provider.Errorf(provider.Invalid, "fail is %q: leave it out", s.Fail)
+	case "away":
+		return nil, provider.Errorf(provider.Unavailable, "the CA is away")
+	}
+	return &authority{catest.NewCA(catest.Options{}), s}, nil
+}
+
+func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	switch {
+	case a.Fail == "panic":
+		panic("on purpose")
+	case a.Fail == "die":
+		os.Exit(7)
+	case a.Fail == "hang":
+		<-ctx.Done()
+		return ca.Certificate{}, ctx.Err()
+	case a.Fail == "pid":
+		return ca.Certificate{}, provider.Errorf(provider.Denied, "pid %d", os.Getpid())
+	case a.Fail == "privileges":
+		status, err := os.ReadFile("/proc/self/status")
+		_, after, _ := strings.Cut(string(status), "NoNewPrivs:")
+		return ca.Certificate{}, provider.Errorf(provider.Denied, "no_new_privs %.2q %v", after, err)
+	case strings.HasPrefix(a.Fail, "env "):
+		return ca.Certificate{}, provider.Errorf(provider.Denied, "%q", os.Environ())
+	}
+	return a.CA.CSRSign(ctx, req)
+}
+
+func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	return ca.ExchangedToken{AccessToken: "for-" + req.SubjectToken}, nil
+}
+
+// providers are the programs that this test's binary is, by the provider's name.
+var providers = map[string]func(){
+	"good": func() { provider.Main("good", "1", open) },
+	"stock": func() {
+		plugin.Serve(&plugin.ServeConfig{
+			HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
+			VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stock{}}},
+			GRPCServer:       plugin.DefaultGRPCServer,
+		})
+	},
+	"exits":   func() { fmt.Fprintln(os.Stderr, "no licence found"); os.Exit(3) },
+	"silent":  func() { select {} },
+	"chatty":  func() { fmt.Println("hello"); provider.Main("chatty", "1", open) },
+	"forged":  func() { fmt.Println("1|1|unix|/tmp/x|grpc|" + strings.Repeat("A", 60)); select {} },
+	"outside": func() { fmt.Println("1|1|unix|/tmp/x|grpc"); select {} },
+	"version": func() { fmt.Println("1|9|unix|fd:4|grpc"); select {} },
+	"other":   func() { provider.Main("another", "1", open) },
+	"noisy": func() {
+		fmt.Fprintln(os.Stderr, `{"@level":1}`)
+		fmt.Fprintln(os.Stderr, `{"@level":"error","@message":"bell \u0007","n":1}`)
+		for range 5000 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("x", 20_000))
+		}
+		provider.Main("noisy", "1", open)
+	},
+	"pinned": servePinned,
+	"forks": func() {
+		child := exec.Command("sleep", "1000")
+		if err := child.Start(); err == nil {
+			fmt.Fprintf(os.Stderr, "child %d\n", child.Process.Pid)
+		}
+		provider.Main("forks", "1", open)
+	},
+}
+
+// servePinned is a provider as another language would have it: no channel, mutual
+// TLS with the keys that come over the lifeline.
+func servePinned() {
+	data, err := wire.ReadStartData(os.NewFile(wire.LifelineFD, "lifeline"))
+	if err != nil {
+		panic(err)
+	}
+	pair, err := tls.X509KeyPair([]byte(data.ServerCert), []byte(data.ServerKey))
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(data.ClientCert))
+	path := filepath.Join(os.Getenv(wire.EnvSocketDir), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+	})))
+	wire.Register(server, wire.V1(), provider.Define("pinned", "1", open).Provider())
+	fmt.Printf("1|1|unix|%s|grpc\n", path)
+	panic(server.Serve(listener))
+}
+
+type stock struct{ plugin.NetRPCUnsupportedPlugin }
+
+func (stock) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
+	wire.Register(server, wire.V1(), provider.Define("stock", "1", open).Provider())
+	return nil
+}
+
+func (stock) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("no host")
+}
