@@ -28,16 +28,21 @@ Each setting comes from its flag, else from its variable (COUNTERSIGN_ and the
 flag's name), else from the file, else it has its default. Istio's variables
 (CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …) are understood, too.
 
+SIGHUP has it read its configuration again: a provider whose binary, pin, settings
+or variables changed is started anew beside the old one, and takes over when it is
+ready. What needs a restart instead is named in the log.
+
 It exits with 0 after SIGTERM or SIGINT, with 2 where a setting is wrong (then
 nothing was started), with 1 after any other failure; a second signal ends it at
 once, with 130.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(cmd.Flags(), file, sets)
+			reread := func() (config.Config, error) { return readConfig(cmd.Flags(), file, sets) }
+			c, err := reread()
 			if err != nil {
 				return settingsError{err}
 			}
-			return runAgent(cmd.Context(), c)
+			return runAgent(cmd.Context(), c, reread)
 		},
 	}
 	cmd.Flags().StringVar(&file, config.ConfigFlag, "", "the configuration, a YAML file")
@@ -102,8 +107,8 @@ func readFile(name string) ([]byte, error) {
 }
 
 // runAgent starts everything in the order in which it is needed, and ends it the
-// other way round.
-func runAgent(ctx context.Context, c config.Config) (err error) {
+// other way round. On SIGHUP it takes over what reread returns.
+func runAgent(ctx context.Context, c config.Config, reread func() (config.Config, error)) (err error) {
 	log := newLog(c.Log)
 	if err := protect(); err != nil {
 		return err
@@ -116,22 +121,25 @@ func runAgent(ctx context.Context, c config.Config) (err error) {
 		return settingsError{fmt.Errorf("status.address: %w", err)}
 	}
 	defer func() { err = errors.Join(err, page.close()) }()
-	metrics := newMetrics()
-	providers, err := openProviders(ctx, c, log, metrics)
+	providers, err := findProviders(c, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, providers.close()) }()
+	metrics := newMetrics(providers)
 	cfg, err := agentConfig(c, providers, metrics, log)
 	if err != nil {
 		return settingsError{err}
 	}
-	a, err := agent.New(cfg)
+	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
 	if err != nil {
 		return settingsError{err}
 	}
-	providers.served(a)
+	if err := providers.start(ctx, c, a); err != nil {
+		return errors.Join(err, a.Close())
+	}
 	page.serve(a, providers, metrics)
+	defer watchReload(reloader{reread: reread, running: c, providers: providers, log: log}.reload)()
 	return a.Run(ctx)
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +67,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { _ = os.RemoveAll(sockets) })
 			env.Setenv("S", sockets)
+			env.Values[agentKey{}] = &background{}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -87,27 +90,72 @@ func TestScripts(t *testing.T) {
 			},
 			// agent ARG… starts the program in the background; it ends by SIGTERM with
 			// the script, and must then exit with 0.
-			"agent": func(ts *testscript.TestScript, _ bool, args []string) { startAgent(ts, self, args) },
+			"agent": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).start(ts, self, args) },
+			// hangup sends the agent SIGHUP.
+			"hangup": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGHUP))
+			},
+			// logged PATTERN waits until the agent has logged it.
+			"logged": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).await(ts, args[0]) },
 		},
 	})
 }
 
-func startAgent(ts *testscript.TestScript, self string, args []string) {
-	log, err := os.Create(ts.MkAbs("agent.log"))
-	ts.Check(err)
-	cmd := exec.Command(self, append([]string{asAgent, "agent"}, args...)...)
-	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = []string{"COUNTERSIGN_PROVIDER_PATH=" + programs, "TMPDIR=" + ts.Getenv("TMPDIR"), "HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
-	cmd.Stderr = log
-	ts.Check(cmd.Start())
-	ts.Defer(func() {
-		defer log.Close()
-		_ = cmd.Process.Signal(os.Interrupt)
-		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			text, _ := os.ReadFile(log.Name())
-			ts.Logf("the agent ended with %v:\n%s", err, text)
+// agentKey is where a script's environment has its agent.
+type agentKey struct{}
+
+func agentOf(ts *testscript.TestScript) *background { return ts.Value(agentKey{}).(*background) }
+
+// background is a script's agent. Its log is a file that tells when it has grown.
+type background struct {
+	cmd   *exec.Cmd
+	log   *os.File
+	grown chan struct{}
+}
+
+func (b *background) Write(text []byte) (int, error) {
+	defer func() {
+		select {
+		case b.grown <- struct{}{}:
+		default:
 		}
-	})
+	}()
+	return b.log.Write(text)
+}
+
+// await waits until the agent has logged the pattern.
+func (b *background) await(ts *testscript.TestScript, pattern string) {
+	wanted := regexp.MustCompile(pattern)
+	deadline := time.After(20 * time.Second)
+	for !wanted.MatchString(ts.ReadFile("agent.log")) {
+		select {
+		case <-b.grown:
+		case <-deadline:
+			ts.Fatalf("the agent did not log %q:\n%s", pattern, ts.ReadFile("agent.log"))
+		}
+	}
+}
+
+func (b *background) start(ts *testscript.TestScript, self string, args []string) {
+	var err error
+	b.log, err = os.Create(ts.MkAbs("agent.log"))
+	ts.Check(err)
+	b.grown = make(chan struct{}, 1)
+	b.cmd = exec.Command(self, append([]string{asAgent, "agent"}, args...)...)
+	b.cmd.Dir = ts.MkAbs(".")
+	b.cmd.Env = []string{"COUNTERSIGN_PROVIDER_PATH=" + programs, "TMPDIR=" + ts.Getenv("TMPDIR"), "HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
+	b.cmd.Stderr = b
+	ts.Check(b.cmd.Start())
+	ts.Defer(func() { b.stop(ts) })
+}
+
+func (b *background) stop(ts *testscript.TestScript) {
+	defer b.log.Close()
+	_ = b.cmd.Process.Signal(os.Interrupt)
+	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := b.cmd.Wait(); err != nil {
+		text, _ := os.ReadFile(b.log.Name())
+		ts.Logf("the agent ended with %v:\n%s", err, text)
+	}
 }

@@ -152,6 +152,8 @@ type providerStatus struct {
 	SHA256         string    `json:"sha256"`
 	PID            int       `json:"pid,omitempty"`
 	Restarts       int       `json:"restarts"`
+	Reloads        int       `json:"reloads"`
+	LastReload     string    `json:"last_reload_error,omitempty"`
 	Authentication string    `json:"authentication,omitempty"`
 	Protocol       int       `json:"protocol,omitempty"`
 	LastError      string    `json:"last_error,omitempty"`
@@ -170,8 +172,9 @@ func reportOf(a *agent.Agent, p *providers) report {
 func providerStatusOf(s pluginhost.Status) providerStatus {
 	out := providerStatus{
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
-		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Authentication: string(s.Authentication),
-		Protocol: s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
+		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Reloads: s.Reloads, LastReload: s.LastReload,
+		Authentication: string(s.Authentication),
+		Protocol:       s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
 	}
 	for _, ability := range s.Metadata.Abilities {
 		out.Abilities = append(out.Abilities, ability.String())

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
-	"sync/atomic"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -17,77 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
-
-// providers are those of the configuration, running.
-type providers struct {
-	byName map[string]*pluginhost.Provider
-	groups pluginhost.ProcessGroups
-	agent  atomic.Pointer[agent.Agent] // nil until secrets are served
-}
-
-// openProviders starts all of them at once. Where one cannot be, none is.
-func openProviders(ctx context.Context, c config.Config, log *slog.Logger, m *metrics) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}}
-	opts := pluginhost.Options{
-		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Groups: &p.groups, Log: log,
-		OnState: func(s pluginhost.Status) {
-			m.providerState(s)
-			if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
-				go a.Retry(s.Name) // what failed for want of it need not wait
-			}
-		},
-	}
-	var mu sync.Mutex
-	var errs []error
-	var all sync.WaitGroup
-	for _, entry := range c.Providers {
-		all.Go(func() {
-			opened, err := pluginhost.Open(ctx, opts, pluginhost.Entry{
-				Name: entry.Name, Provider: entry.Provider, SHA256: entry.SHA256, Settings: entry.Settings, Env: entry.Env,
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, asSettings(err))
-				return
-			}
-			p.byName[entry.Name] = opened
-		})
-	}
-	all.Wait()
-	if len(errs) > 0 {
-		return nil, errors.Join(append(errs, p.close())...)
-	}
-	return p, nil
-}
-
-// asSettings marks what the operator mends in his settings.
-func asSettings(err error) error {
-	_, refused := errors.AsType[*pluginhost.RefusedError](err)
-	_, missing := errors.AsType[*pluginhost.NotFoundError](err)
-	if refused || missing || ca.ActionFor(err) == ca.EndAttempt {
-		return settingsError{err}
-	}
-	return err
-}
-
-func runtimeDir(configured string) string {
-	if configured == "" {
-		return os.Getenv("XDG_RUNTIME_DIR")
-	}
-	return configured
-}
-
-// served tells whom to call when a provider is back.
-func (p *providers) served(a *agent.Agent) { p.agent.Store(a) }
-
-func (p *providers) close() error {
-	var errs []error
-	for _, provider := range p.byName {
-		errs = append(errs, provider.Close())
-	}
-	return errors.Join(errs...)
-}
 
 func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (agent.Config, error) {
 	cfg := agent.Config{
@@ -112,15 +37,6 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 		}
 	}
 	return cfg, errors.Join(errs...)
-}
-
-// refuse turns away the providers' own processes: a socket that serves keys is
-// nothing that a provider may ask.
-func (p *providers) refuse(peer sds.Peer) error {
-	if group, ok := processGroup(int(peer.PID)); ok && p.groups.Contains(group) {
-		return errors.New("a provider's process may not ask for secrets")
-	}
-	return nil
 }
 
 func authorityOf(entry config.Provider, client ca.Client) (secret.Authority, error) {
