@@ -106,7 +106,11 @@ func (f *feed) hear() {
 
 // failed notes the error and returns how long to wait.
 func (f *feed) failed(err error) time.Duration {
-	wait := f.retry.after(err, 0)
+	left := time.Duration(0)
+	if f.bundle.Load().Len() > 0 {
+		left = 24 * time.Hour // what is held stays: nothing presses
+	}
+	wait := f.retry.after(err, left)
 	f.note(err, wait)
 	return wait
 }

@@ -14,6 +14,9 @@ const (
 	longestWait = 10 * time.Minute
 	// shortestCap keeps the waits near a certificate's end from becoming a hammer.
 	shortestCap = time.Second
+	// longestBare bounds the engine's own waits while nothing is held: whoever needs
+	// the secret is standing still.
+	longestBare = 10 * time.Second
 	never       = time.Duration(-1)
 )
 
@@ -47,7 +50,11 @@ func (r *retry) wait(asked, left time.Duration) time.Duration {
 	if left > 0 {
 		limit = min(limit, max(left/10, shortestCap))
 	}
-	return min(max(asked, r.nextSoon()), limit)
+	own := r.nextSoon()
+	if left <= 0 {
+		own = min(own, longestBare+rand.N(longestBare/4))
+	}
+	return min(max(asked, own), limit)
 }
 
 func (r *retry) nextSoon() time.Duration {

@@ -130,6 +130,19 @@ func TestTheAuthoritysOwnWordOnWhenToComeBack(t *testing.T) {
 	}
 }
 
+func TestWhileNothingIsHeldTheEngineComesBackWithinSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := failing(t, ca.ErrUnavailable)
+		after(10 * time.Minute)
+		if wait := e.status("default").Failure.NextTry.Sub(e.now()); wait > 13*time.Second {
+			t.Errorf("after ten minutes the next try is in %s", wait)
+		}
+		if n := e.count(secret.Failed, "unavailable"); n > 90 {
+			t.Errorf("%d tries in ten minutes", n)
+		}
+	})
+}
+
 // tokens returns one token after the other, the last again and again.
 
 func tokens(list ...ca.Token) func(context.Context) (ca.Token, error) {

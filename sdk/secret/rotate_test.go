@@ -94,7 +94,7 @@ func TestWhatIsHeldOutlivesAnOutage(t *testing.T) {
 		}
 
 		e.ca.Always(catest.Fault{})
-		after(75 * time.Second) // the longest backoff with its jitter
+		after(13 * time.Second) // the longest backoff while nothing is held, with its jitter
 		if e.held("default") == first || told != 1 {
 			t.Errorf("told %d times", told)
 		}

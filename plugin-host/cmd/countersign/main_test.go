@@ -88,13 +88,14 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("countersign %v: exit code %d, want %s", args[1:], code, args[0])
 				}
 			},
-			// agent ARG… starts the program in the background; it ends by SIGTERM with
-			// the script, and must then exit with 0.
+			// agent ARG… starts the program in the background; it ends with the script.
 			"agent": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).start(ts, self, args) },
 			// hangup sends the agent SIGHUP.
 			"hangup": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGHUP))
 			},
+			// drained ends the agent by SIGTERM, and demands that it exits with 0.
+			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },
 			// logged PATTERN waits until the agent has logged it.
 			"logged": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).await(ts, args[0]) },
 		},
@@ -149,13 +150,22 @@ func (b *background) start(ts *testscript.TestScript, self string, args []string
 	ts.Defer(func() { b.stop(ts) })
 }
 
+// stop ends what drain has not.
 func (b *background) stop(ts *testscript.TestScript) {
 	defer b.log.Close()
-	_ = b.cmd.Process.Signal(os.Interrupt)
+	if b.cmd.ProcessState == nil {
+		if err := b.end(); err != nil {
+			text, _ := os.ReadFile(b.log.Name())
+			ts.Logf("the agent ended with %v:\n%s", err, text)
+		}
+	}
+}
+
+func (b *background) drain(ts *testscript.TestScript) { ts.Check(b.end()) }
+
+func (b *background) end() error {
+	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
 	defer timer.Stop()
-	if err := b.cmd.Wait(); err != nil {
-		text, _ := os.ReadFile(b.log.Name())
-		ts.Logf("the agent ended with %v:\n%s", err, text)
-	}
+	return b.cmd.Wait()
 }

@@ -79,7 +79,7 @@ func showCert(cert *x509.Certificate) certShown {
 }
 
 // printer writes secrets as they come: a table whose columns keep their width, as
-// later rows are not known yet, or an object a line.
+// later rows are not known yet (what may be long is last), or an object a line.
 type printer struct {
 	w      io.Writer
 	json   bool
@@ -91,7 +91,7 @@ func newPrinter(w io.Writer, output string) *printer {
 	return &printer{w: w, json: output == "json", seen: map[string]bool{}}
 }
 
-const row = "%-8s  %-8s  %-7s  %-44s  %-12s  %-16s  %s\n"
+const row = "%-8s  %-12s  %-7s  %-12s  %-16s  %-35s  %s\n"
 
 func (p *printer) print(all []secretShown) error {
 	for _, s := range all {
@@ -108,7 +108,7 @@ func (p *printer) one(s secretShown) error {
 	}
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "IDENTITY", "SERIAL", "SHA-256", "EXPIRES"); err != nil {
+		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "SHA-256", "EXPIRES", "IDENTITY"); err != nil {
 			return err
 		}
 	}
@@ -131,8 +131,8 @@ func (p *printer) rows(s secretShown, event string) error {
 		if s.Kind == config.TrustBundle {
 			who = "root " + c.Subject
 		}
-		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), s.Name, event, who,
-			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time)); err != nil {
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), s.Name, event,
+			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), who); err != nil {
 			return err
 		}
 	}
@@ -143,5 +143,18 @@ func (p *printer) rows(s secretShown, event string) error {
 func short(s string, n int) string { return s[:min(n, len(s))] }
 
 func expiry(at, now time.Time) string {
-	return fmt.Sprintf("%s (in %s)", at.UTC().Format(time.RFC3339), at.Sub(now).Round(time.Second))
+	return at.UTC().Format(time.RFC3339) + " (" + until(at.Sub(now)) + ")"
+}
+
+// until says a time in the unit that a person would.
+func until(left time.Duration) string {
+	switch days := int(left.Hours() / 24); {
+	case left < 0:
+		return "expired"
+	case days >= 2:
+		return fmt.Sprintf("in %d days", days)
+	case left > time.Hour:
+		return "in " + strings.TrimSuffix(left.Round(time.Minute).String(), "0s")
+	}
+	return "in " + left.Round(time.Second).String()
 }
