@@ -25,7 +25,8 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 
 .PHONY: test
 test: envoy cross ## everything that CI holds against every change, with the race detector and real Envoy
-	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" $(GO) test -race -timeout 14m work
+	# -count=1: the tests run programs that the test cache knows nothing of
+	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" $(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
 e2e: ## the newcomer's way: a fresh clone, the README's commands

@@ -36,6 +36,7 @@ type agent struct {
 	ca       string // the CA's folder
 	outage   string // while this file exists, the CA is away
 	status   *http.Client
+	user     *syscall.Credential
 }
 
 // agentConfig is what a test may want otherwise; the zero value will do.
@@ -44,6 +45,7 @@ type agentConfig struct {
 	// selfSigned has the file provider make a CA, instead of the moody one that
 	// reads the test's.
 	selfSigned bool
+	user       *syscall.Credential // whom it runs as; nil: the test's own
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -53,7 +55,7 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 	dir := shortDir(t)
 	a := &agent{
 		bin: binaries(t), dir: dir, socket: filepath.Join(dir, "sds", "socket"),
-		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"),
+		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"), user: config.user,
 	}
 	for _, folder := range []string{a.ca, a.runtimeDir(), filepath.Dir(a.socket)} {
 		if err := os.Mkdir(folder, 0o700); err != nil {
@@ -64,6 +66,7 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 		writeCA(t, a.ca, "first root")
 	}
 	a.writeConfig(t, config)
+	giveTo(t, a.user, a.dir)
 	a.status = unixHTTP(t, a.statusSocket())
 	a.start(t)
 	return a
@@ -76,7 +79,7 @@ func (a *agent) config() string       { return filepath.Join(a.dir, "countersign
 // start starts the binary, the first time or again.
 func (a *agent) start(t *testing.T) {
 	t.Helper()
-	a.process = startProcess(t, "agent", filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	a.process = startProcessAs(t, a.user, "agent", filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
 	poll(t, "the agent's socket", func() bool {
 		if a.ended() {
 			t.Fatal("the agent has ended")
@@ -113,7 +116,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 
 func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	t.Helper()
-	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage}
+	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage, "asks": a.socket}
 	if c.selfSigned {
 		name, settings = "file", map[string]any{"dir": a.ca, "self_signed": true}
 	}

@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -48,7 +49,7 @@ func binaries(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "e2e-bin"); built.err == nil {
-			built.err = buildInto(built.dir)
+			built.err = errors.Join(os.Chmod(built.dir, 0o755), buildInto(built.dir)) // other users run them, too
 		}
 	})
 	if built.err != nil {

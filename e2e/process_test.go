@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,13 +27,21 @@ type process struct {
 
 func startProcess(t *testing.T, name, path string, args ...string) *process {
 	t.Helper()
+	return startProcessAs(t, nil, name, path, args...)
+}
+
+// startProcessAs starts it as another user, who gets the folder that it works in;
+// nil is the test's own.
+func startProcessAs(t *testing.T, user *syscall.Credential, name, path string, args ...string) *process {
+	t.Helper()
 	p := &process{name: name, cmd: exec.Command(path, args...), log: newProcessLog(), done: make(chan struct{})}
-	p.cmd.Dir = t.TempDir()
+	p.cmd.Dir = shortDir(t)
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.cmd.Dir, "TMPDIR=" + p.cmd.Dir}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.WaitDelay = 5 * time.Second
 	// Pdeathsig: a test binary that dies takes what it started along.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: user}
+	giveTo(t, user, p.cmd.Dir)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
@@ -42,6 +51,28 @@ func startProcess(t *testing.T, name, path string, args ...string) *process {
 	}()
 	t.Cleanup(func() { p.end(t) })
 	return p
+}
+
+// ordinary is a user without rights; nil where the test has none to give away.
+func ordinary() *syscall.Credential {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &syscall.Credential{Uid: 65534, Gid: 65534}
+}
+
+// giveTo makes a folder and all in it the user's.
+func giveTo(t *testing.T, user *syscall.Credential, dir string) {
+	t.Helper()
+	if user == nil {
+		return
+	}
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, int(user.Uid), int(user.Gid)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

@@ -1,12 +1,19 @@
 // Command countersign-provider-moody is the file provider with a switch, for
-// tests: while the file "outage" exists, its authority cannot be reached.
+// tests: while the file "outage" exists, its authority cannot be reached. And it is
+// curious: it asks the agent itself for the workload's key.
 package main
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/countersign-dev/countersign/providers/file/fileca"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -16,25 +23,42 @@ import (
 type settings struct {
 	Dir    string `json:"dir" jsonschema:"the folder with the CA"`
 	Outage string `json:"outage" jsonschema:"the file that is there while the CA is away"`
+	Asks   string `json:"asks" jsonschema:"the agent's socket"`
 }
 
 // moody is an authority that is away at times.
 type moody struct {
 	*fileca.CA
-	outage string
+	settings
 }
 
 func open(ctx context.Context, s settings) (moody, error) {
 	authority, err := fileca.Open(ctx, fileca.Settings{Dir: s.Dir})
-	return moody{authority, s.Outage}, err
+	return moody{authority, s}, err
 }
 
 // CSRSign answers Unavailable during an outage.
 func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	if _, err := os.Stat(m.outage); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(m.Outage); !errors.Is(err, fs.ErrNotExist) {
 		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the authority is away")
 	}
-	return m.CA.CSRSign(ctx, req)
+	cert, err := m.CA.CSRSign(ctx, req)
+	fmt.Fprintln(os.Stderr, "asked the agent for its key:", ask(ctx, m.Asks))
+	return cert, err
+}
+
+// ask has the agent refuse, or else says that it did not.
+func ask(ctx context.Context, socket string) error {
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ROOTCA"}})
+	if err == nil {
+		return errors.New("THE AGENT ANSWERED")
+	}
+	return err
 }
 
 func main() { provider.Main("moody", "test", open) }
