@@ -56,7 +56,7 @@ func newBench() (*bench, error) {
 	} else {
 		fmt.Println("(not root: agents run as this user, so that every provider is started from a copy in memory)")
 	}
-	return b, errors.Join(os.Chmod(dir, 0o755), b.install(b.root), b.install(b.own), b.makeCA(), b.giveAway(b.own), b.giveAway(b.ca))
+	return b, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "receipts"), 0o700), b.install(b.root), b.install(b.own), b.makeCA(), b.giveAway(b.own), b.giveAway(b.ca), b.giveAway(filepath.Join(dir, "receipts")))
 }
 
 // install puts the programs into a folder.

@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,19 +35,20 @@ func run() error {
 	dir := flag.String("ca", "", "the CA's folder")
 	binary := flag.String("provider", "", "the file provider's binary; empty: in this process")
 	pin := flag.String("sha256", "", "the binary's pin")
+	receipts := flag.String("receipts", "", "where receipts are kept; empty: none are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	authority, closeIt, err := open(ctx, *dir, *binary, *pin)
+	authority, err := open(ctx, *dir, *binary, *pin, *receipts)
 	if err != nil {
 		return err
 	}
-	defer closeIt()
+	defer authority.Close()
 	id, err := pki.NewIdentity("spiffe://example.org/ns/default/sa/web", nil, nil)
 	if err != nil {
 		return err
 	}
-	return agent.Run(ctx, agent.Config{
+	a, err := agent.New(agent.Config{
 		Authorities: []secret.Authority{{Name: "file", Client: authority}},
 		Secrets: []secret.Spec{
 			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: time.Hour, Authorities: []string{"file"}},
@@ -53,14 +56,28 @@ func run() error {
 		},
 		Socket: sds.Config{Path: *socket},
 	})
+	if err != nil {
+		return err
+	}
+	// As in countersign: the first requests wait for the provider's process.
+	if p, ok := authority.(*pluginhost.Provider); ok {
+		if err := p.Start(ctx); err != nil {
+			return errors.Join(err, a.Close())
+		}
+	}
+	return a.Run(ctx)
 }
 
-func open(ctx context.Context, dir, binary, pin string) (ca.Client, func() error, error) {
+// authority is one of either kind.
+type authority interface {
+	ca.Client
+	io.Closer
+}
+
+func open(ctx context.Context, dir, binary, pin, receipts string) (authority, error) {
 	if binary == "" {
-		c, err := fileca.Open(ctx, fileca.Settings{Dir: dir})
-		return c, c.Close, err
+		return fileca.Open(ctx, fileca.Settings{Dir: dir})
 	}
-	p, err := pluginhost.Open(ctx, pluginhost.Options{Dirs: []string{filepath.Dir(binary)}},
+	return pluginhost.Find(pluginhost.Options{Dirs: []string{filepath.Dir(binary)}, ReceiptDir: receipts},
 		pluginhost.Entry{Name: "file", SHA256: pin, Settings: map[string]any{"dir": dir}})
-	return p, p.Close, err
 }
