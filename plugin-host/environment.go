@@ -12,13 +12,18 @@ import (
 var passed = []string{"PATH", "HOME", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 
 // environment returns a provider's environment: those of passed that are in host,
-// what the entry sets, and what the protocol says.
-func environment(host []string, entry map[string]string, protocol []string) []string {
+// what follows from its user and limits, what the entry sets, and what the protocol
+// says.
+func environment(host, confined []string, entry map[string]string, protocol []string) []string {
 	vars := map[string]string{}
 	for _, v := range host {
 		if key, value, ok := strings.Cut(v, "="); ok && slices.Contains(passed, key) {
 			vars[key] = value
 		}
+	}
+	for _, v := range confined {
+		key, value, _ := strings.Cut(v, "=")
+		vars[key] = value
 	}
 	maps.Copy(vars, entry)
 	for _, v := range protocol {

@@ -6,16 +6,33 @@ import (
 	"sync"
 )
 
-// ProcessGroups are the ids of the process groups that providers run in. One value
-// is shared by all providers of an agent (Options.Groups) and asked by its sockets'
-// policy, so that no provider is served a secret. The zero value is empty and
-// ready; it is safe for concurrent use.
+// ProcessGroups are the ids of the process groups that providers run in, and of the
+// users that they run as. One value is shared by all providers of an agent
+// (Options.Groups) and asked by its sockets' policy, so that no provider is served a
+// secret. The zero value is empty and ready; it is safe for concurrent use.
 //
-// This keeps out a provider that has gone astray, not a malicious one: a process
-// can leave its group.
+// A user of its own keeps any provider out. Its group keeps out one that has gone
+// astray, not a malicious one: a process can leave its group.
 type ProcessGroups struct {
-	mu  sync.RWMutex
-	ids map[int]bool
+	mu    sync.RWMutex
+	ids   map[int]bool
+	users map[uint32]bool
+}
+
+// ContainsUser tells whether a provider has run, runs or will run as the user.
+func (g *ProcessGroups) ContainsUser(uid uint32) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.users[uid]
+}
+
+func (g *ProcessGroups) addUser(uid uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.users == nil {
+		g.users = map[uint32]bool{}
+	}
+	g.users[uid] = true
 }
 
 // Contains tells whether a provider runs in the group. While one is being started

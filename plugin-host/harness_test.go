@@ -85,6 +85,12 @@ func (r *recorder) state(s pluginhost.Status) {
 	r.tell()
 }
 
+func (r *recorder) log() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
 func (r *recorder) await(t *testing.T, what string, ok func(log string, states []pluginhost.Status) bool) {
 	t.Helper()
 	deadline := time.After(patience)

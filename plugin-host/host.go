@@ -8,6 +8,7 @@ package pluginhost
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,11 @@ type Entry struct {
 	Settings map[string]any
 	// Env are variables for its process, beside those that every provider gets.
 	Env map[string]string
+	// User is whom its process runs as, a name or a number: a user of its own, whom
+	// no socket of secrets answers. It needs a host that is root. Default: the host's.
+	User string
+	// Limits bound what it may take of the machine. Default: none.
+	Limits Limits
 }
 
 // Options are the same for all providers of an agent.
@@ -45,7 +51,7 @@ type Options struct {
 	ReceiptDir string
 	// Protocols are the versions offered. Default: version 1.
 	Protocols []wire.Protocol
-	// Groups lists the processes' groups while they run. Default: a value of one's own.
+	// Groups lists the processes' groups, and their users. Default: a value of one's own.
 	Groups *ProcessGroups
 	// OnState is told each change of state, in order. It must not block, and not
 	// call the Provider. Default: nobody.
@@ -100,23 +106,39 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns the entry with its defaults.
-func (e Entry) check(dev bool) (Entry, error) {
+// EntryError says that an entry cannot be run as it is: whoever wrote it mends it.
+type EntryError struct {
+	Name string // of the entry
+	Err  error
+}
+
+// Error implements error.
+func (e *EntryError) Error() string { return fmt.Sprintf("provider %q: %v", e.Name, e.Err) }
+
+// Unwrap implements [errors.Unwrap].
+func (e *EntryError) Unwrap() error { return e.Err }
+
+// withDefaults returns the entry with its defaults, or what is wrong with it.
+func (e Entry) withDefaults(dev bool) (Entry, error) {
 	if e.Provider == "" {
 		e.Provider = e.Name
 	}
-	if err := checkName(e.Provider); err != nil {
-		return e, err
-	}
-	if err := checkEnvironment(e.Env); err != nil {
-		return e, fmt.Errorf("provider %q: %w", e.Name, err)
-	}
-	if e.SHA256 == "" && !dev {
-		return e, fmt.Errorf("provider %q has no pin: set sha256 in its entry to the SHA-256 of its binary "+
-			"(`countersign provider list` prints it), or say --dev to start whatever is there", e.Name)
-	}
-	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
-		return e, fmt.Errorf("provider %q: sha256 is %s; use the 64 hex digits of the binary's SHA-256", e.Name, foreign(e.SHA256))
+	if err := e.check(dev); err != nil {
+		return e, &EntryError{e.Name, err}
 	}
 	return e, nil
+}
+
+func (e Entry) check(dev bool) error {
+	if err := errors.Join(checkName(e.Provider), checkEnvironment(e.Env), e.Limits.check()); err != nil {
+		return err
+	}
+	if e.SHA256 == "" && !dev {
+		return errors.New("it has no pin: set sha256 in its entry to the SHA-256 of its binary " +
+			"(`countersign provider list` prints it), or say --dev to start whatever is there")
+	}
+	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
+		return fmt.Errorf("sha256 is %s; use the 64 hex digits of the binary's SHA-256", foreign(e.SHA256))
+	}
+	return nil
 }

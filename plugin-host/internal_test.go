@@ -1,6 +1,8 @@
 package pluginhost
 
 import (
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +80,8 @@ func TestSlowCrashesNeverOpenTheCircuit(t *testing.T) {
 		}
 	}
 }
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func FuzzHandshake(f *testing.F) {
 	f.Add("1|1|unix|fd:4|grpc|")

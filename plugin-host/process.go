@@ -38,6 +38,7 @@ type process struct {
 	pipes    pipes
 	keys     keys
 	relay    *relay
+	confined *confinement
 	shake    handshake
 	conn     *grpc.ClientConn
 	metadata atomic.Pointer[wire.Metadata]
@@ -63,7 +64,7 @@ func newKeys() (keys, error) {
 
 // spawn starts a process of the binary. It returns as soon as it runs; connect
 // does the rest. It must be called on a thread that outlives the process.
-func spawn(opts Options, entry Entry, b *binary, number int) (instance, error) {
+func spawn(opts Options, entry Entry, b *binary, hold *restraint, number int) (instance, error) {
 	if err := b.unchanged(); err != nil {
 		return nil, err
 	}
@@ -71,9 +72,9 @@ func spawn(opts Options, entry Entry, b *binary, number int) (instance, error) {
 	for _, protocol := range opts.Protocols {
 		p.protocols = append(p.protocols, protocol.Version)
 	}
-	err := p.prepare()
+	err := p.prepare(hold)
 	if err == nil {
-		err = p.start(entry, b)
+		err = p.start(entry, b, hold)
 	}
 	if err != nil {
 		p.release()
@@ -83,6 +84,9 @@ func spawn(opts Options, entry Entry, b *binary, number int) (instance, error) {
 	p.relay = newRelay(p.log)
 	go p.relay.run(p.pipes.stderr)
 	go p.await()
+	if missing := p.confined.started(p.pid); len(missing) > 0 {
+		p.log.Warn("limits of a provider cannot be applied here", "limits", missing.String())
+	}
 	p.pipes.handOver(wire.StartData{
 		ServerCert: string(p.keys.server.certPEM), ServerKey: string(p.keys.server.keyPEM), ClientCert: string(p.keys.host.certPEM),
 	})
@@ -90,11 +94,14 @@ func spawn(opts Options, entry Entry, b *binary, number int) (instance, error) {
 }
 
 // prepare makes what the process will inherit.
-func (p *process) prepare() (err error) {
+func (p *process) prepare(hold *restraint) (err error) {
 	if p.keys, err = newKeys(); err != nil {
 		return fmt.Errorf("make keys for the start: %w", err)
 	}
 	if p.runtime, err = newRuntimeDir(p.opts.RuntimeDir); err != nil {
+		return err
+	}
+	if err := hold.owns(p.runtime.path); err != nil {
 		return err
 	}
 	p.pipes, err = newPipes()
@@ -102,15 +109,19 @@ func (p *process) prepare() (err error) {
 }
 
 // start executes what was verified.
-func (p *process) start(entry Entry, b *binary) error {
+func (p *process) start(entry Entry, b *binary, hold *restraint) (err error) {
 	path, extra := b.command()
+	attr := sysProcAttr()
+	if p.confined, err = hold.confine(attr); err != nil {
+		return err
+	}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: []string{b.path},
-		Env:    environment(os.Environ(), entry.Env, p.protocolEnv()),
+		Env:    environment(os.Environ(), hold.environment(), entry.Env, p.protocolEnv()),
 		Stdout: p.pipes.childOut, Stderr: p.pipes.childErr, ExtraFiles: append(p.pipes.inherited(), extra...),
-		SysProcAttr: sysProcAttr(),
+		SysProcAttr: attr,
 	}
-	err := p.opts.Groups.starting(func() (int, error) {
+	err = p.opts.Groups.starting(func() (int, error) {
 		if err := p.cmd.Start(); err != nil {
 			return 0, err
 		}
@@ -154,6 +165,7 @@ func (p *process) await() {
 		err = fmt.Errorf("it ended: %w", err)
 	}
 	p.opts.Groups.ended(p.pid)
+	p.confined.ended()
 	p.fail(err)
 	p.pipes.expire(lastWords)
 	close(p.ended)
@@ -305,6 +317,7 @@ func (p *process) release() {
 		_ = p.conn.Close()
 	}
 	p.pipes.close()
+	p.confined.ended()
 	if p.runtime != nil {
 		p.runtime.remove()
 	}

@@ -60,24 +60,74 @@ func open(_ context.Context, s settings) (*authority, error) {
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	if what, ok := misdeeds[a.Fail]; ok {
+		return ca.Certificate{}, provider.Errorf(provider.Denied, "%s", what())
+	}
 	switch {
-	case a.Fail == "panic":
-		panic("on purpose")
-	case a.Fail == "die":
-		os.Exit(7)
 	case a.Fail == "hang":
 		<-ctx.Done()
 		return ca.Certificate{}, ctx.Err()
-	case a.Fail == "pid":
-		return ca.Certificate{}, provider.Errorf(provider.Denied, "pid %d", os.Getpid())
-	case a.Fail == "privileges":
-		status, err := os.ReadFile("/proc/self/status")
-		_, after, _ := strings.Cut(string(status), "NoNewPrivs:")
-		return ca.Certificate{}, provider.Errorf(provider.Denied, "no_new_privs %.2q %v", after, err)
-	case strings.HasPrefix(a.Fail, "env "):
-		return ca.Certificate{}, provider.Errorf(provider.Denied, "%q", os.Environ())
+	case a.Fail == "huge":
+		return ca.Certificate{Chain: make([]byte, 64<<20)}, nil
+	case strings.HasPrefix(a.Fail, "fill "):
+		return ca.Certificate{}, provider.Errorf(provider.Denied, "%s", fill(strings.TrimPrefix(a.Fail, "fill ")))
 	}
 	return a.CA.CSRSign(ctx, req)
+}
+
+// misdeeds are what a provider does on request instead of signing, and then says
+// how it went.
+var misdeeds = map[string]func() string{
+	"panic":       func() string { panic("on purpose") },
+	"die":         func() string { os.Exit(7); return "" },
+	"pid":         func() string { return fmt.Sprintf("pid %d", os.Getpid()) },
+	"environment": func() string { return fmt.Sprintf("%q", os.Environ()) },
+	"privileges": func() string {
+		status, err := os.ReadFile("/proc/self/status")
+		_, after, _ := strings.Cut(string(status), "NoNewPrivs:")
+		return fmt.Sprintf("no_new_privs %.2q %v", after, err)
+	},
+	"user": func() string {
+		groups, err := os.Getgroups()
+		return fmt.Sprintf("uid %d, gid %d, groups %v %v, home %s", os.Getuid(), os.Getgid(), groups, err, os.Getenv("HOME"))
+	},
+	"descriptors": func() string {
+		for n := range 5000 {
+			if _, err := os.Open("/dev/null"); err != nil {
+				return fmt.Sprintf("opened %d: %v", n, err)
+			}
+		}
+		return "opened all"
+	},
+	"processes": func() string {
+		for n := range 500 {
+			if err := exec.Command("sleep", "1000").Start(); err != nil {
+				return fmt.Sprintf("started %d: %v", n, err)
+			}
+		}
+		return "started all"
+	},
+	"memory": func() string {
+		eaten := make([]byte, 1<<30)
+		for i := 0; i < len(eaten); i += 4096 {
+			eaten[i] = 1
+		}
+		return fmt.Sprintf("ate %d", len(eaten))
+	},
+}
+
+// fill writes until there is no room.
+func fill(path string) string {
+	file, err := os.Create(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	for n := 0; ; n++ {
+		if _, err := file.Write(make([]byte, 1<<20)); err != nil {
+			return fmt.Sprintf("wrote %d MiB: %v", n, err)
+		}
+	}
 }
 
 func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {

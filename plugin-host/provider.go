@@ -57,7 +57,7 @@ func Find(opts Options, entry Entry) (*Provider, error) {
 // that are one binary. Each life is a new value of make.
 func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
 	p, err := newProvider(opts.withDefaults(), entry, func(entry Entry) (*plan, error) {
-		entry, err := entry.check(true)
+		entry, err := entry.withDefaults(true)
 		return &plan{entry: entry, launch: func(int) (instance, error) { return newResident(make()), nil }}, err
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*
 
 // newPlan finds and verifies the binary of an entry.
 func newPlan(opts Options, entry Entry) (*plan, error) {
-	entry, err := entry.check(opts.Dev)
+	entry, err := entry.withDefaults(opts.Dev)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,12 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	if entry.SHA256 == "" {
 		opts.Log.Warn("a provider is started without a pin, as --dev allows", "provider", entry.Name, "path", found.Path, "sha256", b.sha256)
 	}
-	launch := func(number int) (instance, error) { return spawn(opts, entry, b, number) }
+	hold, err := newRestraint(opts, entry)
+	if err != nil {
+		_ = b.Close()
+		return nil, &EntryError{entry.Name, err}
+	}
+	launch := func(number int) (instance, error) { return spawn(opts, entry, b, hold, number) }
 	return &plan{entry: entry, path: found.Path, binary: b, launch: launch}, nil
 }
 

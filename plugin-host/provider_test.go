@@ -81,7 +81,7 @@ func TestAWatchOfRootsGoesOnInTheNextProcess(t *testing.T) {
 }
 
 func TestWhatAProviderDoesWrongDoesNotReachTheHost(t *testing.T) {
-	for fail, want := range map[string]*ca.Error{"panic": ca.ErrInternal, "die": ca.ErrUnavailable, "hang": ca.ErrDeadline} {
+	for fail, want := range map[string]*ca.Error{"panic": ca.ErrInternal, "die": ca.ErrUnavailable, "hang": ca.ErrDeadline, "huge": ca.ErrInternal} {
 		t.Run(fail, func(t *testing.T) {
 			h := newHost(t, "good")
 			p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": fail}})
@@ -208,7 +208,7 @@ func TestTheEnvironmentIsScrubbed(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "leak")
 	t.Setenv("COUNTERSIGN_TOKEN", "leak")
 	h := newHost(t, "good")
-	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "env "}, Env: map[string]string{"REGION": "here"}})
+	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "environment"}, Env: map[string]string{"REGION": "here"}})
 	_, err := p.CSRSign(t.Context(), request(t))
 	if err == nil || strings.Contains(err.Error(), "leak") || strings.Contains(err.Error(), "COUNTERSIGN") {
 		t.Errorf("got %v", err)

@@ -123,7 +123,7 @@ func newWorld(t *testing.T, is string) *world {
 	w := &world{backCA: make(chan struct{})}
 	opts := Options{}.withDefaults()
 	p, err := newProvider(opts, entryThat(is), func(e Entry) (*plan, error) {
-		e, err := e.check(true)
+		e, err := e.withDefaults(true)
 		return &plan{entry: e, launch: func(int) (instance, error) { return w.launch(e.Settings["is"].(string)) }}, err
 	})
 	if err != nil {

@@ -60,7 +60,12 @@ func each(entries []config.Provider, do func(config.Provider) error) error {
 }
 
 func entryOf(p config.Provider) pluginhost.Entry {
-	return pluginhost.Entry{Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env}
+	return pluginhost.Entry{
+		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
+		Limits: pluginhost.Limits{
+			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
+		},
+	}
 }
 
 // start starts all of them, for an agent that wants to know when one is back.
@@ -89,8 +94,9 @@ func (p *providers) reload(ctx context.Context, c config.Config) error {
 // asSettings marks what the operator mends in his settings.
 func asSettings(err error) error {
 	_, refused := errors.AsType[*pluginhost.RefusedError](err)
+	_, entry := errors.AsType[*pluginhost.EntryError](err)
 	_, missing := errors.AsType[*pluginhost.NotFoundError](err)
-	if refused || missing || ca.ActionFor(err) == ca.EndAttempt {
+	if refused || missing || entry || ca.ActionFor(err) == ca.EndAttempt {
 		return settingsError{err}
 	}
 	return err
@@ -115,7 +121,7 @@ func receiptDir() string {
 // refuse turns away the providers' own processes: a socket that serves keys is
 // nothing that a provider may ask.
 func (p *providers) refuse(peer sds.Peer) error {
-	if group, ok := processGroup(int(peer.PID)); ok && p.groups.Contains(group) {
+	if group, ok := processGroup(int(peer.PID)); ok && p.groups.Contains(group) || p.groups.ContainsUser(peer.UID) {
 		return errors.New("a provider's process may not ask for secrets")
 	}
 	return nil

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -169,12 +170,21 @@ func fromStatus(err error, token ca.Token) error {
 		st = status.FromContextError(err)
 	}
 	out := &ca.Error{Reason: rowOfCode(st.Code()).reason, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
+	if tooLarge(st) {
+		out.Reason = ca.Internal
+	}
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
 			out.Reason = reasonSaid(info, st.Code(), out.Reason)
 		}
 	}
 	return out
+}
+
+// tooLarge tells whether gRPC itself refused a message for its size. It has no code
+// of its own for that: ResourceExhausted would say that somebody has a quota.
+func tooLarge(st *status.Status) bool {
+	return st.Code() == codes.ResourceExhausted && len(st.Details()) == 0 && strings.Contains(st.Message(), "larger than max")
 }
 
 // reasonSaid returns the reason in info where it is consistent with the code. A

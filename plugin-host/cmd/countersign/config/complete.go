@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -93,7 +94,26 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	case entry.SHA256 != "" && !sha256Hex.MatchString(entry.SHA256):
 		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)
 	}
+	c.checkLimits(p, entry.Limits, path+".limits.")
 	c.checkTrust(p, &entry.Trust, path)
+}
+
+func (c *Config) checkLimits(p *problems, l Limits, path string) {
+	for _, limit := range []struct {
+		name  string
+		value any
+		ok    bool
+		least any
+	}{
+		{"memory", int64(l.Memory), l.Memory == 0 || l.Memory >= pluginhost.MinMemory, pluginhost.MinMemory},
+		{"descriptors", l.Descriptors, l.Descriptors == 0 || l.Descriptors >= pluginhost.MinDescriptors, pluginhost.MinDescriptors},
+		{"processes", l.Processes, l.Processes == 0 || l.Processes >= pluginhost.MinProcesses, pluginhost.MinProcesses},
+		{"cpu", l.CPU, l.CPU == 0 || l.CPU >= pluginhost.MinCPU, pluginhost.MinCPU},
+	} {
+		if !limit.ok {
+			c.say(p, path+limit.name, limit.value, fmt.Sprintf("write %v or more, or leave it out for no limit", limit.least))
+		}
+	}
 }
 
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)

@@ -60,7 +60,19 @@ type Provider struct {
 	SHA256   string            `json:"sha256"`
 	Settings map[string]any    `json:"settings"`
 	Env      map[string]string `json:"env"`
+	// User is whom the process runs as, a name or a number; it needs an agent that is
+	// root. Default: the agent's own.
+	User   string `json:"user"`
+	Limits Limits `json:"limits"`
 	Trust
+}
+
+// Limits bound what a provider may take of the machine. Default: none.
+type Limits struct {
+	Memory      Size    `json:"memory"`      // such as 256Mi
+	Descriptors uint32  `json:"descriptors"` // open files
+	Processes   uint32  `json:"processes"`   // and threads
+	CPU         float64 `json:"cpu"`         // processors; 0.5 is half of one
 }
 
 // Trust bounds what is taken from a provider.

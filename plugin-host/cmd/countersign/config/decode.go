@@ -141,6 +141,8 @@ func (d *decoder) fillScalar(v reflect.Value, node any, path string) {
 			d.problem(path, node, "write a number")
 		}
 		v.SetFloat(n)
+	default:
+		panic("config: settings of kind " + v.Kind().String() + " are not decoded yet")
 	}
 }
 

@@ -37,3 +37,22 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 	*m = FileMode(bits)
 	return nil
 }
+
+// Size is a number of bytes.
+type Size int64
+
+// UnmarshalText reads "64Mi", "1Gi", the same with a B, or a number of bytes.
+func (s *Size) UnmarshalText(text []byte) error {
+	number, shift := strings.TrimSuffix(string(text), "B"), 0
+	for i, unit := range []string{"Ki", "Mi", "Gi"} {
+		if n, ok := strings.CutSuffix(number, unit); ok {
+			number, shift = n, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64-shift)
+	if err != nil || n < 0 {
+		return errors.New("write a number of bytes with a unit, such as 256Mi or 1Gi")
+	}
+	*s = Size(n << shift)
+	return nil
+}

@@ -1,0 +1,60 @@
+package pluginhost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// account is the user that a provider runs as.
+type account struct {
+	uid, gid uint32
+	home     string
+}
+
+// lookupUser finds a user by name or number; "" is the host's own, nil. A number
+// that no user has is taken, with the same number for the group.
+func lookupUser(name string) (*account, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("user is %s, and this process is not root: start it as root, or leave user out", foreign(name))
+	}
+	found, err := user.Lookup(name)
+	if err != nil {
+		found, err = user.LookupId(name)
+	}
+	if _, notNumber := strconv.ParseUint(name, 10, 32); err != nil && notNumber == nil {
+		found, err = &user.User{Uid: name, Gid: name, HomeDir: "/"}, nil // nobody has it yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("user is %s: write the name or the number of a user of this machine: %w", foreign(name), err)
+	}
+	return accountOf(found)
+}
+
+func accountOf(u *user.User) (*account, error) {
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user has the number %s: %w", foreign(u.Uid), err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user has a group with the number %s: %w", foreign(u.Gid), err)
+	}
+	if uid == 0 {
+		return nil, errors.New("user is root: give the provider a user without rights")
+	}
+	return &account{uint32(uid), uint32(gid), u.HomeDir}, nil
+}
+
+// owns gives a file to whom the provider runs as.
+func (r *restraint) owns(path string) error {
+	if r.user == nil {
+		return nil
+	}
+	return os.Chown(path, int(r.user.uid), int(r.user.gid))
+}
