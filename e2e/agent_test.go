@@ -73,6 +73,7 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 }
 
 func (a *agent) runtimeDir() string   { return filepath.Join(a.dir, "run") }
+func (a *agent) mood() string         { return filepath.Join(a.dir, "mood") }
 func (a *agent) statusSocket() string { return filepath.Join(a.dir, "status") }
 func (a *agent) config() string       { return filepath.Join(a.dir, "countersign.yaml") }
 
@@ -116,7 +117,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 
 func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	t.Helper()
-	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage, "asks": a.socket}
+	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage, "asks": a.socket, "mood": a.mood()}
 	if c.selfSigned {
 		name, settings = "file", map[string]any{"dir": a.ca, "self_signed": true}
 	}

@@ -1,6 +1,7 @@
 // Command countersign-provider-moody is the file provider with a switch, for
 // tests: while the file "outage" exists, its authority cannot be reached. And it is
-// curious: it asks the agent itself for the workload's key.
+// curious: it asks the agent itself for the workload's key. What the file "mood"
+// names, it does once instead of signing well.
 package main
 
 import (
@@ -24,6 +25,7 @@ type settings struct {
 	Dir    string `json:"dir" jsonschema:"the folder with the CA"`
 	Outage string `json:"outage" jsonschema:"the file that is there while the CA is away"`
 	Asks   string `json:"asks" jsonschema:"the agent's socket"`
+	Mood   string `json:"mood" jsonschema:"the file with the name of a mood"`
 }
 
 // moody is an authority that is away at times.
@@ -41,6 +43,12 @@ func open(ctx context.Context, s settings) (moody, error) {
 func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if _, err := os.Stat(m.Outage); !errors.Is(err, fs.ErrNotExist) {
 		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the authority is away")
+	}
+	if name, err := os.ReadFile(m.Mood); err == nil {
+		if err := os.Remove(m.Mood); err != nil {
+			return ca.Certificate{}, err
+		}
+		return moods[string(name)](), nil
 	}
 	cert, err := m.CA.CSRSign(ctx, req)
 	fmt.Fprintln(os.Stderr, "asked the agent for its key:", ask(ctx, m.Asks))
