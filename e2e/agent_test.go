@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -37,6 +38,7 @@ type agent struct {
 	outage   string // while this file exists, the CA is away
 	status   *http.Client
 	user     *syscall.Credential
+	fds      int
 }
 
 // agentConfig is what a test may want otherwise; the zero value will do.
@@ -46,16 +48,27 @@ type agentConfig struct {
 	// reads the test's.
 	selfSigned bool
 	user       *syscall.Credential // whom it runs as; nil: the test's own
+	// descriptors that the agent and its provider may each have; 0: the machine's.
+	descriptors int
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
 // socket, and before any secret is there.
 func startAgent(t *testing.T, config agentConfig) *agent {
 	t.Helper()
+	a := prepareAgent(t, config)
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+	return a
+}
+
+// prepareAgent makes all that an agent needs, and starts nothing.
+func prepareAgent(t *testing.T, config agentConfig) *agent {
+	t.Helper()
 	dir := shortDir(t)
 	a := &agent{
 		bin: binaries(t), dir: dir, socket: filepath.Join(dir, "sds", "socket"),
-		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"), user: config.user,
+		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"), user: config.user, fds: config.descriptors,
 	}
 	for _, folder := range []string{a.ca, a.runtimeDir(), filepath.Dir(a.socket)} {
 		if err := os.Mkdir(folder, 0o700); err != nil {
@@ -67,8 +80,6 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 	}
 	a.writeConfig(t, config)
 	giveTo(t, a.user, a.dir)
-	a.status = unixHTTP(t, a.statusSocket())
-	a.start(t)
 	return a
 }
 
@@ -77,10 +88,19 @@ func (a *agent) mood() string         { return filepath.Join(a.dir, "mood") }
 func (a *agent) statusSocket() string { return filepath.Join(a.dir, "status") }
 func (a *agent) config() string       { return filepath.Join(a.dir, "countersign.yaml") }
 
+// limit is what a shell does before it is the agent.
+func (a *agent) limit() string {
+	if a.fds == 0 {
+		return ""
+	}
+	return fmt.Sprintf("ulimit -n %d; ", a.fds)
+}
+
 // start starts the binary, the first time or again.
 func (a *agent) start(t *testing.T) {
 	t.Helper()
-	a.process = startProcessAs(t, a.user, "agent", filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	a.process = startProcessAs(t, a.user, "agent", "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
+		filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
 	poll(t, "the agent's socket", func() bool {
 		if a.ended() {
 			t.Fatal("the agent has ended")

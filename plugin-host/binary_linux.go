@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,6 +134,9 @@ func memoryMayNotRun(err error) bool {
 // raise duplicates f to a number that the child's own descriptors leave alone.
 func raise(f *os.File, path string) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, execFD)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMFILE) {
+		return nil, fmt.Errorf("hold %s: %d open files are too few (ulimit -n): allow this process %d or more", path, execFD, 2*execFD)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("hold %s: %w", path, err)
 	}
