@@ -30,7 +30,7 @@ test: envoy cross ## everything that CI holds against every change, with the rac
 
 .PHONY: e2e
 e2e: ## the newcomer's way: a fresh clone, the README's commands
-	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer' -v ./e2e
+	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

@@ -50,6 +50,7 @@ type agentConfig struct {
 	user       *syscall.Credential // whom it runs as; nil: the test's own
 	// descriptors that the agent and its provider may each have; 0: the machine's.
 	descriptors int
+	limits      map[string]any // of its provider
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -146,7 +147,7 @@ func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(content)
-	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings}
+	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits}
 }
 
 // provider waits until the agent has its one provider process, other than not,

@@ -81,6 +81,14 @@ func TestSlowCrashesNeverOpenTheCircuit(t *testing.T) {
 	}
 }
 
+func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
+	r := newRelay(Options{}.withDefaults().Log)
+	r.run(strings.NewReader("hello\npanic: no such thing\n" + strings.Repeat("stack\n", 100)))
+	if lines := r.lines(); len(lines) != keptLines+1 || lines[0] != "panic: no such thing" || lines[1] != "stack" {
+		t.Errorf("%q", lines)
+	}
+}
+
 func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func FuzzHandshake(f *testing.F) {

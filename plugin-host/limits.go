@@ -11,7 +11,8 @@ import (
 // What cannot be applied on this machine is logged, and the provider runs without.
 type Limits struct {
 	// Memory in bytes, [MinMemory] at least. By cgroup v2 it bounds the provider and
-	// all that it starts; elsewhere each process, by its private data (RLIMIT_DATA).
+	// all that it starts; elsewhere each process, by its private data (RLIMIT_DATA),
+	// with 128 MiB more for what a runtime reserves and does not use.
 	Memory int64
 	// Descriptors that a process may have open (RLIMIT_NOFILE), [MinDescriptors] at least.
 	Descriptors int

@@ -9,6 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// reserved is what a program in Go maps at its start and hardly touches; 64 MiB of
+// it are too few (measured).
+const reserved = 128 << 20
+
 // restraint is what holds the processes of one plan.
 type restraint struct {
 	limits Limits
@@ -108,7 +112,7 @@ func (c *confinement) started(pid int) (missing unapplied) {
 		on       bool
 	}{
 		{"descriptors", unix.RLIMIT_NOFILE, int64(l.Descriptors), true},
-		{"memory", unix.RLIMIT_DATA, l.Memory, c.cgroup == nil},
+		{"memory", unix.RLIMIT_DATA, l.Memory + reserved, c.cgroup == nil && l.Memory > 0},
 		{"processes", unix.RLIMIT_NPROC, int64(l.Processes), c.cgroup == nil && c.restraint.user != nil},
 	} {
 		if limit.value <= 0 || !limit.on {

@@ -37,7 +37,7 @@ func TestLimitsHoldAndTheHostGoesOn(t *testing.T) {
 		want   string
 	}{
 		"descriptors": {pluginhost.Limits{Descriptors: 64}, "", "too many open files"},
-		"memory":      {pluginhost.Limits{Memory: 256 << 20}, "", "unavailable"},
+		"memory":      {pluginhost.Limits{Memory: 384 << 20}, "", "unavailable"},
 		"processes":   {pluginhost.Limits{Processes: 100}, ownUser, "temporarily unavailable"},
 	} {
 		t.Run(does, func(t *testing.T) {

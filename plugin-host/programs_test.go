@@ -68,7 +68,7 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 		<-ctx.Done()
 		return ca.Certificate{}, ctx.Err()
 	case a.Fail == "huge":
-		return ca.Certificate{Chain: make([]byte, 64<<20)}, nil
+		return ca.Certificate{Chain: make([]byte, 8<<20)}, nil
 	case strings.HasPrefix(a.Fail, "fill "):
 		return ca.Certificate{}, provider.Errorf(provider.Denied, "%s", fill(strings.TrimPrefix(a.Fail, "fill ")))
 	}
@@ -108,11 +108,15 @@ var misdeeds = map[string]func() string{
 		return "started all"
 	},
 	"memory": func() string {
-		eaten := make([]byte, 1<<30)
-		for i := 0; i < len(eaten); i += 4096 {
-			eaten[i] = 1
+		var eaten [][]byte
+		for len(eaten) < 1024 {
+			piece := make([]byte, 16<<20)
+			for i := 0; i < len(piece); i += 4096 {
+				piece[i] = 1
+			}
+			eaten = append(eaten, piece)
 		}
-		return fmt.Sprintf("ate %d", len(eaten))
+		return fmt.Sprintf("ate %d pieces", len(eaten))
 	},
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type relay struct {
 	done chan struct{}
 
 	mu   sync.Mutex
+	why  string // the first line of a Go program's death; its stack comes after
 	last []string
 
 	tokens  float64
@@ -61,10 +63,7 @@ func (r *relay) run(stderr io.Reader) {
 }
 
 func (r *relay) take(line []byte) {
-	r.mu.Lock()
-	r.last = append(r.last, plain(string(line)))
-	r.last = r.last[max(0, len(r.last)-keptLines):]
-	r.mu.Unlock()
+	r.keep(plain(string(line)))
 	if !r.allowed(time.Now()) {
 		r.dropped++
 		return
@@ -74,6 +73,18 @@ func (r *relay) take(line []byte) {
 		r.dropped = 0
 	}
 	r.record(line)
+}
+
+// keep keeps a line for the crash report.
+func (r *relay) keep(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.why == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
+		r.why = line
+		return
+	}
+	r.last = append(r.last, line)
+	r.last = r.last[max(0, len(r.last)-keptLines):]
 }
 
 // allowed is a bucket that fills by linesASec.
@@ -128,9 +139,12 @@ func levelOf(name string) slog.Level {
 	return slog.LevelInfo
 }
 
-// lines returns the last ones.
+// lines returns the crash report: why it ended, where it said so, and its last lines.
 func (r *relay) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.last)
+	if r.why == "" {
+		return slices.Clone(r.last)
+	}
+	return append([]string{r.why}, r.last...)
 }
