@@ -56,6 +56,7 @@ func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
 var arrows = map[string][]string{
 	"sdk/ca":            {},
 	"sdk/pki":           {},
+	"sdk/token":         {"sdk/ca"},
 	"sdk/secret":        {"sdk/ca", "sdk/pki"},
 	"sdk/xds":           {},
 	"sdk/sds":           {"internal/unixsocket", "sdk/secret", "sdk/xds"},
