@@ -214,3 +214,18 @@ func stillWanted(ctx context.Context, err error) error {
 	}
 	return &ca.Error{Reason: ca.Unavailable, Message: "the call was cancelled on the provider's side: " + e.Message, RetryAfter: e.RetryAfter}
 }
+
+// FromUpstream turns the error of an authority's own gRPC API into the [*ca.Error]
+// that a provider answers with: the reason by the code and what it means to this
+// protocol, the authority's word on when to come back, and its text without token,
+// made fit by [CleanText]. nil stays nil.
+func FromUpstream(err error, token ca.Token) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	return &ca.Error{Reason: rowOfCode(st.Code()).upstream, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
+}

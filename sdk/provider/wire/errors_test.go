@@ -153,6 +153,9 @@ func TestAStatusOfTheAuthoritysOwnSpeaksOfTheAuthority(t *testing.T) {
 		if ca.ReasonFor(got) != want {
 			t.Errorf("%v of the authority is %v here, want %v", code, got, want)
 		}
+		if got := ca.ReasonFor(wire.FromUpstream(status.Error(code, "x"), "")); got != want {
+			t.Errorf("%v from upstream is %v, want %v", code, got, want)
+		}
 	}
 	st, err := status.New(codes.ResourceExhausted, "quota").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
 	if err != nil {
@@ -160,6 +163,19 @@ func TestAStatusOfTheAuthoritysOwnSpeaksOfTheAuthority(t *testing.T) {
 	}
 	if got := ca.RetryAfter(wire.FromStatus(wire.ToStatus(st.Err()))); got != time.Minute {
 		t.Errorf("the authority said a minute, it became %s", got)
+	}
+	if got := ca.RetryAfter(wire.FromUpstream(st.Err(), "")); got != time.Minute {
+		t.Errorf("the authority said a minute, from upstream it is %s", got)
+	}
+}
+
+func TestAnAuthoritysTextComesWithoutTheTokenItWasSent(t *testing.T) {
+	echo := status.Error(codes.Unauthenticated, strings.Repeat("x", 240)+" \"Bearer eyJhbGciOi.token\"")
+	if got := wire.FromUpstream(echo, "eyJhbGciOi.token").Error(); strings.Contains(got, "eyJ") || !strings.Contains(got, "xxx") {
+		t.Errorf("got %s", got)
+	}
+	if err := wire.FromUpstream(nil, "x"); err != nil {
+		t.Errorf("no error became %v", err)
 	}
 }
 
