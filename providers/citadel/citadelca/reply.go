@@ -1,0 +1,37 @@
+package citadelca
+
+import (
+	"crypto/x509"
+	"slices"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// certificateOf reads istiod's reply: PEM texts, the leaf in the first and the roots,
+// one or several, in the last. Each may hold several certificates. What the leaf
+// says is the host's to check.
+func certificateOf(elements []string) (ca.Certificate, error) {
+	if len(elements) < 2 {
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has %d elements: at least two are needed, the leaf first and its roots last", len(elements))
+	}
+	last := len(elements) - 1
+	roots, err := pki.ParseBundle([]byte(elements[last]))
+	if err != nil {
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "the last element of the reply's cert_chain is not its roots: %w", err)
+	}
+	var chain []*x509.Certificate
+	for i, element := range elements[:last] {
+		certs, err := pki.ParseCertificates([]byte(element))
+		if err != nil {
+			return ca.Certificate{}, ca.Errorf(ca.Internal, "element %d of %d of the reply's cert_chain: %w", i+1, len(elements), err)
+		}
+		chain = append(chain, certs...)
+	}
+	// A plugged-in CA's cert-chain.pem ends in the root, by Istio's own documentation.
+	chain = slices.DeleteFunc(chain, roots.Contains)
+	if len(chain) == 0 {
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has roots and no leaf")
+	}
+	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}, nil
+}
