@@ -8,7 +8,7 @@ CACHE ?= $(CURDIR)/.cache
 # The bytes of a binary are hashed at each start, so they are kept few.
 BUILD := $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w'
 TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
-MODULES := . plugin-host providers/file examples e2e bench
+MODULES := . plugin-host providers/citadel providers/file examples e2e bench
 
 .PHONY: help
 help: ## list the targets
@@ -17,6 +17,7 @@ help: ## list the targets
 .PHONY: build
 build: ## the binaries, into bin/
 	CGO_ENABLED=0 $(BUILD) -o bin/ ./plugin-host/cmd/countersign
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-citadel ./providers/citadel
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-file ./providers/file
 
 .PHONY: demo

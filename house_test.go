@@ -97,7 +97,7 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 // Each module must build from its own go.mod and go.sum: go.work hides what is
 // missing there.
 func TestEachModuleIsTidy(t *testing.T) {
-	for _, dir := range []string{".", "plugin-host", "providers/file", "examples", "e2e", "bench"} {
+	for _, dir := range []string{".", "plugin-host", "providers/citadel", "providers/file", "examples", "e2e", "bench"} {
 		cmd := exec.Command("go", "mod", "tidy", "-diff")
 		cmd.Dir = dir
 		cmd.Env = append(cmd.Environ(), "GOWORK=off")
