@@ -1,0 +1,165 @@
+package citadelca
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// relay forwards connections to address, and tells of each.
+func relay(t *testing.T, address string, told func()) string {
+	t.Helper()
+	listener := listen(t, "127.0.0.1:0")
+	var all sync.WaitGroup
+	all.Go(func() {
+		accept(listener, func(client net.Conn) {
+			told()
+			all.Go(func() { forward(client, address) })
+		})
+	})
+	t.Cleanup(func() { listener.Close(); all.Wait() })
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return "localhost:" + port
+}
+
+func forward(client net.Conn, address string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { _, _ = io.Copy(server, client); server.Close() }()
+	_, _ = io.Copy(client, server)
+}
+
+// silent accepts connections and does what f says with them.
+func silent(t *testing.T, f func(net.Conn)) (address string, accepted func() int) {
+	t.Helper()
+	listener := listen(t, "127.0.0.1:0")
+	var mu sync.Mutex
+	var conns []net.Conn
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		accept(listener, func(conn net.Conn) {
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+			f(conn)
+		})
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-ended
+		for _, conn := range conns {
+			conn.Close()
+		}
+	})
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return "localhost:" + port, func() int { mu.Lock(); defer mu.Unlock(); return len(conns) }
+}
+
+func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
+	address, _ := silent(t, func(net.Conn) {})
+	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
+	req, _ := ask(t, theToken)
+	begin := time.Now()
+	_, err := c.CSRSign(within(t, 300*time.Millisecond), req)
+	mustBe(t, err, ca.ErrDeadline, address)
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestAServerThatHangsUpIsTriedAgain(t *testing.T) {
+	address, accepted := silent(t, func(conn net.Conn) { conn.Close() })
+	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
+	mustFail(t, c, ca.ErrUnavailable, address)
+	if n := accepted(); n < 2 {
+		t.Errorf("there were %d connections", n)
+	}
+}
+
+func TestBytesThatAreNoTLSAreAnError(t *testing.T) {
+	address, _ := silent(t, func(conn net.Conn) {
+		_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat("x", 1000)))
+		conn.Close()
+	})
+	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
+	req, _ := ask(t, theToken)
+	_, err := c.CSRSign(within(t, time.Second/2), req)
+	mustBe(t, err, ca.ErrUnavailable, address, "tls: ")
+}
+
+func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+	listener := listen(t, "127.0.0.1:0")
+	address := listener.Addr().String()
+	listener.Close()
+	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
+	req, _ := ask(t, theToken)
+	_, err := c.CSRSign(within(t, time.Second/2), req)
+	mustBe(t, err, ca.ErrUnavailable, address, "connection refused")
+}
+
+// startPlaintext serves without TLS on istiod's port for that, on a loopback
+// address that nobody else has.
+func startPlaintext(t *testing.T) *istiod {
+	t.Helper()
+	i := start(t)
+	i.tls = nil
+	i.serve(t, listen(t, fmt.Sprintf("127.%d.%d.%d:15010", 1+rand.N(250), rand.N(250), 1+rand.N(250))))
+	return i
+}
+
+func TestNoTokenGoesOverPlaintext(t *testing.T) {
+	listener := listen(t, fmt.Sprintf("127.%d.%d.%d:15010", 1+rand.N(250), rand.N(250), 1+rand.N(250)))
+	asked := make(chan struct{}, 100)
+	go accept(listener, func(conn net.Conn) { asked <- struct{}{}; conn.Close() })
+	c := mustOpen(t, Settings{Address: listener.Addr().String()})
+	mustFail(t, c, ca.ErrInvalid, "a token would go over plaintext", listener.Addr().String(), "allow_token_over_plaintext")
+	if len(asked) > 0 {
+		t.Error("a connection was made")
+	}
+}
+
+func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
+	server := startPlaintext(t)
+	log := &logged{}
+	c := mustOpen(t, Settings{Address: server.address, Log: log.logger()})
+	if text := log.take(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "plaintext") || !strings.Contains(text, server.address) {
+		t.Errorf("logged %q", text)
+	}
+	req, check := ask(t, "")
+	reply, err := c.CSRSign(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPass(t, reply, check)
+	if call := server.last(t); call.metadata["authorization"] != nil {
+		t.Error("a token was sent")
+	}
+	mustSign(t, mustOpen(t, Settings{Address: server.address, AllowTokenOverPlaintext: true}))
+	if call := server.last(t); call.metadata["authorization"] == nil {
+		t.Error("the token was not sent though that is allowed")
+	}
+}
+
+func TestPlaintextIsNotSpokenOnAnotherPort(t *testing.T) {
+	server := start(t)
+	server.serve(t, listen(t, "127.0.0.1:0")) // without TLS
+	settings := Settings{Address: server.address, RootFile: fileOf(t, systemCA.Bundle().PEM()), AllowTokenOverPlaintext: true}
+	req, _ := ask(t, theToken)
+	_, err := mustOpen(t, settings).CSRSign(within(t, time.Second/2), req)
+	mustBe(t, err, ca.ErrUnavailable, "tls: ")
+	if calls := server.calls(); len(calls) > 0 {
+		t.Error("it was asked")
+	}
+}
