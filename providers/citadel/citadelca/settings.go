@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 const (
@@ -99,7 +98,13 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-func clip(text string) string { return wire.CleanText(text, "") }
+// clip bounds foreign text; %q does the escaping.
+func clip(text string) string {
+	if len(text) > 256 {
+		return text[:256] + "…"
+	}
+	return text
+}
 
 // endpoint is where the authority is and what its certificate must name.
 type endpoint struct {
