@@ -3,12 +3,9 @@ package citadelca
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"slices"
 	"strings"
 	"testing"
-
-	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -107,28 +104,38 @@ func TestAMalformedReplyIsAnErrorThatSaysWhereAndIsNotAskedForAgain(t *testing.T
 	}
 }
 
-// FuzzReply: whatever istiod answers, a chain comes out with its roots, or an error.
+// FuzzReply: however istiod lays its pieces out, a chain without roots comes out
+// beside its roots, or an error. A zero byte ends an element.
 func FuzzReply(f *testing.F) {
+	pieces := map[byte]string{'?': "hello", '-': "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"}
 	mesh := catest.NewCA(catest.Options{Intermediates: 1})
-	roots := mesh.Bundle().PEM()
-	f.Add([]byte("x"), []byte("y"))
-	f.Add(roots, roots)
-	f.Add(mesh.IstioFiles()["cert-chain.pem"], roots)
-	f.Fuzz(func(t *testing.T, chain, roots []byte) {
-		reply := &security.IstioCertificateResponse{CertChain: []string{string(chain), string(roots)}}
-		cert, err := certificateOf(reply.GetCertChain())
+	pieces['i'] = string(mesh.IstioFiles()["cert-chain.pem"])
+	pieces['r'] = string(mesh.Bundle().PEM())
+	pieces['o'] = string(catest.NewCA(catest.Options{}).Bundle().PEM())
+	for _, layout := range []string{"", "i\x00r", "iri\x00\x00o", "i\x00i\x00ro", "-\x00r", "i?\x00r?"} {
+		f.Add([]byte(layout))
+	}
+	f.Fuzz(func(t *testing.T, layout []byte) {
+		elements := []string{""}
+		for _, b := range layout[:min(len(layout), 200)] {
+			if b == 0 {
+				elements = append(elements, "")
+			}
+			elements[len(elements)-1] += pieces[b]
+		}
+		cert, err := certificateOf(elements)
 		if err != nil {
 			if ca.ReasonFor(err) != ca.Internal {
 				t.Errorf("got %v", err)
 			}
 			return
 		}
-		bundle, err := pki.ParseBundle(cert.Roots)
+		roots, err := pki.ParseBundle(cert.Roots)
 		if err != nil {
 			t.Fatal(err)
 		}
 		certs, err := pki.ParseCertificates(cert.Chain)
-		if err != nil || slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return bundle.Contains(c) }) {
+		if err != nil || slices.ContainsFunc(certs, roots.Contains) {
 			t.Errorf("the chain is %q: %v", cert.Chain, err)
 		}
 	})
