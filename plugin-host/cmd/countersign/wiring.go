@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/token"
 )
 
 func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (agent.Config, error) {
@@ -46,6 +47,9 @@ func authorityOf(entry config.Provider, client ca.Client) (secret.Authority, err
 		a.Names = pki.TrustDomainName
 	case "any":
 		a.Names = pki.AnyName
+	}
+	if entry.TokenFile != "" {
+		a.Token = token.File{Path: entry.TokenFile, Optional: entry.TokenOptional}.Token
 	}
 	if entry.RootOverlap != nil {
 		a.RootOverlap = &entry.RootOverlap.Duration

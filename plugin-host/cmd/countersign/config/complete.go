@@ -95,7 +95,17 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)
 	}
 	c.checkLimits(p, entry.Limits, path+".limits.")
+	c.completeToken(p, entry, path)
 	c.checkTrust(p, &entry.Trust, path)
+}
+
+func (c *Config) completeToken(p *problems, entry *Provider, path string) {
+	if entry.TokenFile == "" && entry.Provider == citadelProvider {
+		entry.TokenFile = istioToken
+	}
+	if entry.TokenFile == "" && entry.TokenOptional {
+		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
+	}
 }
 
 func (c *Config) checkLimits(p *problems, l Limits, path string) {

@@ -139,6 +139,24 @@ func TestSetMakesAndChangesEntriesByName(t *testing.T) {
 	}
 }
 
+func TestATokenIsOfTheProviderWhoseEntryNamesItsFile(t *testing.T) {
+	c, _ := mustLoad(t, `
+dev: true
+namespace: demo
+service_account: web
+default_provider: mesh
+providers:
+  - {name: mesh, provider: citadel}
+  - {name: citadel, token_file: /run/token, token_optional: true}
+  - {name: file}
+`, nil)
+	for i, want := range []string{"./var/run/secrets/tokens/istio-token", "/run/token", ""} {
+		if got := c.Providers[i]; got.TokenFile != want || got.TokenOptional != (i == 1) {
+			t.Errorf("the token of %s is in %q", got.Name, got.TokenFile)
+		}
+	}
+}
+
 func TestRootOverlapOfNothingIsNotNone(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
 	if c.Providers[0].RootOverlap != nil {
@@ -182,6 +200,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"little time", working + "    limits: {cpu: 0.001}", `providers.file.limits.cpu is 0.001: write 0.01 or more`},
 		{"bad check", working + "    identity_check: none", `providers.file.identity_check is "none": exact, trust-domain or any is allowed`},
 		{"bad overlap", working + "    root_overlap: -1s", `providers.file.root_overlap is -1s: write 0s or more`},
+		{"no token to miss", working + "    token_optional: true", `providers.file.token_optional is true: there is no token_file that it is about`},
 		{"bad default", working + "default_provider: x", `default_provider is "x": configured are file`},
 		{"ratio", working + "rotation: {ratio: 1}", `rotation.ratio is 1: write more than 0 and less than 1`},
 		{"ratio that is none", working + "rotation: {ratio: .nan}", `is not valid YAML`},
