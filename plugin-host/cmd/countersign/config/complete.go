@@ -56,7 +56,7 @@ func shown(value any) string {
 
 func (c *Config) checkProviders(p *problems) {
 	if len(c.Providers) == 0 {
-		p.add(errors.New(`no provider is configured: set CA_ADDR=file:///FOLDER for a CA in a folder, or write an entry below "providers"; "countersign provider list" shows what is installed`))
+		p.add(errors.New(`no provider is configured: set CA_ADDR=file:///FOLDER for a CA in a folder or CA_ADDR=HOST:PORT for istiod, or write an entry below "providers"; "countersign provider list" shows what is installed`))
 		return
 	}
 	seen := map[string]bool{}

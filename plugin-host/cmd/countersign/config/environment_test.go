@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,84 @@ func TestAFolderAsAddressChoosesTheFileProvider(t *testing.T) {
 		if c.Secrets[0].Provider != "file" {
 			t.Errorf("%v: default is of %q", environ, c.Secrets[0].Provider)
 		}
+	}
+}
+
+// citadel returns the one entry that the variables make.
+func citadel(t *testing.T, environ ...string) Provider {
+	t.Helper()
+	c, warnings := mustLoad(t, "", append(environ, identity...))
+	if len(c.Providers) != 1 || c.Providers[0].Name != "citadel" || c.Providers[0].Provider != "citadel" || c.Secrets[0].Provider != "citadel" || len(warnings) > 0 {
+		t.Fatalf("%v: providers are %+v, warnings %q", environ, c.Providers, warnings)
+	}
+	return c.Providers[0]
+}
+
+func TestAnAddressOrItsNameChoosesIstiodsCA(t *testing.T) {
+	for _, test := range []struct {
+		environ []string
+		address any
+	}{
+		{[]string{"CA_ADDR=istiod.mesh.svc:15012"}, "istiod.mesh.svc:15012"},
+		{[]string{"CA_ADDR=istiod.mesh.svc:15012", "CA_PROVIDER=Citadel"}, "istiod.mesh.svc:15012"},
+		{[]string{"CA_PROVIDER=CITADEL"}, nil},
+	} {
+		entry := citadel(t, test.environ...)
+		if got := entry.Settings["address"]; got != test.address || entry.TokenFile != "./var/run/secrets/tokens/istio-token" || entry.TokenOptional {
+			t.Errorf("%v: %+v", test.environ, entry)
+		}
+	}
+}
+
+func TestWhatIstioSaysOfItsCAIsTheProvidersSettings(t *testing.T) {
+	entry := citadel(t, "CA_ADDR=istiod:15012", "ISTIOD_SAN=ca.mesh", "ISTIO_META_CLUSTER_ID=1", "ISTIO_META_CERT_SIGNER=true", "JWT_POLICY=first-party-jwt",
+		"CA_HEADER_x-tenant=blue: yes", "CA_HEADER_KEY=2")
+	want := map[string]any{
+		"address": "istiod:15012", "server_name": "ca.mesh", "cluster_id": "1", "cert_signer": "true",
+		"headers": map[string]any{"x-tenant": "blue: yes", "KEY": "2"},
+	}
+	if !reflect.DeepEqual(entry.Settings, want) || entry.TokenFile != "/var/run/secrets/kubernetes.io/serviceaccount/token" {
+		t.Errorf("got %+v with the token in %s", entry.Settings, entry.TokenFile)
+	}
+}
+
+func TestAMountedCertificateIsShownToIstiodAndTheTokenMayBeMissing(t *testing.T) {
+	entry := citadel(t, "CA_ADDR=istiod:15012", "PROV_CERT=/etc/prov")
+	want := map[string]any{
+		"address": "istiod:15012", "client_cert_file": "/etc/prov/cert-chain.pem", "client_key_file": "/etc/prov/key.pem", "root_file": "/etc/prov/root-cert.pem",
+	}
+	if !reflect.DeepEqual(entry.Settings, want) || !entry.TokenOptional {
+		t.Errorf("got %+v, token optional: %t", entry.Settings, entry.TokenOptional)
+	}
+}
+
+func TestTheRootForTheConnectionIsTheFirstThatIstiosRulesGive(t *testing.T) {
+	for environ, want := range map[string]any{
+		"":                                  nil,
+		"PILOT_CERT_PROVIDER=istiod":        nil,
+		"PILOT_CERT_PROVIDER=k8s.io/signer": nil,
+		"CA_ROOT_CA=SYSTEM PILOT_CERT_PROVIDER=custom":           "SYSTEM",
+		"CA_ROOT_CA=/ca.pem PROV_CERT=/p":                        "/ca.pem",
+		"CA_ROOT_CA=/ca.pem PILOT_CERT_PROVIDER=none":            "/ca.pem",
+		"PILOT_CERT_PROVIDER=custom PROV_CERT=/p":                "./etc/certs/root-cert.pem",
+		"PILOT_CERT_PROVIDER=kubernetes PROV_CERT=/p":            "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+		"PILOT_CERT_PROVIDER=none PROV_CERT=/p":                  "/p/root-cert.pem",
+		"PILOT_CERT_PROVIDER=none CA_ADDR=istiod.mesh.svc:15010": nil,
+	} {
+		entry := citadel(t, append([]string{"CA_PROVIDER=Citadel"}, strings.Fields(environ)...)...)
+		if got := entry.Settings["root_file"]; got != want {
+			t.Errorf("%s: the root is %v, want %v", environ, got, want)
+		}
+	}
+}
+
+func TestAnEntryOfTheFileKeepsWhatNoVariableSays(t *testing.T) {
+	file := "providers: [{name: citadel, sha256: " + pin + ", token_file: /run/token, settings: {server_name: x, cluster_id: file}}]"
+	c, _ := mustLoad(t, file, append([]string{"CA_ADDR=istiod:15012", "ISTIO_META_CLUSTER_ID=variable"}, identity...))
+	got := c.Providers[0]
+	want := map[string]any{"address": "istiod:15012", "server_name": "x", "cluster_id": "variable"}
+	if len(c.Providers) != 1 || got.SHA256 != pin || got.TokenFile != "/run/token" || !reflect.DeepEqual(got.Settings, want) {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -78,20 +157,25 @@ func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 
 func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 	for entry, want := range map[string]string{
-		"CA_ADDR=istiod:15012":                  `CA_ADDR is "istiod:15012": this version takes file:///FOLDER`,
-		"CA_ADDR=file://relative/ca":            `CA_ADDR is "file://relative/ca"`,
-		"CA_ADDR=file:///ca CA_PROVIDER=vault":  `CA_ADDR is "file:///ca" while CA_PROVIDER is "vault"`,
-		"CA_PROVIDER=a/b":                       `CA_PROVIDER is "a/b": write the name of an installed provider`,
-		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
-		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
-		"ECC_CURVE=P521":                        `ECC_CURVE is "P521": P256 or P384 is allowed`,
-		"SECRET_TTL=1d":                         `SECRET_TTL: ttl is "1d": write a number with a unit`,
-		"SECRET_GRACE_PERIOD_RATIO=2":           `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
-		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":     `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
-		"COUNTERSIGN_SOKET=x":                   `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
-		"COUNTERSIGN_ALLES_ANDERE=x":            `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
-		"COUNTERSIGN_LOG_LEVEL=loud":            `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,
-		"COUNTERSIGN_STATUS_ADDRESS=10.0.0.1:1": `status.address is "10.0.0.1:1" (from COUNTERSIGN_STATUS_ADDRESS)`,
+		"CA_ADDR=file://relative/ca":             `CA_ADDR is "file://relative/ca": write file:///FOLDER`,
+		"CA_ADDR=file:///ca CA_PROVIDER=vault":   `CA_ADDR is "file:///ca" while CA_PROVIDER is "vault": a folder is for the provider "file"`,
+		"CA_ADDR=file:///ca CA_PROVIDER=Citadel": `CA_ADDR is "file:///ca" while CA_PROVIDER is "Citadel": a folder is for`,
+		"CA_ADDR=istiod:15012 CA_PROVIDER=File":  `CA_ADDR is "istiod:15012" while CA_PROVIDER is "File": write file:///FOLDER`,
+		"CA_ADDR=vault:8200 CA_PROVIDER=Vault":   `CA_ADDR is "vault:8200" while CA_PROVIDER is "Vault": CA_ADDR is for the providers "citadel" and "file"`,
+		"CA_ADDR=istiod:15012 JWT_POLICY=x":      `JWT_POLICY is "x": third-party-jwt or first-party-jwt is allowed`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=x":      `PILOT_CERT_PROVIDER is "x": istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=none":   `PILOT_CERT_PROVIDER is "none": istiod's certificate is verified with a root; set CA_ROOT_CA`,
+		"CA_PROVIDER=a/b":                        `CA_PROVIDER is "a/b": write the name of an installed provider`,
+		"WORKLOAD_RSA_KEY_SIZE=1024":             `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
+		"ECC_SIGNATURE_ALGORITHM=DSA":            `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
+		"ECC_CURVE=P521":                         `ECC_CURVE is "P521": P256 or P384 is allowed`,
+		"SECRET_TTL=1d":                          `SECRET_TTL: ttl is "1d": write a number with a unit`,
+		"SECRET_GRACE_PERIOD_RATIO=2":            `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":      `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
+		"COUNTERSIGN_SOKET=x":                    `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
+		"COUNTERSIGN_ALLES_ANDERE=x":             `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
+		"COUNTERSIGN_LOG_LEVEL=loud":             `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,
+		"COUNTERSIGN_STATUS_ADDRESS=10.0.0.1:1":  `status.address is "10.0.0.1:1" (from COUNTERSIGN_STATUS_ADDRESS)`,
 	} {
 		_, _, err := load("providers: [{name: file}]", append(strings.Fields(entry), identity...))
 		wantError(t, err, want)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -25,19 +26,13 @@ var istioPaths = map[string]string{
 // would look like success.
 var istioRefused = map[string]string{
 	"FILE_MOUNTED_CERTS": "this version serves what a provider signs and no mounted files; unset it",
-	"PROV_CERT":          "this version has no provider that authenticates with a mounted certificate; unset it",
+	"PROV_CERT":          "this version shows a mounted certificate to istiod alone, which CA_PROVIDER=Citadel or CA_ADDR chooses; unset it",
 	"OUTPUT_CERTS":       "this version writes no certificates to files; unset it, and take them from the socket",
 }
 
 // istioWithoutEffect are warned about: nothing depends on them in this version.
 var istioWithoutEffect = map[string]string{
-	"PILOT_CERT_PROVIDER":     "the connection to istiod, which no provider of this version makes",
-	"CA_ROOT_CA":              "the connection to istiod, which no provider of this version makes",
-	"ISTIOD_SAN":              "the connection to istiod, which no provider of this version makes",
-	"ISTIO_META_CLUSTER_ID":   "the connection to istiod, which no provider of this version makes",
-	"ISTIO_META_CERT_SIGNER":  "the connection to istiod, which no provider of this version makes",
-	"JWT_POLICY":              "a token, which no provider of this version is sent",
-	"CREDENTIAL_FETCHER_TYPE": "a token, which no provider of this version is sent",
+	"CREDENTIAL_FETCHER_TYPE": "where a token comes from, which is a file in this version; see token_file",
 	"FILE_DEBOUNCE_DURATION":  "mounted files, which this version does not serve",
 
 	"SECRET_GRACE_DURATION":                  "an earlier agent; set rotation.ratio (SECRET_GRACE_PERIOD_RATIO) instead",
@@ -50,28 +45,30 @@ var istioWithoutEffect = map[string]string{
 // passed over in silence.
 func fromIstio(environ []string) (found []Assignment, warnings []string, err error) {
 	set := map[string]string{}
-	var wrong problems
 	for name, value := range variables(environ) {
-		if value == "" {
-			continue
+		if value != "" {
+			set[name] = value
 		}
-		set[name] = value
+	}
+	citadel := choosesCitadel(set)
+	var wrong problems
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		value := set[name]
 		switch {
 		case istioPaths[name] != "":
 			found = append(found, Assignment{istioPaths[name], value, name})
 		case istioWithoutEffect[name] != "":
 			warnings = append(warnings, fmt.Sprintf("%s has no effect: it is about %s", name, istioWithoutEffect[name]))
-		case strings.HasPrefix(name, "CA_HEADER_"):
-			warnings = append(warnings, fmt.Sprintf("%.256s has no effect: no provider of this version sends headers", name))
+		case isForCitadel(name) && citadel: // citadelFromIstio
 		case istioRefused[name] != "" && !(name == "FILE_MOUNTED_CERTS" && value == "false"):
 			wrong.say(name, fmt.Sprintf("%q", clip(value)), "", istioRefused[name])
+		case isForCitadel(name):
+			warnings = append(warnings, clip(name)+" has no effect: it is about the connection to istiod, which CA_PROVIDER=Citadel or CA_ADDR chooses")
 		}
 	}
 	for _, read := range []func(map[string]string) ([]Assignment, []string, error){keyFromIstio, socketFromIstio, caFromIstio} {
 		more, warned, err := read(set)
-		if err != nil {
-			wrong.add(err)
-		}
+		wrong.check(err)
 		found, warnings = append(found, more...), append(warnings, warned...)
 	}
 	return found, warnings, wrong.err()
@@ -126,41 +123,67 @@ func socketFromIstio(set map[string]string) ([]Assignment, []string, error) {
 	return []Assignment{{"socket.path", "./" + path.Join(path.Dir(DefaultSocket), file), name}}, nil, nil
 }
 
-// caFromIstio: CA_PROVIDER names the provider, and CA_ADDR where its authority is.
-// What an address means only the provider knows; of the ones that there are now
-// "file" has one, a folder.
+// caFromIstio: CA_PROVIDER names the provider, and CA_ADDR where its authority is:
+// host:port for "citadel", which is also what an address alone means, and a folder
+// for "file". Of other providers only they know what their address is.
 func caFromIstio(set map[string]string) ([]Assignment, []string, error) {
 	provider, address := strings.ToLower(set["CA_PROVIDER"]), set["CA_ADDR"]
-	var found []Assignment
-	if provider != "" && !wire.ValidName(provider) {
-		return nil, nil, fmt.Errorf("CA_PROVIDER is %q: write the name of an installed provider, such as File; \"countersign provider list\" shows them", clip(set["CA_PROVIDER"]))
+	variable, folder := "CA_PROVIDER", isFolder(address)
+	if provider == "" {
+		variable = "CA_ADDR"
+		switch {
+		case address == "":
+			return nil, nil, nil
+		case folder:
+			provider = fileProvider
+		default:
+			provider = citadelProvider
+		}
 	}
-	if provider != "" {
-		found = append(found,
-			Assignment{"providers." + provider + ".name", provider, "CA_PROVIDER"},
-			Assignment{"default_provider", provider, "CA_PROVIDER"})
-	}
-	if address == "" {
-		return found, nil, nil
-	}
-	folder, err := folderOf(address)
-	switch {
-	case err != nil:
+	if err := addressFits(set, provider); err != nil {
 		return nil, nil, err
-	case provider != "" && provider != fileProvider:
-		return nil, nil, fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: a folder is for the provider \"file\"; unset one of them", clip(address), clip(set["CA_PROVIDER"]))
-	case provider == "":
-		found = append(found, Assignment{"default_provider", fileProvider, "CA_ADDR"})
 	}
-	return append(found, Assignment{"providers." + fileProvider + ".settings.dir", folder, "CA_ADDR"}), nil, nil
+	found := []Assignment{{"providers." + provider + ".name", provider, variable}, {"default_provider", provider, variable}}
+	var more []Assignment
+	var err error
+	switch {
+	case provider == citadelProvider:
+		more, err = citadelFromIstio(set)
+	case folder:
+		more, err = folderFromIstio(address)
+	}
+	return append(found, more...), nil, err
+}
+
+func choosesCitadel(set map[string]string) bool {
+	provider, address := strings.ToLower(set["CA_PROVIDER"]), set["CA_ADDR"]
+	return provider == citadelProvider || provider == "" && address != "" && !isFolder(address)
+}
+
+// addressFits tells whether there can be a provider of that name at the address.
+func addressFits(set map[string]string, provider string) error {
+	name, address := clip(set["CA_PROVIDER"]), set["CA_ADDR"]
+	switch {
+	case !wire.ValidName(provider):
+		return fmt.Errorf("CA_PROVIDER is %q: write the name of an installed provider, such as Citadel or File; \"countersign provider list\" shows them", name)
+	case address == "", isFolder(address) && provider == fileProvider, !isFolder(address) && provider == citadelProvider:
+		return nil
+	case isFolder(address):
+		return fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: a folder is for the provider \"file\"; unset one of them", clip(address), name)
+	case provider == fileProvider:
+		return fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: write file:///FOLDER, or unset one of them", clip(address), name)
+	}
+	return fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: CA_ADDR is for the providers \"citadel\" and \"file\"; others have their address in their settings in the configuration file", clip(address), name)
 }
 
 const fileProvider = "file"
 
-func folderOf(address string) (string, error) {
+func isFolder(address string) bool { return strings.HasPrefix(address, "file:") }
+
+func folderFromIstio(address string) ([]Assignment, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "file" || u.Host != "" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("CA_ADDR is %q: this version takes file:///FOLDER, the folder of a CA for the provider \"file\"; other providers have their address in their settings in the configuration file", clip(address))
+	if err != nil || u.Host != "" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("CA_ADDR is %q: write file:///FOLDER, the folder of a CA for the provider \"file\", or host:port of istiod", clip(address))
 	}
-	return u.Path, nil
+	return []Assignment{{"providers." + fileProvider + ".settings.dir", u.Path, "CA_ADDR"}}, nil
 }

@@ -16,6 +16,13 @@ func (p *problems) say(setting, value, source, allowed string) {
 	p.add(fmt.Errorf("%s is %s%s: %s", clip(setting), value, source, allowed))
 }
 
+// check adds an error, if it is one.
+func (p *problems) check(err error) {
+	if err != nil {
+		p.add(err)
+	}
+}
+
 func (p *problems) err() error { return errors.Join(p.errs...) }
 
 // clip bounds foreign text for a sentence.

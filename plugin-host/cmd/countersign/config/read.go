@@ -36,18 +36,12 @@ func Read(in Input) (c Config, warnings []string, err error) {
 		return c, nil, err
 	}
 	known, warnings, err := fromIstio(in.Environ)
-	if err != nil {
-		all.add(err)
-	}
+	all.check(err)
 	own, err := fromEnvironment(in.Environ)
-	if err != nil {
-		all.add(err)
-	}
+	all.check(err)
 	for _, layer := range [][]Assignment{known, own, in.Flags} {
 		for _, a := range layer {
-			if err := c.assign(a); err != nil {
-				all.add(err)
-			}
+			all.check(c.assign(a))
 		}
 	}
 	return c, warnings, all.err()
