@@ -14,8 +14,7 @@ import (
 )
 
 func TestTheServerIsVerifiedByItsName(t *testing.T) {
-	server := start(t)
-	_, port, _ := net.SplitHostPort(server.address)
+	t.Parallel()
 	for name, test := range map[string]struct {
 		host, serverName string
 		certificate      []string
@@ -31,8 +30,11 @@ func TestTheServerIsVerifiedByItsName(t *testing.T) {
 		"one-of-several-of-a-chart": {"localhost", "", []string{"istio-pilot.istio-system.svc", localName}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := start(t)
 			server.present(pairOf(t, server.tls, "", test.certificate...))
 			settings := server.settings(t)
+			_, port, _ := net.SplitHostPort(server.address)
 			settings.Address, settings.ServerName = net.JoinHostPort(test.host, port), test.serverName
 			c := mustOpen(t, settings)
 			if test.works {
@@ -40,13 +42,14 @@ func TestTheServerIsVerifiedByItsName(t *testing.T) {
 				return
 			}
 			req, _ := ask(t, theToken)
-			_, err := c.CSRSign(within(t, time.Second/2), req)
+			_, err := c.CSRSign(t.Context(), req)
 			mustBe(t, err, ca.ErrUnavailable, "x509", c.endpoint.address)
 		})
 	}
 }
 
 func TestAChangedRootNeedsNoRestart(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
 	c := mustOpen(t, settings)
@@ -56,7 +59,7 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 	server.tls.Rotate()
 	server.present(pairOf(t, server.tls, "", localName))
 	req, check := ask(t, theToken)
-	_, err := c.CSRSign(within(t, time.Second/2), req)
+	_, err := c.CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, "certificate signed by unknown authority")
 	write(t, settings.RootFile, server.tls.Bundle().PEM())
 	reply, err := c.CSRSign(t.Context(), req)
@@ -73,6 +76,7 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 }
 
 func TestARootThatChangesWithinARequestIsSeenByItsNextTry(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
 	good := server.tls.Bundle().PEM()
@@ -90,6 +94,7 @@ func TestARootThatChangesWithinARequestIsSeenByItsNextTry(t *testing.T) {
 }
 
 func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
 	settings.RootFile = filepath.Join(t.TempDir(), "root-cert.pem")
@@ -109,12 +114,13 @@ func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
 }
 
 func TestTheSystemsRootsAreThoseOfTheOperatingSystem(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
 	settings.RootFile = SystemRoots
 	c := mustOpen(t, settings)
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(within(t, time.Second/2), req)
+	_, err := c.CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, "x509")
 	server.present(pairOf(t, systemCA, "", localName))
 	mustSign(t, c)
@@ -139,6 +145,7 @@ func writePair(t *testing.T, settings Settings, authority *catest.CA) {
 }
 
 func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
+	t.Parallel()
 	server, log := start(t), &logged{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
@@ -164,6 +171,7 @@ func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 }
 
 func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
+	t.Parallel()
 	server, log := start(t), &logged{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
@@ -208,6 +216,7 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 }
 
 func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
+	t.Parallel()
 	// The server knows the root alone, the client's chain leads there.
 	server, log := start(t), &logged{}
 	chain, key := pemOf(t, server.mesh, webID)
@@ -223,6 +232,7 @@ func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
 }
 
 func TestAnOlderTLSIsNotSpoken(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	pair := server.pair
 	listener := tls.NewListener(listen(t, "127.0.0.1:0"), &tls.Config{Certificates: []tls.Certificate{pair}, MaxVersion: tls.VersionTLS11}) //nolint:gosec // on purpose
@@ -231,7 +241,7 @@ func TestAnOlderTLSIsNotSpoken(t *testing.T) {
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	settings.Address = "localhost:" + port
 	req, _ := ask(t, theToken)
-	_, err := mustOpen(t, settings).CSRSign(within(t, time.Second/2), req)
+	_, err := mustOpen(t, settings).CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, "protocol version")
 }
 

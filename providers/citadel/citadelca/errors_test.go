@@ -20,7 +20,18 @@ func failing(code codes.Code, text string) answer {
 	return func(context.Context) ([]string, error) { return nil, status.Error(code, text) }
 }
 
+// busy says when to come back, too.
+func busy(t *testing.T, code codes.Code, text string) answer {
+	t.Helper()
+	st, err := status.New(code, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(context.Context) ([]string, error) { return nil, st.Err() }
+}
+
 func TestEveryCodeOfIstiodsHasItsReasonAndIsTriedAgainOrNot(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	for code, test := range map[codes.Code]struct {
@@ -45,23 +56,22 @@ func TestEveryCodeOfIstiodsHasItsReasonAndIsTriedAgainOrNot(t *testing.T) {
 		codes.Unauthenticated:    {ca.ErrUnauthenticated, false},
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			server.next(failing(code, "because"))
-			if test.again {
-				mustSign(t, c)
-				if calls := len(server.calls()); calls != 2 {
-					t.Errorf("there were %d calls, not 2", calls)
-				}
-				server.next(failing(code, "because"), failing(code, "because"), failing(code, "because"))
-				req, _ := ask(t, theToken)
-				_, err := c.CSRSign(within(t, firstWait/2), req) // no time for another
-				mustBe(t, err, test.want, c.endpoint.address+": because")
-			} else {
+			defer server.forget()
+			if !test.again {
+				server.next(failing(code, "because"))
 				mustFail(t, c, test.want, c.endpoint.address+": because")
-				if calls := len(server.calls()); calls != 1 {
-					t.Errorf("there were %d calls, not 1", calls)
-				}
+				server.last(t)
+				return
+			}
+			server.next(failing(code, "because"))
+			mustSign(t, c)
+			if calls := len(server.calls()); calls != 2 {
+				t.Errorf("there were %d calls, not 2", calls)
 			}
 			server.forget()
+			server.next(busy(t, code, "because"))
+			mustFail(t, c, test.want, c.endpoint.address+": because")
+			server.last(t)
 		})
 	}
 }
@@ -73,6 +83,7 @@ func (i *istiod) forget() {
 }
 
 func TestARetryIsTheVerySameRequest(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	server.next(failing(codes.Unavailable, "x"), failing(codes.Aborted, "x"))
 	mustSign(t, mustOpen(t, server.settings(t)))
@@ -126,13 +137,9 @@ func TestAWaitEndsWithItsCaller(t *testing.T) {
 
 func TestIstiodsOwnWordOnWhenToComeBackIsForTheHost(t *testing.T) {
 	server := start(t)
-	busy, err := status.New(codes.ResourceExhausted, "busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.next(func(context.Context) ([]string, error) { return nil, busy.Err() })
+	server.next(busy(t, codes.ResourceExhausted, "busy"))
 	req, _ := ask(t, theToken)
-	_, err = mustOpen(t, server.settings(t)).CSRSign(t.Context(), req)
+	_, err := mustOpen(t, server.settings(t)).CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrRateLimited, "busy")
 	if ca.RetryAfter(err) != time.Minute || len(server.calls()) != 1 {
 		t.Errorf("to come back after %s, %d calls", ca.RetryAfter(err), len(server.calls()))
@@ -140,6 +147,7 @@ func TestIstiodsOwnWordOnWhenToComeBackIsForTheHost(t *testing.T) {
 }
 
 func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	server.next(func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() })

@@ -26,11 +26,15 @@ const (
 // systemCA is whom this process's operating system trusts.
 var systemCA = catest.NewCA(catest.Options{})
 
+// scratch is a folder as long as the tests run.
+var scratch string
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "citadelca")
 	if err != nil {
 		panic(err)
 	}
+	scratch = dir
 	// Read once in a process, so it is set before anything of TLS runs.
 	file := filepath.Join(dir, "system.pem")
 	if err := os.WriteFile(file, systemCA.Bundle().PEM(), 0o600); err != nil {

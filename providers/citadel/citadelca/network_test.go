@@ -68,6 +68,7 @@ func silent(t *testing.T, f func(net.Conn)) (address string, accepted func() int
 }
 
 func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
+	t.Parallel()
 	address, _ := silent(t, func(net.Conn) {})
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	req, _ := ask(t, theToken)
@@ -80,6 +81,7 @@ func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
 }
 
 func TestAServerThatHangsUpIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	address, accepted := silent(t, func(conn net.Conn) { conn.Close() })
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	mustFail(t, c, ca.ErrUnavailable, address)
@@ -89,23 +91,25 @@ func TestAServerThatHangsUpIsTriedAgain(t *testing.T) {
 }
 
 func TestBytesThatAreNoTLSAreAnError(t *testing.T) {
+	t.Parallel()
 	address, _ := silent(t, func(conn net.Conn) {
 		_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat("x", 1000)))
 		conn.Close()
 	})
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(within(t, time.Second/2), req)
+	_, err := c.CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, address, "tls: ")
 }
 
 func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+	t.Parallel()
 	listener := listen(t, "127.0.0.1:0")
 	address := listener.Addr().String()
 	listener.Close()
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(within(t, time.Second/2), req)
+	_, err := c.CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, address, "connection refused")
 }
 
@@ -120,6 +124,7 @@ func startPlaintext(t *testing.T) *istiod {
 }
 
 func TestNoTokenGoesOverPlaintext(t *testing.T) {
+	t.Parallel()
 	listener := listen(t, fmt.Sprintf("127.%d.%d.%d:15010", 1+rand.N(250), rand.N(250), 1+rand.N(250)))
 	asked := make(chan struct{}, 100)
 	go accept(listener, func(conn net.Conn) { asked <- struct{}{}; conn.Close() })
@@ -131,6 +136,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 }
 
 func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
+	t.Parallel()
 	server := startPlaintext(t)
 	log := &logged{}
 	c := mustOpen(t, Settings{Address: server.address, Log: log.logger()})
@@ -153,11 +159,12 @@ func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 }
 
 func TestPlaintextIsNotSpokenOnAnotherPort(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	server.serve(t, listen(t, "127.0.0.1:0")) // without TLS
 	settings := Settings{Address: server.address, RootFile: fileOf(t, systemCA.Bundle().PEM()), AllowTokenOverPlaintext: true}
 	req, _ := ask(t, theToken)
-	_, err := mustOpen(t, settings).CSRSign(within(t, time.Second/2), req)
+	_, err := mustOpen(t, settings).CSRSign(t.Context(), req)
 	mustBe(t, err, ca.ErrUnavailable, "tls: ")
 	if calls := server.calls(); len(calls) > 0 {
 		t.Error("it was asked")
