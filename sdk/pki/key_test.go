@@ -38,6 +38,35 @@ func TestEveryKeyTypeMakesARequestThatNamesTheIdentity(t *testing.T) {
 	}
 }
 
+// What istiod's registration authority looks at: any byte more, and it refuses.
+func TestARequestForASPIFFEIDAloneIsOneCriticalURIAndAnEmptySubject(t *testing.T) {
+	const id = "spiffe://example.org/ns/shop/sa/web"
+	for _, kind := range KeyTypes {
+		text, err := CreateCSR(mustKey(t, kind), mustIdentity(t, id, nil, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr, err := ParseCSR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(csr.RawSubject, []byte{0x30, 0}) {
+			t.Errorf("%s: the subject is %x", kind, csr.RawSubject)
+		}
+		var names []asn1.RawValue
+		if rest, err := asn1.Unmarshal(csr.Extensions[0].Value, &names); err != nil || len(rest) > 0 {
+			t.Fatal(err)
+		}
+		extension := csr.Extensions[0]
+		if len(csr.Extensions) != 1 || !extension.Critical || extension.Id.String() != "2.5.29.17" {
+			t.Errorf("%s: the extensions are %v", kind, csr.Extensions)
+		}
+		if len(names) != 1 || names[0].Class != asn1.ClassContextSpecific || names[0].Tag != 6 || string(names[0].Bytes) != id {
+			t.Errorf("%s: the names are %v", kind, names)
+		}
+	}
+}
+
 func TestARequestForNothingIsRefused(t *testing.T) {
 	if _, err := CreateCSR(mustKey(t, ""), Identity{}); err == nil {
 		t.Error("got a request without a name")
