@@ -53,13 +53,12 @@ func TestARequestForASPIFFEIDAloneIsOneCriticalURIAndAnEmptySubject(t *testing.T
 		if !bytes.Equal(csr.RawSubject, []byte{0x30, 0}) {
 			t.Errorf("%s: the subject is %x", kind, csr.RawSubject)
 		}
+		if len(csr.Extensions) != 1 || !csr.Extensions[0].Critical || csr.Extensions[0].Id.String() != "2.5.29.17" {
+			t.Fatalf("%s: the extensions are %v", kind, csr.Extensions)
+		}
 		var names []asn1.RawValue
 		if rest, err := asn1.Unmarshal(csr.Extensions[0].Value, &names); err != nil || len(rest) > 0 {
-			t.Fatal(err)
-		}
-		extension := csr.Extensions[0]
-		if len(csr.Extensions) != 1 || !extension.Critical || extension.Id.String() != "2.5.29.17" {
-			t.Errorf("%s: the extensions are %v", kind, csr.Extensions)
+			t.Fatalf("%s: %d bytes are left, %v", kind, len(rest), err)
 		}
 		if len(names) != 1 || names[0].Class != asn1.ClassContextSpecific || names[0].Tag != 6 || string(names[0].Bytes) != id {
 			t.Errorf("%s: the names are %v", kind, names)
