@@ -12,7 +12,7 @@ import (
 
 func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	entry := config.Provider{Name: "citadel", TokenFile: file}
+	entry := config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: file}}
 	authority, err := authorityOf(entry, catest.NewCA(catest.Options{}))
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 }
 
 func TestATokenFileThatIsOptionalMayBeMissing(t *testing.T) {
-	entry := config.Provider{Name: "citadel", TokenFile: filepath.Join(t.TempDir(), "token"), TokenOptional: true}
+	entry := config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: filepath.Join(t.TempDir(), "token"), TokenOptional: true}}
 	authority, err := authorityOf(entry, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -14,12 +14,13 @@ func NeedRestart(old, now Config) []string {
 	for _, p := range now.Providers {
 		was, ok := running[p.Name]
 		delete(running, p.Name)
-		switch {
-		case !ok:
+		if !ok {
 			names = append(names, "providers."+p.Name)
-		case !reflect.DeepEqual(was.Trust, p.Trust):
-			names = append(names, differing("providers."+p.Name+".", reflect.ValueOf(was.Trust), reflect.ValueOf(p.Trust))...)
+			continue
 		}
+		prefix := "providers." + p.Name + "."
+		names = append(names, differing(prefix, reflect.ValueOf(was.Credential), reflect.ValueOf(p.Credential))...)
+		names = append(names, differing(prefix, reflect.ValueOf(was.Trust), reflect.ValueOf(p.Trust))...)
 	}
 	for _, p := range old.Providers {
 		if _, ok := running[p.Name]; ok {

@@ -25,10 +25,10 @@ service_account: web
 socket: {path: ./s}
 log: {level: debug}
 providers:
-- {name: file, sha256: "` + pin + `", settings: {dir: ./another}, env: {A: b}, identity_check: any}
+- {name: file, sha256: "` + pin + `", settings: {dir: ./another}, env: {A: b}, identity_check: any, token_file: ./token}
 - {name: third, sha256: "` + pin + `"}
 default_provider: file
-`: {"trust_domain", "secrets", "socket.path", "log.level", "providers.file.identity_check", "providers.third", "providers.other"},
+`: {"trust_domain", "secrets", "socket.path", "log.level", "providers.file.token_file", "providers.file.identity_check", "providers.third", "providers.other"},
 	} {
 		got := NeedRestart(read(t, running), read(t, file))
 		if !slices.Equal(got, want) {

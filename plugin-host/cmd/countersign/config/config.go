@@ -64,13 +64,18 @@ type Provider struct {
 	// root. Default: the agent's own.
 	User   string `json:"user"`
 	Limits Limits `json:"limits"`
+	Credential
+	Trust
+}
+
+// Credential is what the agent shows a provider's authority.
+type Credential struct {
 	// TokenFile holds the token that travels with each request; it is read for each.
 	// Default: Istio's for the provider citadel, else none.
 	TokenFile string `json:"token_file"`
 	// TokenOptional takes a file that is not there for no token, for an authority
 	// that may know its caller by a certificate. Default: false.
 	TokenOptional bool `json:"token_optional"`
-	Trust
 }
 
 // Limits bound what a provider may take of the machine. Default: none.
