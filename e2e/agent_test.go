@@ -51,6 +51,7 @@ type agentConfig struct {
 	// descriptors that the agent and its provider may each have; 0: the machine's.
 	descriptors int
 	limits      map[string]any // of its provider
+	token       string         // what its token file holds; empty: there is none
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -84,7 +85,19 @@ func prepareAgent(t *testing.T, config agentConfig) *agent {
 	return a
 }
 
-func (a *agent) runtimeDir() string   { return filepath.Join(a.dir, "run") }
+func (a *agent) runtimeDir() string { return filepath.Join(a.dir, "run") }
+
+// tokenFile writes it, where there is one.
+func (a *agent) tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	if token == "" {
+		return ""
+	}
+	path := filepath.Join(a.dir, "token")
+	writeWhole(t, path, []byte(token))
+	return path
+}
+
 func (a *agent) mood() string         { return filepath.Join(a.dir, "mood") }
 func (a *agent) statusSocket() string { return filepath.Join(a.dir, "status") }
 func (a *agent) config() string       { return filepath.Join(a.dir, "countersign.yaml") }
@@ -147,7 +160,7 @@ func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(content)
-	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits}
+	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits, "token_file": a.tokenFile(t, c.token)}
 }
 
 // provider waits until the agent has its one provider process, other than not,

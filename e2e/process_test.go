@@ -146,12 +146,19 @@ func (l *processLog) String() string {
 	return strings.Join(lines, "")
 }
 
+// all returns every byte.
+func (l *processLog) all() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.text.Bytes())
+}
+
 // mustBeClean holds the log to what no program of ours may write.
 func (l *processLog) mustBeClean(t *testing.T, name string) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, never := range []string{"PRIVATE KEY", "DATA RACE", "panic:"} {
+	for _, never := range []string{"PRIVATE KEY", aToken, "DATA RACE", "panic:"} {
 		if bytes.Contains(l.text.Bytes(), []byte(never)) {
 			t.Errorf("the log of %s says %q", name, never)
 		}

@@ -194,6 +194,21 @@ func TestTextIsCutBetweenRunesAndEscapes(t *testing.T) {
 	}
 }
 
+func TestPiecesOfATokenAreDroppedToo(t *testing.T) {
+	const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJlLW9mLXRva2Vu"
+	for text, want := range map[string]string{
+		"bad: " + token:                         "bad: (token)",
+		"bad: " + token[:30] + " is no token":   "bad: (token) is no token",
+		"signature " + token[36:] + " is wrong": "signature (token) is wrong",
+		"bad: " + token[5:25] + "|" + token[:9]: "bad: (token)|(token)",
+		"short: " + token[:12] + " is common":   "short: eyJhbGciOiJF is common",
+	} {
+		if got := wire.CleanText(text, token); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzCleanText(f *testing.F) {
 	f.Add("denied for eyJ.token\n", "eyJ.token")
 	f.Fuzz(func(t *testing.T, text, token string) {

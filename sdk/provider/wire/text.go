@@ -14,10 +14,12 @@ const (
 	tokenShown = "(token)"
 	// A shorter end of a message that happens to begin like the token is left.
 	minTokenPart = 8
+	// So many bytes in a row that stand in the token are a piece of it.
+	tokenPiece = 20
 )
 
-// CleanText makes foreign text fit for a log or an error: token is replaced by
-// "(token)" where it occurs, what does not print is escaped as in Go (\n, \x00,
+// CleanText makes foreign text fit for a log or an error: token, and each piece of
+// it of 20 bytes or more, is replaced by "(token)", what does not print is escaped as in Go (\n, \x00,
 // \u202e), and the whole is cut to 256 bytes.
 func CleanText(text string, token ca.Token) string {
 	// The token goes first: half of one is not recognised after the cut.
@@ -49,8 +51,8 @@ func escapeRune(r rune, raw string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// dropToken replaces the token, also where whoever wrote the text cut it off in
-// the middle of the token.
+// dropToken replaces the token, and every piece of it that is long enough to tell:
+// whoever wrote the text may have cut it, or show a part of it only.
 func dropToken(text, token string) string {
 	if token == "" {
 		return text
@@ -59,8 +61,32 @@ func dropToken(text, token string) string {
 	end := strings.TrimRight(text, ".…")
 	for n := min(len(token), len(end)); n >= minTokenPart; n-- {
 		if cut, found := strings.CutSuffix(end, token[:n]); found {
-			return cut + tokenShown
+			text = cut + tokenShown
+			break
 		}
 	}
-	return text
+	return dropPieces(text, token)
+}
+
+// dropPieces replaces what stands in the token, tokenPiece bytes and more of it.
+func dropPieces(text, token string) string {
+	pieces := map[string]bool{}
+	for i := range len(token) - tokenPiece + 1 {
+		pieces[token[i:i+tokenPiece]] = true
+	}
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		end := i
+		for end+tokenPiece <= len(text) && pieces[text[end:end+tokenPiece]] {
+			end++
+		}
+		if end == i {
+			out.WriteByte(text[i])
+			i++
+			continue
+		}
+		out.WriteString(tokenShown)
+		i = end + tokenPiece - 1
+	}
+	return out.String()
 }
