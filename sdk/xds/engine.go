@@ -49,10 +49,22 @@ func New[C any](cfg Config[C]) (*Engine[C], error) {
 // only type then; empty on an aggregated stream. The generated server streams
 // (StreamSecrets, StreamAggregatedResources) fit as they are.
 func (e *Engine[C]) Stream(stream Stream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse], implied string) error {
-	r := &runner[C, *discovery.DiscoveryRequest, *discovery.DiscoveryResponse]{
-		engine: e, stream: stream, finish: finisher(stream.Context()),
-		machine: newSotw(e.urls, implied, e.prefix, e.cfg.Limits, e.cfg.Hold),
-	}
+	return serve(e, stream, &sotw{e.session(implied)})
+}
+
+// StreamDelta serves one incremental stream (DeltaSecrets, DeltaAggregatedResources),
+// otherwise like [Engine.Stream].
+func (e *Engine[C]) StreamDelta(stream Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse], implied string) error {
+	return serve(e, stream, &delta{e.session(implied)})
+}
+
+func (e *Engine[C]) session(implied string) session {
+	return newSession(e.urls, implied, e.prefix, e.cfg.Limits, e.cfg.Hold)
+}
+
+// serve admits the caller of a stream and serves him.
+func serve[C, Q, R any](e *Engine[C], stream Stream[Q, R], m machine[Q, R]) error {
+	r := &runner[C, Q, R]{engine: e, stream: stream, machine: m, finish: finisher(stream.Context())}
 	if r.finish == nil {
 		r.over = make(chan struct{})
 	}

@@ -29,7 +29,7 @@ func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, 
 		return nil, err
 	}
 	defer e.leave(f)
-	m := newSotw(e.urls, implied, e.prefix, e.cfg.Limits, e.cfg.Hold)
+	m := &sotw{e.session(implied)}
 	st, err := m.request(req)
 	switch {
 	case err != nil:

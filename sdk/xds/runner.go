@@ -31,7 +31,8 @@ type step struct {
 	woken    bool   // something became due
 	acked    bool
 	nacked   bool
-	version  string
+	version  string   // of the response that was acknowledged or refused; empty where another went out since
+	names    []string // that were refused with it
 	reason   string
 }
 

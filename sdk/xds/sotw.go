@@ -1,17 +1,9 @@
 package xds
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"iter"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -22,134 +14,37 @@ import (
 // resource type instance version"): without one, or before anything was sent, it
 // adds names; with the current one it acknowledges or refuses and its list
 // replaces the names; any other nonce is stale and the request is ignored.
-type sotw struct {
-	limits  Limits
-	prefix  string // of nonces, different for each start of an engine
-	implied string // the type of a request that names none
-	types   []sotwType
-	node    string
-	started bool
-	seq     uint64
-}
-
-// sotwType is one type on the stream.
-type sotwType struct {
-	subscription
-	url     string
-	seq     uint64 // of the last response; zero before the first
-	nonce   string
-	version string
-}
-
-// newSotw returns the machine for a stream of the types urls, in the order in
-// which their changes are pushed.
-func newSotw(urls []string, implied, prefix string, limits Limits, hold time.Duration) *sotw {
-	m := &sotw{limits: limits, prefix: prefix, implied: implied, types: make([]sotwType, len(urls))}
-	for i, url := range urls {
-		m.types[i].url, m.types[i].hold = url, hold
-	}
-	return m
-}
+type sotw struct{ session }
 
 // request takes one message of the client. An error is a status that ends the stream.
 func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
-	if err := m.open(req); err != nil {
-		return step{}, err
+	st, err := m.begin(req.GetNode(), req.GetTypeUrl())
+	if err != nil || st.unserved != "" {
+		return st, err
 	}
-	typ, err := m.typeOf(req.GetTypeUrl())
-	if err != nil {
-		return step{}, err
-	}
-	if typ < 0 {
-		return step{unserved: clip(req.GetTypeUrl())}, nil
-	}
-	t := &m.types[typ]
 	if err := m.bound(len(req.GetResourceNames())); err != nil {
 		return step{}, err
 	}
-	st := step{typ: typ, url: t.url}
-	names := m.names(req.GetResourceNames(), &st)
+	t := &m.types[st.typ]
 	switch nonce := req.GetResponseNonce(); {
 	case t.seq == 0 || nonce == "":
-		t.take(names, req, &st)
-	case nonce != t.nonce:
-		return step{}, nil
+		m.take(req, &st)
+	case nonce != m.nonce(st.typ, t.seq):
+		m.stale(req, &st)
 	default:
-		t.answer(req, &st)
-		t.replace(names, m.mark(), &st)
+		m.answer(req, &st)
+		m.replace(req.GetResourceNames(), &st)
 	}
 	return st, m.bound(len(t.entries))
-}
-
-// bound refuses more names than a stream may hold.
-func (m *sotw) bound(names int) error {
-	if names <= m.limits.MaxNames {
-		return nil
-	}
-	return status.Errorf(codes.ResourceExhausted, "a stream may hold %d names of a type, this one asks for %d", m.limits.MaxNames, names)
-}
-
-// open looks at the node, which counts in the first request only.
-func (m *sotw) open(req *discovery.DiscoveryRequest) error {
-	if m.started {
-		return nil
-	}
-	m.started = true
-	id := req.GetNode().GetId()
-	switch {
-	case len(id) > m.limits.MaxNodeID:
-		return status.Errorf(codes.InvalidArgument, "node.id has %d bytes, at most %d are allowed", len(id), m.limits.MaxNodeID)
-	case id == "" && m.limits.RequireNode:
-		return status.Error(codes.InvalidArgument, "the first request must have a node.id")
-	}
-	m.node = id
-	return nil
-}
-
-// typeOf returns the index of a type, or -1 for one that is not served, which is
-// ignored on a stream of several types: the protocol has no answer to it.
-func (m *sotw) typeOf(url string) (int, error) {
-	if url == "" {
-		url = m.implied
-	}
-	typ := slices.IndexFunc(m.types, func(t sotwType) bool { return t.url == url })
-	switch {
-	case url == "":
-		return 0, status.Error(codes.InvalidArgument, "type_url is required on an aggregated stream")
-	case m.implied != "" && url != m.implied:
-		return 0, status.Errorf(codes.InvalidArgument, "type_url is %q, this service has %q only", clip(url), m.implied)
-	}
-	return typ, nil
-}
-
-// names returns the names that can be subscribed to. None and "*" are no
-// subscription; a name that is too long is refused like one that is unknown.
-func (m *sotw) names(asked []string, st *step) []string {
-	names := asked[:0]
-	for _, name := range asked {
-		switch {
-		case name == "" || name == "*":
-		case len(name) > m.limits.MaxNameLength:
-			st.refused = append(st.refused, name)
-		default:
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// mark returns a number for this request that no entry bears.
-func (m *sotw) mark() uint64 {
-	m.seq++
-	return m.seq
 }
 
 // take adds names. One that the client asks for again, with neither nonce nor
 // version although it acknowledged it, was forgotten by the client: sent again.
 // (One still in flight is not: requests and responses cross.)
-func (t *sotwType) take(names []string, req *discovery.DiscoveryRequest, st *step) {
+func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
+	t := &m.types[st.typ]
 	forgot := req.GetVersionInfo() == "" && req.GetResponseNonce() == ""
-	for _, name := range names {
+	for name := range m.names(req.GetResourceNames(), st) {
 		e, isNew := t.add(name)
 		switch {
 		case isNew:
@@ -161,25 +56,31 @@ func (t *sotwType) take(names []string, req *discovery.DiscoveryRequest, st *ste
 	}
 }
 
-// answer takes an acknowledgement or refusal of the last response. A request with
-// another version than that response's only changes the names.
-func (t *sotwType) answer(req *discovery.DiscoveryRequest, st *step) {
-	st.version = t.version
-	switch {
-	case req.GetErrorDetail() != nil:
-		st.nacked = t.nack(t.seq)
-		st.reason = clip(req.GetErrorDetail().GetMessage())
-	case req.GetVersionInfo() == t.version:
-		st.acked = t.ack(t.seq)
-		st.woken = len(t.dirty) > 0
+// stale takes nothing of the request but a refusal: the response that it is about
+// was refused, although another has gone out since.
+func (m *sotw) stale(req *discovery.DiscoveryRequest, st *step) {
+	if seq := m.number(st.typ, req.GetResponseNonce()); req.GetErrorDetail() != nil {
+		m.refusal(seq, req.GetErrorDetail(), st)
 	}
 }
 
-// replace makes names the whole list. mark tells the listed from the others
+// answer takes an acknowledgement or refusal of the last response. A request with
+// another version than that response's only changes the names.
+func (m *sotw) answer(req *discovery.DiscoveryRequest, st *step) {
+	t := &m.types[st.typ]
+	switch {
+	case req.GetErrorDetail() != nil:
+		m.refusal(t.seq, req.GetErrorDetail(), st)
+	case req.GetVersionInfo() == t.version:
+		m.acknowledgement(t.seq, st)
+	}
+}
+
+// replace makes names the whole list. A mark tells the listed from the others
 // without a second set of thousands of names.
-func (t *sotwType) replace(names []string, mark uint64, st *step) {
-	listed := 0
-	for _, name := range names {
+func (m *sotw) replace(names []string, st *step) {
+	t, mark, listed := &m.types[st.typ], m.next(), 0
+	for name := range m.names(names, st) {
 		e, isNew := t.add(name)
 		if isNew {
 			st.added = append(st.added, e)
@@ -200,61 +101,17 @@ func (t *sotwType) replace(names []string, mark uint64, st *step) {
 	}
 }
 
-// changed marks a name for another look.
-func (m *sotw) changed(typ int, name string) { m.types[typ].changed(name) }
-
-// due returns what to look up next: of one type, in the order of the types.
-func (m *sotw) due(now time.Time) (typ int, names []string) {
-	for i := range m.types {
-		if names := m.types[i].due(now); len(names) > 0 {
-			return i, names
-		}
-	}
-	return 0, nil
-}
-
 // respond turns the source's answers into the next response; false where there is
-// nothing to say.
+// nothing to say. What was refused stays with a client that has it.
 func (m *sotw) respond(typ int, found []lookup, now time.Time) (*discovery.DiscoveryResponse, batch, bool) {
-	t := &m.types[typ]
-	seq := m.seq + 1
-	b := t.choose(found, seq, now)
-	if len(b.resources) == 0 {
+	b, ok := m.choose(typ, found, now, false)
+	if !ok {
 		return nil, b, false
 	}
-	m.seq, t.seq = seq, seq
-	t.nonce = m.prefix + "-" + strconv.FormatUint(seq, 36)
-	t.version = versionOf(b.resources)
-	b.version = t.version
+	t := &m.types[typ]
 	return &discovery.DiscoveryResponse{
-		VersionInfo: t.version, TypeUrl: t.url, Nonce: t.nonce, Resources: bodies(b.resources),
+		VersionInfo: b.version, TypeUrl: t.url, Nonce: m.nonce(typ, t.seq), Resources: bodies(b.resources),
 	}, b, true
-}
-
-// wake returns when due has something to say without a change; zero for never.
-func (m *sotw) wake() (at time.Time) {
-	for i := range m.types {
-		if r := m.types[i].release; !r.IsZero() && (at.IsZero() || r.Before(at)) {
-			at = r
-		}
-	}
-	return at
-}
-
-// nodeID returns the node.id of the first request.
-func (m *sotw) nodeID() string { return m.node }
-
-// all yields the entries of all types.
-func (m *sotw) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for i := range m.types {
-			for e := range m.types[i].all() {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
 }
 
 func bodies(resources []*Resource) []*anypb.Any {
@@ -263,19 +120,4 @@ func bodies(resources []*Resource) []*anypb.Any {
 		out[i] = r.Body
 	}
 	return out
-}
-
-// versionOf returns the version of a response: that of its content, so that it
-// means the same on every stream and after a restart.
-func versionOf(resources []*Resource) string {
-	if len(resources) == 1 {
-		return resources[0].Version
-	}
-	lines := make([]string, len(resources))
-	for i, r := range resources {
-		lines[i] = strconv.Quote(r.Name) + " " + strconv.Quote(r.Version)
-	}
-	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return hex.EncodeToString(sum[:8])
 }

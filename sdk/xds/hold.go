@@ -1,0 +1,61 @@
+package xds
+
+import (
+	"slices"
+	"time"
+)
+
+// needing tells whether something that changed needs what another provides.
+func (s *subscription) needing() bool {
+	return len(s.providers) > 0 && slices.ContainsFunc(s.dirty, func(e *entry) bool {
+		return e.known != "" || e.sent != nil && e.sent.Needs != ""
+	})
+}
+
+// holds keeps e back if what provides tag is on its way, and tells whether it did.
+func (s *subscription) holds(e *entry, tag string, now time.Time) bool {
+	until := s.provided(tag)
+	// The first bound stands: providers that change again and again must not
+	// starve what needs them.
+	if e.until.IsZero() {
+		e.until = until
+	}
+	if until.IsZero() || !now.Before(e.until) {
+		return false
+	}
+	if !e.held {
+		e.held = true
+		s.held = append(s.swept(s.held), e)
+	}
+	if s.release.IsZero() || e.until.Before(s.release) {
+		s.release = e.until
+	}
+	return true
+}
+
+// provided returns until when tag is on its way to the client: zero if the client
+// acknowledged a provider of it, or if the stream has none.
+func (s *subscription) provided(tag string) (until time.Time) {
+	for _, p := range s.providers {
+		if !slices.Contains(p.sent.Provides, tag) {
+			continue
+		}
+		if p.seq <= s.acked && !p.nacked {
+			return time.Time{}
+		}
+		if t := p.sentAt.Add(s.hold); t.After(until) {
+			until = t
+		}
+	}
+	return until
+}
+
+// unhold has all that was held looked at again.
+func (s *subscription) unhold() {
+	held := s.held
+	s.held, s.release = nil, time.Time{}
+	for _, e := range held {
+		e.held = false
+		s.look(e)
+	}
+}
