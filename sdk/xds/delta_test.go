@@ -1,0 +1,361 @@
+package xds
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+)
+
+func TestDeltaSubscriptionsAddUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("")
+		c.subscribe("a")
+		c.gets("a=1")
+		c.ack()
+		c.subscribe("b")
+		c.gets("b=1")
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+	})
+}
+
+func TestDeltaPushesOnlyWhatChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("")
+		c.subscribe("a", "b")
+		c.gets("a=1", "b=1")
+		c.ack()
+		b.shelf.set("b", "1")
+		b.shelf.set("other", "1")
+		c.silent()
+		b.shelf.set("b", "2")
+		c.gets("b=2")
+	})
+}
+
+func TestDeltaUnsubscribedIsSilentAndNoLongerWatched(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("")
+		c.subscribe("a", "b")
+		c.gets("a=1", "b=1")
+		c.unsubscribe("a", "never-subscribed")
+		b.shelf.set("a", "2")
+		b.shelf.remove("a")
+		c.silent()
+		if got := b.shelf.watched(); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("watched %v after a was unsubscribed, want b alone", got)
+		}
+	})
+}
+
+func TestDeltaSubscribedAgainIsSentAgain(t *testing.T) {
+	for name, again := range map[string]func(*deltaClient){
+		"after unsubscribing": func(c *deltaClient) { c.unsubscribe("a"); c.subscribe("a") },
+		"without":             func(c *deltaClient) { c.subscribe("a") },
+		"in one request": func(c *deltaClient) {
+			c.send(&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a"}, ResourceNamesUnsubscribe: []string{"a"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.shelf.set("a", "1")
+				c := b.dialDelta("")
+				c.subscribe("a")
+				c.gets("a=1")
+				c.ack()
+				again(c)
+				c.gets("a=1")
+				b.shelf.set("a", "2")
+				c.gets("a=2")
+				c.silent()
+			})
+		})
+	}
+}
+
+func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("sidecar")
+		c.subscribe("a", "b")
+		c.gets("a=1", "b=1")
+		c.nack("bad\nkey")
+		c.nack("again")
+		b.shelf.set("a", "1")
+		c.silent()
+		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Reason != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Node != "node-1" {
+			t.Errorf("the NACK was told as %+v", nacks)
+		}
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.ack()
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Version != "2" {
+			t.Errorf("acknowledged %v, want version 2 alone", acks)
+		}
+	})
+}
+
+func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("")
+		c.subscribe("a")
+		c.gets("a=1")
+		nonce := c.last.GetNonce()
+		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
+		c.gets("b=1")
+		c.silent()
+	})
+}
+
+func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("a")
+		c.gets("a=1")
+		first := c.last.GetNonce()
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
+		c.ack()
+		c.silent()
+		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
+			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
+		}
+	})
+}
+
+func TestAnEmptyFirstDeltaRequestIsSilentAndTheStreamStays(t *testing.T) {
+	for name, first := range map[string][]string{"no names": nil, "star": {"*"}, "empty name": {""}, "both": {"*", ""}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.shelf.set("a", "1")
+				c := b.dialDelta("")
+				c.subscribe(first...)
+				b.shelf.set("a", "2")
+				c.silent()
+				c.unsubscribe("*")
+				c.subscribe("a")
+				c.gets("a=2")
+			})
+		})
+	}
+}
+
+func TestDeltaResumesWithTheVersionsThatTheClientHas(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("same", "1")
+		b.shelf.set("changed", "2")
+		b.shelf.set("new", "1")
+		b.shelf.set("not-asked", "2")
+		c := b.dialDelta("")
+		has := map[string]string{"same": "1", "changed": "1", "gone": "1", "not-asked": "1"}
+		c.resume(has, "same", "changed", "new", "gone")
+		c.gets("-gone", "changed=2", "new=1")
+		c.ack()
+		c.silent()
+		b.shelf.set("same", "2")
+		c.gets("same=2")
+	})
+}
+
+func TestAResumedDeltaStreamOfUnchangedContentIsSilent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"a": "1"}, "a")
+		c.silent()
+		c.subscribe("a") // forgotten since
+		c.gets("a=1")
+	})
+}
+
+func TestVersionsThatTheClientHasCountInTheFirstDeltaRequestOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("b")
+		c.resume(map[string]string{"a": "1"}, "a")
+		c.gets("a=1")
+	}, "b")
+}
+
+func TestAResumedNameThatIsNotReadyIsSentOnlyIfItComesWithAnotherVersion(t *testing.T) {
+	for version, want := range map[string][]string{"1": nil, "2": {"a=2"}} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			c := b.dialDelta("")
+			c.resume(map[string]string{"a": "1"}, "a")
+			c.silent()
+			b.shelf.set("a", version)
+			if want == nil {
+				c.silent()
+			} else {
+				c.gets(want...)
+			}
+		}, "a")
+	}
+}
+
+func TestDeltaNamesThatAreUnknownAreRemovedOnceAndTheStreamStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("nobody-configured-this", "a")
+		c.gets("-nobody-configured-this", "a=1")
+		c.ack()
+		b.shelf.tell("nobody-configured-this")
+		c.silent()
+		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
+			t.Errorf("refusals told: %v, want one", refused)
+		}
+		c.subscribe("nobody-configured-this") // asked again, told again
+		c.gets("-nobody-configured-this")
+		b.shelf.set("nobody-configured-this", "1") // a new config
+		c.gets("nobody-configured-this=1")
+	})
+}
+
+func TestADeltaNameRefusedOrDeletedLaterIsRemovedAndComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dialDelta("")
+		c.subscribe("a", "b")
+		c.gets("a=1", "b=1")
+		b.shelf.remove("a")
+		c.gets("-a")
+		b.shelf.set("b", "2")
+		c.gets("b=2")
+		b.shelf.set("a", "1") // back, unchanged: the client has dropped it
+		c.gets("a=1")
+	})
+}
+
+func TestADeltaNameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("slow", "a")
+		c.gets("a=1")
+		c.silent()
+		b.shelf.set("slow", "1")
+		c.gets("slow=1")
+	}, "slow")
+}
+
+// Unlike in the other dialect, a request's names count whatever its nonce.
+func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.T) {
+	for _, nonce := range []string{"of-an-earlier-stream", "-0-", "zzzzzzzz-0-1"} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.shelf.set("a", "1")
+			b.shelf.set("b", "1")
+			c := b.dialDelta("")
+			c.subscribe("a")
+			c.gets("a=1")
+			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
+			c.gets("b=1")
+			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce})
+			c.silent()
+			if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks)+len(acks) != 0 {
+				t.Errorf("the nonce %q counted: %v %v", nonce, nacks, acks)
+			}
+		})
+	}
+}
+
+func TestAStaleDeltaAcknowledgementIsNoNews(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("a")
+		c.gets("a=1")
+		first := c.last.GetNonce()
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.ack()
+		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first})
+		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
+		c.silent()
+		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 0 || len(acks) != 1 {
+			t.Errorf("told %v and %v, want one acknowledgement", nacks, acks)
+		}
+	})
+}
+
+func TestADeltaClientThatNeverAcknowledgesGetsTheLastOfManyChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("a")
+		synctest.Wait() // version 1 is being sent, nobody reads
+		for _, version := range []string{"2", "3", "4"} {
+			b.shelf.set("a", version)
+		}
+		c.gets("a=1")
+		c.gets("a=4")
+		c.silent()
+	})
+}
+
+func TestTheCallerOfADeltaStreamIsFixedWhenItOpens(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.forbid = func(caller, name string) bool { return caller != name }
+		b.shelf.set("alice", "1")
+		b.shelf.set("bob", "1")
+		c := b.dialDelta("alice")
+		c.subscribe("alice", "bob")
+		c.gets("-bob", "alice=1")
+		c.send(&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"bob"}, Node: &core.Node{Id: "bob", Cluster: "bob"}})
+		c.gets("-bob")
+		c.ack()
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Node != "node-1" {
+			t.Errorf("acknowledgements: %+v, want one of node-1", acks)
+		}
+	})
+}
+
+func TestADeltaStreamHoldsSoManyNamesAndNoMore(t *testing.T) {
+	for name, ask := range map[string]func(*deltaClient){
+		"at once":      func(c *deltaClient) { c.subscribe("a", "b", "c", "d") },
+		"one by one":   func(c *deltaClient) { c.subscribe("a", "b", "c"); c.subscribe("d") },
+		"unsubscribed": func(c *deltaClient) { c.unsubscribe("a", "b", "c", "d") },
+		"brought":      func(c *deltaClient) { c.resume(map[string]string{"a": "", "b": "", "c": "", "d": ""}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newShelf("a", "b", "c", "d"))
+				c := b.dialDelta("")
+				c.subscribe("a")
+				c.unsubscribe("a")
+				ask(c)
+				c.ends(codes.ResourceExhausted)
+			})
+		})
+	}
+}
+
+func TestADeltaNameThatIsTooLongIsRefusedAndTheOthersAreServed(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe(strings.Repeat("x", 8301), "a")
+		c.gets("a=1")
+		if refused := b.seen(Refused); len(refused) != 1 || len(refused[0].Names[0]) > 300 {
+			t.Errorf("refusals told: %v, want one, cut", refused)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package xds
+
+import (
+	"testing"
+	"time"
+)
+
+// root and leaf are a bundle of roots and a certificate that chains to one.
+func (s *shelf) root(version string, provides ...string) {
+	s.put(&Resource{Name: "root", Version: version, Provides: provides})
+}
+
+func (s *shelf) leaf(version, needs string) {
+	s.put(&Resource{Name: "leaf", Version: version, Needs: needs})
+}
+
+// withRootAndLeaf has a client that was sent, and accepted, both.
+func withRootAndLeaf(t *testing.T, story func(t *testing.T, b *bench, c speaker)) {
+	t.Helper()
+	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+		b.shelf.root("1", "R1")
+		b.shelf.leaf("1", "R1")
+		c.want("leaf", "root")
+		c.gets("leaf=1", "root=1") // at first there is nothing to break
+		c.accept()
+		story(t, b, c)
+	})
+}
+
+func TestANewRootGoesFirstAndTheLeafFollowsItsAcknowledgement(t *testing.T) {
+	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.root("2", "R1", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		c.silentFor(4 * time.Second)
+		c.accept()
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafThatIsToldBeforeItsRootStillFollowsIt(t *testing.T) {
+	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.mu.Lock() // the root is there, its notice comes late
+		b.shelf.known["root"] = &Resource{Name: "root", Version: "2", Body: bodyOf("root=2"), Provides: []string{"R2"}}
+		b.shelf.mu.Unlock()
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		b.shelf.tell("root")
+		c.silentFor(4 * time.Second)
+		c.accept()
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafWaitsFiveSecondsForARootThatIsNotAcknowledged(t *testing.T) {
+	for name, answer := range map[string]func(speaker){
+		"no answer": func(speaker) {},
+		"refused":   func(c speaker) { c.refuse("no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+				b.shelf.root("2", "R2")
+				b.shelf.leaf("2", "R2")
+				c.gets("root=2")
+				answer(c)
+				c.silentFor(4999 * time.Millisecond)
+				time.Sleep(time.Millisecond)
+				c.gets("leaf=2")
+			})
+		})
+	}
+}
+
+func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
+	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.root("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		for _, version := range []string{"3", "4"} {
+			c.silentFor(2 * time.Second)
+			b.shelf.root(version, "R2")
+			c.gets("root=" + version)
+		}
+		time.Sleep(time.Second) // five since the leaf changed
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafWhoseRootTheClientHasDoesNotWait(t *testing.T) {
+	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.leaf("2", "R1")
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafWithoutItsRootOnTheStreamDoesNotWait(t *testing.T) {
+	inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.root("1", "R1")
+		b.shelf.leaf("1", "R1")
+		c.want("leaf")
+		c.gets("leaf=1")
+		b.shelf.root("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafThatAClientBroughtWaitsForItsNewRoot(t *testing.T) {
+	inBubble(t, func(_ *testing.T, b *bench) {
+		b.shelf.root("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
+		c.gets("root=2")
+		c.accept()
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafDoesNotWaitForARootThatAClientBrought(t *testing.T) {
+	inBubble(t, func(_ *testing.T, b *bench) {
+		b.shelf.root("1", "R1")
+		b.shelf.leaf("2", "R1")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
+		c.gets("leaf=2")
+	})
+}
+
+func TestALeafThatIsDroppedWhileItWaitsIsNotSent(t *testing.T) {
+	inBubble(t, func(_ *testing.T, b *bench) {
+		b.shelf.root("1", "R1")
+		b.shelf.leaf("1", "R1")
+		c := b.dialDelta("")
+		c.subscribe("root", "leaf")
+		c.gets("leaf=1", "root=1")
+		b.shelf.root("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		c.unsubscribe("leaf")
+		c.ack()
+		c.silent()
+	})
+}
+
+func TestANegativeHoldHoldsNothing(t *testing.T) {
+	withHold(t, -1, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.root("1", "R1")
+		b.shelf.leaf("1", "R1")
+		c.want("root", "leaf")
+		c.gets("leaf=1", "root=1")
+		b.shelf.root("2", "R2")
+		c.gets("root=2")
+		b.shelf.leaf("2", "R2")
+		c.gets("leaf=2")
+	})
+}

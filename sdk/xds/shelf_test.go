@@ -1,0 +1,104 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+const thingURL = "type.googleapis.com/test.Thing"
+
+// shelf is a source in memory. Names in known that it has no resource for are
+// not ready; names that it does not know are unknown.
+type shelf struct {
+	mu       sync.Mutex
+	known    map[string]*Resource
+	watchers map[*shelfWatch]string
+	forbid   func(caller, name string) bool
+	peeks    int
+}
+
+type shelfWatch struct{ notify func(string) }
+
+func newShelf(names ...string) *shelf {
+	s := &shelf{known: map[string]*Resource{}, watchers: map[*shelfWatch]string{}, forbid: func(string, string) bool { return false }}
+	for _, name := range names {
+		s.known[name] = nil
+	}
+	return s
+}
+
+func (s *shelf) Peek(caller, name string) (*Resource, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peeks++
+	r, ok := s.known[name]
+	switch {
+	case !ok || s.forbid(caller, name):
+		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
+	case r == nil:
+		return nil, ErrNotReady
+	}
+	return r, nil
+}
+
+func (s *shelf) Watch(_, name string, notify func(string)) (func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &shelfWatch{notify}
+	s.watchers[w] = name
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, w)
+	}, nil
+}
+
+// put sets a resource and tells those who watch it.
+func (s *shelf) put(r *Resource) {
+	if r.Body == nil {
+		r.Body = bodyOf(r.Name + "=" + r.Version)
+	}
+	s.mu.Lock()
+	s.known[r.Name] = r
+	s.mu.Unlock()
+	s.tell(r.Name)
+}
+
+func bodyOf(content string) *anypb.Any { return &anypb.Any{TypeUrl: thingURL, Value: []byte(content)} }
+
+func (s *shelf) set(name, version string) { s.put(&Resource{Name: name, Version: version}) }
+
+func (s *shelf) remove(name string) {
+	s.mu.Lock()
+	delete(s.known, name)
+	s.mu.Unlock()
+	s.tell(name)
+}
+
+func (s *shelf) tell(name string) {
+	s.mu.Lock()
+	var notify []func(string)
+	for w, watched := range s.watchers {
+		if watched == name {
+			notify = append(notify, w.notify)
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range notify {
+		f(name)
+	}
+}
+
+func (s *shelf) watched() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, name := range s.watchers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
