@@ -1,6 +1,7 @@
 // Package sds serves a [secret.Source] to Envoy and other SDS clients: [Listen]
 // on a unix socket of its own, or [NewService] on a gRPC server of yours. Secrets
-// are state-of-the-world resources of the engine in sdk/xds, with inline bytes.
+// are resources of the engine in sdk/xds, with inline bytes; a client chooses
+// between state-of-the-world and incremental streams.
 //
 // The protocol: https://www.envoyproxy.io/docs/envoy/v1.36.0/configuration/security/secret
 package sds

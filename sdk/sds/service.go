@@ -26,8 +26,7 @@ type ServiceConfig struct {
 	Log *slog.Logger
 }
 
-// Service is Envoy's SecretDiscoveryService. Delta streams are answered with
-// Unimplemented.
+// Service is Envoy's SecretDiscoveryService, state-of-the-world and incremental.
 type Service struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	engine *xds.Engine[secret.Caller]
@@ -50,9 +49,14 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 	secretv3.RegisterSecretDiscoveryServiceServer(on, s)
 }
 
-// StreamSecrets serves one stream.
+// StreamSecrets serves one state-of-the-world stream.
 func (s *Service) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	return s.engine.Stream(stream, TypeURL)
+}
+
+// DeltaSecrets serves one incremental stream.
+func (s *Service) DeltaSecrets(stream secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
+	return s.engine.StreamDelta(stream, TypeURL)
 }
 
 // FetchSecrets answers once, and waits for secrets that are not ready.

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"slices"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -95,7 +94,7 @@ func (m *delta) respond(typ int, found []lookup, now time.Time) (*discovery.Delt
 	}
 	response := &discovery.DeltaDiscoveryResponse{
 		SystemVersionInfo: b.version, TypeUrl: t.url, Nonce: m.nonce(typ, t.seq),
-		RemovedResources: slices.Clone(b.refused), // those in b are cut for the log
+		RemovedResources: b.refused,
 	}
 	for _, r := range b.resources {
 		response.Resources = append(response.Resources, &discovery.Resource{Name: r.Name, Version: r.Version, Resource: r.Body})

@@ -97,10 +97,7 @@ func fetchError(cause error) error {
 // tellFetch reports what a fetch came to; names that were left out once a minute,
 // whatever the number of fetches.
 func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
-	refused := slices.Concat(st.refused, b.refused)
-	for i := range refused {
-		refused[i] = clip(refused[i])
-	}
+	refused := clipAll(slices.Concat(st.refused, b.refused))
 	if len(refused) == 0 {
 		return
 	}

@@ -9,7 +9,7 @@ const (
 	Closed            // Node; Err, nil where the client ended the stream
 	Pushed            // Node, Type, Version, Names
 	Acked             // Node, Type, Version
-	Nacked            // Node, Type, Version, Reason
+	Nacked            // Node, Type, Version, Names, Reason
 	Refused           // Node, Type, Names
 )
 
@@ -23,8 +23,8 @@ func (k EventKind) String() string {
 }
 
 // Event tells an observer what happened on a stream. Node, Names and Reason come
-// from the client: Reason and the Names of Refused are cut and escaped, none of
-// them may become a metric's label.
+// from the client: Reason and the Names of Nacked and Refused are cut and escaped,
+// none of them may become a metric's label.
 type Event[C any] struct {
 	Kind    EventKind
 	Stream  uint64 // numbers the streams of an engine; 0 for a fetch

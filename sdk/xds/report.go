@@ -14,8 +14,8 @@ func (r *runner[C, Q, R]) tell(st step) {
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
 	}
 	if st.nacked {
-		r.observe(Event[C]{Kind: Nacked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version, Reason: st.reason})
-		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version, "reason", st.reason)
+		r.observe(Event[C]{Kind: Nacked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version, Names: clipAll(st.names), Reason: st.reason})
+		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version, "names", nameList(st.names), "reason", st.reason)
 	}
 	if st.unserved != "" {
 		r.log(slog.LevelDebug, "request for a type that is not served is ignored", "type", st.unserved)
@@ -30,9 +30,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 		return
 	}
 	url := r.engine.urls[typ]
-	for i := range names {
-		names[i] = clip(names[i])
-	}
+	names = clipAll(names)
 	r.observe(Event[C]{Kind: Refused, Node: clip(r.machine.nodeID()), Type: url, Names: names})
 	if unsaid, ok := r.refused.allow(time.Now(), len(names)); ok {
 		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "others_since_last_log", unsaid)
@@ -46,7 +44,7 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 		names[i] = resource.Name
 	}
 	r.observe(Event[C]{Kind: Pushed, Node: clip(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})
-	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", len(names))
+	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", nameList(names))
 }
 
 func (r *runner[C, Q, R]) observe(e Event[C]) {

@@ -1,0 +1,47 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestTheLogLineOfANACKNamesWhatWasRefused(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+		b.shelf.set("default", "1")
+		b.shelf.set("ROOTCA", "1")
+		c.want("default", "ROOTCA", "slow")
+		c.gets("ROOTCA=1", "default=1")
+		c.refuse("no")
+		if log := b.logged(); !strings.Contains(log, `names="ROOTCA, default"`) {
+			t.Errorf("the log says %q", log)
+		}
+		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Names) != "[ROOTCA default]" {
+			t.Errorf("told %+v, want both names", nacks)
+		}
+		b.shelf.set("default", "2")
+		c.gets("default=2")
+		c.refuse("no")
+		if log := b.logged(); !strings.Contains(log, "names=default ") {
+			t.Errorf("the log says %q", log)
+		}
+	}, "slow")
+}
+
+func TestTheLogLineOfANACKIsBoundedWhateverTheNames(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+		var names, want []string
+		for i := range 15 {
+			names = append(names, fmt.Sprintf("%02d\nlevel=ERROR%s", i, strings.Repeat("x", 1000)))
+			b.shelf.set(names[i], "1")
+			want = append(want, names[i]+"=1")
+		}
+		c.want(names...)
+		c.gets(want...)
+		c.refuse("no")
+		log := b.logged()
+		if !strings.Contains(log, "and 5 more") || strings.Contains(log, "\nlevel=ERROR") || len(log) > 4000 {
+			t.Errorf("the log has %d bytes: %.4000q", len(log), log)
+		}
+	})
+}
