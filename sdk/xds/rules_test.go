@@ -93,6 +93,25 @@ func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
 	})
 }
 
+func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		first := c.last
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, ResponseNonce: first.Nonce, ErrorDetail: refusal("no")})
+		c.silent()
+		c.ack("a")
+		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
+			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
+		}
+	})
+}
+
 func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.T) {
 	for _, nonce := range []string{"", "of-an-earlier-stream"} {
 		inBubble(t, func(t *testing.T, b *bench) {
