@@ -31,12 +31,20 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// asChild names the socket that a child of the test asks, as another user.
-const asChild = "SDS_TEST_SOCKET"
+// These name the socket that a child of the test asks as another user, or serves
+// with few descriptors.
+const (
+	asChild  = "SDS_TEST_SOCKET"
+	asServer = "SDS_TEST_SERVE"
+)
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(asChild); socket != "" {
 		fmt.Print(askHealth(socket))
+		return
+	}
+	if socket := os.Getenv(asServer); socket != "" {
+		fmt.Println(serveWithFewDescriptors(socket))
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -29,6 +29,9 @@ type Config struct {
 	Policy Policy
 	// Limits bound what a client may ask for.
 	Limits xds.Limits
+	// Handshake is how long a new connection may take until it speaks HTTP/2; then
+	// it is closed. Default: 10 s.
+	Handshake time.Duration
 	// Observe is told what happens on streams. It must not block. Default: nobody.
 	Observe func(xds.Event[secret.Caller])
 	// Log never gets a key. Default: silent.
@@ -36,9 +39,9 @@ type Config struct {
 }
 
 const (
+	// maxMessage and maxHeaders bound one message and its metadata, in bytes.
 	maxMessage = 4 << 20
-	// A connection that does not speak HTTP/2 within this time is closed.
-	maxHandshake = 10 * time.Second
+	maxHeaders = 64 << 10
 	// maxStreams of one connection: Envoy has one for each secret.
 	maxStreams = 10_000
 	// A peer that is gone without a word is noticed after these.
@@ -56,14 +59,9 @@ type Server struct {
 // Listen takes the socket; [Server.Serve] answers. Connections that come between
 // the two wait.
 func Listen(cfg Config, secrets secret.Source) (*Server, error) {
-	if cfg.Path == "" {
-		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
-	}
-	if cfg.Mode == 0 {
-		cfg.Mode = 0o600
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	cfg, err := cfg.checked()
+	if err != nil {
+		return nil, err
 	}
 	if missingProtection != "" {
 		cfg.Log.Warn("a protection is missing on this system", "missing", missingProtection)
@@ -78,26 +76,44 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{service: service, grpc: newGRPC(cfg.Policy, service), socket: socket, log: cfg.Log}, nil
+	return &Server{service: service, grpc: newGRPC(cfg, service), socket: socket, log: cfg.Log}, nil
 }
 
-func newGRPC(policy Policy, service *Service) *grpc.Server {
+// checked returns the config with its defaults filled in.
+func (c Config) checked() (Config, error) {
+	if c.Path == "" {
+		return c, errors.New("sds: Config.Path is empty; name the unix socket")
+	}
+	if c.Mode == 0 {
+		c.Mode = 0o600
+	}
+	if c.Handshake == 0 {
+		c.Handshake = 10 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func newGRPC(cfg Config, service *Service) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(peerCredentials{}),
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(maxHandshake),
+		grpc.ConnectionTimeout(cfg.Handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// Whatever is asked, health included, only the right peer is answered.
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if _, err := policy.admit(ctx); err != nil {
+			if _, err := cfg.Policy.admit(ctx); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		}),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if _, err := policy.admit(stream.Context()); err != nil {
+			if _, err := cfg.Policy.admit(stream.Context()); err != nil {
 				return err
 			}
 			return next(srv, stream)

@@ -53,7 +53,7 @@ type peer[Q, R any] struct {
 	last     R
 }
 
-// dialPeer has serve serve a new stream of caller.
+// dialPeer opens a stream of caller, which serve serves.
 func dialPeer[Q, R any](t *testing.T, caller string, serve func(Stream[Q, R]) error, contents func(R) []string) *peer[Q, R] {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, caller))
 	p := &pipe[Q, R]{ctx, cancel, make(chan Q, 100), make(chan R), make(chan error, 1)}
