@@ -39,7 +39,7 @@ func leafTemplate() *x509.Certificate {
 }
 
 // issue signs the template for key; a nil parent signs itself.
-func (parent *issuer) issue(t *testing.T, template *x509.Certificate, key crypto.Signer) *issuer {
+func (parent *issuer) issue(t testing.TB, template *x509.Certificate, key crypto.Signer) *issuer {
 	t.Helper()
 	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
 	signer := parent

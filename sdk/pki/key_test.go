@@ -145,7 +145,7 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func mustKey(t *testing.T, kind KeyType) crypto.Signer {
+func mustKey(t testing.TB, kind KeyType) crypto.Signer {
 	t.Helper()
 	key, err := GenerateKey(kind)
 	if err != nil {
