@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"strings"
 	"sync"
@@ -11,7 +12,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A story of the model takes a fraction of a millisecond. The command line has
+	// the last word.
+	if err := flag.Set("rapid.checks", "2000"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 type callerKey struct{}
 

@@ -74,7 +74,7 @@ func (m *delta) subscribe(names []string, brought map[string]string, st *step) {
 		case isNew:
 			e.known = brought[name]
 			st.added = append(st.added, e)
-		case e.sent != nil || e.refused:
+		case e.has() || e.refused:
 			t.resend(e)
 			st.woken = true
 		}

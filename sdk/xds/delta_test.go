@@ -84,61 +84,6 @@ func TestDeltaSubscribedAgainIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dialDelta("sidecar")
-		c.subscribe("a", "b")
-		c.gets("a=1", "b=1")
-		c.nack("bad\nkey")
-		c.nack("again")
-		b.shelf.set("a", "1")
-		c.silent()
-		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Reason != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Node != "node-1" {
-			t.Errorf("the NACK was told as %+v", nacks)
-		}
-		b.shelf.set("a", "2")
-		c.gets("a=2")
-		c.ack()
-		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Version != "2" {
-			t.Errorf("acknowledged %v, want version 2 alone", acks)
-		}
-	})
-}
-
-func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
-		nonce := c.last.GetNonce()
-		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
-		c.gets("b=1")
-		c.silent()
-	})
-}
-
-func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
-		first := c.last.GetNonce()
-		b.shelf.set("a", "2")
-		c.gets("a=2")
-		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
-		c.ack()
-		c.silent()
-		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
-			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
-		}
-	})
-}
-
 func TestAnEmptyFirstDeltaRequestIsSilentAndTheStreamStays(t *testing.T) {
 	for name, first := range map[string][]string{"no names": nil, "star": {"*"}, "empty name": {""}, "both": {"*", ""}} {
 		t.Run(name, func(t *testing.T) {
@@ -153,60 +98,6 @@ func TestAnEmptyFirstDeltaRequestIsSilentAndTheStreamStays(t *testing.T) {
 				c.gets("a=2")
 			})
 		})
-	}
-}
-
-func TestDeltaResumesWithTheVersionsThatTheClientHas(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("same", "1")
-		b.shelf.set("changed", "2")
-		b.shelf.set("new", "1")
-		b.shelf.set("not-asked", "2")
-		c := b.dialDelta("")
-		has := map[string]string{"same": "1", "changed": "1", "gone": "1", "not-asked": "1"}
-		c.resume(has, "same", "changed", "new", "gone")
-		c.gets("-gone", "changed=2", "new=1")
-		c.ack()
-		c.silent()
-		b.shelf.set("same", "2")
-		c.gets("same=2")
-	})
-}
-
-func TestAResumedDeltaStreamOfUnchangedContentIsSilent(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.resume(map[string]string{"a": "1"}, "a")
-		c.silent()
-		c.subscribe("a") // forgotten since
-		c.gets("a=1")
-	})
-}
-
-func TestVersionsThatTheClientHasCountInTheFirstDeltaRequestOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.subscribe("b")
-		c.resume(map[string]string{"a": "1"}, "a")
-		c.gets("a=1")
-	}, "b")
-}
-
-func TestAResumedNameThatIsNotReadyIsSentOnlyIfItComesWithAnotherVersion(t *testing.T) {
-	for version, want := range map[string][]string{"1": nil, "2": {"a=2"}} {
-		inBubble(t, func(t *testing.T, b *bench) {
-			c := b.dialDelta("")
-			c.resume(map[string]string{"a": "1"}, "a")
-			c.silent()
-			b.shelf.set("a", version)
-			if want == nil {
-				c.silent()
-			} else {
-				c.gets(want...)
-			}
-		}, "a")
 	}
 }
 
@@ -255,45 +146,6 @@ func TestADeltaNameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 		b.shelf.set("slow", "1")
 		c.gets("slow=1")
 	}, "slow")
-}
-
-// Unlike in the other dialect, a request's names count whatever its nonce.
-func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.T) {
-	for _, nonce := range []string{"of-an-earlier-stream", "-0-", "zzzzzzzz-0-1"} {
-		inBubble(t, func(t *testing.T, b *bench) {
-			b.shelf.set("a", "1")
-			b.shelf.set("b", "1")
-			c := b.dialDelta("")
-			c.subscribe("a")
-			c.gets("a=1")
-			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
-			c.gets("b=1")
-			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce})
-			c.silent()
-			if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks)+len(acks) != 0 {
-				t.Errorf("the nonce %q counted: %v %v", nonce, nacks, acks)
-			}
-		})
-	}
-}
-
-func TestAStaleDeltaAcknowledgementIsNoNews(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
-		first := c.last.GetNonce()
-		b.shelf.set("a", "2")
-		c.gets("a=2")
-		c.ack()
-		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first})
-		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
-		c.silent()
-		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 0 || len(acks) != 1 {
-			t.Errorf("told %v and %v, want one acknowledgement", nacks, acks)
-		}
-	})
 }
 
 func TestADeltaClientThatNeverAcknowledgesGetsTheLastOfManyChanges(t *testing.T) {

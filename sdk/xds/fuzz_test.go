@@ -58,20 +58,20 @@ func framed(story []proto.Message) (out []byte) {
 	return out
 }
 
-// request is what both dialects' requests have.
-type request interface {
+// anyRequest is what both dialects' requests have.
+type anyRequest interface {
 	proto.Message
 	GetResponseNonce() string
 }
 
-// response is what both dialects' responses have.
-type response interface {
+// anyResponse is what both dialects' responses have.
+type anyResponse interface {
 	proto.Message
 	GetNonce() string
 }
 
 // fuzz plays a story to a machine, which is asked for its response after each part.
-func fuzz[Q request, R response](t *testing.T, m machine[Q, R], empty Q, story []byte) {
+func fuzz[Q anyRequest, R anyResponse](t *testing.T, m machine[Q, R], empty Q, story []byte) {
 	nonce, now := "", time.Unix(0, 0)
 	for len(story) > 0 {
 		n := min(int(story[0]), len(story)-1)

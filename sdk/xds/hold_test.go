@@ -71,6 +71,22 @@ func TestALeafWaitsFiveSecondsForARootThatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+func TestALeafWaitsForARefusedRootWhateverElseIsAcknowledged(t *testing.T) {
+	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.root("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		c.refuse("no")
+		b.shelf.set("other", "1")
+		c.want("other")
+		c.gets("other=1")
+		c.accept()
+		c.silentFor(4999 * time.Millisecond)
+		time.Sleep(time.Millisecond)
+		c.gets("leaf=2")
+	})
+}
+
 func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.root("2", "R2")

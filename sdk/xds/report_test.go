@@ -45,3 +45,17 @@ func TestTheLogLineOfANACKIsBoundedWhateverTheNames(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatWasRefusedIsNotAcknowledgedAfterwards(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+		b.shelf.set("a", "1")
+		c.want("a")
+		c.gets("a=1")
+		c.refuse("no")
+		c.accept()
+		c.refuse("again")
+		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 0 {
+			t.Errorf("told %v and %v, want one refusal", nacks, acks)
+		}
+	})
+}

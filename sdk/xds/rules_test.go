@@ -316,10 +316,7 @@ func TestWhatIsNoLongerReadyStaysWithTheClient(t *testing.T) {
 		c := b.dial("")
 		c.ask("a")
 		c.gets("a=1")
-		b.shelf.mu.Lock()
-		b.shelf.known["a"] = nil // expired
-		b.shelf.mu.Unlock()
-		b.shelf.tell("a")
+		b.shelf.unready("a") // expired
 		c.silent()
 		b.shelf.set("a", "2")
 		c.gets("a=2")

@@ -78,6 +78,14 @@ func (s *shelf) remove(name string) {
 	s.tell(name)
 }
 
+// unready has nothing of a name any more, or yet.
+func (s *shelf) unready(name string) {
+	s.mu.Lock()
+	s.known[name] = nil
+	s.mu.Unlock()
+	s.tell(name)
+}
+
 func (s *shelf) tell(name string) {
 	s.mu.Lock()
 	var notify []func(string)

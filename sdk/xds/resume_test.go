@@ -1,0 +1,67 @@
+package xds
+
+import "testing"
+
+func TestDeltaResumesWithTheVersionsThatTheClientHas(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("same", "1")
+		b.shelf.set("changed", "2")
+		b.shelf.set("new", "1")
+		b.shelf.set("not-asked", "2")
+		c := b.dialDelta("")
+		has := map[string]string{"same": "1", "changed": "1", "gone": "1", "not-asked": "1"}
+		c.resume(has, "same", "changed", "new", "gone")
+		c.gets("-gone", "changed=2", "new=1")
+		c.ack()
+		c.silent()
+		b.shelf.set("same", "2")
+		c.gets("same=2")
+	})
+}
+
+func TestAResumedDeltaStreamOfUnchangedContentIsSilent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"a": "1"}, "a")
+		c.silent()
+		c.subscribe("a") // forgotten since
+		c.gets("a=1")
+	})
+}
+
+func TestVersionsThatTheClientHasCountInTheFirstDeltaRequestOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dialDelta("")
+		c.subscribe("b")
+		c.resume(map[string]string{"a": "1"}, "a")
+		c.gets("a=1")
+	}, "b")
+}
+
+func TestAResumedNameThatIsNotReadyIsSentOnlyIfItComesWithAnotherVersion(t *testing.T) {
+	for version, want := range map[string][]string{"1": nil, "2": {"a=2"}} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			c := b.dialDelta("")
+			c.resume(map[string]string{"a": "1"}, "a")
+			c.silent()
+			b.shelf.set("a", version)
+			if want == nil {
+				c.silent()
+			} else {
+				c.gets(want...)
+			}
+		}, "a")
+	}
+}
+
+func TestAResumedNameThatIsSubscribedAgainIsSentWhateverItsVersion(t *testing.T) {
+	inBubble(t, func(_ *testing.T, b *bench) {
+		c := b.dialDelta("")
+		c.resume(map[string]string{"a": "1"}, "a")
+		c.subscribe("a") // forgotten since
+		b.shelf.set("a", "1")
+		c.gets("a=1")
+	}, "a")
+}
