@@ -36,13 +36,33 @@ func needEnvoy(t *testing.T) string {
 	return path
 }
 
+// apiType is how Envoy asks for secrets.
+type apiType string
+
+const (
+	stateOfTheWorld apiType = "GRPC"
+	incremental     apiType = "DELTA_GRPC"
+)
+
+// byEachAPI runs a test with Envoys that ask in the one way, and in the other.
+func byEachAPI(t *testing.T, test func(t *testing.T, api apiType)) {
+	t.Helper()
+	t.Parallel()
+	for _, api := range []apiType{stateOfTheWorld, incremental} {
+		t.Run(string(api), func(t *testing.T) {
+			t.Parallel()
+			test(t, api)
+		})
+	}
+}
+
 // startEnvoy starts an Envoy that gets the named certificate, and ROOTCA, from socket.
-func startEnvoy(t *testing.T, socket, certificate string) *envoy {
+func startEnvoy(t *testing.T, socket string, api apiType, certificate string) *envoy {
 	t.Helper()
 	path, dir := needEnvoy(t), shortDir(t)
 	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	writeBootstrap(t, config, map[string]string{
-		"Admin": admin, "Socket": socket, "Certificate": certificate, "TrustDomain": trustDomain,
+		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "TrustDomain": trustDomain,
 	})
 	e := &envoy{
 		// Without hot restart there is no shared memory to be left behind.

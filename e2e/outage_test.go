@@ -8,7 +8,7 @@ import (
 
 func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
 	t.Parallel()
-	a, _, p := setup(t)
+	a, _, p := setup(t, incremental)
 	p.awaitRotation(t)
 	old := p.server()
 	a.setOutage(t, true)
@@ -29,11 +29,11 @@ func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
 
 func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
 	t.Parallel()
-	a, _, p := setup(t)
+	a, _, p := setup(t, incremental)
 	a.setOutage(t, true)
 	a.log.await(t, "no new certificate", "unavailable", "default")
 	// Whoever comes now gets the old one, too.
-	late := startEnvoy(t, a.socket, "default")
+	late := startEnvoy(t, a.socket, incremental, "default")
 	q := startProber(t, startWorkload(t, a.socket, "client"), late.address(t), envoyID)
 	p.mustLastUntilExpiry(t)
 	q.mustLastUntilExpiry(t)

@@ -8,11 +8,14 @@ import (
 )
 
 func TestEnvoyKeepsItsCertificateWhileTheAgentIsAway(t *testing.T) {
-	t.Parallel()
+	byEachAPI(t, keepsItsCertificate)
+}
+
+func keepsItsCertificate(t *testing.T, api apiType) {
 	for _, with := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(with.String(), func(t *testing.T) {
 			t.Parallel()
-			a, _, p := setup(t)
+			a, _, p := setup(t, api)
 			a.stop(t, with)
 			p.awaitHandshakes(t, 20)
 			a.start(t)

@@ -7,10 +7,13 @@ import (
 )
 
 func TestARootRotationCostsNoHandshake(t *testing.T) {
-	t.Parallel()
+	byEachAPI(t, rotatesTheRoot)
+}
+
+func rotatesTheRoot(t *testing.T, api apiType) {
 	needEnvoy(t)
 	a := startAgent(t, agentConfig{})
-	e := startEnvoy(t, a.socket, "default")
+	e := startEnvoy(t, a.socket, api, "default")
 	w := startWorkload(t, a.socket, "client")
 	p := startProber(t, w, e.address(t), envoyID)
 

@@ -7,18 +7,21 @@ import (
 )
 
 // setup is an agent with an Envoy, and a client that shakes hands all the time.
-func setup(t *testing.T) (*agent, *envoy, *prober) {
+func setup(t *testing.T, api apiType) (*agent, *envoy, *prober) {
 	t.Helper()
 	needEnvoy(t)
 	a := startAgent(t, agentConfig{})
-	e := startEnvoy(t, a.socket, "default")
+	e := startEnvoy(t, a.socket, api, "default")
 	w := startWorkload(t, a.socket, "client")
 	return a, e, startProber(t, w, e.address(t), envoyID)
 }
 
 func TestEnvoyShowsEachNewCertificateAndNoHandshakeFails(t *testing.T) {
-	t.Parallel()
-	_, _, p := setup(t)
+	byEachAPI(t, showsEachNewCertificate)
+}
+
+func showsEachNewCertificate(t *testing.T, api apiType) {
+	_, _, p := setup(t, api)
 	seen := []*x509.Certificate{p.server()}
 	for range 3 {
 		seen = append(seen, p.awaitRotation(t))
@@ -43,7 +46,7 @@ func samePublicKey(a, b *x509.Certificate) bool {
 
 func TestAProviderThatIsKilledCostsNoHandshakeAndNoRotation(t *testing.T) {
 	t.Parallel()
-	a, _, p := setup(t)
+	a, _, p := setup(t, stateOfTheWorld)
 	// A fifth crash would open the circuit, for longer than a certificate lives here.
 	for range 3 {
 		killed := a.killProvider(t)
