@@ -25,9 +25,10 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: envoy cross ## everything that CI holds against every change, with the race detector and real Envoy
+test: envoy grpcjs cross ## everything that CI holds against every change, with the race detector, real Envoy and grpc-js
 	# -count=1: the tests run programs that the test cache knows nothing of
-	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" $(GO) test -race -count=1 -timeout 14m work
+	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
+		$(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
 e2e: ## the newcomer's way: a fresh clone, the README's commands
@@ -45,6 +46,10 @@ bench: build ## the README's figures
 .PHONY: envoy
 envoy: $(CACHE) ## real Envoy, into the cache
 	@scripts/get-envoy $(CACHE)
+
+.PHONY: grpcjs
+grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
+	@scripts/get-grpcjs $(CACHE)
 
 .PHONY: cross
 cross: ## sdk and plugin-host compile for darwin and windows, too
