@@ -15,12 +15,21 @@ func (r *runner[C, Q, R]) tell(st step) {
 	}
 	if st.nacked {
 		r.observe(Event[C]{Kind: Nacked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version, Names: clipAll(st.names), Reason: st.reason})
-		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version, "names", nameList(st.names), "reason", st.reason)
+		r.logNACK(st)
 	}
 	if st.unserved != "" {
 		r.log(slog.LevelDebug, "request for a type that is not served is ignored", "type", st.unserved)
 	}
 	r.tellRefused(st.typ, st.refused)
+}
+
+// logNACK logs ten a minute: a client that asks again for what it refuses could fill
+// the log otherwise.
+func (r *runner[C, Q, R]) logNACK(st step) {
+	if unsaid, ok := r.nacked.allow(time.Now(), 10, 1); ok {
+		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
+			"names", nameList(st.names), "reason", st.reason, "others_since_last_log", unsaid)
+	}
 }
 
 // tellRefused reports names that were left out: each to the observer, the log
@@ -32,7 +41,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	url := r.engine.urls[typ]
 	names = clipAll(names)
 	r.observe(Event[C]{Kind: Refused, Node: clip(r.machine.nodeID()), Type: url, Names: names})
-	if unsaid, ok := r.refused.allow(time.Now(), len(names)); ok {
+	if unsaid, ok := r.refused.allow(time.Now(), 1, len(names)); ok {
 		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "others_since_last_log", unsaid)
 	}
 }
@@ -61,23 +70,27 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	log.Log(context.Background(), level, message, args...)
 }
 
-// limiter lets one line a minute through.
+// limiter lets some lines a minute through.
 type limiter struct {
 	mu     sync.Mutex
-	last   time.Time
-	unsaid int
+	begun  time.Time // the present minute
+	lines  int       // in it
+	unsaid int       // things since the last line
 }
 
-// allow tells whether a line about n things may be logged now, and how many
-// things went unsaid before them.
-func (l *limiter) allow(now time.Time, n int) (unsaid int, ok bool) {
+// allow tells whether a line about n things may be logged now, where perMinute may be,
+// and how many things went unsaid before them.
+func (l *limiter) allow(now time.Time, perMinute, n int) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.last.IsZero() && now.Sub(l.last) < time.Minute {
+	if now.Sub(l.begun) >= time.Minute {
+		l.begun, l.lines = now, 0
+	}
+	if l.lines == perMinute {
 		l.unsaid += n
 		return 0, false
 	}
-	unsaid = l.unsaid + n - 1
-	l.last, l.unsaid = now, 0
+	l.lines++
+	unsaid, l.unsaid = l.unsaid+n-1, 0
 	return unsaid, true
 }

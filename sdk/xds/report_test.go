@@ -59,3 +59,27 @@ func TestWhatWasRefusedIsNotAcknowledgedAfterwards(t *testing.T) {
 		}
 	})
 }
+
+func TestAClientThatRefusesAgainAndAgainDoesNotFillTheLog(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+		c.want("a")
+		for i := range 100 {
+			b.shelf.set("a", fmt.Sprint(i))
+			c.gets(fmt.Sprintf("a=%d", i))
+			c.refuse("no")
+		}
+		if n := strings.Count(b.logged(), "client refused"); n != 10 {
+			t.Errorf("%d log lines for a hundred refusals at once, want 10", n)
+		}
+		if n := len(b.seen(Nacked)); n != 100 {
+			t.Errorf("%d refusals counted, want 100", n)
+		}
+		c.silent() // a minute
+		b.shelf.set("a", "100")
+		c.gets("a=100")
+		c.refuse("no")
+		if !strings.Contains(b.logged(), "others_since_last_log=90") {
+			t.Error("the next line does not say that 90 went unsaid")
+		}
+	}, "a")
+}

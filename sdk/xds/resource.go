@@ -3,8 +3,8 @@
 // [Engine.Stream] and [Engine.Fetch] from the generated gRPC methods. The engine
 // is generic in who the caller is and knows nothing of what it serves.
 //
-// A stream's protocol is a state machine without I/O (sotw.go on subscription.go);
-// runner.go moves messages in and out of it. docs/decisions/0004-stream-engine.md
+// A stream's protocol is a state machine without I/O: sotw.go or delta.go, each on
+// session.go and subscription.go. runner.go moves messages in and out of it. docs/decisions/0004-stream-engine.md
 // says why the engine is our own.
 package xds
 

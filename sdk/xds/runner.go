@@ -69,7 +69,8 @@ type runner[C, Q, R any] struct {
 	timer   *time.Timer
 	notify  []func(string) // for each type, made when first needed
 	sends   sync.WaitGroup
-	refused limiter
+	refused limiter // of log lines
+	nacked  limiter
 }
 
 // finisher returns what ends a stream with a status while its handler waits in
