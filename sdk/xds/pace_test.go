@@ -1,0 +1,162 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+func TestAClientThatNeverAcknowledgesGetsTheNextVersion(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.dial("")
+		c.ask("a")
+		for _, version := range []string{"1", "2", "3"} {
+			b.shelf.set("a", version)
+			c.gets("a=" + version)
+		}
+	}, "a")
+}
+
+func TestManyChangesWhileTheClientIsSlowArriveAsOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		synctest.Wait() // version 1 is being sent, nobody reads
+		for _, version := range []string{"2", "3", "4", "5"} {
+			b.shelf.set("a", version)
+		}
+		c.gets("a=1")
+		c.gets("a=5")
+		c.silent()
+	})
+}
+
+func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		slow, quick := b.dial("slow"), b.dial("quick")
+		slow.ask("a")
+		quick.ask("a")
+		quick.gets("a=1")
+		b.shelf.set("a", "2")
+		quick.gets("a=2")
+		slow.gets("a=1")
+		slow.gets("a=2")
+	})
+}
+
+func TestASlowReaderIsStillListenedTo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		for range 50 { // more than fits any window: the requests must be taken in
+			c.ask("b")
+		}
+		b.shelf.set("b", "1")
+		c.gets("a=1")
+		c.gets("b=1")
+	}, "b")
+}
+
+func TestNoNamesAndAStarAreNoSubscription(t *testing.T) {
+	for _, names := range [][]string{nil, {"*"}, {""}, {"*", ""}} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.shelf.set("a", "1")
+			c := b.dial("")
+			c.ask(names...)
+			c.silent()
+			b.shelf.set("a", "2")
+			c.silent()
+			c.ask("a")
+			c.gets("a=2")
+		})
+	}
+}
+
+func TestASlowNameHoldsNoOtherUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("slow", "a")
+		c.gets("a=1")
+		c.ack("slow", "a")
+		c.silent()
+		b.shelf.set("slow", "1")
+		c.gets("slow=1")
+	}, "slow")
+}
+
+func TestWhatIsNoLongerReadyStaysWithTheClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		b.shelf.unready("a") // expired
+		c.silent()
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+	})
+}
+
+func TestARefusedNameIsLeftOutAndTheStreamStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("nobody-configured-this", "a")
+		c.gets("a=1")
+		c.ack("nobody-configured-this", "a")
+		c.silent()
+		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
+			t.Errorf("refusals told: %v, want one", refused)
+		}
+		b.shelf.set("nobody-configured-this", "1") // a new config
+		c.gets("nobody-configured-this=1")
+	})
+}
+
+func TestARefusalIsLoggedOnceAMinuteForAStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.dial("")
+		for _, name := range []string{"x1", "x2", "x3"} {
+			c.ask(name)
+		}
+		if n := strings.Count(b.logged(), "left out"); n != 1 {
+			t.Errorf("%d log lines for three refusals at once, want 1", n)
+		}
+		if n := len(b.seen(Refused)); n != 3 {
+			t.Errorf("%d refusals counted, want 3", n)
+		}
+		c.silent() // a minute
+		c.ask("x4\nlevel=ERROR")
+		if log := b.logged(); strings.Count(log, "left out") != 2 || !strings.Contains(log, "others_since_last_log=2") {
+			t.Errorf("after a minute the log is %q", log)
+		}
+		if log := b.logged(); strings.Contains(log, "\nlevel=ERROR") {
+			t.Errorf("a name broke the log line: %q", log)
+		}
+	})
+}
+
+func TestANameRefusedOrDeletedLaterIsSilentAndTheStreamStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a", "b")
+		c.gets("a=1", "b=1")
+		b.shelf.remove("a")
+		c.silent()
+		if n := len(b.seen(Refused)); n != 1 {
+			t.Errorf("%d refusals counted, want 1", n)
+		}
+		b.shelf.set("b", "2")
+		c.gets("b=2")
+		b.shelf.set("a", "1") // back, unchanged: the client still has it
+		c.silent()
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+	})
+}

@@ -1,0 +1,227 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+func TestRequestsWithoutANonceAddNames(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.ask("b") // MOSN: one request for each name
+		c.gets("b=1")
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		b.shelf.set("b", "2")
+		c.gets("b=2")
+	})
+}
+
+func TestACurrentNonceReplacesTheList(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a", "b")
+		c.gets("a=1", "b=1")
+		c.ack("b")
+		b.shelf.set("a", "2")
+		c.silent()
+		b.shelf.set("b", "2")
+		c.gets("b=2")
+		if got := b.shelf.watched(); len(got) != 1 || got[0] != "b" {
+			t.Errorf("watched %v after a was dropped, want b alone", got)
+		}
+	})
+}
+
+func TestAnEmptyListWithTheCurrentNonceDropsEverything(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.ack()
+		b.shelf.set("a", "2")
+		c.silent()
+	})
+}
+
+func TestAStaleNonceIsIgnoredBeforeTheAcknowledgement(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		first := c.last
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
+		c.silent() // b is not added
+		b.shelf.set("a", "3")
+		c.gets("a=3") // a is not dropped
+		if acks := b.seen(Acked); len(acks) != 0 {
+			t.Errorf("a stale acknowledgement counted: %v", acks)
+		}
+	})
+}
+
+func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		first := c.last
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.ack("a")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
+		c.silent()
+		b.shelf.set("a", "3")
+		c.gets("a=3")
+	})
+}
+
+func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		first := c.last
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, ResponseNonce: first.Nonce, ErrorDetail: refusal("no")})
+		c.silent()
+		c.ack("a")
+		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
+			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
+		}
+	})
+}
+
+func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.T) {
+	for _, nonce := range []string{"", "of-an-earlier-stream"} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.shelf.set("a", "1")
+			b.shelf.set("b", "1")
+			c := b.dial("")
+			c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a", "b"}, VersionInfo: "1", ResponseNonce: nonce})
+			c.gets("a=1", "b=1")
+		})
+	}
+}
+
+func TestANameAddedLaterIsAnsweredAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.ack("a", "b")
+		c.gets("b=1")
+		c.ack("a", "b")
+		c.silent()
+	})
+}
+
+func TestARequestThatCrossesItsAnswerIsNotAnsweredTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.ask("a", "b") // the answer to the first is under way
+		c.gets("a=1")
+		c.gets("b=1")
+		c.silent()
+	})
+}
+
+func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.ack("a")
+		c.ask("a") // neither nonce nor version: the client has forgotten it
+		c.gets("a=1")
+	})
+}
+
+func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: "1"})
+		c.silent()
+	})
+}
+
+func TestADroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a", "b")
+		c.gets("a=1", "b=1")
+		c.ack("b")
+		c.silent()
+		c.ack("a", "b")
+		c.gets("a=1")
+	})
+}
+
+func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("sidecar")
+		c.ask("a")
+		c.gets("a=1")
+		c.nack("bad\nkey "+strings.Repeat("x", 1000), "a")
+		c.nack("again", "a")
+		c.silent()
+		nacks := b.seen(Nacked)
+		if len(nacks) != 1 {
+			t.Fatalf("counted %d NACKs, want one for the response: %v", len(nacks), nacks)
+		}
+		if n := nacks[0]; n.Caller != "sidecar" || n.Node != "node-1" || n.Version != "1" || !strings.HasPrefix(n.Reason, `bad\nkey x`) || len(n.Reason) > 300 {
+			t.Errorf("the NACK was told as %+v", n)
+		}
+		if log := b.logged(); !strings.Contains(log, `bad\\nkey x`) || !strings.Contains(log, "sidecar") {
+			t.Errorf("the NACK was logged as %q", log)
+		}
+		b.shelf.set("a", "2")
+		c.gets("a=2")
+		c.ack("a")
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Version != "2" {
+			t.Errorf("acknowledged %v, want version 2 alone", acks)
+		}
+	})
+}
+
+func TestANACKThatAddsANameGetsThatNameAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.nack("no", "a", "b")
+		c.gets("b=1")
+	})
+}

@@ -1,0 +1,94 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+func TestUnchangedContentIsNoPush(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		b.shelf.set("a", "1")
+		b.shelf.set("b", "1")
+		c.silent()
+	})
+}
+
+func TestTheVersionIsOfTheContent(t *testing.T) {
+	var versions []string
+	for range 2 { // two agents, one after the other
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.shelf.set("a", "1")
+			b.shelf.set("b", "1")
+			one, two := b.dial("one"), b.dial("two")
+			one.ask("a", "b")
+			two.ask("b", "a")
+			one.gets("a=1", "b=1")
+			two.gets("a=1", "b=1")
+			if one.last.VersionInfo != two.last.VersionInfo {
+				t.Errorf("the same content has versions %q and %q", one.last.VersionInfo, two.last.VersionInfo)
+			}
+			versions = append(versions, one.last.VersionInfo)
+			b.shelf.set("a", "2")
+			one.gets("a=2")
+			if one.last.VersionInfo != "2" {
+				t.Errorf("a single resource's response has version %q, want the resource's", one.last.VersionInfo)
+			}
+			two.gets("a=2")
+		})
+	}
+	if versions[0] != versions[1] {
+		t.Errorf("after a restart the same content has version %q, before %q", versions[1], versions[0])
+	}
+}
+
+func TestNoncesDifferAfterARestart(t *testing.T) {
+	nonces := map[string]bool{}
+	for range 2 {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.shelf.set("a", "1")
+			c := b.dial("")
+			c.ask("a")
+			c.gets("a=1")
+			nonces[c.last.Nonce] = true
+		})
+	}
+	if len(nonces) != 2 {
+		t.Errorf("two agents used the nonces %v, want different ones", nonces)
+	}
+}
+
+func TestTheCallerIsFixedWhenTheStreamOpens(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.forbid = func(caller, name string) bool { return caller != name }
+		b.shelf.set("alice", "1")
+		b.shelf.set("bob", "1")
+		c := b.dial("alice")
+		c.ask("alice", "bob")
+		c.gets("alice=1")
+		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"bob"}, Node: &core.Node{Id: "bob", Cluster: "bob"}})
+		c.silent()
+	})
+}
+
+func TestOnlyTheNodeOfTheFirstRequestCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		c := b.dial("")
+		c.ask("a")
+		c.gets("a=1")
+		c.send(&discovery.DiscoveryRequest{
+			ResourceNames: []string{"a"}, ResponseNonce: c.last.Nonce, VersionInfo: c.last.VersionInfo,
+			Node: &core.Node{Id: strings.Repeat("other", 1000)},
+		})
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Node != "node-1" {
+			t.Errorf("acknowledgements: %+v, want one of node-1", acks)
+		}
+	})
+}
