@@ -1,0 +1,111 @@
+package sds_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/sds"
+)
+
+func TestTheSocketHasItsModeAndIsTheOnlyThingOthersFind(t *testing.T) {
+	for mode, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o660: 0o660, 0o666: 0o666} {
+		path := filepath.Join(shortDir(t), "new", "socket")
+		start(t, newDrawer(), sds.Config{Path: path, Mode: mode})
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("mode %v: %v, %v", mode, info.Mode(), err)
+		}
+		if dir, _ := os.Stat(filepath.Dir(path)); dir.Mode().Perm() != 0o700 {
+			t.Errorf("the folder has mode %v", dir.Mode())
+		}
+	}
+}
+
+func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		put  func(t *testing.T, path string)
+		want string
+	}{
+		"nothing": {func(*testing.T, string) {}, ""},
+		"dead socket": {func(t *testing.T, path string) {
+			l := listenPlain(t, path)
+			l.SetUnlinkOnClose(false)
+			_ = l.Close()
+		}, ""},
+		"live socket":     {func(t *testing.T, path string) { listenPlain(t, path) }, "served by another program"},
+		"file":            {func(t *testing.T, path string) { writeFile(t, path) }, "is no socket"},
+		"link to a file":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path) }, "is no socket"},
+		"another's":       {func(t *testing.T, path string) { deadSocketOf(t, path, 65534) }, "socket of another user"},
+		"link as a lock":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path+".lock") }, "open the lock"},
+		"another server":  {func(t *testing.T, path string) { start(t, newDrawer(), sds.Config{Path: path}) }, "another Countersign"},
+		"too long a path": {nil, "107 at most"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(shortDir(t), "socket")
+			if c.put == nil {
+				path += strings.Repeat("x", 100)
+			} else {
+				c.put(t, path)
+			}
+			server, err := sds.Listen(sds.Config{Path: path}, newDrawer())
+			if err == nil {
+				t.Cleanup(func() { _ = server.Close(context.Background()) })
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestAnotherSocketAtThePathIsLeftAloneAtTheEnd(t *testing.T) {
+	path := filepath.Join(shortDir(t), "socket")
+	server, err := sds.Listen(sds.Config{Path: path}, newDrawer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path)
+	if err := server.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error("what somebody else had put there is gone")
+	}
+}
+
+func listenPlain(t *testing.T, path string) *net.UnixListener {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func writeFile(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deadSocketOf(t *testing.T, path string, uid int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make another user's socket")
+	}
+	l := listenPlain(t, path)
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if err := os.Chown(path, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+}
