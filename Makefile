@@ -26,7 +26,7 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 
 .PHONY: test
 test: envoy grpcjs cross ## everything that CI holds against every change, with the race detector, real Envoy and grpc-js
-	# -count=1: the tests run programs that the test cache knows nothing of
+	@# -count=1: the tests run programs that the test cache knows nothing of
 	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
 		$(GO) test -race -count=1 -timeout 14m work
 
