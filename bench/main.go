@@ -1,5 +1,6 @@
 // Command bench measures the README's figures: `make bench`. All of them come from
-// one run, as medians; ratios and differences within it are what counts.
+// one run, as medians; ratios and differences within it are what counts. Names of
+// figures as arguments measure these alone: agent, boundary, streams.
 package main
 
 import (
@@ -32,6 +33,20 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
+	var failed []error
+	for _, figure := range []struct {
+		name    string
+		measure func() error
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}} {
+		if wanted := os.Args[1:]; len(wanted) == 0 || slices.Contains(wanted, figure.name) {
+			failed = append(failed, figure.measure())
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// agent measures the agent with its provider as processes.
+func (b *bench) agent() error {
 	fmt.Println("| figure | median |\n|---|---|")
 	return errors.Join(b.starts(), b.respawn(), b.memory())
 }
@@ -73,7 +88,14 @@ func (b *bench) install(to string) error {
 			return err
 		}
 	}
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", filepath.Join(to, "agent"), "./bench/agent")
+	return errors.Join(compile("./bench/agent", filepath.Join(to, "agent")),
+		compile("./bench/fixed", filepath.Join(to, "countersign-provider-fixed")),
+		compile("./bench/streamserver", filepath.Join(to, "streamserver")))
+}
+
+// compile builds a program as the Makefile does.
+func compile(pkg, to string) error {
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", to, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	return build.Run()

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/countersign-dev/countersign/sdk/sds"
+)
+
+// opening is how many streams are opened at once: enough for two cores, few
+// enough for the socket's queue.
+const opening = 128
+
+// crowd is many streams, each of which acknowledges what it gets.
+type crowd struct {
+	socket string
+	shared *grpc.ClientConn // nil: each stream has a connection of its own
+	ctx    context.Context
+	leave  context.CancelFunc
+	gone   sync.WaitGroup
+	wanted int64
+	got    atomic.Int64
+	last   chan time.Time // when the last one had its answer
+}
+
+func newCrowd(socket string, shared bool) (*crowd, error) {
+	c := &crowd{socket: socket, last: make(chan time.Time, 1)}
+	c.ctx, c.leave = context.WithCancel(context.Background())
+	var err error
+	if shared {
+		c.shared, err = c.connect()
+	}
+	return c, err
+}
+
+func (c *crowd) connect() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///streams", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", c.socket)
+		}), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0))
+}
+
+// open opens n streams and returns when each has been answered, and how long that took.
+func (c *crowd) open(n int) (time.Duration, error) {
+	begin := time.Now()
+	c.expect(n)
+	var group errgroup.Group
+	group.SetLimit(opening)
+	for range n {
+		group.Go(c.join)
+	}
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	return c.until(begin)
+}
+
+// expect has the next n answers end in c.last.
+func (c *crowd) expect(n int) {
+	c.wanted = int64(n)
+	c.got.Store(0)
+}
+
+// until waits for the last answer.
+func (c *crowd) until(begin time.Time) (time.Duration, error) {
+	select {
+	case end := <-c.last:
+		return end.Sub(begin), nil
+	case <-time.After(patience):
+		return 0, fmt.Errorf("%d of %d streams had an answer within %s", c.got.Load(), c.wanted, patience)
+	}
+}
+
+// join opens one stream and returns when it has been answered once.
+func (c *crowd) join() error {
+	conn := c.shared
+	if conn == nil {
+		own, err := c.connect()
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(c.ctx, func() { _ = own.Close() })
+		conn = own
+	}
+	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(c.ctx)
+	if err != nil {
+		return err
+	}
+	first := &discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}, Node: &corev3.Node{Id: "bench"}}
+	if err := errors.Join(stream.Send(first), c.take(stream)); err != nil {
+		return err
+	}
+	c.gone.Go(func() {
+		for c.take(stream) == nil {
+			continue
+		}
+	})
+	return nil
+}
+
+// take gets one answer and acknowledges it.
+func (c *crowd) take(stream secretv3.SecretDiscoveryService_StreamSecretsClient) error {
+	answer, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if c.got.Add(1) == c.wanted {
+		c.last <- time.Now()
+	}
+	return stream.Send(&discoveryv3.DiscoveryRequest{
+		TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}, VersionInfo: answer.VersionInfo, ResponseNonce: answer.Nonce,
+	})
+}
+
+// close ends all streams.
+func (c *crowd) close() {
+	c.leave()
+	c.gone.Wait()
+	if c.shared != nil {
+		_ = c.shared.Close()
+	}
+}
