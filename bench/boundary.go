@@ -20,8 +20,8 @@ const (
 	callsInRound = 2000 // of all callers together
 )
 
-// way is one way to an authority, with what calls took by it.
-type way struct {
+// route is one way to an authority, with what calls took by it.
+type route struct {
 	client ca.Client
 	took   []time.Duration // of each call
 	busy   time.Duration   // of all rounds
@@ -47,7 +47,7 @@ func (b *bench) boundary() error {
 	defer out.Close()
 	fmt.Println("\n| CSRSign, callers at once | in the process, median (p99) | over the boundary, median (p99) | more | ratio | calls a second |\n|---|---|---|---|---|---|")
 	for _, callers := range []int{1, 64} {
-		near, far := &way{client: in}, &way{client: out}
+		near, far := &route{client: in}, &route{client: out}
 		for range callRounds {
 			if err := errors.Join(near.round(callers, req), far.round(callers, req)); err != nil {
 				return err
@@ -84,7 +84,7 @@ func (b *bench) example() (ca.SignRequest, ca.Certificate, error) {
 }
 
 // round makes some calls by several callers at once.
-func (w *way) round(callers int, req ca.SignRequest) error {
+func (w *route) round(callers int, req ca.SignRequest) error {
 	each := callsInRound / callers
 	took := make([]time.Duration, each*callers)
 	failed := make([]error, callers)
@@ -100,7 +100,7 @@ func (w *way) round(callers int, req ca.SignRequest) error {
 }
 
 // calls makes one call after the other, as many as took has room for.
-func (w *way) calls(took []time.Duration, req ca.SignRequest) error {
+func (w *route) calls(took []time.Duration, req ca.SignRequest) error {
 	for i := range took {
 		begin := time.Now()
 		if _, err := w.client.CSRSign(context.Background(), req); err != nil {
@@ -111,7 +111,7 @@ func (w *way) calls(took []time.Duration, req ca.SignRequest) error {
 	return nil
 }
 
-func compare(callers int, near, far *way) {
+func compare(callers int, near, far *route) {
 	in, out := median(near.took), median(far.took)
 	fmt.Printf("| %d | %s (%s) | %s (%s) | %s | %.0f | %.0f |\n", callers, us(in), us(p99(near.took)), us(out), us(p99(far.took)),
 		us(out-in), float64(out)/float64(max(in, 1)), float64(len(far.took))/far.busy.Seconds())
