@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/countersign-dev/countersign/bench/fixedca"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/providers/file/fileca"
@@ -55,7 +57,41 @@ func (b *bench) boundary() error {
 		}
 		compare(callers, near, far)
 	}
+	return b.bareCall(req)
+}
+
+// bareCall measures the least that a call by gRPC takes from process to process
+// here: a health check over a unix socket.
+func (b *bench) bareCall(req ca.SignRequest) error {
+	server, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	if err := appear(server.socket); err != nil {
+		return err
+	}
+	conn, err := (&crowd{socket: server.socket}).connect()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	bare := &route{client: health{healthv1.NewHealthClient(conn)}}
+	for range callRounds {
+		if err := bare.round(1, req); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("| for comparison: 1, a health check by gRPC | | %s (%s) | | | %.0f |\n", us(median(bare.took)), us(p99(bare.took)), float64(len(bare.took))/bare.busy.Seconds())
 	return nil
+}
+
+// health is a health check in the place of an authority.
+type health struct{ healthv1.HealthClient }
+
+func (h health) CSRSign(ctx context.Context, _ ca.SignRequest) (ca.Certificate, error) {
+	_, err := h.Check(ctx, &healthv1.HealthCheckRequest{})
+	return ca.Certificate{}, err
 }
 
 // example returns a request as the agent makes it, and a real authority's reply.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -27,6 +28,7 @@ const opening = 128
 type crowd struct {
 	socket string
 	shared *grpc.ClientConn // nil: each stream has a connection of its own
+	bare   bool             // streams of gRPC's own health service, for comparison
 	ctx    context.Context
 	leave  context.CancelFunc
 	gone   sync.WaitGroup
@@ -35,11 +37,11 @@ type crowd struct {
 	last   chan time.Time // when the last one had its answer
 }
 
-func newCrowd(socket string, shared bool) (*crowd, error) {
-	c := &crowd{socket: socket, last: make(chan time.Time, 1)}
+func newCrowd(socket string, kind crowding) (*crowd, error) {
+	c := &crowd{socket: socket, bare: kind.bare, last: make(chan time.Time, 1)}
 	c.ctx, c.leave = context.WithCancel(context.Background())
 	var err error
-	if shared {
+	if kind.shared {
 		c.shared, err = c.connect()
 	}
 	return c, err
@@ -94,6 +96,9 @@ func (c *crowd) join() error {
 		context.AfterFunc(c.ctx, func() { _ = own.Close() })
 		conn = own
 	}
+	if c.bare {
+		return c.watchHealth(conn)
+	}
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(c.ctx)
 	if err != nil {
 		return err
@@ -110,15 +115,32 @@ func (c *crowd) join() error {
 	return nil
 }
 
+// watchHealth opens the least that a stream can be: one request, one answer.
+func (c *crowd) watchHealth(conn *grpc.ClientConn) error {
+	stream, err := healthv1.NewHealthClient(conn).Watch(c.ctx, &healthv1.HealthCheckRequest{})
+	if err != nil {
+		return err
+	}
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	c.count()
+	return nil
+}
+
+func (c *crowd) count() {
+	if c.got.Add(1) == c.wanted {
+		c.last <- time.Now()
+	}
+}
+
 // take gets one answer and acknowledges it.
 func (c *crowd) take(stream secretv3.SecretDiscoveryService_StreamSecretsClient) error {
 	answer, err := stream.Recv()
 	if err != nil {
 		return err
 	}
-	if c.got.Add(1) == c.wanted {
-		c.last <- time.Now()
-	}
+	c.count()
 	return stream.Send(&discoveryv3.DiscoveryRequest{
 		TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}, VersionInfo: answer.VersionInfo, ResponseNonce: answer.Nonce,
 	})

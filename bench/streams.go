@@ -19,9 +19,13 @@ const (
 type crowding struct {
 	streams int
 	shared  bool
+	bare    bool // of gRPC's own health service: the least that a stream costs
 }
 
 func (c crowding) String() string {
+	if c.bare {
+		return fmt.Sprintf("for comparison: %d streams of gRPC's health service, each on its own connection", c.streams)
+	}
 	if c.shared {
 		return fmt.Sprintf("%d streams on one connection", c.streams)
 	}
@@ -41,7 +45,7 @@ func (b *bench) streams() error {
 	if err := raiseFiles(); err != nil {
 		return err
 	}
-	kinds := []crowding{{1000, false}, {1000, true}, {5000, false}, {5000, true}}
+	kinds := []crowding{{1000, false, false}, {1000, true, false}, {5000, false, false}, {5000, true, false}, {5000, false, true}}
 	costs := make([][]cost, len(kinds))
 	for range streamRuns {
 		for i, kind := range kinds {
@@ -55,8 +59,11 @@ func (b *bench) streams() error {
 	fmt.Println("\n| SDS server, client on the same cores | memory for a stream, resident (heap + stacks) | all answered | rotation to the last stream | server's CPU for a push and stream |\n|---|---|---|---|---|")
 	for i, kind := range kinds {
 		m := medianCost(costs[i])
-		fmt.Printf("| %s | %.1f KiB (%.1f + %.1f) | %.2f s | %.2f s | %.1f µs |\n", kind, m.resident, m.heap, m.stacks,
-			m.answered.Seconds(), m.rotated.Seconds(), float64(m.cpu)/float64(time.Microsecond))
+		rotation := fmt.Sprintf("%.2f s | %.1f µs", m.rotated.Seconds(), float64(m.cpu)/float64(time.Microsecond))
+		if kind.bare {
+			rotation = "- | -"
+		}
+		fmt.Printf("| %s | %.1f KiB (%.1f + %.1f) | %.2f s | %s |\n", kind, m.resident, m.heap, m.stacks, m.answered.Seconds(), rotation)
 	}
 	return nil
 }
@@ -80,7 +87,7 @@ func (b *bench) crowded(kind crowding) (cost, error) {
 	if err := appear(server.socket); err != nil {
 		return cost{}, err
 	}
-	crowd, err := newCrowd(server.socket, kind.shared)
+	crowd, err := newCrowd(server.socket, kind)
 	if err != nil {
 		return cost{}, err
 	}
@@ -107,6 +114,9 @@ func measure(s *server, crowd *crowd, streams int) (c cost, err error) {
 	}
 	each := func(before, after int64) float64 { return float64(after-before) / float64(streams) / 1024 }
 	c.resident, c.heap, c.stacks = each(before.Resident, after.Resident), each(before.Heap, after.Heap), each(before.Stacks, after.Stacks)
+	if crowd.bare {
+		return c, nil // nothing rotates
+	}
 	return c, c.rotate(s, crowd, streams+1)
 }
 
