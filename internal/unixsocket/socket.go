@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,8 @@ type Socket struct {
 	path string
 	file os.FileInfo // as it was made
 	lock *os.File
+	log  *slog.Logger
+	told atomic.Int64 // when it was said last that none can be accepted, Unix seconds
 }
 
 // Listen makes the socket's file with its mode, and its folder (0700) where that is
@@ -43,8 +46,22 @@ func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s.lock = lock
+	s.lock, s.log = lock, log
 	return s, nil
+}
+
+// Accept implements [net.Listener]. That connections cannot be accepted, for want of
+// descriptors for one, is said once a minute: gRPC tries again without a word.
+func (s *Socket) Accept() (net.Conn, error) {
+	conn, err := s.UnixListener.Accept()
+	if err == nil {
+		return conn, nil
+	}
+	now, last := time.Now().Unix(), s.told.Load()
+	if !errors.Is(err, net.ErrClosed) && now-last >= 60 && s.told.CompareAndSwap(last, now) {
+		s.log.Error("connections to the socket wait: they cannot be accepted", "socket", s.path, "error", err)
+	}
+	return nil, err
 }
 
 // prepareFolder makes the folder where it is missing, for our user only. One that

@@ -46,6 +46,8 @@ const (
 	maxStreams = 10_000
 	// A peer that is gone without a word is noticed after these.
 	pingEvery, pingTimeout = time.Minute, 20 * time.Second
+	// maxIdle is how long a connection without a stream is kept: clients come again.
+	maxIdle = 5 * time.Minute
 )
 
 // Server serves secrets on a unix socket. Make one with [Listen].
@@ -103,7 +105,7 @@ func newGRPC(cfg Config, service *Service) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(cfg.Handshake),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// Whatever is asked, health included, only the right peer is answered.
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
