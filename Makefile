@@ -71,7 +71,7 @@ lint: ## gofmt, vet and golangci-lint over all modules
 	$(GO) vet work
 	@mkdir -p $(CACHE)
 	cd tools/lint && GOWORK=off $(GO) build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	for module in $(MODULES); do (cd $$module && $(CACHE)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	for module in $(MODULES); do (cd $$module && $(CACHE)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 .PHONY: tidy
 tidy: ## go.mod and go.sum of every module

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -52,6 +53,9 @@ type agentConfig struct {
 	descriptors int
 	limits      map[string]any // of its provider
 	token       string         // what its token file holds; empty: there is none
+	// standIn is the folder of a CA that signs, by the file provider, while the moody
+	// one, whose CA is in the folder first, is away.
+	first, standIn string
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -77,7 +81,9 @@ func prepareAgent(t *testing.T, config agentConfig) *agent {
 			t.Fatal(err)
 		}
 	}
-	if !config.selfSigned {
+	if config.first != "" {
+		a.ca = config.first
+	} else if !config.selfSigned {
 		writeCA(t, a.ca, "first root")
 	}
 	a.writeConfig(t, config)
@@ -129,10 +135,17 @@ func (a *agent) start(t *testing.T) {
 
 func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	t.Helper()
+	signers := map[string]any{}
+	if c.standIn != "" {
+		signers = map[string]any{"providers": []string{"moody", "file"}, "fallback_after": "1s"}
+	}
 	secrets := append([]map[string]any{
 		{"name": "default", "spiffe_id": envoyID},
 		{"name": "client", "spiffe_id": clientID},
 	}, c.secrets...)
+	for _, s := range secrets[:2] {
+		maps.Copy(s, signers)
+	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": trustDomain,
 		"ttl":          ttl.String(),
@@ -141,12 +154,23 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"secrets":      secrets,
 		"socket":       map[string]any{"path": a.socket},
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
-		"providers":    []map[string]any{a.providerEntry(t, c)},
+		"providers":    a.providerEntries(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeWhole(t, a.config(), content)
+}
+
+func (a *agent) providerEntries(t *testing.T, c agentConfig) []map[string]any {
+	t.Helper()
+	entries := []map[string]any{a.providerEntry(t, c)}
+	if c.standIn != "" {
+		c.selfSigned, a.ca = true, c.standIn
+		entries = append(entries, a.providerEntry(t, c))
+		a.ca = c.first
+	}
+	return entries
 }
 
 func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {

@@ -50,6 +50,8 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 // of its leaf that changes.
 type attempt struct {
 	leaf   *leaf
+	by     *choice // who is asked
+	begun  time.Time
 	cancel context.CancelFunc
 
 	order *order // nil at the start of a new one
@@ -60,14 +62,14 @@ type attempt struct {
 // ask sends an attempt on its way.
 func (l *leaf) ask(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &attempt{leaf: l, cancel: cancel, order: l.order}
+	a := &attempt{leaf: l, by: l.choice(), begun: time.Now(), cancel: cancel, order: l.order}
 	l.flight = a
 	l.spawn(func() {
 		defer cancel()
 		a.err = a.run(ctx)
 		select {
 		case l.replies <- a:
-		case <-l.authority.stop:
+		case <-a.by.stop:
 		}
 	})
 }
@@ -79,7 +81,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		}
 	}
 	err = a.sign(ctx)
-	if err != nil && ca.ActionFor(err) == ca.RefreshToken && a.leaf.authority.Token != nil {
+	if err != nil && ca.ActionFor(err) == ca.RefreshToken && a.by.Token != nil {
 		err = a.sign(ctx) // once, with the token as it is now
 	}
 	return err
@@ -87,13 +89,13 @@ func (a *attempt) run(ctx context.Context) (err error) {
 
 // sign reads the token, sends the order and verifies the reply.
 func (a *attempt) sign(ctx context.Context) error {
-	authority := a.leaf.authority
+	authority := a.by.authority
 	token, err := a.token(ctx)
 	if err != nil {
 		return fmt.Errorf("read the token for authority %q: %w", authority.Name, err)
 	}
 	asked := time.Now()
-	reply, err := call(ctx, authority.Timeout, a.leaf.asks, func(ctx context.Context) (ca.Certificate, error) {
+	reply, err := call(ctx, authority.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
 		return authority.Client.CSRSign(ctx, a.order.request(a.leaf.spec, token))
 	})
 	if err != nil {
@@ -104,16 +106,15 @@ func (a *attempt) sign(ctx context.Context) error {
 }
 
 func (a *attempt) token(ctx context.Context) (ca.Token, error) {
-	authority := a.leaf.authority
-	if authority.Token == nil {
+	if a.by.Token == nil {
 		return "", nil
 	}
-	return call(ctx, authority.Timeout, a.leaf.asks, authority.Token)
+	return call(ctx, a.by.Timeout, a.by.asks, a.by.Token)
 }
 
 // check holds the reply against what was asked for.
 func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
-	spec, authority := a.leaf.spec, a.leaf.authority
+	spec, authority := a.leaf.spec, a.by
 	now := authority.now()
 	c := pki.Check{
 		Key: a.order.key.Public(), Identity: spec.Identity, Names: authority.Names,

@@ -33,7 +33,8 @@ type authority struct {
 	kicked  atomic.Bool   // the feed is to begin anew
 	heard   chan struct{} // closed when roots were told, or will not be
 	bundle  atomic.Pointer[pki.Bundle]
-	failure atomic.Pointer[Failure] // the last one of the feed
+	served  atomic.Pointer[time.Time] // since when there are roots to serve; nil: there are none
+	failure atomic.Pointer[Failure]   // the last one of the feed
 
 	leaves  []*leaf // fixed once running
 	bundles []*trustBundle
@@ -93,6 +94,9 @@ func (a *authority) publish() {
 	changed := after.Len() > 0 && !after.Equal(before)
 	if changed {
 		a.bundle.Store(after)
+		if now := time.Now(); before == nil {
+			a.served.Store(&now)
+		}
 		a.report(before, after)
 	}
 	for _, b := range a.bundles {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -16,6 +17,8 @@ const (
 	defaultRenewJitter  = 0.01
 	defaultRootInterval = 5 * time.Minute
 	defaultTimeout      = 30 * time.Second
+
+	defaultFallbackAfter = 30 * time.Second
 )
 
 // Config says which secrets a [Manager] holds and who signs them.
@@ -39,9 +42,15 @@ type Config struct {
 type Spec struct {
 	Name string
 	Kind Kind
-	// Authorities are names from [Config.Authorities]: the one that signs a KeyPair,
-	// or all whose roots are united in a TrustBundle.
+	// Authorities are names from [Config.Authorities]: those that may sign a KeyPair,
+	// or all whose roots are united in a TrustBundle. The first one signs; the next is
+	// asked while those before it have been unavailable for FallbackAfter, and never
+	// where one said no. It must have told its roots by itself before: nobody gets a
+	// certificate that its peers cannot verify.
 	Authorities []string
+	// FallbackAfter is how long an authority must have been asked in vain before the
+	// next one is. Default: 30 s.
+	FallbackAfter time.Duration
 
 	// Identity is what a KeyPair's certificate is asked for.
 	Identity pki.Identity
@@ -108,6 +117,9 @@ func (s Spec) withDefaults() Spec {
 	if s.RenewJitter == 0 {
 		s.RenewJitter = defaultRenewJitter
 	}
+	if s.FallbackAfter == 0 {
+		s.FallbackAfter = defaultFallbackAfter
+	}
 	return s
 }
 
@@ -158,8 +170,12 @@ func (s Spec) checkKeyPair() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("secret %q: %w", s.Name, err)
-	case len(s.Authorities) != 1:
-		return fmt.Errorf("secret %q: it has %d authorities; a key pair has one", s.Name, len(s.Authorities))
+	case len(s.Authorities) == 0:
+		return fmt.Errorf("secret %q: a key pair needs an authority that signs it", s.Name)
+	case len(slices.Compact(slices.Sorted(slices.Values(s.Authorities)))) != len(s.Authorities):
+		return fmt.Errorf("secret %q: an authority is there twice: %q", s.Name, s.Authorities)
+	case s.FallbackAfter < 0:
+		return fmt.Errorf("secret %q: fallback after %s; use more than 0", s.Name, s.FallbackAfter)
 	case s.Identity.IsZero():
 		return fmt.Errorf("secret %q: it has no identity; give a SPIFFE ID, a DNS name or an IP address", s.Name)
 	case s.TTL < 0:

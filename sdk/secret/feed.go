@@ -57,6 +57,7 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 		}
 		f.noSource = true
 	}
+	f.assume()
 	f.hear()
 	return never, nil
 }
@@ -94,6 +95,20 @@ func (f *feed) take(roots []byte) error {
 	f.failure.Store(nil)
 	f.hear()
 	return nil
+}
+
+// assume takes the pinned roots for those of an authority that tells its roots in
+// replies alone: peers can then know them before it has signed.
+func (f *feed) assume() {
+	if f.PinnedRoots == nil || f.bundle.Load().Len() > 0 {
+		return
+	}
+	roots, err := f.admit(f.PinnedRoots.PEM())
+	if err != nil {
+		f.note(err, never)
+		return
+	}
+	f.do(func() { f.roots.reply(roots, time.Now(), f.keptUntil) })
 }
 
 // hear lets replies be checked that were waiting for the roots.

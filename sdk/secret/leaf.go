@@ -24,13 +24,12 @@ const (
 // time, which reports back.
 type leaf struct {
 	slot
-	spec      Spec
-	authority *authority
-	now       func() time.Time
-	observe   func(Event)
-	log       *slog.Logger
-	taken     map[string]bool // the names of all secrets here; not changed
-	asks      turn            // shared by all secrets of one identity
+	spec    Spec
+	choices []*choice // in the order in which they are asked
+	now     func() time.Time
+	observe func(Event)
+	log     *slog.Logger
+	taken   map[string]bool // the names of all secrets here; not changed
 
 	wakeup  chan struct{}
 	inbox   chan func()
@@ -38,10 +37,12 @@ type leaf struct {
 	spawn   func(func())
 	report  atomic.Pointer[Status]
 
+	at     int      // whom of choices the next attempt asks
 	flight *attempt // on its way
 	order  *order   // for the next attempt, if that is a retry
 	next   *attempt // successful, its certificate not valid yet
 	held   *pki.Chain
+	by     *choice // who signed what is held
 	renew  time.Time
 	stray  stray // whether held still leads to a root that is served
 
@@ -130,19 +131,24 @@ func (l *leaf) install(now time.Time) {
 	if !a.chain.Leaf.NotAfter.After(now) {
 		return // the clock jumped over it
 	}
-	item, err := a.item(l.spec, l.authority.Name)
+	item, err := a.item(l.spec, a.by.Name)
 	if err != nil {
-		l.fail(err)
+		a.err = err
+		l.fail(a)
 		return
 	}
+	if l.by != nil && l.by != a.by {
+		l.by.forget(l) // its roots need not be kept for what is no longer held
+	}
+	l.by = a.by
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
 	l.count++
 	item.RenewAt = l.renew
 	l.put(item)
-	l.log.Info("a new certificate is served", "identity", item.Identity.String(), "serial", item.Serial,
+	l.log.Info("a new certificate is served", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.tell(Event{Type: Rotated, NotAfter: item.NotAfter})
+	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 }
 
 // drawRenewal draws the moment at which the certificate is to be renewed, once:
@@ -163,11 +169,11 @@ func (l *leaf) mourn(now time.Time) {
 	}
 	l.mourned = true
 	l.log.Error("the certificate has expired without a successor", "not_after", l.held.Leaf.NotAfter)
-	l.tell(Event{Type: Expired, NotAfter: l.held.Leaf.NotAfter})
+	l.tell(l.signer(), Event{Type: Expired, NotAfter: l.held.Leaf.NotAfter})
 }
 
-func (l *leaf) tell(e Event) {
-	e.Secret, e.Authority = l.spec.Name, l.authority.Name
+func (l *leaf) tell(by *authority, e Event) {
+	e.Secret, e.Authority = l.spec.Name, by.Name
 	l.observe(e)
 }
 

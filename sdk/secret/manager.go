@@ -96,7 +96,7 @@ func (b *builder) add(spec Spec) error {
 	if spec.Kind == TrustBundle {
 		b.addBundle(spec, from)
 	} else {
-		b.addLeaf(spec, from[0])
+		b.addLeaf(spec, from)
 	}
 	return nil
 }
@@ -109,16 +109,19 @@ func (b *builder) addBundle(spec Spec, from []*authority) {
 	b.secrets[spec.Name] = bundle
 }
 
-func (b *builder) addLeaf(spec Spec, from *authority) {
+func (b *builder) addLeaf(spec Spec, from []*authority) {
 	for _, name := range spec.Identity.Names() {
 		b.taken[name] = true
 	}
 	l := &leaf{
-		spec: spec, authority: from, now: b.config.Now, observe: b.config.Observe, log: from.log.With("secret", spec.Name),
-		taken: b.taken, asks: b.turn(from.Name, spec.Identity), spawn: b.wg.Go,
+		spec: spec, now: b.config.Now, observe: b.config.Observe, log: b.config.Log.With("secret", spec.Name),
+		taken: b.taken, spawn: b.wg.Go,
 		wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 	}
-	from.leaves = append(from.leaves, l)
+	for _, a := range from {
+		l.choices = append(l.choices, &choice{authority: a, asks: b.turn(a.Name, spec.Identity)})
+		a.leaves = append(a.leaves, l)
+	}
 	b.secrets[spec.Name] = l
 }
 
@@ -135,7 +138,9 @@ func (m *Manager) start() {
 	for _, a := range m.authorities {
 		m.wg.Go(a.run)
 		m.wg.Go(func() { (&feed{authority: a}).run(m.ctx) })
-		for _, l := range a.leaves {
+	}
+	for _, h := range m.secrets {
+		if l, ok := h.(*leaf); ok {
 			m.wg.Go(func() { l.run(m.ctx) })
 		}
 	}
@@ -223,7 +228,9 @@ func (m *Manager) Release(caller Caller, name string) error {
 	}
 	if l, ok := h.(*leaf); ok {
 		l.do(m.ctx, l.release)
-		l.authority.forget(l)
+		for _, c := range l.choices {
+			c.forget(l)
+		}
 	}
 	return nil
 }

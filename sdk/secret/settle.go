@@ -16,10 +16,11 @@ func (l *leaf) settle(a *attempt) {
 	}
 	l.flight, l.order = nil, a.order
 	if a.err != nil {
-		l.fail(a.err)
+		l.fail(a)
 		return
 	}
-	l.reportName(a.chain)
+	l.at, a.by.away = 0, time.Time{}
+	l.reportName(a)
 	l.next, l.order, l.failure, l.again = a, nil, nil, false
 	l.pause = pause{}
 	if !l.stray.lost { // else a loss right after it is to wait longer
@@ -28,19 +29,20 @@ func (l *leaf) settle(a *attempt) {
 }
 
 // reportName tells of a name that the authority chose itself, as it may.
-func (l *leaf) reportName(chain *pki.Chain) {
+func (l *leaf) reportName(a *attempt) {
+	chain := a.chain
 	if chain.Identity.Equal(l.spec.Identity) {
 		return
 	}
-	l.log.Warn("the authority wrote another name than was asked for", "asked", l.spec.Identity.String(), "got", printable(chain.Identity.String()))
-	l.tell(Event{Type: NameDiffers})
+	l.log.Warn("the authority wrote another name than was asked for", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", printable(chain.Identity.String()))
+	l.tell(a.by.authority, Event{Type: NameDiffers})
 }
 
 // fail notes the error and sets the time of the next attempt. Whatever happened,
 // what is held stays.
-func (l *leaf) fail(err error) {
-	now := l.now()
-	wait := l.retry.after(err, l.life(now))
+func (l *leaf) fail(a *attempt) {
+	now, err := l.now(), a.err
+	wait := l.passOn(a, l.retry.after(err, l.life(now)))
 	if l.again { // what was wrong may be right since: see kick
 		wait, l.again = 0, false
 		l.retry.reset()
@@ -50,8 +52,8 @@ func (l *leaf) fail(err error) {
 	}
 	l.pause = newPause(wait, now)
 	l.failure = newFailure(err, now, wait)
-	l.log.Warn("no new certificate", "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry)
-	l.tell(Event{Type: Failed, Reason: l.failure.Reason})
+	l.log.Warn("no new certificate", "authority", a.by.Name, "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry)
+	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason})
 }
 
 // life is the time that what is held has left, zero where nothing is.
@@ -77,6 +79,7 @@ func endsOrder(err error) bool {
 
 // kick has the next attempt made at once: token, settings or provider changed.
 func (l *leaf) kick() {
+	l.at = 0
 	l.retry.reset()
 	l.pause = pause{}
 	l.again = l.flight != nil
@@ -87,7 +90,7 @@ func (l *leaf) release() {
 	if l.flight != nil {
 		l.flight.cancel()
 	}
-	l.flight, l.order, l.next, l.held = nil, nil, nil, nil
+	l.at, l.flight, l.order, l.next, l.held = 0, nil, nil, nil, nil
 	l.failure, l.pause, l.stray = nil, pause{}, stray{}
 	l.retry.reset()
 	l.released = true

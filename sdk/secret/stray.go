@@ -24,7 +24,7 @@ func (s *stray) home() { s.seen, s.lost = nil, false }
 // that peers can no longer verify is replaced at once; one that they can is left
 // alone.
 func (l *leaf) checkRoots(now time.Time) {
-	roots := l.authority.bundle.Load()
+	roots := l.signer().bundle.Load()
 	if l.held == nil || roots == l.stray.seen {
 		return
 	}
@@ -73,5 +73,5 @@ func (l *leaf) lose() {
 		l.failure = newFailure(errStray, now, wait)
 	}
 	l.stray.lost, l.stray.last = true, time.Now()
-	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "root", pki.Fingerprint(l.held.Root))
+	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "authority", l.signer().Name, "root", pki.Fingerprint(l.held.Root))
 }

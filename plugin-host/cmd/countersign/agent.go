@@ -136,6 +136,9 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 		return settingsError{err}
 	}
 	if err := providers.start(ctx, c, a); err != nil {
+		if ctx.Err() != nil {
+			err = nil // told to end before it had begun
+		}
 		return errors.Join(err, a.Close())
 	}
 	page.serve(a, providers, metrics)

@@ -30,7 +30,7 @@ func newMetrics(p *providers) *metrics {
 	}
 	m := &metrics{
 		registry:  prometheus.NewRegistry(),
-		rotations: counter("secret_rotations_total", "New certificates served.", "secret"),
+		rotations: counter("secret_rotations_total", "New certificates served, by who signed them.", "secret", "authority"),
 		failures:  counter("failures_total", "Failed attempts to get a certificate or roots.", "authority", "secret", "reason"),
 		expired:   counter("secret_expirations_total", "Secrets that ended without a successor.", "secret"),
 		names:     counter("secret_name_differs_total", "Certificates with another name than was asked for.", "secret"),
@@ -52,7 +52,7 @@ func newMetrics(p *providers) *metrics {
 func (m *metrics) secret(e secret.Event) {
 	switch e.Type {
 	case secret.Rotated:
-		m.rotations.WithLabelValues(e.Secret).Inc()
+		m.rotations.WithLabelValues(e.Secret, e.Authority).Inc()
 	case secret.Failed:
 		m.failures.WithLabelValues(e.Authority, e.Secret, e.Reason).Inc()
 	case secret.Expired:

@@ -127,10 +127,18 @@ func (p *providers) refuse(peer sds.Peer) error {
 	return nil
 }
 
+// close ends all of them at once: each may take its time.
 func (p *providers) close() error {
-	var errs []error
+	var all sync.WaitGroup
+	errs := make(chan error, len(p.byName))
 	for _, provider := range p.byName {
-		errs = append(errs, provider.Close())
+		all.Go(func() { errs <- provider.Close() })
 	}
-	return errors.Join(errs...)
+	all.Wait()
+	close(errs)
+	var joined error
+	for err := range errs {
+		joined = errors.Join(joined, err)
+	}
+	return joined
 }

@@ -77,7 +77,7 @@ func specOf(entry config.Secret, r config.Rotation) (secret.Spec, error) {
 	}
 	keyType, err := pki.ParseKeyType(entry.KeyType)
 	return secret.Spec{
-		Name: entry.Name, Kind: secret.KeyPair, Authorities: []string{entry.Provider}, Identity: id,
+		Name: entry.Name, Kind: secret.KeyPair, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
 		KeyType: keyType, TTL: entry.TTL.Duration, RenewRatio: r.Ratio, RenewJitter: max(r.Jitter, 1e-9), // 0 would be the default
 	}, err
 }

@@ -113,8 +113,13 @@ type Secret struct {
 	// Provider is whom to ask. Default: default_provider, or the only one; for
 	// ROOTCA the one that signs "default".
 	Provider string `json:"provider"`
-	// Providers are those whose roots a trust bundle unites, instead of Provider.
+	// Providers are, instead of Provider, those whose roots a trust bundle unites, or
+	// those that may sign a key pair: the next one is asked when those before it have
+	// been away for FallbackAfter. Default of ROOTCA: those of "default".
 	Providers []string `json:"providers"`
+	// FallbackAfter is how long a provider must have been asked in vain before the
+	// next one is. Default: 30s.
+	FallbackAfter Duration `json:"fallback_after"`
 }
 
 // Rotation says when a successor is made.

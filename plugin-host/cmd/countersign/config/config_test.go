@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestDefaultAndRootsAreThereByThemselves(t *testing.T) {
 		leaf.SPIFFEID != "spiffe://cluster.local/ns/demo/sa/web" {
 		t.Errorf("default is %+v", leaf)
 	}
-	if roots.Name != "ROOTCA" || roots.Kind != TrustBundle || roots.Provider != "file" || len(roots.Providers) != 1 {
+	if roots.Name != "ROOTCA" || roots.Kind != TrustBundle || !slices.Equal(roots.Providers, []string{"file"}) {
 		t.Errorf("ROOTCA is %+v", roots)
 	}
 }
@@ -229,7 +230,10 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"secret's key", working + "secrets: [{name: a, dns_names: [x], key_type: dsa}]", `secrets.a.key_type is "dsa"`},
 		{"secret's lifetime", working + "secrets: [{name: a, dns_names: [x], ttl: -1s}]", `secrets.a.ttl is -1s: write 1s or more`},
 		{"secret's provider", working + "secrets: [{name: a, dns_names: [x], provider: b}]", `secrets.a.provider is "b": configured are file`},
-		{"two signers", working + "secrets: [{name: a, dns_names: [x], providers: [file]}]", `secrets.a.providers is [file]: one provider signs a key pair`},
+		{"a signer twice", working + "secrets: [{name: a, dns_names: [x], providers: [file, file]}]", `secrets.a.providers is [file file]: write each provider once`},
+		{"a signer and signers", working + "secrets: [{name: a, dns_names: [x], provider: file, providers: [file]}]", `secrets.a.provider is "file": write either`},
+		{"hasty", working + "secrets: [{name: a, dns_names: [x], fallback_after: -1s}]", `secrets.a.fallback_after is -1s: write more than 0s`},
+		{"bundle that falls back", working + "secrets: [{name: r, kind: trust-bundle, fallback_after: 1s}]", `secrets.r.fallback_after is 1s: remove it`},
 		{"which of two", two, `secrets.default.provider is not set: several providers are configured (a, b)`},
 		{"bundle with identity", working + "secrets: [{name: r, kind: trust-bundle, dns_names: [x]}]", `secrets.r is a trust bundle: it has no identity`},
 		{"bundle with both", working + "secrets: [{name: r, kind: trust-bundle, provider: file, providers: [file]}]", `secrets.r.provider is "file": write either`},

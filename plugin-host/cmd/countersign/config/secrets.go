@@ -80,10 +80,12 @@ func (c *Config) completeKind(p *problems, s *Secret, path string) {
 }
 
 func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
-	if len(s.Providers) > 0 {
-		c.say(p, path+".providers", s.Providers, "one provider signs a key pair; write provider: NAME")
+	c.completeProviders(p, s, path)
+	if s.FallbackAfter.Duration == 0 {
+		s.FallbackAfter = seconds(30)
+	} else if s.FallbackAfter.Duration < 0 {
+		c.say(p, path+".fallback_after", s.FallbackAfter, "write more than 0s")
 	}
-	s.Provider = c.provider(p, s.Provider, path)
 	if s.Name == DefaultSecret && s.SPIFFEID == "" && len(s.DNSNames)+len(s.IPAddresses) == 0 {
 		s.SPIFFEID = c.workloadID(p)
 	}
@@ -124,23 +126,35 @@ func (c *Config) completeBundle(p *problems, s *Secret, path string) {
 	if s.SPIFFEID != "" || len(s.DNSNames)+len(s.IPAddresses) > 0 || s.KeyType != "" || s.TTL.Duration != 0 {
 		p.add(fmt.Errorf("%s is a trust bundle: it has no identity, key_type or ttl of its own; remove them", path))
 	}
-	if len(s.Providers) > 0 && s.Provider != "" {
+	if s.FallbackAfter.Duration != 0 {
+		c.say(p, path+".fallback_after", s.FallbackAfter, "remove it: a trust bundle unites the roots of its providers")
+	}
+	// Peers of the workload are verified with the roots of whoever may sign for it,
+	// not with those of everybody who signs anything.
+	if s.Provider == "" && len(s.Providers) == 0 && s.Name == RootCA {
+		s.Providers = c.Secrets[0].Providers
+	}
+	c.completeProviders(p, s, path)
+}
+
+// completeProviders makes one list of provider and providers.
+func (c *Config) completeProviders(p *problems, s *Secret, path string) {
+	switch {
+	case len(s.Providers) > 0 && s.Provider != "":
 		c.say(p, path+".provider", s.Provider, "write either provider or providers")
 		return
-	}
-	for _, name := range s.Providers {
-		c.provider(p, name, path)
-	}
-	if len(s.Providers) > 0 {
+	case len(s.Providers) == 0:
+		s.Provider = c.provider(p, s.Provider, path)
+		s.Providers = []string{s.Provider}
 		return
 	}
-	// Peers of the workload are verified with the roots of whoever signs for it,
-	// not with those of everybody who signs anything.
-	if s.Provider == "" && s.Name == RootCA {
-		s.Provider = c.Secrets[0].Provider
+	seen := map[string]bool{}
+	for _, name := range s.Providers {
+		if c.provider(p, name, path); seen[name] {
+			c.say(p, path+".providers", s.Providers, "write each provider once")
+		}
+		seen[name] = true
 	}
-	s.Provider = c.provider(p, s.Provider, path)
-	s.Providers = []string{s.Provider}
 }
 
 // provider checks a secret's provider and returns the default for none.

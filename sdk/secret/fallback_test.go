@@ -1,0 +1,187 @@
+package secret_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// two starts an engine whose "default" may be signed by "test" and, failing that,
+// by "second"; ROOTCA has the roots of both.
+func two(t *testing.T, change func(second *catest.CA, c *secret.Config)) (*engine, *catest.CA) {
+	t.Helper()
+	var second *catest.CA
+	e := newEngine(t, func(c *secret.Config) {
+		second = catest.NewCA(catest.Options{Now: c.Now})
+		c.Authorities = append(c.Authorities, secret.Authority{Name: "second", Client: second})
+		for i := range c.Secrets {
+			c.Secrets[i].Authorities = []string{"test", "second"}
+		}
+		if change != nil {
+			change(second, c)
+		}
+	})
+	return e, second
+}
+
+// signedBy demands that ROOTCA has the roots of both, and returns who signed.
+func signedBy(t *testing.T, e *engine, second *catest.CA) string {
+	t.Helper()
+	e.serves(rootPrint(e.ca), rootPrint(second))
+	return e.held("default").Authority
+}
+
+func rootPrint(c *catest.CA) string { return pki.Fingerprint(c.Bundle().Certificates()[0]) }
+
+func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, second := two(t, nil)
+		if by := signedBy(t, e, second); by != "test" {
+			t.Errorf("signed by %q", by)
+		}
+		e.untilRenewal(-time.Second)
+		e.ca.Always(catest.Fault{Err: ca.ErrUnavailable})
+		after(28 * time.Second)
+		if by, asked := signedBy(t, e, second), len(second.Requests()); by != "test" || asked != 0 {
+			t.Errorf("after 28 s it is %q; the second was asked %d times", by, asked)
+		}
+		after(5 * time.Second)
+		if by := signedBy(t, e, second); by != "second" {
+			t.Errorf("after 33 s it is %q", by)
+		}
+		if first := e.ca.Requests(); first[len(first)-1].ID == second.Requests()[0].ID {
+			t.Error("both were sent the same order")
+		}
+		if log := e.logged(); !strings.Contains(log, "the next one is asked") || !strings.Contains(log, "authority=second") {
+			t.Error(log)
+		}
+
+		// While it is away, the first is asked at each renewal, and the second then signs at once.
+		before := len(second.Requests())
+		e.untilRenewal(-time.Second)
+		after(3 * time.Second)
+		if n := len(second.Requests()); n != before+1 {
+			t.Errorf("%d requests more", n-before)
+		}
+		e.ca.Always(catest.Fault{})
+		e.untilRenewal(-time.Second)
+		after(3 * time.Second)
+		if by := signedBy(t, e, second); by != "test" {
+			t.Errorf("when it was back it is %q", by)
+		}
+	})
+}
+
+func TestAnAuthorityThatHangsIsAwayToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, second := two(t, func(_ *catest.CA, c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Delay: time.Hour})
+		})
+		after(35 * time.Second)
+		if by := e.held("default").Authority; by != "second" || len(second.Requests()) != 1 {
+			t.Errorf("signed by %q", by)
+		}
+	})
+}
+
+func TestANoIsANo(t *testing.T) {
+	for _, reason := range []*ca.Error{ca.ErrDenied, ca.ErrInvalid, ca.ErrUnauthenticated} {
+		t.Run(reason.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, second := two(t, func(_ *catest.CA, c *secret.Config) {
+					c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: reason})
+				})
+				after(time.Hour)
+				e.notReady("default")
+				if n := len(second.Requests()); n != 0 {
+					t.Errorf("the second was asked %d times", n)
+				}
+			})
+		})
+	}
+}
+
+func TestAWrongReplyIsNoReasonToAskAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, second := two(t, func(_ *catest.CA, c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: func(d *catest.Draft) { d.Leaf.IsCA = true }})
+		})
+		after(time.Hour)
+		if n := len(second.Requests()); n != 0 {
+			t.Errorf("the second was asked %d times", n)
+		}
+	})
+}
+
+func TestNobodyFallsBackToAnAuthorityWhoseRootsNobodyKnows(t *testing.T) {
+	for name, pinned := range map[string]bool{"unknown": false, "pinned": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, second := two(t, func(second *catest.CA, c *secret.Config) {
+					c.Authorities[1].Client = signOnly{second} // tells its roots in replies alone
+					if pinned {
+						c.Authorities[1].PinnedRoots = second.Bundle()
+					}
+					c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})
+				})
+				after(5 * time.Minute)
+				if !pinned {
+					e.notReady("default")
+					if n := len(second.Requests()); n != 0 || !strings.Contains(e.logged(), "cannot stand in") {
+						t.Errorf("the second was asked %d times", n)
+					}
+					return
+				}
+				if by := signedBy(t, e, second); by != "second" {
+					t.Errorf("signed by %q", by)
+				}
+			})
+		})
+	}
+}
+
+func TestWithBothAwayBothAreAskedInTurnUntilOneIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, second := two(t, func(second *catest.CA, c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})
+			second.Always(catest.Fault{Err: ca.ErrUnavailable})
+		})
+		after(5 * time.Minute)
+		if first, next := len(e.ca.Requests()), len(second.Requests()); first < 10 || next < 10 || first > 60 || next > 60 {
+			t.Errorf("asked %d and %d times in five minutes", first, next)
+		}
+		second.Always(catest.Fault{})
+		after(15 * time.Second)
+		if by := signedBy(t, e, second); by != "second" {
+			t.Errorf("signed by %q", by)
+		}
+	})
+}
+
+func TestTheRootsOfWhoSignedBeforeStayWithTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, second := two(t, func(_ *catest.CA, c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})
+		})
+		after(time.Minute)
+		if by := e.held("default").Authority; by != "second" {
+			t.Fatalf("signed by %q", by)
+		}
+		// The certificate is the second's: what the first does with its roots is nothing to it.
+		asked := len(second.Requests())
+		e.ca.Rotate()
+		after(time.Minute)
+		if n := len(second.Requests()); n != asked {
+			t.Errorf("%d requests for a root of the first's", n-asked)
+		}
+		if e.held("default").RootFingerprint != rootPrint(second) {
+			t.Error("it leads elsewhere")
+		}
+	})
+}
