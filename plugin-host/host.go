@@ -14,6 +14,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -33,9 +34,21 @@ type Entry struct {
 	// User is whom its process runs as, a name or a number: a user of its own, whom
 	// no socket of secrets answers. It needs a host that is root. Default: the host's.
 	User string
-	// Limits bound what it may take of the machine. Default: none.
+	// Limits bound what it may take of the machine; what cannot be applied here is
+	// logged. Default: none.
 	Limits Limits
 }
+
+// Limits bound what a provider may take of the machine.
+type Limits = confine.Limits
+
+// The least that [Limits] may be.
+const (
+	MinMemory      = confine.MinMemory
+	MinDescriptors = confine.MinDescriptors
+	MinProcesses   = confine.MinProcesses
+	MinCPU         = confine.MinCPU
+)
 
 // Options are the same for all providers of an agent.
 type Options struct {
@@ -130,7 +143,7 @@ func (e Entry) withDefaults(dev bool) (Entry, error) {
 }
 
 func (e Entry) check(dev bool) error {
-	if err := errors.Join(checkName(e.Provider), checkEnvironment(e.Env), e.Limits.check()); err != nil {
+	if err := errors.Join(checkName(e.Provider), checkEnvironment(e.Env), e.Limits.Check()); err != nil {
 		return err
 	}
 	if e.SHA256 == "" && !dev {

@@ -1,8 +1,6 @@
 package pluginhost
 
 import (
-	"io"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -88,8 +86,6 @@ func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
-
-func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func FuzzHandshake(f *testing.F) {
 	f.Add("1|1|unix|fd:4|grpc|")

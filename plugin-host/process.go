@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -38,7 +37,7 @@ type process struct {
 	pipes    pipes
 	keys     keys
 	relay    *relay
-	confined *confinement
+	confined *confine.Confinement
 	shake    handshake
 	conn     *grpc.ClientConn
 	metadata atomic.Pointer[wire.Metadata]
@@ -64,7 +63,7 @@ func newKeys() (keys, error) {
 
 // spawn starts a process of the binary. It returns as soon as it runs; connect
 // does the rest. It must be called on a thread that outlives the process.
-func spawn(opts Options, entry Entry, b *binary, hold *restraint, number int) (instance, error) {
+func spawn(opts Options, entry Entry, b *binary, hold *confine.Restraint, number int) (instance, error) {
 	if err := b.unchanged(); err != nil {
 		return nil, err
 	}
@@ -84,8 +83,8 @@ func spawn(opts Options, entry Entry, b *binary, hold *restraint, number int) (i
 	p.relay = newRelay(p.log)
 	go p.relay.run(p.pipes.stderr)
 	go p.await()
-	if missing := p.confined.started(p.pid); len(missing) > 0 {
-		p.log.Warn("limits of a provider cannot be applied here", "limits", missing.String())
+	if missing := p.confined.Started(p.pid); len(missing) > 0 {
+		p.log.Warn(limitsMissing, "limits", missing.String())
 	}
 	p.pipes.handOver(wire.StartData{
 		ServerCert: string(p.keys.server.certPEM), ServerKey: string(p.keys.server.keyPEM), ClientCert: string(p.keys.host.certPEM),
@@ -94,14 +93,14 @@ func spawn(opts Options, entry Entry, b *binary, hold *restraint, number int) (i
 }
 
 // prepare makes what the process will inherit.
-func (p *process) prepare(hold *restraint) (err error) {
+func (p *process) prepare(hold *confine.Restraint) (err error) {
 	if p.keys, err = newKeys(); err != nil {
 		return fmt.Errorf("make keys for the start: %w", err)
 	}
 	if p.runtime, err = newRuntimeDir(p.opts.RuntimeDir); err != nil {
 		return err
 	}
-	if err := hold.owns(p.runtime.path); err != nil {
+	if err := hold.Owns(p.runtime.path); err != nil {
 		return err
 	}
 	p.pipes, err = newPipes()
@@ -109,15 +108,15 @@ func (p *process) prepare(hold *restraint) (err error) {
 }
 
 // start executes what was verified.
-func (p *process) start(entry Entry, b *binary, hold *restraint) (err error) {
+func (p *process) start(entry Entry, b *binary, hold *confine.Restraint) (err error) {
 	path, extra := b.command()
 	attr := sysProcAttr()
-	if p.confined, err = hold.confine(attr); err != nil {
+	if p.confined, err = hold.Confine(attr); err != nil {
 		return err
 	}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: []string{b.path},
-		Env:    environment(os.Environ(), hold.environment(), entry.Env, p.protocolEnv()),
+		Env:    environment(os.Environ(), hold.Environment(), entry.Env, p.protocolEnv()),
 		Stdout: p.pipes.childOut, Stderr: p.pipes.childErr, ExtraFiles: append(p.pipes.inherited(), extra...),
 		SysProcAttr: attr,
 	}
@@ -165,7 +164,7 @@ func (p *process) await() {
 		err = fmt.Errorf("it ended: %w", err)
 	}
 	p.opts.Groups.ended(p.pid)
-	p.confined.ended()
+	p.confined.Ended()
 	p.fail(err)
 	p.pipes.expire(lastWords)
 	close(p.ended)
@@ -199,77 +198,6 @@ func (p *process) Kill(reason error) {
 		killGroup(p.pid)
 		_ = p.cmd.Process.Kill() // where there are no groups
 	}
-}
-
-// connect reads the handshake line and reaches the provider as that line says.
-func (p *process) connect(ctx context.Context) error {
-	line, err := p.pipes.firstLine(ctx)
-	if err != nil {
-		return p.silent(ctx, line, err)
-	}
-	if p.shake, err = parseHandshake(line, p.protocols, p.runtime.path); err != nil {
-		return err
-	}
-	if p.shake.auth == Channel {
-		p.runtime.remove() // it has no socket; so a host that is killed leaves no folder behind
-	}
-	go p.ignoreStdout()
-	credentials, dial := p.reach()
-	p.conn, err = grpc.NewClient("passthrough:///provider",
-		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),
-		grpc.WithIdleTimeout(0), // an idle channel must not be closed: there is no second one
-		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-	)
-	if err != nil {
-		return err
-	}
-	p.Provider = wire.NewRemote(p.conn, wire.RemoteOptions{Protocol: p.protocol(), Timeout: p.opts.CallTimeout})
-	return nil
-}
-
-func (p *process) protocol() wire.Protocol {
-	for _, protocol := range p.opts.Protocols {
-		if protocol.Version == p.shake.version {
-			return protocol
-		}
-	}
-	return wire.V1()
-}
-
-// silent says why there is no handshake line.
-func (p *process) silent(ctx context.Context, line string, err error) error {
-	if !errors.Is(err, io.EOF) {
-		return errors.Join(context.Cause(ctx), err)
-	}
-	select {
-	case <-p.ended: // says why
-		return p.Err()
-	case <-ctx.Done():
-	case <-time.After(lastWords):
-	}
-	return fmt.Errorf("it closed its standard output before its handshake line was whole: %s", foreign(line))
-}
-
-// ignoreStdout reads what must not be there, so that nobody blocks on it.
-func (p *process) ignoreStdout() {
-	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
-		p.log.Warn("provider wrote on standard output after its handshake line; that was thrown away", "bytes", n)
-	}
-}
-
-// dialChannel hands the inherited connection over, once.
-func (p *process) dialChannel(context.Context, string) (net.Conn, error) {
-	conn := p.pipes.takeChannel()
-	if conn == nil {
-		err := errors.New("its channel broke")
-		p.Kill(err)
-		return nil, err
-	}
-	return conn, nil
-}
-
-func (p *process) dialSocket(ctx context.Context, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, p.shake.network, p.shake.address)
 }
 
 // Metadata implements [wire.Provider], and remembers.
@@ -317,7 +245,7 @@ func (p *process) release() {
 		_ = p.conn.Close()
 	}
 	p.pipes.close()
-	p.confined.ended()
+	p.confined.Ended()
 	if p.runtime != nil {
 		p.runtime.remove()
 	}

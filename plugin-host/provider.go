@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -74,6 +75,8 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*
 	return &Provider{supervisor: newSupervisor(opts, first), name: entry.Name, plans: plans}, nil
 }
 
+const limitsMissing = "limits of a provider cannot be applied here"
+
 // newPlan finds and verifies the binary of an entry.
 func newPlan(opts Options, entry Entry) (*plan, error) {
 	entry, err := entry.withDefaults(opts.Dev)
@@ -95,10 +98,16 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	if entry.SHA256 == "" {
 		opts.Log.Warn("a provider is started without a pin, as --dev allows", "provider", entry.Name, "path", found.Path, "sha256", b.sha256)
 	}
-	hold, err := newRestraint(opts, entry)
+	hold, missing, err := confine.New(entry.Name, entry.User, entry.Limits)
 	if err != nil {
 		_ = b.Close()
 		return nil, &EntryError{entry.Name, err}
+	}
+	if len(missing) > 0 {
+		opts.Log.Warn(limitsMissing, "provider", entry.Name, "limits", missing.String())
+	}
+	if uid, own := hold.User(); own {
+		opts.Groups.addUser(uid)
 	}
 	launch := func(number int) (instance, error) { return spawn(opts, entry, b, hold, number) }
 	return &plan{entry: entry, path: found.Path, binary: b, launch: launch}, nil

@@ -1,4 +1,4 @@
-package pluginhost
+package confine
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 // it are too few (measured).
 const reserved = 128 << 20
 
-// restraint is what holds the processes of one plan.
-type restraint struct {
+// Restraint is what holds the processes of one provider.
+type Restraint struct {
 	limits Limits
 	user   *account // nil: the host's own
 	groups *cgroups // nil: there are none
@@ -22,31 +22,35 @@ type restraint struct {
 	made   atomic.Int64
 }
 
-// newRestraint finds out what can be applied here, and says what cannot.
-func newRestraint(opts Options, e Entry) (*restraint, error) {
-	r := &restraint{limits: e.Limits, group: e.Name}
+// New finds out what can be applied here, and returns what cannot. name is the
+// provider's, and user whom it runs as: empty is the host's own.
+func New(name, user string, limits Limits) (*Restraint, Unapplied, error) {
+	r := &Restraint{limits: limits, group: name}
 	var err error
-	if r.user, err = lookupUser(e.User); err != nil {
-		return nil, err
+	if r.user, err = lookupUser(user); err != nil {
+		return nil, nil, err
 	}
-	if r.user != nil {
-		opts.Groups.addUser(r.user.uid)
+	controllers := limits.controllers()
+	if len(controllers) == 0 {
+		return r, nil, nil
 	}
-	var missing unapplied
-	if controllers := e.Limits.controllers(); len(controllers) > 0 {
-		var why error
-		if r.groups, why = delegatedCgroups(controllers); why != nil {
-			missing = r.withoutCgroups(why)
-		}
+	var why error
+	if r.groups, why = delegatedCgroups(controllers); why != nil {
+		return r, r.withoutCgroups(why), nil
 	}
-	if len(missing) > 0 {
-		opts.Log.Warn("limits of a provider cannot be applied here", "provider", e.Name, "limits", missing.String())
-	}
-	return r, nil
+	return r, nil, nil
 }
 
-// environment is what the process is told of all this.
-func (r *restraint) environment() []string {
+// User returns whom the provider runs as, where that is another than the host.
+func (r *Restraint) User() (uid uint32, own bool) {
+	if r.user == nil {
+		return 0, false
+	}
+	return r.user.uid, true
+}
+
+// Environment is what the process is told of all this.
+func (r *Restraint) Environment() []string {
 	env := r.limits.environment()
 	if r.user != nil {
 		env = append(env, "HOME="+r.user.home)
@@ -65,7 +69,7 @@ func (l Limits) controllers() (names []string) {
 }
 
 // withoutCgroups names what is weaker or missing without them.
-func (r *restraint) withoutCgroups(why error) (missing unapplied) {
+func (r *Restraint) withoutCgroups(why error) (missing Unapplied) {
 	if r.limits.Memory > 0 {
 		missing.add("memory", fmt.Sprintf("each process has its own limit (RLIMIT_DATA), not all together: %v", why))
 	}
@@ -78,18 +82,18 @@ func (r *restraint) withoutCgroups(why error) (missing unapplied) {
 	return missing
 }
 
-// confinement is what holds one process and all that it starts.
-type confinement struct {
-	restraint *restraint
+// Confinement is what holds one process and all that it starts.
+type Confinement struct {
+	restraint *Restraint
 	cgroup    *cgroup // nil: none
 }
 
-// confine sets what holds from the first instruction on.
-func (r *restraint) confine(attr *syscall.SysProcAttr) (*confinement, error) {
+// Confine sets what holds from the first instruction on.
+func (r *Restraint) Confine(attr *syscall.SysProcAttr) (*Confinement, error) {
 	if r.user != nil {
 		attr.Credential = &syscall.Credential{Uid: r.user.uid, Gid: r.user.gid, Groups: []uint32{}}
 	}
-	c := &confinement{restraint: r}
+	c := &Confinement{restraint: r}
 	if r.groups == nil {
 		return c, nil
 	}
@@ -101,9 +105,9 @@ func (r *restraint) confine(attr *syscall.SysProcAttr) (*confinement, error) {
 	return c, nil
 }
 
-// started sets what can be set from outside only, a moment after the start, and
+// Started sets what can be set from outside only, a moment after the start, and
 // returns what could not be.
-func (c *confinement) started(pid int) (missing unapplied) {
+func (c *Confinement) Started(pid int) (missing Unapplied) {
 	l := c.restraint.limits
 	for _, limit := range []struct {
 		name     string
@@ -126,8 +130,9 @@ func (c *confinement) started(pid int) (missing unapplied) {
 	return missing
 }
 
-// ended ends and removes what the process left behind. It may be called twice.
-func (c *confinement) ended() {
+// Ended ends and removes what the process left behind. It may be called twice, and
+// on nil.
+func (c *Confinement) Ended() {
 	if c != nil && c.cgroup != nil {
 		c.cgroup.remove()
 	}

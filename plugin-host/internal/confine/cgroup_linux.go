@@ -1,4 +1,4 @@
-package pluginhost
+package confine
 
 import (
 	"errors"
@@ -17,6 +17,9 @@ import (
 // with Delegate=yes of systemd has one, a container with a writable tree, too.
 // https://docs.kernel.org/admin-guide/cgroup-v2.html
 type cgroups struct{ path string }
+
+// prefix begins the names of providers' groups; the host's pid follows.
+const prefix = "countersign-provider-"
 
 // leafName is the group that the host itself moves to.
 const leafName = "countersign-agent"
@@ -159,7 +162,7 @@ func (g *cgroups) make(name string, l Limits) (*cgroup, error) {
 
 // remove kills what is left in the group and removes it.
 func (c *cgroup) remove() {
-	closeAll(c.dir)
+	_ = c.dir.Close() // nil is an error, too
 	_ = writeControl(c.path, "cgroup.kill", "1")
 	// The last process leaves a moment after it was killed.
 	for wait := time.Millisecond; wait < time.Second; wait *= 2 {

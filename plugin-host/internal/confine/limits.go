@@ -1,4 +1,7 @@
-package pluginhost
+// Package confine bounds what a provider's process may take of the machine, and
+// whom it runs as. Ask [New] for a [Restraint] once; it holds any number of
+// processes.
+package confine
 
 import (
 	"errors"
@@ -17,7 +20,7 @@ type Limits struct {
 	// Descriptors that a process may have open (RLIMIT_NOFILE), [MinDescriptors] at least.
 	Descriptors int
 	// Processes and threads, [MinProcesses] at least: of the provider by cgroup v2;
-	// elsewhere of its [Entry.User], and not at all without one (RLIMIT_NPROC).
+	// elsewhere of its user, and not at all without one of its own (RLIMIT_NPROC).
 	Processes int
 	// CPU is how many processors' time it may use, [MinCPU] at least: 0.5 is half of
 	// one. By cgroup v2 only.
@@ -32,7 +35,8 @@ const (
 	MinCPU         = 0.01
 )
 
-func (l Limits) check() error {
+// Check tells what nobody could live with.
+func (l Limits) Check() error {
 	var errs []error
 	tooLow := func(name string, value, least any) {
 		errs = append(errs, fmt.Errorf("limits.%s is %v; allowed is %v or more, or nothing for no limit", name, value, least))
@@ -65,9 +69,10 @@ func (l Limits) environment() []string {
 	return env
 }
 
-// unapplied are limits that cannot be applied here, each with the reason.
-type unapplied []string
+// Unapplied are limits that cannot be applied here, each with the reason.
+type Unapplied []string
 
-func (u *unapplied) add(limit, why string) { *u = append(*u, limit+": "+why) }
+func (u *Unapplied) add(limit, why string) { *u = append(*u, limit+": "+why) }
 
-func (u unapplied) String() string { return strings.Join(u, "; ") }
+// String joins them into a sentence for a log.
+func (u Unapplied) String() string { return strings.Join(u, "; ") }

@@ -1,4 +1,4 @@
-package pluginhost
+package confine
 
 import (
 	"bufio"
@@ -10,7 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What a process started goes with its cgroup, whatever session or group it fled to.
 func TestNothingLeavesACgroup(t *testing.T) {
@@ -77,20 +81,18 @@ func TestATreeThatIsNotOursIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A limit that needs cgroups holds, or the log says that it does not.
+// A limit that needs cgroups holds, or is told not to.
 func TestACPUShareThatCannotBeHeldIsSaid(t *testing.T) {
-	var log strings.Builder
-	opts := Options{Log: textLog(&log)}.withDefaults()
-	r, err := newRestraint(opts, Entry{Name: "x", Limits: Limits{CPU: 0.5, Memory: MinMemory, Processes: MinProcesses}})
+	r, missing, err := New("x", "", Limits{CPU: 0.5, Memory: MinMemory, Processes: MinProcesses})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []string{"memory: ", "processes: ", "cpu: "} {
-		if said := strings.Contains(log.String(), limit); said == (r.groups != nil) {
-			t.Errorf("cgroups %v, log %s", r.groups, log.String())
+		if said := strings.Contains(missing.String(), limit); said == (r.groups != nil) {
+			t.Errorf("cgroups %v, said %s", r.groups, missing)
 		}
 	}
-	env := strings.Join(r.environment(), " ")
+	env := strings.Join(r.Environment(), " ")
 	if !strings.Contains(env, "GOMEMLIMIT=60397974") || !strings.Contains(env, "GOMAXPROCS=1") {
 		t.Error(env)
 	}

@@ -1,4 +1,4 @@
-package pluginhost
+package confine
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func lookupUser(name string) (*account, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("user is %s, and this process is not root: start it as root, or leave user out", foreign(name))
+		return nil, fmt.Errorf("user is %s, and this process is not root: start it as root, or leave user out", quoted(name))
 	}
 	found, err := user.Lookup(name)
 	if err != nil {
@@ -31,19 +31,22 @@ func lookupUser(name string) (*account, error) {
 		found, err = &user.User{Uid: name, Gid: name, HomeDir: "/"}, nil // nobody has it yet
 	}
 	if err != nil {
-		return nil, fmt.Errorf("user is %s: write the name or the number of a user of this machine: %w", foreign(name), err)
+		return nil, fmt.Errorf("user is %s: write the name or the number of a user of this machine: %w", quoted(name), err)
 	}
 	return accountOf(found)
 }
 
+// quoted returns what a setting says, bounded and without control characters.
+func quoted(text string) string { return strconv.Quote(text[:min(len(text), 256)]) }
+
 func accountOf(u *user.User) (*account, error) {
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("user has the number %s: %w", foreign(u.Uid), err)
+		return nil, fmt.Errorf("user has the number %s: %w", quoted(u.Uid), err)
 	}
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("user has a group with the number %s: %w", foreign(u.Gid), err)
+		return nil, fmt.Errorf("user has a group with the number %s: %w", quoted(u.Gid), err)
 	}
 	if uid == 0 {
 		return nil, errors.New("user is root: give the provider a user without rights")
@@ -51,8 +54,8 @@ func accountOf(u *user.User) (*account, error) {
 	return &account{uint32(uid), uint32(gid), u.HomeDir}, nil
 }
 
-// owns gives a file to whom the provider runs as.
-func (r *restraint) owns(path string) error {
+// Owns gives a file to whom the provider runs as.
+func (r *Restraint) Owns(path string) error {
 	if r.user == nil {
 		return nil
 	}
