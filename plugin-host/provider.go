@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,7 +152,20 @@ func (p *Provider) Status() Status { return p.gate.read() }
 
 // CSRSign implements [ca.Client].
 func (p *Provider) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	return call(ctx, p.supervisor, func(ctx context.Context, i instance) (ca.Certificate, error) { return i.CSRSign(ctx, req) })
+	return call(ctx, p.supervisor, func(ctx context.Context, i instance) (ca.Certificate, error) {
+		cert, err := i.CSRSign(ctx, req)
+		if err == nil {
+			cert.Signer = signer(i) // of this life: the next may be another version
+		}
+		return cert, err
+	})
+}
+
+// signer names a provider and its version.
+func signer(i instance) string {
+	var s Status
+	i.Describe(&s)
+	return strings.TrimSpace(s.Metadata.Name + " " + s.Metadata.Version)
 }
 
 // Roots implements [ca.RootSource].

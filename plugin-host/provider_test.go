@@ -37,6 +37,9 @@ func TestAProviderOfOursAndAStockOneAreUsedEachByItsOwnWay(t *testing.T) {
 			if s.Authentication != want || s.State != pluginhost.Ready || s.PID == 0 || s.Metadata.Version != "1" {
 				t.Errorf("status %+v", s)
 			}
+			if cert, err := p.CSRSign(t.Context(), request(t)); err != nil || cert.Signer != s.Metadata.Name+" 1" {
+				t.Errorf("signed by %q, %v", cert.Signer, err)
+			}
 		})
 	}
 }

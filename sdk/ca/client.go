@@ -58,6 +58,9 @@ type Certificate struct {
 	// Roots is PEM: the self-signed certificates that Chain leads to; empty
 	// where the authority tells its roots only by [RootSource].
 	Roots []byte
+	// Signer says who answered, such as "file 1.2.0", for people to read. Whoever
+	// runs providers fills it in; it does not travel over the boundary.
+	Signer string
 }
 
 // RootSource is an authority that tells its roots without signing anything.

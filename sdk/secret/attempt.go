@@ -56,6 +56,7 @@ type attempt struct {
 
 	order *order // nil at the start of a new one
 	chain *pki.Chain
+	from  string // who signed, by the reply
 	err   error
 }
 
@@ -101,6 +102,7 @@ func (a *attempt) sign(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
 	}
+	a.from = printable(reply.Signer)
 	a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check)
 	return err
 }
@@ -153,6 +155,6 @@ func (a *attempt) item(spec Spec, authority string) (*Item, error) {
 		Name: spec.Name, Kind: KeyPair, Version: versionOf(a.chain.PEM), Chain: a.chain.PEM, Key: key,
 		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
-		Authority: authority, RootFingerprint: pki.Fingerprint(a.chain.Root),
+		Authority: authority, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
 	}, nil
 }

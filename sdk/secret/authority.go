@@ -34,6 +34,7 @@ type authority struct {
 	heard   chan struct{} // closed when roots were told, or will not be
 	bundle  atomic.Pointer[pki.Bundle]
 	served  atomic.Pointer[time.Time] // since when there are roots to serve; nil: there are none
+	shown   atomic.Pointer[[]Root]    // what bundle holds, for the status
 	failure atomic.Pointer[Failure]   // the last one of the feed
 
 	leaves  []*leaf // fixed once running
@@ -91,6 +92,9 @@ func (a *authority) do(f func()) {
 // are told, which may need another certificate. An empty set is never served.
 func (a *authority) publish() {
 	before, after := a.bundle.Load(), a.roots.served(a.now())
+	if after.Len() > 0 {
+		a.show(after)
+	}
 	changed := after.Len() > 0 && !after.Equal(before)
 	if changed {
 		a.bundle.Store(after)

@@ -63,6 +63,7 @@ func (b *trustBundle) itemOf(roots *pki.Bundle) *Item {
 	item := &Item{
 		Name: b.spec.Name, Kind: TrustBundle, Version: bundleVersion(roots),
 		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())), Authority: b.authorities(),
+		Issued: b.now(),
 	}
 	for i, cert := range roots.Certificates() {
 		if i == 0 || cert.NotBefore.Before(item.NotBefore) {
@@ -78,6 +79,7 @@ func (b *trustBundle) authorities() string { return strings.Join(b.spec.Authorit
 func (b *trustBundle) status() Status {
 	s := statusOf(b.spec, b.item.Load(), b.now())
 	s.Rotations = int(b.changes.Load())
+	s.Roots = b.roots()
 	for _, a := range b.sources {
 		if f := a.failure.Load(); f != nil {
 			s.Failure = f

@@ -34,6 +34,8 @@ type Event struct {
 	Reason string
 	// NotAfter is the end of a certificate that was Rotated in or has Expired.
 	NotAfter time.Time
+	// Failure is what Failed, in words.
+	Failure *Failure
 	// Fingerprint is that of a root.
 	Fingerprint string
 }

@@ -30,8 +30,8 @@ func two(t *testing.T, change func(second *catest.CA, c *secret.Config)) (*engin
 	return e, second
 }
 
-// signedBy demands that ROOTCA has the roots of both, and returns who signed.
-func signedBy(t *testing.T, e *engine, second *catest.CA) string {
+// signerOf demands that ROOTCA has the roots of both, and returns who signed.
+func signerOf(t *testing.T, e *engine, second *catest.CA) string {
 	t.Helper()
 	e.serves(rootPrint(e.ca), rootPrint(second))
 	return e.held("default").Authority
@@ -42,17 +42,17 @@ func rootPrint(c *catest.CA) string { return pki.Fingerprint(c.Bundle().Certific
 func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, second := two(t, nil)
-		if by := signedBy(t, e, second); by != "test" {
+		if by := signerOf(t, e, second); by != "test" {
 			t.Errorf("signed by %q", by)
 		}
 		e.untilRenewal(-time.Second)
 		e.ca.Always(catest.Fault{Err: ca.ErrUnavailable})
 		after(28 * time.Second)
-		if by, asked := signedBy(t, e, second), len(second.Requests()); by != "test" || asked != 0 {
+		if by, asked := signerOf(t, e, second), len(second.Requests()); by != "test" || asked != 0 {
 			t.Errorf("after 28 s it is %q; the second was asked %d times", by, asked)
 		}
 		after(5 * time.Second)
-		if by := signedBy(t, e, second); by != "second" {
+		if by := signerOf(t, e, second); by != "second" {
 			t.Errorf("after 33 s it is %q", by)
 		}
 		if first := e.ca.Requests(); first[len(first)-1].ID == second.Requests()[0].ID {
@@ -72,7 +72,7 @@ func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
 		e.ca.Always(catest.Fault{})
 		e.untilRenewal(-time.Second)
 		after(3 * time.Second)
-		if by := signedBy(t, e, second); by != "test" {
+		if by := signerOf(t, e, second); by != "test" {
 			t.Errorf("when it was back it is %q", by)
 		}
 	})
@@ -138,7 +138,7 @@ func TestNobodyFallsBackToAnAuthorityWhoseRootsNobodyKnows(t *testing.T) {
 					}
 					return
 				}
-				if by := signedBy(t, e, second); by != "second" {
+				if by := signerOf(t, e, second); by != "second" {
 					t.Errorf("signed by %q", by)
 				}
 			})
@@ -158,7 +158,7 @@ func TestWithBothAwayBothAreAskedInTurnUntilOneIsBack(t *testing.T) {
 		}
 		second.Always(catest.Fault{})
 		after(15 * time.Second)
-		if by := signedBy(t, e, second); by != "second" {
+		if by := signerOf(t, e, second); by != "second" {
 			t.Errorf("signed by %q", by)
 		}
 	})

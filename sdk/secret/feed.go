@@ -135,7 +135,7 @@ func (f *feed) note(err error, wait time.Duration) {
 	failure := newFailure(err, f.now(), wait)
 	f.failure.Store(failure)
 	f.log.Warn("the roots could not be learned", "error", failure.Text, "next_try", failure.NextTry)
-	f.observe(Event{Type: Failed, Authority: f.Name, Reason: reasonOf(err)})
+	f.observe(Event{Type: Failed, Authority: f.Name, Reason: failure.Reason, Failure: failure})
 }
 
 // pause waits, or until somebody needs the roots now.

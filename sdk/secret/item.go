@@ -58,8 +58,14 @@ type Item struct {
 	// where the item is not rotated by time.
 	NotBefore, NotAfter, RenewAt time.Time
 
+	// Issued is when the agent began to serve it: authorities date NotBefore back.
+	Issued time.Time
+
 	// Authority is the name of the provider that it came from, as configured.
 	Authority string
+	// Signer is who signed behind that name, such as a provider with its version,
+	// bounded and escaped; empty where that is not told. KeyPair only.
+	Signer string
 	// RootFingerprint is the root that Chain leads to; KeyPair only.
 	RootFingerprint string
 	// RootFingerprints are those of Roots, sorted; TrustBundle only.
@@ -93,10 +99,12 @@ type public struct {
 	Identity         string     `json:"identity,omitempty"`
 	Serial           string     `json:"serial,omitempty"`
 	Fingerprint      string     `json:"fingerprint,omitempty"`
+	Issued           *time.Time `json:"issued,omitempty"`
 	NotBefore        *time.Time `json:"not_before,omitempty"`
 	NotAfter         *time.Time `json:"not_after,omitempty"`
 	RenewAt          *time.Time `json:"renew_at,omitempty"`
 	Authority        string     `json:"authority,omitempty"`
+	Signer           string     `json:"signer,omitempty"`
 	RootFingerprint  string     `json:"root_fingerprint,omitempty"`
 	RootFingerprints []string   `json:"root_fingerprints,omitempty"`
 }
@@ -105,8 +113,8 @@ type public struct {
 func (i Item) MarshalJSON() ([]byte, error) {
 	p := public{
 		Name: i.Name, Kind: i.Kind.String(), Version: i.Version,
-		Serial: i.Serial, Fingerprint: i.Fingerprint, Authority: i.Authority,
-		NotBefore: known(i.NotBefore), NotAfter: known(i.NotAfter), RenewAt: known(i.RenewAt),
+		Serial: i.Serial, Fingerprint: i.Fingerprint, Authority: i.Authority, Signer: i.Signer,
+		Issued: known(i.Issued), NotBefore: known(i.NotBefore), NotAfter: known(i.NotAfter), RenewAt: known(i.RenewAt),
 		RootFingerprint: i.RootFingerprint, RootFingerprints: i.RootFingerprints,
 	}
 	if !i.Identity.IsZero() {

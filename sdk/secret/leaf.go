@@ -144,10 +144,10 @@ func (l *leaf) install(now time.Time) {
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
 	l.count++
-	item.RenewAt = l.renew
+	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)
 	l.log.Info("a new certificate is served", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
-		"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
+		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 }
 

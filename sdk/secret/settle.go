@@ -53,7 +53,7 @@ func (l *leaf) fail(a *attempt) {
 	l.pause = newPause(wait, now)
 	l.failure = newFailure(err, now, wait)
 	l.log.Warn("no new certificate", "authority", a.by.Name, "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry)
-	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason})
+	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
 }
 
 // life is the time that what is held has left, zero where nothing is.

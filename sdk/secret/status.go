@@ -1,6 +1,10 @@
 package secret
 
-import "time"
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
 
 // Status is what an operator may see of one secret. It holds no key.
 type Status struct {
@@ -24,12 +28,16 @@ type Status struct {
 	Failure *Failure `json:"failure,omitempty"`
 	// ExpiredSince is when the held one ended; zero while it is valid.
 	ExpiredSince time.Time `json:"expired_since,omitzero"`
+	// Roots are those of a TrustBundle, sorted by fingerprint.
+	Roots []Root `json:"roots,omitempty"`
 }
 
 // Failure is why an attempt did not succeed.
 type Failure struct {
 	// Reason comes from a fixed list, see [Event].
 	Reason string `json:"reason"`
+	// Action is what the engine does about it.
+	Action ca.Action `json:"-"`
 	// Text is a sentence; what is foreign in it is bounded and escaped.
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
@@ -38,7 +46,7 @@ type Failure struct {
 }
 
 func newFailure(err error, now time.Time, wait time.Duration) *Failure {
-	f := &Failure{Reason: reasonOf(err), Text: printable(err.Error()), At: now}
+	f := &Failure{Reason: reasonOf(err), Action: ca.ActionFor(err), Text: printable(err.Error()), At: now}
 	if wait != never {
 		f.NextTry = now.Add(wait)
 	}
