@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -19,6 +20,7 @@ type metrics struct {
 	roots     *prometheus.GaugeVec
 	streams   *prometheus.CounterVec
 	refused   prometheus.Counter
+	recorder  *status.Recorder // for the page
 }
 
 func newMetrics(p *providers) *metrics {
@@ -29,6 +31,7 @@ func newMetrics(p *providers) *metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "countersign_" + name, Help: help}, labels)
 	}
 	m := &metrics{
+		recorder:  &p.recorder,
 		registry:  prometheus.NewRegistry(),
 		rotations: counter("secret_rotations_total", "New certificates served, by who signed them.", "secret", "authority"),
 		failures:  counter("failures_total", "Failed attempts to get a certificate or roots.", "authority", "secret", "reason"),
@@ -50,6 +53,7 @@ func newMetrics(p *providers) *metrics {
 
 // secret is told by the engine.
 func (m *metrics) secret(e secret.Event) {
+	m.recorder.Secret(e)
 	switch e.Type {
 	case secret.Rotated:
 		m.rotations.WithLabelValues(e.Secret, e.Authority).Inc()
@@ -68,6 +72,7 @@ func (m *metrics) secret(e secret.Event) {
 
 // stream is told by the SDS server.
 func (m *metrics) stream(e xds.Event[secret.Caller]) {
+	m.recorder.Stream(e)
 	if e.Kind == xds.Refused {
 		m.refused.Add(float64(len(e.Names)))
 		return

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,13 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/countersign-dev/countersign/internal/unixsocket"
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// page is the address for operators and probes: /healthz, /readyz, /metrics,
-// /status. It has no authentication, so it is on this machine only, and has no key.
+// page is the address for operators and probes: / for people, /healthz, /readyz,
+// /metrics, /status. It has no authentication, so it is on this machine only, and has no key.
 type page struct {
 	listener net.Listener // nil: off
 	server   *http.Server
@@ -99,11 +97,13 @@ func (p *page) serve(a *agent.Agent, providers *providers, m *metrics) {
 		say(http.StatusOK, "ok")(w, r)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	report := func() status.Report { return reportOf(a, providers, m) }
+	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(reportOf(a, providers)) // a client that went away
+		_ = encoder.Encode(report()) // a client that went away
 	})
 	p.handler.Store(mux)
 }
@@ -131,53 +131,4 @@ func (p *page) close() error {
 		err = errors.Join(err, s.Close())
 	}
 	return err
-}
-
-// report is what /status answers.
-type report struct {
-	Build     build            `json:"build"`
-	Secrets   []secret.Status  `json:"secrets"`
-	Providers []providerStatus `json:"providers"`
-	Streams   int              `json:"streams"`
-}
-
-type providerStatus struct {
-	Name           string    `json:"name"`
-	Provider       string    `json:"provider"`
-	Version        string    `json:"version,omitempty"`
-	Abilities      []string  `json:"abilities,omitempty"`
-	State          string    `json:"state"`
-	Since          time.Time `json:"since"`
-	Path           string    `json:"path"`
-	SHA256         string    `json:"sha256"`
-	PID            int       `json:"pid,omitempty"`
-	Restarts       int       `json:"restarts"`
-	Reloads        int       `json:"reloads"`
-	LastReload     string    `json:"last_reload_error,omitempty"`
-	Authentication string    `json:"authentication,omitempty"`
-	Protocol       int       `json:"protocol,omitempty"`
-	LastError      string    `json:"last_error,omitempty"`
-	NextStart      time.Time `json:"next_start,omitzero"`
-}
-
-func reportOf(a *agent.Agent, p *providers) report {
-	s := report{Build: thisBuild(), Secrets: a.Status(), Streams: a.Streams()}
-	for _, provider := range p.byName {
-		s.Providers = append(s.Providers, providerStatusOf(provider.Status()))
-	}
-	slices.SortFunc(s.Providers, func(a, b providerStatus) int { return strings.Compare(a.Name, b.Name) })
-	return s
-}
-
-func providerStatusOf(s pluginhost.Status) providerStatus {
-	out := providerStatus{
-		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
-		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Reloads: s.Reloads, LastReload: s.LastReload,
-		Authentication: string(s.Authentication),
-		Protocol:       s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
-	}
-	for _, ability := range s.Metadata.Abilities {
-		out.Abilities = append(out.Abilities, ability.String())
-	}
-	return out
 }

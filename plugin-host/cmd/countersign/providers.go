@@ -11,6 +11,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/sds"
@@ -21,6 +22,8 @@ type providers struct {
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
+	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
+	recorder status.Recorder
 }
 
 // findProviders finds and verifies all of them and starts none. Where one may not
@@ -75,6 +78,7 @@ func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) 
 }
 
 func (p *providers) onState(s pluginhost.Status) {
+	p.recorder.Provider(s)
 	if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
 		go a.Retry(s.Name) // what failed for want of it need not wait
 	}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+// reportOf is what / and /status show.
+func reportOf(a *agent.Agent, p *providers, m *metrics) status.Report {
+	r := status.Report{At: time.Now(), Build: status.Build(thisBuild()), Secrets: a.Status(), Streams: a.Streams()}
+	for _, provider := range p.byName {
+		r.Providers = append(r.Providers, status.ProviderOf(provider.Status()))
+	}
+	slices.SortFunc(r.Providers, func(a, b status.Provider) int { return strings.Compare(a.Name, b.Name) })
+	m.recorder.Complete(&r)
+	return r
+}

@@ -1,0 +1,40 @@
+package status
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// width is that of a bar, in its own units.
+const width = 1000
+
+// life is a certificate's time as a bar.
+type life struct {
+	From, Renew, Until time.Time // Renew is zero where it is not renewed by time
+	Gone, Turn         int       // how far now and Renew are along the bar
+}
+
+// LifeOf returns the life of what is held.
+func (r Report) LifeOf(i *secret.Item) life {
+	l := life{From: i.Issued, Renew: i.RenewAt, Until: i.NotAfter}
+	if i.Kind == secret.TrustBundle || l.From.IsZero() {
+		l.From = i.NotBefore
+	}
+	l.Gone, l.Turn = l.along(r.At), l.along(l.Renew)
+	return l
+}
+
+// Left is the part of the bar after the renewal point.
+func (l life) Left() int { return width - l.Turn }
+
+// Percent is how much of it is over.
+func (l life) Percent() int { return l.Gone * 100 / width }
+
+func (l life) along(t time.Time) int {
+	whole := l.Until.Sub(l.From)
+	if whole <= 0 {
+		return width
+	}
+	return int(max(0, min(1, t.Sub(l.From).Seconds()/whole.Seconds())) * width)
+}

@@ -1,0 +1,44 @@
+// Keeps the page up to date: what changed is put in place of what was, and nothing
+// moves while somebody selects text, pauses it or looks elsewhere.
+(() => {
+  "use strict";
+  const period = 5000;
+  const stale = document.getElementById("stale");
+  const pause = document.getElementById("pause");
+  let paused = false;
+  let last = new Date();
+
+  const swap = (old, fresh) => {
+    if (!fresh || fresh.innerHTML === old.innerHTML) return;
+    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const scrolled = new Map([...old.querySelectorAll(".scroll")].map((e) => [e.id, e.scrollLeft]));
+    old.replaceChildren(...fresh.childNodes);
+    for (const e of old.querySelectorAll(".scroll")) e.scrollLeft = scrolled.get(e.id) || 0;
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  };
+
+  const update = async () => {
+    if (paused || document.hidden || !getSelection().isCollapsed) return;
+    try {
+      const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(period) });
+      if (!answer.ok) throw new Error(answer.statusText);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const old of document.querySelectorAll("[data-live]")) swap(old, next.getElementById(old.id));
+      document.title = next.title;
+      last = new Date();
+      stale.textContent = "";
+    } catch {
+      const text = "The agent has not answered since " + last.toISOString().slice(0, 19).replace("T", " ") + " UTC.";
+      if (stale.textContent !== text) stale.textContent = text;
+    }
+  };
+
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    update();
+  });
+  document.addEventListener("visibilitychange", update);
+  setInterval(update, period);
+})();

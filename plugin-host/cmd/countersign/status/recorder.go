@@ -1,0 +1,132 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// maxErrors are remembered; of one kind at one place, the last.
+const maxErrors = 20
+
+// Error is something that went wrong, with what to do about it.
+type Error struct {
+	At     time.Time `json:"at"`     // the last time
+	Count  int       `json:"count"`  // how often since the first
+	Where  string    `json:"where"`  // a secret, an authority, a provider or a stream
+	Reason string    `json:"reason"` // from a fixed list
+	Text   string    `json:"text"`   // bounded and escaped
+	// Does is what the agent does about it, Do what the operator may do.
+	Does string `json:"does"`
+	Do   string `json:"do"`
+	// Now tells that it has not been overcome.
+	Now bool `json:"now"`
+}
+
+// Recorder remembers the last errors and what happened on the open streams. The zero
+// value is ready; its methods may be called by any number of goroutines at once.
+type Recorder struct {
+	mu      sync.Mutex
+	errors  []Error           // the newest last
+	refused map[string]string // by provider: the reload error that was told last
+	streams streams
+}
+
+// Secret is told by the engine.
+func (r *Recorder) Secret(e secret.Event) {
+	if e.Type != secret.Failed || e.Failure == nil {
+		return
+	}
+	where := "secret " + e.Secret
+	if e.Secret == "" {
+		where = "roots of " + e.Authority
+	}
+	r.add(Error{At: e.Failure.At, Where: where, Reason: e.Reason, Text: e.Failure.Text, Does: does[e.Failure.Action], Do: advice[e.Reason]})
+}
+
+// Provider is told each change of a provider's state.
+func (r *Recorder) Provider(s pluginhost.Status) {
+	where := "provider " + s.Name
+	if s.State == pluginhost.Backoff || s.State == pluginhost.CircuitOpen {
+		kind := ended
+		if s.State == pluginhost.CircuitOpen {
+			kind = endedOften
+		}
+		r.add(Error{At: s.Since, Where: where, Reason: kind.reason, Text: s.LastError, Does: kind.does, Do: kind.do})
+	}
+	if r.isNewRefusal(s) {
+		r.add(Error{At: time.Now(), Where: where, Reason: turnedDown.reason, Text: s.LastReload, Does: turnedDown.does, Do: turnedDown.do})
+	}
+}
+
+// isNewRefusal tells a reload that failed from one that was told before.
+func (r *Recorder) isNewRefusal(s pluginhost.Status) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused == nil {
+		r.refused = map[string]string{}
+	}
+	before := r.refused[s.Name]
+	r.refused[s.Name] = s.LastReload
+	return s.LastReload != "" && s.LastReload != before
+}
+
+// add remembers an error in place of the last of its kind, so that one that comes
+// again and again does not drive the others out.
+func (r *Recorder) add(e Error) {
+	e.Text = wire.CleanText(e.Text, "")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.Count = 1
+	if i := slices.IndexFunc(r.errors, func(old Error) bool { return old.Where == e.Where && old.Reason == e.Reason }); i >= 0 {
+		e.Count += r.errors[i].Count
+		r.errors = slices.Delete(r.errors, i, i+1)
+	} else if len(r.errors) == maxErrors {
+		r.errors = slices.Delete(r.errors, 0, 1)
+	}
+	r.errors = append(r.errors, e)
+}
+
+// Complete adds to a report what is remembered.
+func (r *Recorder) Complete(to *Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	to.OpenStreams, to.Events = r.streams.list(), r.streams.events
+	to.Errors = slices.Clone(r.errors)
+	slices.SortStableFunc(to.Errors, func(a, b Error) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
+	present := to.present()
+	for i, e := range to.Errors {
+		to.Errors[i].Now = present[problem{e.Where, e.At.Unix(), ""}] || present[problem{e.Where, 0, e.Text}]
+	}
+}
+
+// problem is what tells an error that has not been overcome: by its time where the
+// engine has it, else by its text.
+type problem struct {
+	where string
+	at    int64
+	text  string
+}
+
+func (r *Report) present() map[problem]bool {
+	all := map[problem]bool{}
+	for _, s := range r.Secrets {
+		if s.Failure == nil {
+			continue
+		}
+		all[problem{"secret " + s.Name, s.Failure.At.Unix(), ""}] = true
+		for _, authority := range s.Authorities {
+			all[problem{"roots of " + authority, s.Failure.At.Unix(), ""}] = true
+		}
+	}
+	for _, p := range r.Providers {
+		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastError, "")}] = p.LastError != ""
+		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastReload, "")}] = p.LastReload != ""
+	}
+	return all
+}

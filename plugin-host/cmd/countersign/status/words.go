@@ -1,0 +1,136 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// clean makes text fit to be shown, whoever wrote it: 256 bytes at most, and what
+// does not print is escaped.
+func clean(text string) string { return wire.CleanText(text, "") }
+
+// maxList are the entries shown of a list.
+const maxList = 20
+
+func cleanAll(list []string) string {
+	var out []string
+	for _, text := range list[:min(maxList, len(list))] {
+		out = append(out, clean(text))
+	}
+	if more := len(list) - maxList; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
+}
+
+// short is the beginning of a fingerprint, enough to tell it from others.
+func short(s string) string { return s[:min(16, len(s))] }
+
+// moment is a time as the page shows it, and seen from now.
+type moment struct {
+	Exact string // RFC 3339
+	Shown string
+	Far   string // "in 5m", "5m ago"
+}
+
+func at(t, now time.Time) moment {
+	m := moment{Exact: t.UTC().Format(time.RFC3339), Shown: t.UTC().Format("2006-01-02 15:04:05")}
+	switch d := t.Sub(now); {
+	case d.Abs() < time.Second:
+		m.Far = "now"
+	case d > 0:
+		m.Far = "in " + long(d)
+	default:
+		m.Far = long(-d) + " ago"
+	}
+	return m
+}
+
+// long says a time in the one or two units that a person would.
+func long(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%d days", d/day)
+	case d >= time.Hour:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// mark is a state in words, and how grave it is: good, fair or bad.
+type mark struct{ Words, Grade string }
+
+// MarkOf returns the state of a secret.
+func (r Report) MarkOf(s secret.Status) mark {
+	switch {
+	case !s.ExpiredSince.IsZero():
+		return mark{"expired", "bad"}
+	case s.Released:
+		return mark{"released until somebody asks", "good"}
+	case !s.Held && s.Failure != nil:
+		return mark{"not held: requests fail", "bad"}
+	case !s.Held:
+		return mark{"not held yet", "fair"}
+	case s.Failure != nil:
+		return mark{"held; its renewal fails", "fair"}
+	}
+	return mark{"held", "good"}
+}
+
+// Mark returns the state of a provider.
+func (p Provider) Mark() mark {
+	switch p.State {
+	case "ready":
+		if p.LastReload != "" {
+			return mark{"ready; its last reload was refused", "fair"}
+		}
+		return mark{p.State, "good"}
+	case "backoff", "circuit open", "stopped":
+		return mark{p.State, "bad"}
+	}
+	return mark{p.State, "fair"}
+}
+
+// Summary is the whole in a sentence.
+func (r Report) Summary() mark {
+	held := 0
+	for _, s := range r.Secrets {
+		if s.Held {
+			held++
+		}
+	}
+	whole := mark{fmt.Sprintf("All %d secrets are held.", held), "good"}
+	if held < len(r.Secrets) {
+		whole = mark{fmt.Sprintf("%d of %d secrets are not held.", len(r.Secrets)-held, len(r.Secrets)), "bad"}
+	}
+	ready := 0
+	for _, p := range r.Providers {
+		if p.State == "ready" {
+			ready++
+		}
+	}
+	if ready < len(r.Providers) {
+		whole.Words += fmt.Sprintf(" %d of %d providers are not ready.", len(r.Providers)-ready, len(r.Providers))
+		whole.Grade = worse(whole.Grade, "fair")
+	}
+	for _, s := range r.Secrets {
+		whole.Grade = worse(whole.Grade, r.MarkOf(s).Grade)
+	}
+	return whole
+}
+
+func worse(a, b string) string {
+	for _, grade := range []string{"bad", "fair"} {
+		if a == grade || b == grade {
+			return grade
+		}
+	}
+	return "good"
+}
