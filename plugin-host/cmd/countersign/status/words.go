@@ -33,12 +33,15 @@ func short(s string) string { return s[:min(16, len(s))] }
 // moment is a time as the page shows it, and seen from now.
 type moment struct {
 	Exact string // RFC 3339
-	Shown string
+	Shown string // UTC; without its day where that is today
 	Far   string // "in 5m", "5m ago"
 }
 
 func at(t, now time.Time) moment {
-	m := moment{Exact: t.UTC().Format(time.RFC3339), Shown: t.UTC().Format("2006-01-02 15:04:05")}
+	m := moment{Exact: t.UTC().Format(time.RFC3339), Shown: t.UTC().Format("2006-01-02 15:04")}
+	if t.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
+		m.Shown = t.UTC().Format(time.TimeOnly)
+	}
 	switch d := t.Sub(now); {
 	case d.Abs() < time.Second:
 		m.Far = "now"
@@ -106,9 +109,9 @@ func (r Report) Summary() mark {
 			held++
 		}
 	}
-	whole := mark{fmt.Sprintf("All %d secrets are held.", held), "good"}
+	whole := mark{"All secrets are held.", "good"}
 	if held < len(r.Secrets) {
-		whole = mark{fmt.Sprintf("%d of %d secrets are not held.", len(r.Secrets)-held, len(r.Secrets)), "bad"}
+		whole = mark{fmt.Sprintf("%d of %d secrets held.", held, len(r.Secrets)), "bad"}
 	}
 	ready := 0
 	for _, p := range r.Providers {
@@ -117,7 +120,7 @@ func (r Report) Summary() mark {
 		}
 	}
 	if ready < len(r.Providers) {
-		whole.Words += fmt.Sprintf(" %d of %d providers are not ready.", len(r.Providers)-ready, len(r.Providers))
+		whole.Words += fmt.Sprintf(" %d of %d providers ready.", ready, len(r.Providers))
 		whole.Grade = worse(whole.Grade, "fair")
 	}
 	for _, s := range r.Secrets {

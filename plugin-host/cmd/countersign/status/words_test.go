@@ -1,0 +1,78 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func TestTimesAreSaidAsAPersonWould(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for distance, want := range map[time.Duration]moment{
+		0:                     {"2026-11-21T12:00:00Z", "12:00:00", "now"},
+		90 * time.Second:      {"2026-11-21T12:01:30Z", "12:01:30", "in 90 s"},
+		-30 * time.Minute:     {"2026-11-21T11:30:00Z", "11:30:00", "30 min ago"},
+		25 * time.Hour:        {"2026-11-22T13:00:00Z", "2026-11-22 13:00", "in 25 h 0 min"},
+		-100 * 24 * time.Hour: {"2026-08-13T12:00:00Z", "2026-08-13 12:00", "100 days ago"},
+	} {
+		if got := at(now.Add(distance).In(time.FixedZone("", 7200)), now); got != want {
+			t.Errorf("%s: got %+v, want %+v", distance, got, want)
+		}
+	}
+}
+
+func TestABarShowsNowAndTheRenewal(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	r := Report{At: now}
+	item := &secret.Item{Kind: secret.KeyPair, NotBefore: now.Add(-2 * time.Hour), Issued: now.Add(-time.Hour), RenewAt: now.Add(time.Hour), NotAfter: now.Add(3 * time.Hour)}
+	if l := r.LifeOf(item); l.Gone != 250 || l.Turn != 500 || l.Left() != 500 || l.Percent() != 25 || !l.From.Equal(item.Issued) {
+		t.Errorf("got %+v", l)
+	}
+	item.Kind = secret.TrustBundle // its life is its roots'
+	if l := r.LifeOf(item); l.Gone != 400 || !l.From.Equal(item.NotBefore) {
+		t.Errorf("got %+v", l)
+	}
+	r.At = now.Add(5 * time.Hour)
+	if l := r.LifeOf(item); l.Gone != width {
+		t.Errorf("after its end: %+v", l)
+	}
+	if l := r.LifeOf(&secret.Item{}); l.Gone != width {
+		t.Errorf("of no time at all: %+v", l)
+	}
+}
+
+func TestThereIsAdviceForEveryReasonAndEveryAction(t *testing.T) {
+	for reason := ca.Unknown; reason <= ca.Canceled; reason++ {
+		if advice[reason.String()] == "" || does[ca.ActionFor(&ca.Error{Reason: reason})] == "" {
+			t.Errorf("there is none for %q", reason)
+		}
+	}
+	// The checks of pki.CheckError.
+	for _, check := range []string{"format", "key", "usage", "ca", "names", "order", "roots", "not-before", "not-after", "expired", "chain"} {
+		if advice[check] == "" {
+			t.Errorf("there is none for the check %q", check)
+		}
+	}
+}
+
+func TestTheSummaryIsAsGraveAsTheGravest(t *testing.T) {
+	held := secret.Status{Held: true}
+	failing := secret.Status{Held: true, Failure: &secret.Failure{}}
+	for _, c := range []struct {
+		name      string
+		secrets   []secret.Status
+		providers []Provider
+		want      mark
+	}{
+		{"all well", []secret.Status{held}, []Provider{{State: "ready"}}, mark{"All secrets are held.", "good"}},
+		{"one expired", []secret.Status{held, {ExpiredSince: time.Unix(1, 0)}}, nil, mark{"1 of 2 secrets held.", "bad"}},
+		{"one failing", []secret.Status{held, failing}, nil, mark{"All secrets are held.", "fair"}},
+		{"a provider away", []secret.Status{held}, []Provider{{State: "ready"}, {State: "backoff"}}, mark{"All secrets are held. 1 of 2 providers ready.", "fair"}},
+	} {
+		if got := (Report{Secrets: c.secrets, Providers: c.providers}).Summary(); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
