@@ -25,9 +25,10 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: envoy grpcjs cross ## everything that CI holds against every change, with the race detector, real Envoy and grpc-js
+test: envoy grpcjs chromium cross ## everything that CI holds against every change, with the race detector, real Envoy and grpc-js
 	@# -count=1: the tests run programs that the test cache knows nothing of
 	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
+		COUNTERSIGN_CHROMIUM="$$(scripts/get-chromium)" \
 		$(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
@@ -50,6 +51,10 @@ envoy: $(CACHE) ## real Envoy, into the cache
 .PHONY: grpcjs
 grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
 	@scripts/get-grpcjs $(CACHE)
+
+.PHONY: chromium
+chromium: ## a real browser, for the status page
+	@scripts/get-chromium
 
 .PHONY: cross
 cross: ## sdk and plugin-host compile for darwin and windows, too

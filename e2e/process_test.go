@@ -34,6 +34,14 @@ func startProcess(t *testing.T, name, path string, args ...string) *process {
 // nil is the test's own.
 func startProcessAs(t *testing.T, user *syscall.Credential, name, path string, args ...string) *process {
 	t.Helper()
+	p := prepareProcess(t, user, name, path, args...)
+	p.begin(t)
+	return p
+}
+
+// prepareProcess starts nothing yet: begin does.
+func prepareProcess(t *testing.T, user *syscall.Credential, name, path string, args ...string) *process {
+	t.Helper()
 	p := &process{name: name, cmd: exec.Command(path, args...), log: newProcessLog(), done: make(chan struct{})}
 	p.cmd.Dir = shortDir(t)
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.cmd.Dir, "TMPDIR=" + p.cmd.Dir}
@@ -42,15 +50,19 @@ func startProcessAs(t *testing.T, user *syscall.Credential, name, path string, a
 	// Pdeathsig: a test binary that dies takes what it started along.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: user}
 	giveTo(t, user, p.cmd.Dir)
+	return p
+}
+
+func (p *process) begin(t *testing.T) {
+	t.Helper()
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", name, err)
+		t.Fatalf("start %s: %v", p.name, err)
 	}
 	go func() {
 		defer close(p.done)
 		p.cmd.Wait()
 	}()
 	t.Cleanup(func() { p.end(t) })
-	return p
 }
 
 // ordinary is a user without rights; nil where the test has none to give away.
