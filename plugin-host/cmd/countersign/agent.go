@@ -87,7 +87,12 @@ func readConfig(flags *pflag.FlagSet, file string, sets []string) (config.Config
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
 	}
-	return c, c.Complete()
+	// What is not installed first: of that, nobody can know what it is to be.
+	err = c.Complete()
+	if err = errors.Join(checkInstalled(c), err); err != nil {
+		return c, err
+	}
+	return c, checkIstiodRoot(c)
 }
 
 func readFile(name string) ([]byte, error) {
@@ -116,6 +121,8 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 	if missingProtection != "" {
 		log.Warn("a protection is missing on this system", "missing", missingProtection)
 	}
+	choice := c.Choice()
+	log.Info("the authority is chosen", "secret", config.DefaultSecret, "provider", choice.Entry, "binary", choice.Provider, "because", choice.Rule)
 	page, err := listenPage(c.Status.Address, log)
 	if err != nil {
 		return settingsError{fmt.Errorf("status.address: %w", err)}

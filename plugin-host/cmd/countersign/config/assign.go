@@ -28,7 +28,9 @@ func (c *Config) assign(a Assignment) error {
 	if len(d.problems.errs) > 0 {
 		return fmt.Errorf("%s: %w", a.Origin, d.problems.err())
 	}
-	c.origins[a.Path] = a.Origin
+	if a.Origin != "" {
+		c.origins[a.Path] = a.Origin
+	}
 	return nil
 }
 

@@ -10,10 +10,6 @@ import (
 )
 
 const (
-	// citadelProvider speaks with istiod's CA.
-	citadelProvider = "citadel"
-	citadelEntry    = "providers." + citadelProvider
-
 	// Where Istio mounts a token for istiod, and Kubernetes one for itself.
 	istioToken      = "./var/run/secrets/tokens/istio-token"
 	kubernetesToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
@@ -22,7 +18,7 @@ const (
 )
 
 // isForCitadel tells whether a variable is about the connection to istiod: it has
-// an effect where CA_ADDR or CA_PROVIDER choose that.
+// an effect where that is chosen.
 func isForCitadel(name string) bool {
 	return slices.Contains([]string{
 		"PILOT_CERT_PROVIDER", "PROV_CERT", "CA_ROOT_CA", "ISTIOD_SAN", "ISTIO_META_CLUSTER_ID", "ISTIO_META_CERT_SIGNER", "JWT_POLICY",
@@ -30,31 +26,33 @@ func isForCitadel(name string) bool {
 }
 
 // citadelFromIstio returns what the variables say of the connection to istiod.
-func citadelFromIstio(set map[string]string) ([]Assignment, error) {
+func citadelFromIstio(set map[string]string, choice Choice) ([]Assignment, error) {
 	var found []Assignment
 	setting := func(name, value, variable string) {
 		if value != "" {
-			// In JSON, so that it is text whatever it looks like: a cluster may be called 1.
-			found = append(found, Assignment{citadelEntry + ".settings." + name, inJSON(value), variable})
+			found = append(found, choice.setting(name, value, variable))
 		}
 	}
-	setting("address", set["CA_ADDR"], "CA_ADDR")
 	setting("server_name", set["ISTIOD_SAN"], "ISTIOD_SAN")
 	setting("cluster_id", set["ISTIO_META_CLUSTER_ID"], "ISTIO_META_CLUSTER_ID")
 	setting("cert_signer", set["ISTIO_META_CERT_SIGNER"], "ISTIO_META_CERT_SIGNER")
+	entry := "providers." + choice.Entry
 	if folder := set["PROV_CERT"]; folder != "" {
 		setting("client_cert_file", path.Join(folder, "cert-chain.pem"), "PROV_CERT")
 		setting("client_key_file", path.Join(folder, "key.pem"), "PROV_CERT")
 		// Who has a certificate to show may have no token any more.
-		found = append(found, Assignment{citadelEntry + ".token_optional", "true", "PROV_CERT"})
+		found = append(found, Assignment{entry + ".token_optional", "true", "PROV_CERT"})
 	}
 	var wrong problems
 	root, variable, err := rootFromIstio(set)
 	setting("root_file", root, variable)
 	wrong.check(err)
-	token, err := tokenFromIstio(set)
+	token, variable, err := tokenFromIstio(set)
+	if token != "" {
+		found = append(found, Assignment{entry + ".token_file", token, variable})
+	}
 	wrong.check(err)
-	return slices.Concat(found, token, headersFromIstio(set)), wrong.err()
+	return append(found, headersFromIstio(set, choice)...), wrong.err()
 }
 
 // rootFromIstio returns the file with the roots for the connection, by Istio's
@@ -70,30 +68,42 @@ func rootFromIstio(set map[string]string) (file, variable string, err error) {
 		return "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "PILOT_CERT_PROVIDER", nil
 	case set["PROV_CERT"] != "":
 		return path.Join(set["PROV_CERT"], "root-cert.pem"), "PROV_CERT", nil
-	case from == "none" && !strings.HasSuffix(set["CA_ADDR"], ":15010"):
+	case from == "none" && !plaintext(set["CA_ADDR"]):
 		return "", "", errors.New(`PILOT_CERT_PROVIDER is "none": istiod's certificate is verified with a root; set CA_ROOT_CA to its file, or to SYSTEM`)
-	case !slices.Contains([]string{"", "istiod", "none"}, from) && !strings.HasPrefix(from, "k8s.io/"):
-		return "", "", fmt.Errorf("PILOT_CERT_PROVIDER is %q: istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed", clip(from))
 	}
 	return "", "", nil
 }
 
-func tokenFromIstio(set map[string]string) ([]Assignment, error) {
-	var file string
-	switch policy := set["JWT_POLICY"]; policy {
-	case "":
-		return nil, nil
-	case "third-party-jwt":
-		file = istioToken
-	case "first-party-jwt":
-		file = kubernetesToken
-	default:
-		return nil, fmt.Errorf("JWT_POLICY is %q: third-party-jwt or first-party-jwt is allowed", clip(policy))
+// plaintext tells whether an address is istiod's without TLS.
+func plaintext(address string) bool { return strings.HasSuffix(address, ":15010") }
+
+// checkCertProvider refuses an unknown source of that root whoever is chosen: a
+// misspelt one would leave the connection to the default.
+func checkCertProvider(from string) error {
+	signer, named := strings.CutPrefix(from, "k8s.io/")
+	if named && signer != "" || slices.Contains([]string{"", "istiod", "kubernetes", "custom", "none"}, from) {
+		return nil
 	}
-	return []Assignment{{citadelEntry + ".token_file", file, "JWT_POLICY"}}, nil
+	return fmt.Errorf("PILOT_CERT_PROVIDER is %q: istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed", clip(from))
 }
 
-func headersFromIstio(set map[string]string) []Assignment {
+// tokenFromIstio returns the file that JWT_POLICY means; empty leaves it to the
+// default, which is the third party's.
+func tokenFromIstio(set map[string]string) (file, variable string, err error) {
+	switch policy := set["JWT_POLICY"]; policy {
+	case "":
+		return "", "", nil
+	case "third-party-jwt":
+		return istioToken, "JWT_POLICY", nil
+	case "first-party-jwt":
+		return kubernetesToken, "JWT_POLICY", nil
+	default:
+		return "", "", fmt.Errorf("JWT_POLICY is %q: third-party-jwt or first-party-jwt is allowed", clip(policy))
+	}
+}
+
+// headersFromIstio returns the one setting that all headers are.
+func headersFromIstio(set map[string]string, choice Choice) []Assignment {
 	headers := map[string]string{}
 	for name, value := range set {
 		if header, ok := strings.CutPrefix(name, headerPrefix); ok {
@@ -103,7 +113,7 @@ func headersFromIstio(set map[string]string) []Assignment {
 	if len(headers) == 0 {
 		return nil
 	}
-	return []Assignment{{citadelEntry + ".settings.headers", inJSON(headers), headerPrefix + "…"}}
+	return []Assignment{choice.setting("headers", headers, headerPrefix+"…")}
 }
 
 func inJSON(value any) string {

@@ -31,8 +31,28 @@ func (c *Config) Complete() error {
 	if err := p.err(); err != nil {
 		return err // what a secret refers to has to be sound first
 	}
+	bound := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == DefaultSecret && s.Provider != "" }) >= 0
 	c.completeSecrets(&p)
+	c.settleChoice(bound)
 	return p.err()
+}
+
+// Choice returns who signs "default", and why; of a complete configuration.
+func (c *Config) Choice() Choice { return c.choice }
+
+// settleChoice keeps the choice of the variables where nothing has overruled it.
+func (c *Config) settleChoice(bound bool) {
+	switch signer := c.Secrets[0].Provider; {
+	case bound:
+		c.choice = Choice{Entry: signer, Rule: "secrets." + DefaultSecret + ".provider names it"}
+	case signer != c.choice.Entry:
+		c.choice = c.chosen()
+	}
+	for _, p := range c.Providers {
+		if p.Name == c.choice.Entry {
+			c.choice.Provider = p.binary()
+		}
+	}
 }
 
 // say is problems.say with the variable or flag that the value came from.
@@ -55,10 +75,6 @@ func shown(value any) string {
 }
 
 func (c *Config) checkProviders(p *problems) {
-	if len(c.Providers) == 0 {
-		p.add(errors.New(`no provider is configured: set CA_ADDR=file:///FOLDER for a CA in a folder or CA_ADDR=HOST:PORT for istiod, or write an entry below "providers"; "countersign provider list" shows what is installed`))
-		return
-	}
 	seen := map[string]bool{}
 	for i := range c.Providers {
 		c.checkProvider(p, &c.Providers[i], i)

@@ -20,6 +20,7 @@ type Config struct {
 	DrainTimeout Duration `json:"drain_timeout"`
 
 	origins map[string]string // by path: the variable or flag that set it
+	choice  Choice
 }
 
 // Workload says what "default" is issued for, and what every secret starts from.

@@ -187,7 +187,6 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"no text", "namespace: 7", `namespace is "7" in countersign.yaml: write text, in quotes`},
 		{"no uid", "socket: {allow_uids: [-1]}", `socket.allow_uids.0 is "-1" in countersign.yaml: write a whole number`},
 		{"no number", "rotation: {ratio: half}", `rotation.ratio is "half" in countersign.yaml: write a number`},
-		{"no provider", "namespace: ns", `no provider is configured: set CA_ADDR=file:///FOLDER`},
 		{"no name", "providers: [{provider: file}]", `providers.0.name is not set: write 1 to 63`},
 		{"bad name", "providers: [{name: ../x}]", `providers.0.name is "../x": write 1 to 63`},
 		{"bad binary", "providers: [{name: a, provider: A/b}]", `providers.a.provider is "A/b": write the name`},

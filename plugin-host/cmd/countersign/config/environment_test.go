@@ -8,21 +8,6 @@ import (
 
 var identity = []string{"POD_NAMESPACE=demo", "SERVICE_ACCOUNT=web", "COUNTERSIGN_DEV=true"}
 
-func TestAFolderAsAddressChoosesTheFileProvider(t *testing.T) {
-	for _, environ := range [][]string{
-		{"CA_ADDR=file:///etc/ca"},
-		{"CA_ADDR=file:///etc/ca", "CA_PROVIDER=File"},
-	} {
-		c, _ := mustLoad(t, "", append(environ, identity...))
-		if got := c.Providers[0]; len(c.Providers) != 1 || got.Name != "file" || got.Provider != "file" || got.Settings["dir"] != "/etc/ca" {
-			t.Errorf("%v: providers are %+v", environ, c.Providers)
-		}
-		if c.Secrets[0].Provider != "file" {
-			t.Errorf("%v: default is of %q", environ, c.Secrets[0].Provider)
-		}
-	}
-}
-
 // citadel returns the one entry that the variables make.
 func citadel(t *testing.T, environ ...string) Provider {
 	t.Helper()
@@ -31,22 +16,6 @@ func citadel(t *testing.T, environ ...string) Provider {
 		t.Fatalf("%v: providers are %+v, warnings %q", environ, c.Providers, warnings)
 	}
 	return c.Providers[0]
-}
-
-func TestAnAddressOrItsNameChoosesIstiodsCA(t *testing.T) {
-	for _, test := range []struct {
-		environ []string
-		address any
-	}{
-		{[]string{"CA_ADDR=istiod.mesh.svc:15012"}, "istiod.mesh.svc:15012"},
-		{[]string{"CA_ADDR=istiod.mesh.svc:15012", "CA_PROVIDER=Citadel"}, "istiod.mesh.svc:15012"},
-		{[]string{"CA_PROVIDER=CITADEL"}, nil},
-	} {
-		entry := citadel(t, test.environ...)
-		if got := entry.Settings["address"]; got != test.address || entry.TokenFile != "./var/run/secrets/tokens/istio-token" || entry.TokenOptional {
-			t.Errorf("%v: %+v", test.environ, entry)
-		}
-	}
 }
 
 func TestWhatIstioSaysOfItsCAIsTheProvidersSettings(t *testing.T) {
@@ -101,14 +70,6 @@ func TestAnEntryOfTheFileKeepsWhatNoVariableSays(t *testing.T) {
 	}
 }
 
-func TestCAProviderChoosesAmongTheConfigured(t *testing.T) {
-	file := "providers: [{name: a, provider: file}, {name: b, provider: file}]"
-	c, _ := mustLoad(t, file, append([]string{"CA_PROVIDER=B"}, identity...))
-	if len(c.Providers) != 2 || c.Secrets[0].Provider != "b" || c.Providers[1].Provider != "file" {
-		t.Errorf("default is of %q, providers are %+v", c.Secrets[0].Provider, c.Providers)
-	}
-}
-
 func TestIstiosVariablesAreHonoured(t *testing.T) {
 	for _, test := range []struct {
 		environ string
@@ -123,7 +84,7 @@ func TestIstiosVariablesAreHonoured(t *testing.T) {
 		{"ECC_SIGNATURE_ALGORITHM=ECDSA ECC_CURVE=P384", func(c Config) any { return c.KeyType }, "ecdsa-p384"},
 		{"ECC_CURVE=P256", func(c Config) any { return c.KeyType }, "ecdsa-p256"},
 		{"WORKLOAD_IDENTITY_SOCKET_FILE=sds.sock", func(c Config) any { return c.Socket.Path }, "./var/run/secrets/workload-spiffe-uds/sds.sock"},
-		{"FILE_MOUNTED_CERTS=false PKCS8_KEY=true", func(c Config) any { return len(c.Secrets) }, 2},
+		{"FILE_MOUNTED_CERTS=0 PKCS8_KEY=1 CREDENTIAL_FETCHER_TYPE=JWT", func(c Config) any { return len(c.Secrets) }, 2},
 	} {
 		c, warnings := mustLoad(t, "providers: [{name: file}]", append(strings.Fields(test.environ), identity...))
 		if got := test.got(c); got != test.want {
@@ -138,7 +99,7 @@ func TestIstiosVariablesAreHonoured(t *testing.T) {
 func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 	warned := []string{
 		"PILOT_CERT_PROVIDER=istiod", "CA_ROOT_CA=SYSTEM", "ISTIOD_SAN=x", "ISTIO_META_CLUSTER_ID=c", "ISTIO_META_CERT_SIGNER=s",
-		"JWT_POLICY=first-party-jwt", "CREDENTIAL_FETCHER_TYPE=JWT", "CA_HEADER_X=y", "FILE_DEBOUNCE_DURATION=1s", "PKCS8_KEY=false",
+		"JWT_POLICY=first-party-jwt", "CA_HEADER_X=y", "FILE_DEBOUNCE_DURATION=1s", "PKCS8_KEY=false",
 		"SECRET_GRACE_DURATION=1h", "SECRET_JOB_RUN_INTERVAL=1m", "STALED_CONNECTION_RECYCLE_RUN_INTERVAL=5m", "INITIAL_BACKOFF_MSEC=10",
 	}
 	for _, entry := range warned {
@@ -148,7 +109,7 @@ func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 			t.Errorf("%s: warnings are %q", entry, warnings)
 		}
 	}
-	for _, entry := range []string{"FILE_MOUNTED_CERTS=true", "PROV_CERT=/certs", "OUTPUT_CERTS=/out"} {
+	for _, entry := range []string{"FILE_MOUNTED_CERTS=true", "PROV_CERT=/certs", "OUTPUT_CERTS=/out", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine"} {
 		name, value, _ := strings.Cut(entry, "=")
 		_, _, err := load("providers: [{name: file}]", append([]string{entry}, identity...))
 		wantError(t, err, name+` is "`+value+`": this version`)
@@ -157,25 +118,24 @@ func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 
 func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 	for entry, want := range map[string]string{
-		"CA_ADDR=file://relative/ca":             `CA_ADDR is "file://relative/ca": write file:///FOLDER`,
-		"CA_ADDR=file:///ca CA_PROVIDER=vault":   `CA_ADDR is "file:///ca" while CA_PROVIDER is "vault": a folder is for the provider "file"`,
-		"CA_ADDR=file:///ca CA_PROVIDER=Citadel": `CA_ADDR is "file:///ca" while CA_PROVIDER is "Citadel": a folder is for`,
-		"CA_ADDR=istiod:15012 CA_PROVIDER=File":  `CA_ADDR is "istiod:15012" while CA_PROVIDER is "File": write file:///FOLDER`,
-		"CA_ADDR=vault:8200 CA_PROVIDER=Vault":   `CA_ADDR is "vault:8200" while CA_PROVIDER is "Vault": CA_ADDR is for the providers "citadel" and "file"`,
-		"CA_ADDR=istiod:15012 JWT_POLICY=x":      `JWT_POLICY is "x": third-party-jwt or first-party-jwt is allowed`,
-		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=x":      `PILOT_CERT_PROVIDER is "x": istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed`,
-		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=none":   `PILOT_CERT_PROVIDER is "none": istiod's certificate is verified with a root; set CA_ROOT_CA`,
-		"CA_PROVIDER=a/b":                        `CA_PROVIDER is "a/b": write the name of an installed provider`,
-		"WORKLOAD_RSA_KEY_SIZE=1024":             `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
-		"ECC_SIGNATURE_ALGORITHM=DSA":            `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
-		"ECC_CURVE=P521":                         `ECC_CURVE is "P521": P256 or P384 is allowed`,
-		"SECRET_TTL=1d":                          `SECRET_TTL: ttl is "1d": write a number with a unit`,
-		"SECRET_GRACE_PERIOD_RATIO=2":            `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
-		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":      `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
-		"COUNTERSIGN_SOKET=x":                    `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
-		"COUNTERSIGN_ALLES_ANDERE=x":             `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
-		"COUNTERSIGN_LOG_LEVEL=loud":             `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,
-		"COUNTERSIGN_STATUS_ADDRESS=10.0.0.1:1":  `status.address is "10.0.0.1:1" (from COUNTERSIGN_STATUS_ADDRESS)`,
+		"CA_ADDR=istiod:15012 JWT_POLICY=x":     `JWT_POLICY is "x": third-party-jwt or first-party-jwt is allowed`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=x":     `PILOT_CERT_PROVIDER is "x": istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=none":  `PILOT_CERT_PROVIDER is "none": istiod's certificate is verified with a root; set CA_ROOT_CA`,
+		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
+		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
+		"PKCS8_KEY=maybe":                       `PKCS8_KEY is "maybe": true is allowed`,
+		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": this version`,
+		"PILOT_CERT_PROVIDER=k8s.io/":           `PILOT_CERT_PROVIDER is "k8s.io/": istiod`,
+		"PILOT_CERT_PROVIDER=Istiod":            `PILOT_CERT_PROVIDER is "Istiod": istiod`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=..":      `WORKLOAD_IDENTITY_SOCKET_FILE is "..": write a file name`,
+		"ECC_CURVE=P521":                        `ECC_CURVE is "P521": P256 or P384 is allowed`,
+		"SECRET_TTL=1d":                         `SECRET_TTL: ttl is "1d": write a number with a unit`,
+		"SECRET_GRACE_PERIOD_RATIO=2":           `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":     `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
+		"COUNTERSIGN_SOKET=x":                   `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
+		"COUNTERSIGN_ALLES_ANDERE=x":            `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
+		"COUNTERSIGN_LOG_LEVEL=loud":            `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,
+		"COUNTERSIGN_STATUS_ADDRESS=10.0.0.1:1": `status.address is "10.0.0.1:1" (from COUNTERSIGN_STATUS_ADDRESS)`,
 	} {
 		_, _, err := load("providers: [{name: file}]", append(strings.Fields(entry), identity...))
 		wantError(t, err, want)

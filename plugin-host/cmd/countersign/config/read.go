@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -35,16 +36,28 @@ func Read(in Input) (c Config, warnings []string, err error) {
 	if err := c.readFile(in.FileName, in.File); err != nil {
 		return c, nil, err
 	}
-	known, warnings, err := fromIstio(in.Environ)
-	all.check(err)
 	own, err := fromEnvironment(in.Environ)
 	all.check(err)
-	for _, layer := range [][]Assignment{known, own, in.Flags} {
+	known := fromIstio(in.Environ, in.inOurWords(own))
+	all.check(known.wrong.err())
+	c.choice = known.choice
+	for _, layer := range [][]Assignment{known.found, own, in.Flags} {
 		for _, a := range layer {
 			all.check(c.assign(a))
 		}
 	}
-	return c, warnings, all.err()
+	return c, known.warnings, all.err()
+}
+
+// inOurWords is all that is set but for Istio's variables, as far as it can be
+// understood; Read tells what cannot.
+func (in Input) inOurWords(own []Assignment) *Config {
+	c := defaults()
+	_ = c.readFile(in.FileName, in.File)
+	for _, a := range slices.Concat(own, in.Flags) {
+		_ = c.assign(a)
+	}
+	return &c
 }
 
 func (c *Config) readFile(name string, content []byte) error {
