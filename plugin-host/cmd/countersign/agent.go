@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-const maxConfigFile = 1 << 20
-
 func agentCommand() *cobra.Command {
-	var file string
-	var sets []string
+	var in settings
 	cmd := &cobra.Command{
 		Use: "agent", Short: "Get the configured secrets and serve them over SDS",
 		Long: `Get the configured secrets and serve them over SDS, until SIGTERM.
@@ -37,78 +32,15 @@ nothing was started), with 1 after any other failure; a second signal ends it at
 once, with 130.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reread := func() (config.Config, error) { return readConfig(cmd.Flags(), file, sets) }
-			c, err := reread()
+			c, err := in.read()
 			if err != nil {
 				return settingsError{err}
 			}
-			return runAgent(cmd.Context(), c, reread)
+			return runAgent(cmd.Context(), c, in.read)
 		},
 	}
-	cmd.Flags().StringVar(&file, config.ConfigFlag, "", "the configuration, a YAML file")
-	cmd.Flags().StringArrayVar(&sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
-	for _, s := range config.Settings() {
-		cmd.Flags().String(s.Flag, "", s.Usage)
-		if s.Path == "dev" {
-			cmd.Flags().Lookup(s.Flag).NoOptDefVal = "true"
-		}
-	}
+	in.addFlags(cmd.Flags())
 	return cmd
-}
-
-// readConfig lays flags over the environment over the file, and checks the result.
-func readConfig(flags *pflag.FlagSet, file string, sets []string) (config.Config, error) {
-	in := config.Input{Environ: os.Environ(), FileName: file}
-	if in.FileName == "" {
-		in.FileName = os.Getenv("COUNTERSIGN_CONFIG")
-	}
-	var err error
-	if in.FileName != "" {
-		if in.File, err = readFile(in.FileName); err != nil {
-			return config.Config{}, err
-		}
-	}
-	for _, s := range config.Settings() {
-		if f := flags.Lookup(s.Flag); f.Changed {
-			in.Flags = append(in.Flags, config.Assignment{Path: s.Path, Value: f.Value.String(), Origin: "--" + s.Flag})
-		}
-	}
-	for _, set := range sets {
-		a, err := config.ParseAssignment(set)
-		if err != nil {
-			return config.Config{}, err
-		}
-		in.Flags = append(in.Flags, a)
-	}
-	c, warnings, err := config.Read(in)
-	if err != nil {
-		return c, err
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
-	}
-	// What is not installed first: of that, nobody can know what it is to be.
-	err = c.Complete()
-	if err = errors.Join(checkInstalled(c), err); err != nil {
-		return c, err
-	}
-	return c, checkIstiodRoot(c)
-}
-
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	if len(content) > maxConfigFile {
-		return nil, fmt.Errorf("--config: %s has more than %d bytes", name, maxConfigFile)
-	}
-	return content, nil
 }
 
 // runAgent starts everything in the order in which it is needed, and ends it the

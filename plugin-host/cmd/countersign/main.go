@@ -51,7 +51,7 @@ func run() int {
 
 func rootCommand() *cobra.Command {
 	root := group("countersign", "Certificates from any CA, kept fresh in any proxy or program",
-		agentCommand(), secretsCommand(), providerCommand(), versionCommand())
+		agentCommand(), configCommand(), secretsCommand(), providerCommand(), versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return settingsError{err} })

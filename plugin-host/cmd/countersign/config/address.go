@@ -97,11 +97,3 @@ func (a address) google(called string) (map[string]string, error) {
 	}
 	return map[string]string{"address": a.rest}, nil
 }
-
-// shownAddress hides the password that an address may have.
-func shownAddress(text string) string {
-	if u, err := url.Parse(text); err == nil && u.User != nil {
-		return clip(u.Redacted())
-	}
-	return clip(text)
-}

@@ -42,7 +42,7 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 	key, rest := rest[0], rest[1:]
 	switch {
 	case v.Kind() == reflect.Map:
-		d.assignEntry(v, a.Value, strings.Join(append([]string{key}, rest...), "."))
+		d.assignEntry(v, a.Value, append([]string{key}, rest...))
 	case v.Kind() == reflect.Struct && !isText(v):
 		field, ok := fieldOf(v, key)
 		if !ok {
@@ -75,17 +75,29 @@ func entryOf(list reflect.Value, name string) reflect.Value {
 	return entry
 }
 
-// assignEntry sets one provider setting or variable. What a setting's value is
-// follows the rules of the file: true is a truth value, 3 a number, "3" text.
-func (d *decoder) assignEntry(m reflect.Value, text, key string) {
+// assignEntry sets one provider setting, however deep, or variable. What a
+// setting's value is follows the rules of the file: true is a truth value, 3 a
+// number, "3" text.
+func (d *decoder) assignEntry(m reflect.Value, text string, path []string) {
 	if m.IsNil() {
 		m.Set(reflect.MakeMap(m.Type()))
 	}
-	value := any(text)
-	if m.Type().Elem().Kind() == reflect.Interface {
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil || value == nil {
-			value = text
-		}
+	if m.Type().Elem().Kind() != reflect.Interface {
+		m.SetMapIndex(reflect.ValueOf(strings.Join(path, ".")), reflect.ValueOf(text))
+		return
 	}
-	m.SetMapIndex(reflect.ValueOf(key), reflect.ValueOf(value))
+	settings := m.Interface().(map[string]any)
+	for ; len(path) > 1; path = path[1:] {
+		below, ok := settings[path[0]].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			settings[path[0]] = below
+		}
+		settings = below
+	}
+	value := any(text)
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil || value == nil {
+		value = text
+	}
+	settings[path[0]] = value
 }

@@ -12,9 +12,9 @@ import (
 // Choice says which certificate authority signs "default", and by which rule it was
 // chosen.
 type Choice struct {
-	Entry    string // its name below "providers"
-	Provider string // the binary's
-	Rule     string // why, a sentence
+	Entry    string `json:"provider"` // its name below "providers"
+	Provider string `json:"binary"`   // its provider's name
+	Rule     string `json:"because"`  // a sentence
 }
 
 const (
@@ -65,7 +65,7 @@ func (c chooser) byName() (Choice, []Assignment, error) {
 	case c.address == "" && !configured && provider == googleProvider:
 		err = fmt.Errorf("CA_PROVIDER is %q: set CA_ADDR, too: %s", c.name, googleForms)
 	case err != nil:
-		err = fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: %w, or unset one of them", shownAddress(c.address), c.name, err)
+		err = fmt.Errorf("CA_ADDR is %q while CA_PROVIDER is %q: %w, or unset one of them", clip(withoutPassword(c.address)), c.name, err)
 	}
 	return choice, append(choice.entry("CA_PROVIDER"), choice.below(settings)...), err
 }
@@ -77,7 +77,7 @@ func (c chooser) byAddress() (Choice, []Assignment, error) {
 	choice.Rule = "CA_ADDR " + rule
 	settings, err := a.settings(choice.Provider, a.scheme)
 	if err != nil {
-		err = fmt.Errorf("CA_ADDR is %q: %w", shownAddress(c.address), err)
+		err = fmt.Errorf("CA_ADDR is %q: %w", clip(withoutPassword(c.address)), err)
 	}
 	return choice, append(choice.entry("CA_ADDR"), choice.below(settings)...), err
 }

@@ -20,6 +20,8 @@ type Config struct {
 	DrainTimeout Duration `json:"drain_timeout"`
 
 	origins map[string]string // by path: the variable or flag that set it
+	written map[string]bool   // by path: what the file sets
+	file    string            // its name
 	choice  Choice
 }
 

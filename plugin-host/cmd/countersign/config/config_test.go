@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -126,12 +127,14 @@ func TestSetMakesAndChangesEntriesByName(t *testing.T) {
 		flag("providers.file.sha256", strings.ToUpper(pin)),
 		flag("providers.file.settings.dir", "./ca"),
 		flag("providers.file.settings.self_signed", "true"),
+		flag("providers.file.settings.labels.a", "b"), flag("providers.file.settings.labels.c", "3"),
 		flag("providers.file.env.SSL_CERT_DIR", "/certs"),
 		flag("providers.file.root_overlap", "0s"),
 		flag("socket.allow_uids", "1000, 1001"),
 		flag("secrets.default.dns_names", "a.example.org,b.example.org"))
 	file := c.Providers[0]
 	if file.SHA256 != pin || file.Settings["dir"] != "./ca" || file.Settings["self_signed"] != true ||
+		!reflect.DeepEqual(file.Settings["labels"], map[string]any{"a": "b", "c": 3.0}) ||
 		file.Env["SSL_CERT_DIR"] != "/certs" || file.RootOverlap == nil || file.RootOverlap.Duration != 0 {
 		t.Errorf("provider is %+v", file)
 	}

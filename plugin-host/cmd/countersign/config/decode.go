@@ -19,6 +19,7 @@ import (
 type decoder struct {
 	source   string // "in countersign.yaml"; empty for a variable or flag
 	problems problems
+	written  map[string]bool // by path: what is filled; nil: nobody asks
 }
 
 // fill stores node in v; path names v in a sentence. Text is taken for every
@@ -27,6 +28,7 @@ func (d *decoder) fill(v reflect.Value, node any, path string) {
 	if node == nil {
 		return // "secrets:" with nothing after it
 	}
+	d.write(path)
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
@@ -44,6 +46,12 @@ func (d *decoder) fill(v reflect.Value, node any, path string) {
 		d.fillMap(v, node, path)
 	default:
 		d.fillScalar(v, node, path)
+	}
+}
+
+func (d *decoder) write(path string) {
+	if d.written != nil {
+		d.written[path] = true
 	}
 }
 
@@ -103,6 +111,7 @@ func (d *decoder) fillMap(v reflect.Value, node any, path string) {
 		if _, isText := value.(string); !isText && v.Type().Elem().Kind() == reflect.String {
 			d.problem(join(path, key), value, "write text, in quotes")
 		} else if value != nil {
+			d.write(join(path, key))
 			v.SetMapIndex(reflect.ValueOf(key), reflect.ValueOf(value))
 		}
 	}

@@ -69,7 +69,8 @@ func (c *Config) readFile(name string, content []byte) error {
 	if err := json.Unmarshal(asJSON, &tree); err != nil {
 		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
 	}
-	d := decoder{source: " in " + name}
+	d := decoder{source: " in " + name, written: map[string]bool{}}
+	c.file, c.written = name, d.written
 	if _, ok := tree.(map[string]any); !ok && tree != nil {
 		return fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
 	}

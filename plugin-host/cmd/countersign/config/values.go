@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -37,6 +38,9 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 	*m = FileMode(bits)
 	return nil
 }
+
+// String writes it as the file would have it.
+func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
 // Size is a number of bytes.
 type Size int64

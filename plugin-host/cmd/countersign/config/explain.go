@@ -1,0 +1,150 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Explained is one setting as it came out.
+type Explained struct {
+	Setting string `json:"setting"` // its path
+	Value   any    `json:"value"`   // as the file would have it; "(set)" hides one
+	From    string `json:"from"`    // the flag, variable or file, the setting that it follows from, or "default"
+}
+
+// Explain returns every setting with where it came from, in the order of the file.
+// It never holds a credential.
+func (c *Config) Explain() []Explained {
+	e := explainer{config: c}
+	e.walk(reflect.ValueOf(*c), "")
+	return e.all
+}
+
+type explainer struct {
+	config *Config
+	all    []Explained
+}
+
+func (e *explainer) walk(v reflect.Value, path string) {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch t := v.Type(); {
+	case isScalar(t):
+		e.add(path, v)
+	case t.Kind() == reflect.Struct:
+		e.fields(v, path)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		for i := range v.Len() {
+			e.walk(v.Index(i), join(path, v.Index(i).FieldByName("Name").String()))
+		}
+	case t.Kind() == reflect.Map:
+		for _, key := range slices.Sorted(maps.Keys(entries(v))) {
+			e.entry(join(path, key), entries(v)[key], e.from(path, false))
+		}
+	default:
+		e.add(path, v)
+	}
+}
+
+func (e *explainer) fields(v reflect.Value, path string) {
+	for i := range v.NumField() {
+		switch field := v.Type().Field(i); {
+		case !field.IsExported():
+		case field.Anonymous:
+			e.fields(v.Field(i), path)
+		default:
+			e.walk(v.Field(i), join(path, field.Tag.Get("json")))
+		}
+	}
+}
+
+// isScalar tells whether a type of ours is written as text, or not at all.
+func isScalar(t reflect.Type) bool {
+	return t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func entries(v reflect.Value) map[string]any {
+	all := map[string]any{}
+	for key, value := range v.Seq2() {
+		all[key.String()] = value.Interface()
+	}
+	return all
+}
+
+func (e *explainer) add(path string, v reflect.Value) {
+	value := v.Interface()
+	if _, ok := value.(fmt.Stringer); ok && v.Kind() != reflect.Pointer {
+		value = fmt.Sprint(value)
+	}
+	e.all = append(e.all, Explained{path, value, e.from(path, !isEmpty(v))})
+}
+
+func isEmpty(v reflect.Value) bool {
+	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
+}
+
+// entry adds what a provider is told: its settings and variables.
+func (e *explainer) entry(path string, value any, from string) {
+	if own := e.from(path, false); own != byDefault {
+		from = own
+	}
+	below, isMap := value.(map[string]any)
+	if isMap && len(below) > 0 && (!isCredential(path) || strings.HasSuffix(path, ".headers")) { // their names may be seen
+		for _, key := range slices.Sorted(maps.Keys(below)) {
+			e.entry(join(path, key), below[key], from)
+		}
+		return
+	}
+	e.all = append(e.all, Explained{path, revealed(path, value), from})
+}
+
+const byDefault = "default"
+
+// from returns where a setting came from; one that nobody set and that has a value
+// all the same may follow from another.
+func (e *explainer) from(path string, hasValue bool) string {
+	c := e.config
+	if origin := c.origins[path]; origin != "" {
+		return origin
+	}
+	if c.written[path] {
+		return c.file
+	}
+	if rule := c.rule(path); hasValue && rule != "" {
+		return rule
+	}
+	return byDefault
+}
+
+// rule names what a setting follows from that is not set itself.
+func (c *Config) rule(path string) string {
+	list, rest, _ := strings.Cut(path, ".")
+	name, setting := cutLast(rest)
+	switch {
+	case path == "default_provider":
+		return c.choice.Rule
+	case list == "providers" && setting == "provider":
+		return "its name"
+	case list == "providers" && setting == "token_file":
+		return "where Istio mounts it"
+	case list != "secrets":
+		return ""
+	case name == RootCA && strings.HasPrefix(setting, "provider"):
+		return "secrets." + DefaultSecret
+	}
+	return map[string]string{
+		"spiffe_id": "trust_domain, namespace, service_account", "kind": "its name",
+		"key_type": "key_type", "ttl": "ttl", "provider": "default_provider", "providers": "provider",
+	}[setting]
+}
+
+// cutLast splits a path before its last part.
+func cutLast(path string) (before, last string) {
+	i := strings.LastIndex(path, ".")
+	return path[:max(i, 0)], path[i+1:]
+}

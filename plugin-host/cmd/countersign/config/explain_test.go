@@ -1,0 +1,94 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// explained returns a setting as Explain shows it, or fails.
+func explained(t *testing.T, c Config, path string) Explained {
+	t.Helper()
+	for _, e := range c.Explain() {
+		if e.Setting == path {
+			return e
+		}
+	}
+	t.Fatalf("%s is not explained", path)
+	return Explained{}
+}
+
+func TestEachSettingIsExplainedByWhatSetIt(t *testing.T) {
+	c, _ := mustLoad(t, `
+ttl: 1h
+dev: true
+providers: [{name: citadel, settings: {server_name: x, labels: {a: 1}}, root_overlap: 0s}]
+secrets: [{name: api.example, dns_names: [a.example]}]
+`, []string{"POD_NAMESPACE=demo", "COUNTERSIGN_SERVICE_ACCOUNT=web", "CA_ADDR=i.svc:15012"},
+		flag("socket.mode", "0660"), flag("providers.citadel.settings.zone", "z"))
+	for _, want := range []Explained{
+		{"trust_domain", "cluster.local", "default"},
+		{"ttl", "1h0m0s", "countersign.yaml"},
+		{"namespace", "demo", "POD_NAMESPACE"},
+		{"service_account", "web", "COUNTERSIGN_SERVICE_ACCOUNT"},
+		{"socket.mode", "0660", "--socket.mode"},
+		{"default_provider", "citadel", "CA_ADDR"},
+		{"providers.citadel.provider", "citadel", "its name"},
+		{"providers.citadel.settings.address", "i.svc:15012", "CA_ADDR"},
+		{"providers.citadel.settings.server_name", "x", "countersign.yaml"},
+		{"providers.citadel.settings.labels.a", 1.0, "countersign.yaml"},
+		{"providers.citadel.settings.zone", "z", "--providers.citadel.settings.zone"},
+		{"providers.citadel.token_file", "./var/run/secrets/tokens/istio-token", "where Istio mounts it"},
+		{"providers.citadel.root_overlap", "0s", "countersign.yaml"},
+		{"secrets.default.spiffe_id", "spiffe://cluster.local/ns/demo/sa/web", "trust_domain, namespace, service_account"},
+		{"secrets.default.ttl", "1h0m0s", "ttl"},
+		{"secrets.default.provider", "citadel", "default_provider"},
+		{"secrets.ROOTCA.provider", "citadel", "secrets.default"},
+		{"secrets.api.example.key_type", "ecdsa-p256", "key_type"},
+		{"secrets.api.example.kind", "key-pair", "its name"},
+	} {
+		if got := explained(t, c, want.Setting); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestTheOnlyProviderIsTheDefaultByThatRule(t *testing.T) {
+	c, _ := mustLoad(t, working, nil)
+	if got := explained(t, c, "default_provider"); got.From != "it is the only provider that is configured" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestWhatMayBeACredentialIsNotExplained(t *testing.T) {
+	c, _ := mustLoad(t, `
+dev: true
+providers:
+  - name: citadel
+    env: {SSL_CERT_DIR: geheim}
+    settings:
+      api_token: geheim
+      Password: geheim
+      keys: [geheim]
+      client_secret: {value: geheim}
+      pin_key: 12345678
+      nested: {credential: geheim, url: "https://u:geheim@ca.example"}
+      token_file: /run/token
+      client_key_file: /run/key
+      allow_token_over_plaintext: false
+      empty_token: ""
+`, append([]string{"CA_PROVIDER=Citadel", "CA_HEADER_x-tenant=geheim"}, identity...))
+	text, err := json.Marshal(c.Explain())
+	if err != nil || strings.Contains(string(text), "geheim") || strings.Contains(string(text), "12345678") {
+		t.Errorf("a credential is shown: %s, %v", text, err)
+	}
+	for path, want := range map[string]any{
+		"env.SSL_CERT_DIR": "(set)", "settings.headers.x-tenant": "(set)", "settings.api_token": "(set)", "settings.client_secret": "(set)",
+		"settings.nested.url": "https://u:xxxxx@ca.example", "settings.token_file": "/run/token", "settings.client_key_file": "/run/key",
+		"settings.allow_token_over_plaintext": false, "settings.empty_token": "",
+	} {
+		if got := explained(t, c, "providers.citadel."+path); got.Value != want {
+			t.Errorf("%s: got %v, want %v", path, got.Value, want)
+		}
+	}
+}

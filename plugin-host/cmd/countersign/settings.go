@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+const maxConfigFile = 1 << 20
+
+// settings are where the configuration is read from, as often as it is wanted:
+// flags, the environment and a file.
+type settings struct {
+	flags *pflag.FlagSet
+	file  string
+	sets  []string
+}
+
+func (s *settings) addFlags(flags *pflag.FlagSet) {
+	s.flags = flags
+	flags.StringVar(&s.file, config.ConfigFlag, "", "the configuration, a YAML file")
+	flags.StringArrayVar(&s.sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
+	for _, setting := range config.Settings() {
+		flags.String(setting.Flag, "", setting.Usage)
+		if setting.Path == "dev" {
+			flags.Lookup(setting.Flag).NoOptDefVal = "true"
+		}
+	}
+}
+
+// fileName returns the file of the flag, else of the variable; empty: none.
+func (s *settings) fileName() string { return cmp.Or(s.file, os.Getenv("COUNTERSIGN_CONFIG")) }
+
+// read lays flags over the environment over the file, and checks the result. Where
+// it is wrong, what could be understood is returned beside the error.
+func (s *settings) read() (config.Config, error) {
+	in, err := s.input()
+	if err != nil {
+		return config.Config{}, err
+	}
+	c, warnings, err := config.Read(in)
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
+	}
+	if err != nil {
+		return c, err
+	}
+	// What is not installed first: of that, nobody can know what it is to be.
+	err = c.Complete()
+	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
+}
+
+func (s *settings) input() (in config.Input, err error) {
+	in = config.Input{Environ: os.Environ(), FileName: s.fileName()}
+	if in.FileName != "" {
+		if in.File, err = readFile(in.FileName); err != nil {
+			return in, err
+		}
+	}
+	for _, setting := range config.Settings() {
+		if f := s.flags.Lookup(setting.Flag); f.Changed {
+			in.Flags = append(in.Flags, config.Assignment{Path: setting.Path, Value: f.Value.String(), Origin: "--" + setting.Flag})
+		}
+	}
+	for _, set := range s.sets {
+		a, err := config.ParseAssignment(set)
+		if err != nil {
+			return in, err
+		}
+		in.Flags = append(in.Flags, a)
+	}
+	return in, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if len(content) > maxConfigFile {
+		return nil, fmt.Errorf("--config: %s has more than %d bytes", name, maxConfigFile)
+	}
+	return content, nil
+}
