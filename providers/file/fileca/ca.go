@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/filewatch"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -63,20 +64,27 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{})}
 	// The events are switched on before the first look, so that no change falls
 	// between the two.
-	if err := c.start(openFolder(dir, log)); err != nil {
+	if err := c.start(c.watchFolder(false)); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// watchFolder switches the events of the folder's files on.
+func (c *CA) watchFolder(noEvents bool) *filewatch.Watcher {
+	opts := filewatch.Options{Poll: c.limits.poll, NoEvents: noEvents, Log: c.log}
+	return filewatch.New(opts, filepath.Join(c.dir, certFile), filepath.Join(c.dir, keyFile),
+		filepath.Join(c.dir, chainFile), filepath.Join(c.dir, rootFile))
+}
+
 // start loads the folder and begins to watch it.
-func (c *CA) start(folder *folder) error {
+func (c *CA) start(folder *filewatch.Watcher) error {
 	files, err := readFiles(c.dir)
 	if err == nil {
 		err = c.take(files)
 	}
 	if err != nil {
-		folder.close()
+		folder.Close()
 		return ca.Errorf(ca.Invalid, "%w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -161,7 +161,7 @@ func TestWithoutEventsAChangeIsFoundByThePoll(t *testing.T) {
 	dir := folderOf(t, authority.IstioFiles())
 	c := unwatched(dir, newLogged())
 	c.limits.poll = minPoll
-	if err := c.start(&folder{dir: dir}); err != nil { // with no watcher
+	if err := c.start(c.watchFolder(true)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })

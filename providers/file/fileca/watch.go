@@ -3,38 +3,21 @@ package fileca
 import (
 	"context"
 	"crypto/sha256"
-	"time"
-)
 
-// debounce is how long more changes are awaited after the first.
-const debounce = 100 * time.Millisecond
+	"github.com/countersign-dev/countersign/internal/filewatch"
+)
 
 // watch takes over what changes in the folder, until ctx ends. It alone replaces
 // what is held.
-func (c *CA) watch(ctx context.Context, folder *folder, held [sha256.Size]byte) {
+func (c *CA) watch(ctx context.Context, files *filewatch.Watcher, held [sha256.Size]byte) {
 	defer close(c.done)
-	defer folder.close()
-	poll := time.NewTicker(c.limits.poll)
-	defer poll.Stop()
+	defer files.Close()
 	w := watch{ca: c, held: held}
-	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case event := <-folder.events:
-			if settled == nil && folder.concerns(event) {
-				settled = time.After(debounce)
-			}
-		case err := <-folder.errors:
-			c.log.Warn("events of the folder were lost; the next look is at once", "dir", c.dir, "error", err)
-			settled = time.After(0)
-		case <-settled:
-			settled = nil
-			folder.follow()
-			w.look()
-		case <-poll.C:
-			folder.follow()
+		case <-files.C:
 			w.look()
 		}
 	}
