@@ -41,6 +41,8 @@ type Workload struct {
 
 // Plugins says which providers there are and where their binaries are found.
 type Plugins struct {
+	// Providers are the authorities to ask. Default: what CA_PROVIDER and CA_ADDR
+	// choose, else istiod.
 	Providers []Provider `json:"providers"`
 	// DefaultProvider answers for secrets that name none. Default: the only one.
 	DefaultProvider string `json:"default_provider"`
@@ -55,14 +57,17 @@ type Plugins struct {
 
 // Provider is one certificate authority: a provider binary with settings.
 type Provider struct {
+	// Name is what secrets call it: 1 to 63 of a-z, 0-9 and -. Required.
 	Name string `json:"name"`
 	// Provider is the binary's name. Default: Name.
 	Provider string `json:"provider"`
 	// SHA256 is the only binary that may run, in hex. Default: none, refused
 	// without dev.
-	SHA256   string            `json:"sha256"`
-	Settings map[string]any    `json:"settings"`
-	Env      map[string]string `json:"env"`
+	SHA256 string `json:"sha256"`
+	// Settings are the provider's own; its documentation has them. Default: none.
+	Settings map[string]any `json:"settings"`
+	// Env are variables of its process, which has few of the agent's. Default: none.
+	Env map[string]string `json:"env"`
 	// User is whom the process runs as, a name or a number; it needs an agent that is
 	// root. Default: the agent's own.
 	User   string `json:"user"`
