@@ -62,17 +62,13 @@ type explained struct {
 type origin struct {
 	Name      string   `json:"name"`
 	Kind      string   `json:"kind"`
-	Providers []string `json:"providers"` // who signs it, or whose roots it has
+	Providers []string `json:"providers"` // who may sign it, in order, or whose roots it has
 }
 
 func explain(c config.Config) explained {
 	out := explained{Settings: c.Explain(), Authority: c.Choice(), Secrets: []origin{}}
 	for _, s := range c.Secrets {
-		from := s.Providers
-		if len(from) == 0 {
-			from = []string{s.Provider}
-		}
-		out.Secrets = append(out.Secrets, origin{s.Name, s.Kind, from})
+		out.Secrets = append(out.Secrets, origin{s.Name, s.Kind, s.Providers})
 	}
 	return out
 }

@@ -50,10 +50,11 @@ func TestTheAuthorityIsChosenByTheFirstRuleThatSaysSomething(t *testing.T) {
 		{"ISTIOD_SAN=x", custom, Choice{"mesh", "citadel", "it is the only provider that is configured"}, set{"server_name": "x"}},
 		{"", two + "default_provider: a", Choice{"a", "file", "default_provider names it"}, nil},
 		{"COUNTERSIGN_DEFAULT_PROVIDER=b ISTIOD_SAN=x", two + "default_provider: a", Choice{"b", "citadel", "COUNTERSIGN_DEFAULT_PROVIDER names it"}, set{"server_name": "x"}},
-		{"CA_PROVIDER=A", two + "secrets: [{name: default, provider: b}]", Choice{"b", "citadel", "secrets.default.provider names it"}, nil},
+		{"CA_PROVIDER=A", two + "secrets: [{name: default, providers: [b, a]}]", Choice{"b", "citadel", "secrets.default names it"}, nil},
+		{"CA_PROVIDER=A", two + "secrets: [{name: default, provider: b}]", Choice{"b", "citadel", "secrets.default names it"}, nil},
 	} {
 		c, warnings := mustLoad(t, test.file, append(strings.Fields(test.environ), identity...))
-		if got := c.Choice(); got != test.want || c.Secrets[0].Provider != got.Entry || len(warnings) > 0 {
+		if got := c.Choice(); got != test.want || c.Secrets[0].Providers[0] != got.Entry || len(warnings) > 0 {
 			t.Errorf("%s: got %+v, want %+v; warnings %q", test.environ, got, test.want, warnings)
 		}
 		for _, p := range c.Providers {

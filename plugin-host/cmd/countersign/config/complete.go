@@ -31,7 +31,7 @@ func (c *Config) Complete() error {
 	if err := p.err(); err != nil {
 		return err // what a secret refers to has to be sound first
 	}
-	bound := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == DefaultSecret && s.Provider != "" }) >= 0
+	bound := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == DefaultSecret && s.Provider+strings.Join(s.Providers, "") != "" }) >= 0
 	c.completeSecrets(&p)
 	c.settleChoice(bound)
 	return p.err()
@@ -42,9 +42,12 @@ func (c *Config) Choice() Choice { return c.choice }
 
 // settleChoice keeps the choice of the variables where nothing has overruled it.
 func (c *Config) settleChoice(bound bool) {
-	switch signer := c.Secrets[0].Provider; {
+	if len(c.Secrets[0].Providers) == 0 {
+		return // it is none that anybody signs, which was told
+	}
+	switch signer := c.Secrets[0].Providers[0]; {
 	case bound:
-		c.choice = Choice{Entry: signer, Rule: "secrets." + DefaultSecret + ".provider names it"}
+		c.choice = Choice{Entry: signer, Rule: "secrets." + DefaultSecret + " names it"}
 	case signer != c.choice.Entry:
 		c.choice = c.chosen()
 	}

@@ -225,6 +225,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"bad address", working + "secrets: [{name: a, ip_addresses: [1.2.3]}]", `secrets.a: IP address "1.2.3" is not valid`},
 		{"bad kind", working + "secrets: [{name: a, kind: jwt}]", `secrets.a.kind is "jwt": key-pair or trust-bundle is allowed`},
 		{"default as bundle", working + "secrets: [{name: default, kind: trust-bundle}]", `secrets.default.kind is "trust-bundle": clients expect a key-pair by that name`},
+		{"default as token", working + "secrets: [{name: default, kind: jwt}]", `secrets.default.kind is "jwt": clients expect a key-pair`},
 		{"roots as key", working + "secrets: [{name: ROOTCA, kind: key-pair}]", `secrets.ROOTCA.kind is "key-pair": clients expect a trust-bundle by that name`},
 		{"nameless secret", working + "secrets: [{kind: key-pair}]", `secrets.0.name is not set`},
 		{"same secret", working + "secrets: [{name: a, dns_names: [x]}, {name: a, dns_names: [y.example]}]", `secrets has "a" twice`},

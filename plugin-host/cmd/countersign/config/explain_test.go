@@ -43,13 +43,16 @@ secrets: [{name: api.example, dns_names: [a.example]}]
 		{"secrets.default.spiffe_id", "spiffe://cluster.local/ns/demo/sa/web", "trust_domain, namespace, service_account"},
 		{"secrets.default.ttl", "1h0m0s", "ttl"},
 		{"secrets.default.provider", "citadel", "default_provider"},
-		{"secrets.ROOTCA.provider", "citadel", "secrets.default"},
+		{"secrets.default.fallback_after", "30s", "default"},
 		{"secrets.api.example.key_type", "ecdsa-p256", "key_type"},
 		{"secrets.api.example.kind", "key-pair", "its name"},
 	} {
 		if got := explained(t, c, want.Setting); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
+	}
+	if got := explained(t, c, "secrets.ROOTCA.providers"); got.From != "secrets.default" {
+		t.Errorf("got %+v", got)
 	}
 }
 
