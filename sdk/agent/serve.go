@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -26,6 +27,10 @@ func (a *Agent) Ready() []string {
 
 // Streams returns how many streams and fetches are open.
 func (a *Agent) Streams() int { return a.server.Streams() }
+
+// SetPolicy says from now on which peers the socket answers; see
+// [sds.Server.SetPolicy].
+func (a *Agent) SetPolicy(p sds.Policy) int { return a.server.SetPolicy(p) }
 
 // Retry has failed attempts of an authority made again at once: call it when its
 // provider, token or settings have changed. An empty name is all authorities.

@@ -105,6 +105,12 @@ func bundle(version string) *secret.Item {
 // start serves source on a new socket until the test ends.
 func start(t *testing.T, source secret.Source, cfg sds.Config) string {
 	t.Helper()
+	_, path := startServer(t, source, cfg)
+	return path
+}
+
+func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sds.Server, path string) {
+	t.Helper()
 	if cfg.Path == "" {
 		cfg.Path = filepath.Join(shortDir(t), "socket")
 	}
@@ -124,7 +130,7 @@ func start(t *testing.T, source secret.Source, cfg sds.Config) string {
 			t.Error("the socket is still there")
 		}
 	})
-	return cfg.Path
+	return server, cfg.Path
 }
 
 // shortDir is for sockets, whose paths are short.

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -55,6 +58,7 @@ type Server struct {
 	service *Service
 	grpc    *grpc.Server
 	socket  *unixsocket.Socket
+	policy  *atomic.Pointer[Policy]
 	log     *slog.Logger
 }
 
@@ -68,8 +72,11 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if missingProtection != "" {
 		cfg.Log.Warn("a protection is missing on this system", "missing", missingProtection)
 	}
+	policy := &atomic.Pointer[Policy]{}
+	policy.Store(&cfg.Policy)
+	admit := func(ctx context.Context) (secret.Caller, error) { return policy.Load().admit(ctx) }
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Admit: cfg.Policy.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
+		Secrets: secrets, Admit: admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +85,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{service: service, grpc: newGRPC(cfg, service), socket: socket, log: cfg.Log}, nil
+	return &Server{service: service, grpc: newGRPC(cfg, service, admit), socket: socket, policy: policy, log: cfg.Log}, nil
 }
 
 // checked returns the config with its defaults filled in.
@@ -98,7 +105,7 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-func newGRPC(cfg Config, service *Service) *grpc.Server {
+func newGRPC(cfg Config, service *Service, admit func(context.Context) (secret.Caller, error)) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(peerCredentials{}),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -109,13 +116,13 @@ func newGRPC(cfg Config, service *Service) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// Whatever is asked, health included, only the right peer is answered.
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if _, err := cfg.Policy.admit(ctx); err != nil {
+			if _, err := admit(ctx); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		}),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if _, err := cfg.Policy.admit(stream.Context()); err != nil {
+			if _, err := admit(stream.Context()); err != nil {
 				return err
 			}
 			return next(srv, stream)
@@ -141,6 +148,15 @@ func (s *Server) Streams() int { return s.service.Streams() }
 // End ends the streams of the callers that match with a status error, and returns
 // how many: for a policy that no longer admits them.
 func (s *Server) End(match func(secret.Caller) bool, err error) int { return s.service.End(match, err) }
+
+// SetPolicy says from now on which peers are answered. The streams of those that it
+// no longer admits are ended with PermissionDenied, all others stay; it returns how
+// many were ended.
+func (s *Server) SetPolicy(p Policy) int {
+	s.policy.Store(&p)
+	gone := func(c secret.Caller) bool { return p.check(Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil }
+	return s.End(gone, status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
+}
 
 // Close ends the streams with Unavailable, waits for connections to close until
 // ctx ends, and removes the socket. It may be called twice.
