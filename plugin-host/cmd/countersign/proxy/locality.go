@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Locality is where the zone comes from: the first that is set of Value, Variable,
+// File and URL.
+type Locality struct {
+	Value    string
+	Variable string // of the agent's environment
+	File     string
+	// URL is an HTTP metadata address, asked with Headers. A redirect is not followed.
+	URL     string
+	Headers map[string]string
+	// Tries are made, Interval apart; each may take Timeout.
+	Tries             int
+	Interval, Timeout time.Duration
+}
+
+func (l Locality) configured() bool { return l.Value+l.Variable+l.File+l.URL != "" }
+
+// maxLocality bounds an answer, in bytes.
+const maxLocality = 256
+
+// zoneName is what may stand in an argument or a variable. region/zone/subzone is
+// Istio's way to write it.
+var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}$`)
+
+// googleZone is how Google's metadata server begins its answer, projects/N/zones/ZONE.
+var googleZone = regexp.MustCompile(`^projects/[^/]+/zones/`)
+
+// zone returns the locality, "" where there is none (yet).
+func (p *Proxy) zone() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.locality
+}
+
+// locate finds the locality, once. It closes tried after the first try, and located
+// when it has it.
+func (p *Proxy) locate(ctx context.Context, tried, located chan<- struct{}) {
+	first := func() {
+		if tried != nil {
+			close(tried)
+			tried = nil
+		}
+	}
+	defer first()
+	if !p.cfg.Locality.configured() {
+		return
+	}
+	for n := 1; ; n++ {
+		zone, err := p.find(ctx)
+		if err == nil {
+			p.mu.Lock()
+			p.locality = zone
+			p.mu.Unlock()
+			p.log.Info("the locality is known", "locality", zone, "tries", n)
+			close(located)
+			return
+		}
+		if n >= p.cfg.Locality.Tries || ctx.Err() != nil {
+			p.log.Warn("no locality was found; the proxy goes without", "tries", n, "error", err)
+			return
+		}
+		first()
+		select {
+		case <-time.After(p.cfg.Locality.Interval):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// find tries once.
+func (l Locality) find(ctx context.Context) (string, error) {
+	text, err := l.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	zone := googleZone.ReplaceAllString(strings.TrimSpace(text), "")
+	if !zoneName.MatchString(zone) {
+		return "", fmt.Errorf("what was found is no locality: %.64q", zone)
+	}
+	return zone, nil
+}
+
+func (l Locality) read(ctx context.Context) (string, error) {
+	switch {
+	case l.Value != "":
+		return l.Value, nil
+	case l.Variable != "":
+		return os.Getenv(l.Variable), nil
+	case l.File != "":
+		file, err := os.Open(l.File)
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		return bounded(file)
+	}
+	return l.ask(ctx)
+}
+
+// ask asks the metadata address, without a proxy: it is this machine's own.
+func (l Locality) ask(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.URL, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	for name, value := range l.Headers {
+		req.Header.Set(name, value)
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answers with %d", l.URL, answer.StatusCode)
+	}
+	return bounded(answer.Body)
+}
+
+func bounded(r io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxLocality+1))
+	if err == nil && len(text) > maxLocality {
+		err = errors.New("it is longer than a locality may be")
+	}
+	return string(text), err
+}

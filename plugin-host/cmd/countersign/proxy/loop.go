@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// loop is what the goroutine of Run owns.
+type loop struct {
+	work     context.Context    // of the helpers and of a job
+	cancel   context.CancelFunc // ends it
+	ready    chan struct{}      // closed when the proxy may start
+	digests  chan string        // of the watched folders, as they change
+	located  chan struct{}      // the locality has come
+	current  *life              // the one that serves, or is about to
+	old      *life              // what current replaces by a hot restart
+	restart  <-chan time.Time   // when the next is started; nil: none is due
+	gathered <-chan time.Time   // when the changes so far are told; nil: there are none
+	job      *job               // the reload under way; nil: none
+	seen     string             // the last digest
+	spoilt   bool               // an epoch failed, and its base id with it
+	stopping bool               // nothing is started any more
+	code     int                // what Run returns
+	recovery recovery
+
+	restarts, reloads, failedReloads int
+
+	lastError string
+	nextStart time.Time
+}
+
+// Run starts the proxy when it may, and keeps it until it has ended for good or ctx
+// ends it. It returns when nothing of it is left: the exit code as a shell has it; 0
+// where it was not started at all, or died of the SIGTERM that Run sent it.
+//
+// It keeps its thread: the parent-death signal of a process is bound to the thread
+// that started it.
+func (p *Proxy) Run(ctx context.Context) int {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer p.help(ctx)()
+	end := ctx.Done()
+	for !p.stopping || p.current != nil || p.old != nil || p.job != nil {
+		select {
+		case <-end:
+			end = nil
+			p.stop()
+		case <-p.ready:
+			p.ready = nil
+			p.begin()
+		case <-p.restart:
+			p.restarts++
+			p.begin()
+		case <-p.current.end():
+			p.bury()
+		case <-p.old.end():
+			p.forget()
+		case p.seen = <-p.digests:
+			p.gather()
+		case <-p.located:
+			p.located = nil
+			p.gather()
+		case <-p.gathered:
+			p.gathered = nil
+			p.reload()
+		case err := <-p.job.outcome():
+			p.finish(err)
+		case s := <-p.cfg.Signals:
+			p.forward(s)
+		}
+	}
+	p.enter(Ended)
+	return p.code
+}
+
+// help starts what runs beside the loop, and returns what ends it.
+func (p *Proxy) help(ctx context.Context) (end func()) {
+	p.work, p.cancel = context.WithCancel(ctx)
+	p.seen = p.digest()
+	ready, digests, tried, located := make(chan struct{}), make(chan string), make(chan struct{}), make(chan struct{})
+	p.ready, p.digests, p.located = ready, digests, located
+	var helpers sync.WaitGroup
+	last := p.seen
+	helpers.Go(func() { p.poll(p.work, last, digests) })
+	helpers.Go(func() { p.locate(p.work, tried, located) })
+	helpers.Go(func() { p.await(p.work, tried, ready) })
+	return func() {
+		p.cancel()
+		helpers.Wait()
+	}
+}
+
+// await opens the way for the first start.
+func (p *Proxy) await(ctx context.Context, tried <-chan struct{}, ready chan<- struct{}) {
+	if p.cfg.Ready != nil {
+		p.log.Info("the proxy waits for the first secrets")
+		if p.cfg.Ready(ctx) != nil {
+			return // ctx ended
+		}
+	}
+	<-tried
+	if ctx.Err() == nil {
+		close(ready)
+	}
+}
+
+// begin starts the proxy afresh.
+func (p *Proxy) begin() {
+	p.restart, p.nextStart, p.gathered, p.spoilt = nil, time.Time{}, nil, false
+	l, err := p.spawn(nil)
+	if err != nil {
+		p.failed(0, exit{code: cannotStart}, err.Error())
+		return
+	}
+	p.current, p.lastError = l, ""
+	p.enter(Running)
+	p.log.Info("the proxy was started", "pid", l.PID())
+}
+
+// cannotStart is the exit code that a shell has for a program that cannot be run.
+const cannotStart = 126
+
+// bury takes note of the end of the current life.
+func (p *Proxy) bury() {
+	l := p.current
+	p.current = nil
+	p.leave(l)
+	switch {
+	case p.stopping:
+		p.code = l.orderly()
+	case l.dismissed: // to be replaced
+		p.begin()
+	case p.old != nil && p.old.Listens():
+		p.fallBack(l)
+	default:
+		p.failed(time.Since(l.since), l.Exit(), l.Exit().String())
+	}
+	p.publish()
+}
+
+// failed starts the proxy again, later, or ends all.
+func (p *Proxy) failed(lived time.Duration, e exit, why string) {
+	// What is left of a predecessor has given its sockets away.
+	p.old.dismiss(p.cfg.StopTimeout)
+	p.lastError = why
+	wait, more := p.recovery.next(lived, p.cfg.RestartLimit)
+	if p.cfg.Restart == Never || p.cfg.Restart == OnFailure && e.code == 0 || !more {
+		p.log.Info("the proxy has ended for good", "reason", why, "restarts", p.restarts)
+		p.code, p.stopping = e.code, true
+		p.cancel()
+		p.enter(Stopping)
+		return
+	}
+	p.restart, p.nextStart = time.After(wait), time.Now().Add(wait)
+	p.enter(Backoff)
+	p.log.Warn("the proxy ended and will be started again", "reason", why, "next_start", p.nextStart)
+}
+
+// stop asks all that lives to end.
+func (p *Proxy) stop() {
+	if p.stopping {
+		return
+	}
+	p.stopping = true
+	p.cancel()
+	p.ready, p.restart, p.gathered = nil, nil, nil
+	p.current.dismiss(p.cfg.StopTimeout)
+	p.old.dismiss(p.cfg.StopTimeout)
+	p.enter(Stopping)
+}
+
+// leave lets go of what a life that is reaped had.
+func (p *Proxy) leave(l *life) {
+	if l.deadline != nil {
+		l.deadline.Stop()
+	}
+	if l.base != nil && (p.current == nil || p.current.base != l.base) && (p.old == nil || p.old.base != l.base) {
+		l.base.remove()
+	}
+}

@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// OrphansInterval is for ReapOrphans.
+const OrphansInterval = 10 * time.Second
+
+// ReapOrphans reaps, until ctx ends, what became a child of this process because its
+// own parent has died. That happens to process 1 of a container and to a subreaper
+// (prctl(2)); in any other process it returns at once.
+//
+// A child that this process started itself is reaped by who started it, at once. So
+// what has been a zombie for a whole interval has nobody, and no list of the others
+// is needed.
+func ReapOrphans(ctx context.Context, interval time.Duration, log *slog.Logger) {
+	if os.Getpid() != 1 && !isSubreaper() {
+		return
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	before := map[int]bool{}
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now := map[int]bool{}
+		for _, pid := range zombies() {
+			if !before[pid] {
+				now[pid] = true
+				continue
+			}
+			if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
+				log.Debug("an orphan was reaped", "pid", pid)
+			}
+		}
+		before = now
+	}
+}
+
+func isSubreaper() bool {
+	var is int32
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0) //nolint:gosec // it is written through the pointer
+	return err == nil && is != 0
+}
+
+// zombies returns the children of this process that have ended.
+func zombies() []int {
+	self, found := strconv.Itoa(os.Getpid()), []int(nil)
+	tables, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, table := range tables {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue // it has gone
+		}
+		// "PID (NAME) STATE PARENT …"; the name may hold anything (proc_pid_stat(5)).
+		line := string(text)
+		fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
+		if len(fields) > 1 && fields[0] == "Z" && fields[1] == self {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(table)))
+			found = append(found, pid)
+		}
+	}
+	return found
+}

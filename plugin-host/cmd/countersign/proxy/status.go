@@ -1,0 +1,66 @@
+package proxy
+
+import "time"
+
+// State is where the proxy is in its life.
+type State string
+
+// The states.
+const (
+	Waiting  State = "waiting"  // for the first secrets
+	Running  State = "running"  // perhaps beside the one that it replaces
+	Backoff  State = "backoff"  // it ended and will be started again
+	Stopping State = "stopping" // it was sent SIGTERM
+	Ended    State = "ended"    // for good
+)
+
+// States are all of them.
+func States() []State { return []State{Waiting, Running, Backoff, Stopping, Ended} }
+
+// Status is what operators see.
+type Status struct {
+	Command   string    `json:"command"`
+	State     State     `json:"state"`
+	Since     time.Time `json:"since"`
+	PID       int       `json:"pid,omitempty"`
+	OldPID    int       `json:"old_pid,omitempty"` // the one that a hot restart drains
+	Epoch     int       `json:"epoch"`
+	Restarts  int       `json:"restarts"`
+	Reloads   int       `json:"reloads"`
+	Failed    int       `json:"failed_reloads"`
+	Locality  string    `json:"locality,omitempty"`
+	LastError string    `json:"last_error,omitempty"`
+	NextStart time.Time `json:"next_start,omitzero"`
+}
+
+// Status returns the present one.
+func (p *Proxy) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.status
+	s.Locality = p.locality
+	return s
+}
+
+// publish copies what the loop knows.
+func (p *Proxy) publish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.PID, p.status.Epoch, p.status.OldPID = 0, 0, 0
+	if p.current != nil {
+		p.status.PID, p.status.Epoch = p.current.PID(), p.current.epoch
+	}
+	if p.old != nil {
+		p.status.OldPID = p.old.PID()
+	}
+	p.status.Restarts, p.status.Reloads, p.status.Failed = p.restarts, p.reloads, p.failedReloads
+	p.status.LastError, p.status.NextStart = p.lastError, p.nextStart
+}
+
+// enter changes the state.
+func (p *Proxy) enter(state State) {
+	p.mu.Lock()
+	p.status.State, p.status.Since = state, time.Now()
+	p.mu.Unlock()
+	p.publish()
+}
