@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -161,6 +162,7 @@ func inBubble(t *testing.T, cfg Config, test func(t *testing.T, w *world)) {
 	cfg.RuntimeDir = t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{signals: make(chan os.Signal), ready: make(chan struct{}), code: make(chan int, 1)}
+		w.zones = strings.Split(cfg.Locality.Value, ",")
 		cfg.Command = append([]string{"true"}, cfg.Command...)
 		cfg.StopTimeout, cfg.Signals, cfg.Log = 10*time.Second, w.signals, slog.New(slog.NewTextHandler(t.Output(), nil))
 		cfg.Ready = func(ctx context.Context) error {

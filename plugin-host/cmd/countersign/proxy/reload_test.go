@@ -237,16 +237,16 @@ func TestTheEndTakesBothEpochs(t *testing.T) {
 	})
 }
 
-func located(r Reload) Config {
+// located is watching, with what the tries for a locality find; "" is nothing yet.
+func located(r Reload, zones string) Config {
 	cfg := watching(r)
 	cfg.Command, cfg.Env = []string{"--zone={locality}"}, map[string]string{"ZONE": "{locality}"}
-	cfg.Locality = Locality{File: "x", Tries: 3, Interval: 5 * time.Second}
+	cfg.Locality = Locality{Value: zones, Tries: 3, Interval: 5 * time.Second}
 	return cfg
 }
 
 func TestALocalityThatIsThereIsThereAtTheStart(t *testing.T) {
-	inBubble(t, located(Reload{HotRestart: true}), func(t *testing.T, w *world) {
-		w.zones = []string{"eu-1"}
+	inBubble(t, located(Reload{HotRestart: true}, "eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Hour)
 		w.starts(t, 1)
@@ -257,8 +257,7 @@ func TestALocalityThatIsThereIsThereAtTheStart(t *testing.T) {
 }
 
 func TestALocalityThatComesLateIsHandedOverByAReload(t *testing.T) {
-	inBubble(t, located(Reload{HotRestart: true}), func(t *testing.T, w *world) {
-		w.zones = []string{"", "", "eu-1"}
+	inBubble(t, located(Reload{HotRestart: true}, ",,eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		w.starts(t, 1)
 		if f := w.last(); f.argv[1] != "--zone=" {
@@ -277,7 +276,7 @@ func TestALocalityThatComesLateIsHandedOverByAReload(t *testing.T) {
 }
 
 func TestALocalityThatNobodyKnowsIsTriedSoOftenAndNoMore(t *testing.T) {
-	inBubble(t, located(Reload{HotRestart: true}), func(t *testing.T, w *world) {
+	inBubble(t, located(Reload{HotRestart: true}, ",,,,eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Hour)
 		w.starts(t, 1)
@@ -288,8 +287,7 @@ func TestALocalityThatNobodyKnowsIsTriedSoOftenAndNoMore(t *testing.T) {
 }
 
 func TestASignalCarriesNoLocality(t *testing.T) {
-	inBubble(t, located(Reload{Signal: syscall.SIGHUP}), func(t *testing.T, w *world) {
-		w.zones = []string{"", "eu-1"}
+	inBubble(t, located(Reload{Signal: syscall.SIGHUP}, ",eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Minute)
 		if got := w.last().got(); len(got) > 0 {

@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestALocalityComesFromASettingAVariableAFileOrAnAddress(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "zone")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SOME_ZONE", "from-variable")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/google":
+			if r.Header.Get("Metadata-Flavor") == "Google" {
+				w.Write([]byte("projects/12/zones/eu-1"))
+			}
+		case "/azure":
+			w.Write([]byte(" 2 "))
+		case "/long":
+			w.Write([]byte(strings.Repeat("x", maxLocality+1)))
+		case "/elsewhere":
+			http.Redirect(w, r, "/azure", http.StatusFound)
+		case "/slow":
+			<-r.Context().Done()
+		default:
+			http.Error(w, "no", http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	flavor := map[string]string{"Metadata-Flavor": "Google"}
+	for _, test := range []struct {
+		from        Locality
+		want, wrong string
+	}{
+		{Locality{Value: "region/zone/subzone"}, "region/zone/subzone", ""},
+		{Locality{Variable: "SOME_ZONE"}, "from-variable", ""},
+		{Locality{Variable: "NO_SUCH_ZONE"}, "", "is no locality"},
+		{Locality{File: file}, "from-file", ""},
+		{Locality{File: file + "2"}, "", "no such file"},
+		{Locality{URL: server.URL + "/google", Headers: flavor}, "eu-1", ""},
+		{Locality{URL: server.URL + "/google"}, "", "is no locality"},
+		{Locality{URL: server.URL + "/azure"}, "2", ""},
+		{Locality{URL: server.URL + "/long"}, "", "longer than a locality"},
+		{Locality{URL: server.URL + "/elsewhere"}, "", "answers with 302"},
+		{Locality{URL: server.URL + "/none"}, "", "answers with 404"},
+		{Locality{URL: server.URL + "/slow", Timeout: 50 * time.Millisecond}, "", "deadline"},
+		{Locality{Value: "--flag"}, "", "is no locality"},
+		{Locality{Value: "a b"}, "", "is no locality"},
+	} {
+		if test.from.Timeout == 0 {
+			test.from.Timeout = patience
+		}
+		got, err := test.from.find(t.Context())
+		if got != test.want || (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("%+v: got %q, %v", test.from, got, err)
+		}
+	}
+}
+
+func TestTheProxyGetsTheAgentsEnvironmentWithoutWhatIsTheAgents(t *testing.T) {
+	p := &Proxy{locality: "eu-1", cfg: Config{
+		Environ: []string{
+			"PATH=/bin", "COUNTERSIGN_SOCKET=x", "CA_HEADER_KEY=x", "PLUGIN_CLIENT_CERT=x", "VAULT_TOKEN=x", "token=x",
+			"NOTIFY_SOCKET=x", "WATCHDOG_USEC=x", "LISTEN_FDS=1", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=agent", "nonsense",
+		},
+		Env: map[string]string{"B": "proxy", "ZONE": "z={locality}", "AWS_SESSION_TOKEN": "wanted"},
+	}}
+	want := []string{"AWS_SESSION_TOKEN=wanted", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=proxy", "PATH=/bin", "ZONE=z=eu-1"}
+	if got := p.environment(); !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
