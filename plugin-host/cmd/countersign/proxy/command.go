@@ -34,7 +34,7 @@ func (c commander) run(ctx context.Context, what command) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var out head
-	cmd := exec.CommandContext(ctx, what.argv[0], what.argv[1:]...)
+	cmd := exec.CommandContext(ctx, what.argv[0], what.argv[1:]...) //nolint:gosec // the operator says what is run
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = what.env, &out, &out, attributes()
 	cmd.Cancel = func() error { killGroup(cmd.Process); return nil }
 	cmd.WaitDelay = lastWords

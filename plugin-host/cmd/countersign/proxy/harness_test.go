@@ -150,9 +150,15 @@ func (w *world) starts(t *testing.T, want int) {
 	}
 }
 
-func (w *world) ran() int { synctest.Wait(); w.mu.Lock(); defer w.mu.Unlock(); return len(w.commands) }
+// ran returns the commands so far.
+func (w *world) ran() []command {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.commands)
+}
 
-// ends ends the latest child and lets all happen that follows at once.
+// ends has the latest child end, and lets all happen that follows at once.
 func (w *world) ends(code int) { w.last().end(exit{code: code}); synctest.Wait() }
 
 // inBubble runs a proxy and, when the test is through, ends it and sees that nothing

@@ -108,11 +108,11 @@ func TestTheEndIsSIGTERMAndThenSIGKILL(t *testing.T) {
 	begun(t, Config{}, func(t *testing.T, w *world) {
 		w.set(func() { w.stubborn = true })
 		w.stop()
-		time.Sleep(10*time.Second - 1)
+		time.Sleep(10*time.Second - time.Millisecond)
 		if s := w.p.Status(); s.State != Stopping {
 			t.Errorf("the state is %s", s.State)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		w.ended(t, 137)
 	})
 	// Dying of the SIGTERM that it was sent is an orderly end; what it says itself counts.

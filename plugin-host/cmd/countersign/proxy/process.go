@@ -20,7 +20,7 @@ type process struct {
 // launch starts a process on the calling thread, which has to outlive it. It has the
 // agent's standard output and error, and none of its other descriptors.
 func launch(s start) (child, error) {
-	p := &process{cmd: exec.Command(s.argv[0], s.argv[1:]...), ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(s.argv[0], s.argv[1:]...), ended: make(chan struct{})} //nolint:gosec // the operator says what is run
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = s.env, os.Stdout, os.Stderr, attributes()
 	// What the agent itself was started with would be passed on.
 	keepDescriptors()

@@ -81,14 +81,14 @@ func TestAReloadCommandGetsThePIDAndIsNotRunTwiceAtOnce(t *testing.T) {
 			w.change(fmt.Sprint(n))
 			time.Sleep(time.Second)
 		}
-		if got := w.ran(); got != 1 {
+		if got := len(w.ran()); got != 1 {
 			t.Errorf("%d commands were run", got)
 		}
-		if got := w.commands[0].argv; !slices.Equal(got, []string{"true", "100"}) {
+		if got := w.ran()[0].argv; !slices.Equal(got, []string{"true", "100"}) {
 			t.Errorf("the command is %v", got)
 		}
 		time.Sleep(time.Minute)
-		if got, s := w.ran(), w.p.Status(); got != 2 || s.Reloads != 2 {
+		if got, s := len(w.ran()), w.p.Status(); got != 2 || s.Reloads != 2 {
 			t.Errorf("%d commands were run; status %+v", got, s)
 		}
 	})
@@ -99,12 +99,12 @@ func TestACommandThatFailsIsNotTriedAgainUntilSomethingElseHasChanged(t *testing
 		w.set(func() { w.failing = errors.New("no") })
 		w.change("other")
 		time.Sleep(time.Hour)
-		if s := w.p.Status(); w.ran() != 1 || s.Failed != 1 || s.LastError != "reload: no" || s.State != Running {
-			t.Errorf("%d were run; status %+v", w.ran(), s)
+		if s := w.p.Status(); len(w.ran()) != 1 || s.Failed != 1 || s.LastError != "reload: no" || s.State != Running {
+			t.Errorf("%d were run; status %+v", len(w.ran()), s)
 		}
 		w.change("another")
 		time.Sleep(time.Minute)
-		if got := w.ran(); got != 2 {
+		if got := len(w.ran()); got != 2 {
 			t.Errorf("%d commands were run", got)
 		}
 	})
@@ -145,7 +145,7 @@ func TestAnEpochFollowsTheOtherByTheBaseIDOfTheFirst(t *testing.T) {
 				slices.Contains(now.argv, "--use-dynamic-base-id") {
 				t.Errorf("epoch %d is %v", epoch, now.argv)
 			}
-			if got := strings.Join(w.commands[epoch-1].argv, " "); got != "true --mode validate" {
+			if got := strings.Join(w.ran()[epoch-1].argv, " "); got != "true --mode validate" {
 				t.Errorf("epoch %d was checked by %q", epoch, got)
 			}
 			// A change while the old one drains waits for its end.
