@@ -16,7 +16,7 @@ import (
 func agentCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{
-		Use: "agent", Short: "Get the configured secrets and serve them over SDS",
+		Use: "agent [flags] [-- PROXY ARG…]", Short: "Get the configured secrets and serve them over SDS",
 		Long: `Get the configured secrets and serve them over SDS, until SIGTERM.
 
 Each setting comes from its flag, else from its variable (COUNTERSIGN_ and the
@@ -27,11 +27,22 @@ SIGHUP has it read its configuration again: a provider whose binary, pin, settin
 or variables changed is started anew beside the old one, and takes over when it is
 ready. What needs a restart instead is named in the log.
 
+What follows "--", or proxy.command in the file, is run as a child: it starts when
+the secrets are held, is restarted when it ends, and gets SIGTERM before the agent
+drains. SIGUSR1 and SIGUSR2 are passed on to it. When it has ended for good, the
+agent ends with its exit code.
+
 It exits with 0 after SIGTERM or SIGINT, with 2 where a setting is wrong (then
 nothing was started), with 1 after any other failure; a second signal ends it at
 once, with 130.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				args = args[:dash]
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, proxy []string) error {
+			in.proxy = proxy
 			c, err := in.read()
 			if err != nil {
 				return settingsError{err}
@@ -70,6 +81,11 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 	if err != nil {
 		return settingsError{err}
 	}
+	child, err := newProxyChild(c, log)
+	if err != nil {
+		return settingsError{err}
+	}
+	defer child.close()
 	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
 	if err != nil {
 		return settingsError{err}
@@ -80,9 +96,10 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 		}
 		return errors.Join(err, a.Close())
 	}
-	page.serve(a, providers, metrics)
+	metrics.child(child)
+	page.serve(a, providers, metrics, child)
 	defer watchReload(reloader{reread: reread, running: c, providers: providers, log: log}.reload)()
-	return a.Run(ctx)
+	return child.run(ctx, a)
 }
 
 func newLog(c config.Log) *slog.Logger {

@@ -43,6 +43,9 @@ func run() int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "countersign:", err)
+	if ended, ok := errors.AsType[proxyEndedError](err); ok {
+		return ended.code
+	}
 	if _, ok := errors.AsType[settingsError](err); ok {
 		return exitSettings
 	}

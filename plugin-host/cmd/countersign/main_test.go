@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COUNTERSIGN_PROVIDER_PATH", programs)
+			env.Setenv("SELF", self)
 			env.Setenv("PIN", hex.EncodeToString(pin[:]))
 			env.Setenv("TMPDIR", env.WorkDir)
 			// Sockets have short paths.
@@ -98,6 +99,10 @@ func TestScripts(t *testing.T) {
 			// hangup sends the agent SIGHUP.
 			"hangup": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGHUP))
+			},
+			// usr1 sends the agent SIGUSR1.
+			"usr1": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGUSR1))
 			},
 			// drained ends the agent by SIGTERM, and demands that it exits with 0.
 			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },

@@ -82,7 +82,7 @@ func isLocal(hostport string) bool {
 }
 
 // serve shows the agent.
-func (p *page) serve(a *agent.Agent, providers *providers, m *metrics) {
+func (p *page) serve(a *agent.Agent, providers *providers, m *metrics, child *proxyChild) {
 	m.watch(a)
 	if p.listener == nil {
 		return
@@ -97,7 +97,7 @@ func (p *page) serve(a *agent.Agent, providers *providers, m *metrics) {
 		say(http.StatusOK, "ok")(w, r)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	report := func() status.Report { return reportOf(a, providers, m) }
+	report := func() status.Report { return reportOf(a, providers, child, m) }
 	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -10,8 +10,8 @@ import (
 )
 
 // reportOf is what / and /status show.
-func reportOf(a *agent.Agent, p *providers, m *metrics) status.Report {
-	r := status.Report{At: time.Now(), Build: status.Build(thisBuild()), Secrets: a.Status(), Streams: a.Streams()}
+func reportOf(a *agent.Agent, p *providers, child *proxyChild, m *metrics) status.Report {
+	r := status.Report{At: time.Now(), Build: status.Build(thisBuild()), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
 	for _, provider := range p.byName {
 		r.Providers = append(r.Providers, status.ProviderOf(provider.Status()))
 	}

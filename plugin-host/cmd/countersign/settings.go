@@ -20,6 +20,7 @@ type settings struct {
 	flags *pflag.FlagSet
 	file  string
 	sets  []string
+	proxy []string // the command after --
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -57,7 +58,7 @@ func (s *settings) read() (config.Config, error) {
 }
 
 func (s *settings) input() (in config.Input, err error) {
-	in = config.Input{Environ: os.Environ(), FileName: s.fileName()}
+	in = config.Input{Environ: os.Environ(), FileName: s.fileName(), Command: s.proxy}
 	if in.FileName != "" {
 		if in.File, err = readFile(in.FileName); err != nil {
 			return in, err

@@ -28,6 +28,7 @@ func (c *Config) Complete() error {
 	var p problems
 	c.checkProviders(&p)
 	c.checkRest(&p)
+	c.checkProxy(&p)
 	if err := p.err(); err != nil {
 		return err // what a secret refers to has to be sound first
 	}

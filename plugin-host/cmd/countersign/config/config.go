@@ -15,6 +15,7 @@ type Config struct {
 	Rotation Rotation `json:"rotation"`
 	Socket   Socket   `json:"socket"`
 	Status   Status   `json:"status"`
+	Proxy    Proxy    `json:"proxy"`
 	Log      Log      `json:"log"`
 	// DrainTimeout is how long streams get to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
@@ -172,6 +173,7 @@ func defaults() Config {
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
 		Socket:       Socket{Path: DefaultSocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
+		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),
 		origins:      map[string]string{},
 	}

@@ -173,9 +173,10 @@ func (d *decoder) problem(path string, node any, allowed string) {
 }
 
 // isSecret tells whether a setting may be a credential: only a provider knows
-// which of its settings are.
+// which of its settings are, and only the operator what he hands to the proxy.
 func isSecret(path string) bool {
-	return strings.HasPrefix(path, "providers.") && (strings.Contains(path, ".settings") || strings.Contains(path, ".env"))
+	return strings.HasPrefix(path, "providers.") && (strings.Contains(path, ".settings") || strings.Contains(path, ".env")) ||
+		strings.HasPrefix(path, "proxy.env") || strings.HasPrefix(path, "proxy.locality.headers")
 }
 
 // fieldOf returns the field of a struct that a key of the file names.

@@ -18,6 +18,8 @@ type Input struct {
 	Environ []string
 	// Flags are in the order of the command line.
 	Flags []Assignment
+	// Command is what follows "--": the proxy and its arguments. Default: none.
+	Command []string
 }
 
 // Assignment is one setting from a variable or a flag.
@@ -45,6 +47,9 @@ func Read(in Input) (c Config, warnings []string, err error) {
 		for _, a := range layer {
 			all.check(c.assign(a))
 		}
+	}
+	if len(in.Command) > 0 {
+		c.Proxy.Command = in.Command
 	}
 	return c, known.warnings, all.err()
 }

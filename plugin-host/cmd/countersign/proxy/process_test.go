@@ -101,6 +101,8 @@ func beSubreaper() int {
 	return 0
 }
 
+func path() string { return "PATH=" + os.Getenv("PATH") }
+
 const patience = 20 * time.Second
 
 // real is a process that was launched, and what it writes.
@@ -184,7 +186,7 @@ func TestTheExitCodeIsAsAShellHasIt(t *testing.T) {
 }
 
 func TestASignalReachesTheProcessAndWhatIsLeftOfItsGroupGoesWithIt(t *testing.T) {
-	c := launchReal(t, "family")
+	c := launchReal(t, "family", path())
 	grandchild, _ := strconv.Atoi(c.line(t, "grandchild"))
 	c.line(t, "ready")
 	if group, err := syscall.Getpgid(grandchild); err != nil || group != c.PID() {
@@ -203,7 +205,7 @@ func TestASignalReachesTheProcessAndWhatIsLeftOfItsGroupGoesWithIt(t *testing.T)
 }
 
 func TestAKillTakesTheWholeGroup(t *testing.T) {
-	c := launchReal(t, "stubborn family")
+	c := launchReal(t, "stubborn family", path())
 	grandchild, _ := strconv.Atoi(c.line(t, "grandchild"))
 	c.line(t, "ready")
 	c.Kill()
@@ -272,7 +274,7 @@ func TestWhetherAProcessListensIsSeen(t *testing.T) {
 }
 
 func TestOrphansAreReapedAndOnesOwnChildrenAreNot(t *testing.T) {
-	c := launchReal(t, "subreaper")
+	c := launchReal(t, "subreaper", path())
 	if got := c.line(t, "orphan gone"); got != "true" {
 		t.Error("the orphan was not reaped")
 	}
@@ -293,7 +295,7 @@ func TestACommandIsRunWithoutAShellAndItsOutputIsBounded(t *testing.T) {
 		t.Errorf("the log is %q", log.String())
 	}
 	log.Reset()
-	if err := c.run(t.Context(), command{argv: []string{"sh", "-c", "yes | head -c 1000000"}, env: []string{"PATH=" + os.Getenv("PATH")}}); err != nil {
+	if err := c.run(t.Context(), command{argv: []string{"sh", "-c", "yes | head -c 1000000"}, env: []string{path()}}); err != nil {
 		t.Error(err)
 	}
 	if n := strings.Count(log.String(), "a command wrote"); n != maxLines {

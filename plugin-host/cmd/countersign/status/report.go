@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -17,6 +18,7 @@ type Report struct {
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included
+	Proxy     *proxy.Status   `json:"proxy,omitempty"`
 	// OpenStreams are the newest of them, Events what has happened on all.
 	OpenStreams []Stream `json:"open_streams,omitempty"`
 	Events      Events   `json:"stream_events"`

@@ -1,0 +1,201 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Proxy is the program that the agent runs as its child. {locality} in an argument
+// or in a value of Env is replaced by the zone.
+type Proxy struct {
+	// Command is the program and its arguments; what follows "--" on the command
+	// line is laid over it. Default: none, no child.
+	Command []string `json:"command"`
+	// Env is set for the child, over the agent's environment without what is the
+	// agent's own.
+	Env map[string]string `json:"env"`
+	// WaitForSecrets starts it when all secrets are held; else at once. Default: true.
+	WaitForSecrets bool `json:"wait_for_secrets"`
+	// Restart is on-failure, always or never. Default: on-failure.
+	Restart string `json:"restart"`
+	// RestartLimit is how many restarts there are in a row, of which none ran for a
+	// minute. Then the agent ends with the exit code. Default: 10.
+	RestartLimit uint32 `json:"restart_limit"`
+	// StopTimeout is what it has between SIGTERM and SIGKILL. Default: 30s.
+	StopTimeout Duration      `json:"stop_timeout"`
+	Watch       ProxyWatch    `json:"watch"`
+	Reload      ProxyReload   `json:"reload"`
+	Locality    ProxyLocality `json:"locality"`
+}
+
+// ProxyWatch is what the proxy reads and is told of.
+type ProxyWatch struct {
+	Folders []string `json:"folders"` // or files. Default: none.
+	// Interval is how often they are read. Default: 2s.
+	Interval Duration `json:"interval"`
+	// MinDelay is how long changes are gathered for one reload. Default: 10s.
+	MinDelay Duration `json:"min_delay"`
+}
+
+// ProxyReload is how the proxy is told, in one of three ways.
+type ProxyReload struct {
+	Signal     string   `json:"signal"`      // HUP, QUIT, USR1, USR2 or WINCH
+	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's
+	HotRestart bool     `json:"hot_restart"` // a new epoch of Envoy
+	// Timeout is what the command has, or Envoy for looking at its new configuration.
+	// Default: 30s.
+	Timeout Duration `json:"timeout"`
+	// DrainTime and ParentShutdownTime are Envoy's at a hot restart, in whole seconds.
+	// Default: 45s, 60s.
+	DrainTime          Duration `json:"drain_time"`
+	ParentShutdownTime Duration `json:"parent_shutdown_time"`
+}
+
+// ProxyLocality is where the zone comes from, in one of four ways. Default: none.
+type ProxyLocality struct {
+	Value    string            `json:"value"`
+	Variable string            `json:"variable"` // of the agent's environment
+	File     string            `json:"file"`
+	URL      string            `json:"url"` // of a metadata service
+	Headers  map[string]string `json:"headers"`
+	// Tries are made, Interval apart, each for Timeout at most. Default: 10, 1s, 2s.
+	Tries    uint32   `json:"tries"`
+	Interval Duration `json:"interval"`
+	Timeout  Duration `json:"timeout"`
+}
+
+func defaultProxy() Proxy {
+	return Proxy{
+		WaitForSecrets: true, Restart: "on-failure", RestartLimit: 10, StopTimeout: seconds(30),
+		Watch:    ProxyWatch{Interval: seconds(2), MinDelay: seconds(10)},
+		Reload:   ProxyReload{Timeout: seconds(30), DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
+		Locality: ProxyLocality{Tries: 10, Interval: seconds(1), Timeout: seconds(2)},
+	}
+}
+
+func (c *Config) checkProxy(p *problems) {
+	x := c.Proxy
+	if len(x.Command) == 0 {
+		if !reflect.DeepEqual(x, defaultProxy()) {
+			c.say(p, "proxy.command", "", "the settings below proxy are about a program; name it here, or after -- on the command line")
+		}
+		return
+	}
+	if x.Command[0] == "" {
+		c.say(p, "proxy.command", "", "write a program and its arguments")
+	}
+	for name := range x.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			c.say(p, "proxy.env", name, "that is no name of a variable")
+		}
+	}
+	c.oneOf(p, "proxy.restart", x.Restart, "on-failure", "always", "never")
+	c.least(p, "proxy.stop_timeout", x.StopTimeout, 0)
+	c.checkProxyReload(p)
+	c.checkLocality(p)
+}
+
+// least demands a time of that length, or more.
+func (c *Config) least(p *problems, path string, d Duration, least time.Duration) {
+	if d.Duration < least {
+		c.say(p, path, d, fmt.Sprintf("write %s or more", least))
+	}
+}
+
+func (c *Config) checkProxyReload(p *problems) {
+	r, w := c.Proxy.Reload, c.Proxy.Watch
+	switch ways := count(r.Signal != "", len(r.Command) > 0, r.HotRestart); {
+	case ways > 1:
+		p.add(errors.New("proxy.reload is set in more than one way: write one of signal, command and hot_restart"))
+	case ways == 0 && len(w.Folders) > 0:
+		c.say(p, "proxy.reload", "", "say how the proxy is told that proxy.watch.folders have changed: signal, command or hot_restart")
+	case ways == 1 && len(w.Folders) == 0 && c.Proxy.Locality.source() == "":
+		c.say(p, "proxy.watch.folders", "", "nothing would ever ask for the reload; list what the proxy reads, or remove proxy.reload")
+	}
+	if r.Signal != "" {
+		c.oneOf(p, "proxy.reload.signal", r.Signal, "HUP", "QUIT", "USR1", "USR2", "WINCH")
+	}
+	if len(r.Command) > 0 && r.Command[0] == "" {
+		c.say(p, "proxy.reload.command", "", "write a program and its arguments")
+	}
+	c.least(p, "proxy.watch.interval", w.Interval, 100*time.Millisecond)
+	c.least(p, "proxy.watch.min_delay", w.MinDelay, 0)
+	c.least(p, "proxy.reload.timeout", r.Timeout, time.Second)
+	if r.HotRestart {
+		c.checkHotRestart(p)
+	}
+}
+
+// epochFlags are those that a hot restart sets itself.
+var epochFlags = []string{
+	"--restart-epoch", "--base-id", "--use-dynamic-base-id", "--base-id-path", "--disable-hot-restart",
+	"--drain-time-s", "--parent-shutdown-time-s", "--mode",
+}
+
+func (c *Config) checkHotRestart(p *problems) {
+	for _, arg := range c.Proxy.Command {
+		name, _, _ := strings.Cut(arg, "=")
+		if slices.Contains(epochFlags, name) {
+			c.say(p, "proxy.command", arg, "with proxy.reload.hot_restart the agent sets this flag; leave it out")
+		}
+	}
+	drain, shutdown := c.Proxy.Reload.DrainTime, c.Proxy.Reload.ParentShutdownTime
+	if drain.Duration < time.Second || drain.Duration%time.Second != 0 {
+		c.say(p, "proxy.reload.drain_time", drain, "write whole seconds, 1s or more")
+	}
+	if shutdown.Duration <= drain.Duration || shutdown.Duration%time.Second != 0 {
+		c.say(p, "proxy.reload.parent_shutdown_time", shutdown, "write whole seconds, more than proxy.reload.drain_time")
+	}
+}
+
+// source names what the locality comes from, "" where from nothing.
+func (l ProxyLocality) source() string {
+	for _, s := range []struct{ name, value string }{{"value", l.Value}, {"variable", l.Variable}, {"file", l.File}, {"url", l.URL}} {
+		if s.value != "" {
+			return s.name
+		}
+	}
+	return ""
+}
+
+func (c *Config) checkLocality(p *problems) {
+	l := c.Proxy.Locality
+	switch {
+	case count(l.Value != "", l.Variable != "", l.File != "", l.URL != "") > 1:
+		p.add(errors.New("proxy.locality is set in more than one way: write one of value, variable, file and url"))
+	case l.source() == "" && c.Proxy.wantsLocality():
+		c.say(p, "proxy.locality", "", "say what {locality} stands for: value, variable, file or url")
+	case len(l.Headers) > 0 && l.URL == "":
+		p.add(errors.New("proxy.locality.headers is (set): they go to proxy.locality.url, which is not set"))
+	}
+	if at, err := url.Parse(l.URL); l.URL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
+		c.say(p, "proxy.locality.url", l.URL, "write http://HOST/PATH or https://HOST/PATH")
+	}
+	if l.Tries == 0 {
+		c.say(p, "proxy.locality.tries", l.Tries, "write 1 or more")
+	}
+	c.least(p, "proxy.locality.interval", l.Interval, 100*time.Millisecond)
+	c.least(p, "proxy.locality.timeout", l.Timeout, 100*time.Millisecond)
+}
+
+func (x Proxy) wantsLocality() bool {
+	texts := slices.Concat(x.Command, x.Reload.Command)
+	for _, value := range x.Env {
+		texts = append(texts, value)
+	}
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "{locality}") })
+}
+
+func count(conditions ...bool) (n int) {
+	for _, is := range conditions {
+		if is {
+			n++
+		}
+	}
+	return n
+}

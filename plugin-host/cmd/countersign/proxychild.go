@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// proxyEndedError is what the agent ends with after a proxy that has ended for good.
+type proxyEndedError struct{ code int }
+
+func (e proxyEndedError) Error() string {
+	return fmt.Sprintf("the proxy ended with exit code %d", e.code)
+}
+
+// proxyChild is the proxy that the agent runs, where it has one.
+type proxyChild struct {
+	*proxy.Proxy // nil: none
+	agent        *agent.Agent
+	signals      chan os.Signal
+	endReaping   func()
+}
+
+// newProxyChild checks what is configured. Where this process is given orphans, it
+// reaps them from now on, until close.
+func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
+	child := &proxyChild{signals: make(chan os.Signal, 8)}
+	if len(c.Proxy.Command) > 0 {
+		cfg := proxyConfig(c, log)
+		cfg.Ready, cfg.Signals = child.ready, child.signals
+		if !c.Proxy.WaitForSecrets {
+			cfg.Ready = nil
+		}
+		var err error
+		if child.Proxy, err = proxy.New(cfg); err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+		if passedOn := proxy.PassedOn(); len(passedOn) > 0 { // none would be all
+			signal.Notify(child.signals, passedOn...)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reaping sync.WaitGroup
+	reaping.Go(func() { proxy.ReapOrphans(ctx, proxy.OrphansInterval, log) })
+	child.endReaping = func() { cancel(); reaping.Wait() }
+	return child, nil
+}
+
+func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
+	x := c.Proxy
+	return proxy.Config{
+		Command: x.Command, Environ: os.Environ(), Env: x.Env,
+		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
+		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
+		Reload: proxy.Reload{
+			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,
+			Timeout: x.Reload.Timeout.Duration, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
+		},
+		Locality: proxy.Locality{
+			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
+			Tries: int(x.Locality.Tries), Interval: x.Locality.Interval.Duration, Timeout: x.Locality.Timeout.Duration,
+		},
+		RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
+	}
+}
+
+func (p *proxyChild) close() {
+	signal.Stop(p.signals)
+	p.endReaping()
+}
+
+// ready returns when every secret is held, or ctx ends.
+func (p *proxyChild) ready(ctx context.Context) error {
+	for _, name := range p.agent.Ready() {
+		// Any other error is that the name is not there for everybody; it is not waited for.
+		if _, err := secret.Get(ctx, p.agent.Secrets(), secret.Caller{}, name); ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run serves until ctx ends or the proxy has ended for good. The proxy goes first,
+// so that it has its secrets to the end.
+func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
+	if p.Proxy == nil {
+		return a.Run(ctx)
+	}
+	p.agent = a
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan error, 1)
+	go func() {
+		defer end() // a proxy without its secrets is of no use
+		served <- a.Run(serving)
+	}()
+	code := p.Run(ctx)
+	drain()
+	err := <-served
+	if code != 0 {
+		err = errors.Join(proxyEndedError{code}, err)
+	}
+	return err
+}
+
+// status is nil where there is no proxy.
+func (p *proxyChild) status() *proxy.Status {
+	if p.Proxy == nil {
+		return nil
+	}
+	s := p.Status()
+	return &s
+}
+
+var (
+	proxyStateDesc    = prometheus.NewDesc("countersign_proxy_state", "1 for the state that the proxy is in.", []string{"state"}, nil)
+	proxyEpochDesc    = prometheus.NewDesc("countersign_proxy_epoch", "The hot-restart epoch that the proxy is at.", nil, nil)
+	proxyRestartsDesc = prometheus.NewDesc("countersign_proxy_restarts_total", "How often the proxy was started again because it had ended.", nil, nil)
+	proxyReloadsDesc  = prometheus.NewDesc("countersign_proxy_reloads_total", "How often the proxy was told of changes, by outcome: done, failed.", []string{"outcome"}, nil)
+)
+
+// child adds the proxy's state, where there is a proxy.
+func (m *metrics) child(p *proxyChild) {
+	if p.Proxy != nil {
+		m.registry.MustRegister(p)
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (p *proxyChild) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{proxyStateDesc, proxyEpochDesc, proxyRestartsDesc, proxyReloadsDesc} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (p *proxyChild) Collect(to chan<- prometheus.Metric) {
+	s := p.Status()
+	for _, state := range proxy.States() {
+		in := 0.0
+		if state == s.State {
+			in = 1
+		}
+		to <- prometheus.MustNewConstMetric(proxyStateDesc, prometheus.GaugeValue, in, string(state))
+	}
+	to <- prometheus.MustNewConstMetric(proxyEpochDesc, prometheus.GaugeValue, float64(s.Epoch))
+	to <- prometheus.MustNewConstMetric(proxyRestartsDesc, prometheus.CounterValue, float64(s.Restarts))
+	to <- prometheus.MustNewConstMetric(proxyReloadsDesc, prometheus.CounterValue, float64(s.Reloads), "done")
+	to <- prometheus.MustNewConstMetric(proxyReloadsDesc, prometheus.CounterValue, float64(s.Failed), "failed")
+}
