@@ -53,6 +53,7 @@ type agentConfig struct {
 	descriptors int
 	limits      map[string]any // of its provider
 	token       string         // what its token file holds; empty: there is none
+	proxy       map[string]any // the settings of its child; nil: it has none
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
 	first, standIn string
@@ -155,6 +156,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"socket":       map[string]any{"path": a.socket},
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers":    a.providerEntries(t, c),
+		"proxy":        c.proxy,
 	})
 	if err != nil {
 		t.Fatal(err)

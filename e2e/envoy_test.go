@@ -62,7 +62,7 @@ func startEnvoy(t *testing.T, socket string, api apiType, certificate string) *e
 	path, dir := needEnvoy(t), shortDir(t)
 	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	writeBootstrap(t, config, map[string]string{
-		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "TrustDomain": trustDomain,
+		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "TrustDomain": trustDomain, "Port": "0",
 	})
 	e := &envoy{
 		// Without hot restart there is no shared memory to be left behind.
