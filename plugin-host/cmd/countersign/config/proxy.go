@@ -26,7 +26,8 @@ type Proxy struct {
 	// RestartLimit is how many restarts there are in a row, of which none ran for a
 	// minute. Then the agent ends with the exit code. Default: 10.
 	RestartLimit uint32 `json:"restart_limit"`
-	// StopTimeout is what it has between SIGTERM and SIGKILL. Default: 30s.
+	// StopTimeout is what it has between SIGTERM and SIGKILL. Default: 20s: with
+	// the drain of the agent after it, within the 30s that Kubernetes leaves.
 	StopTimeout Duration      `json:"stop_timeout"`
 	Watch       ProxyWatch    `json:"watch"`
 	Reload      ProxyReload   `json:"reload"`
@@ -71,7 +72,7 @@ type ProxyLocality struct {
 
 func defaultProxy() Proxy {
 	return Proxy{
-		WaitForSecrets: true, Restart: "on-failure", RestartLimit: 10, StopTimeout: seconds(30),
+		WaitForSecrets: true, Restart: "on-failure", RestartLimit: 10, StopTimeout: seconds(20),
 		Watch:    ProxyWatch{Interval: seconds(2), MinDelay: seconds(10)},
 		Reload:   ProxyReload{Timeout: seconds(30), DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
 		Locality: ProxyLocality{Tries: 10, Interval: seconds(1), Timeout: seconds(2)},
