@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,9 +32,7 @@ func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 	proxy := map[string]any{
 		"command": append([]string{path, "-c", c.config(), "--concurrency", "1", "--log-level", "warn"}, flags...),
 	}
-	for name, value := range more {
-		proxy[name] = value
-	}
+	maps.Copy(proxy, more)
 	if watch, ok := proxy["watch"].(map[string]any); ok {
 		watch["folders"] = []string{c.folder}
 	}

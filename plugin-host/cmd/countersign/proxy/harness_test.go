@@ -14,6 +14,11 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what real processes do.
+const patience = 20 * time.Second
+
+func path() string { return "PATH=" + os.Getenv("PATH") }
+
 // world launches children that tests control, in a bubble whose time is theirs.
 type world struct {
 	mu       sync.Mutex
