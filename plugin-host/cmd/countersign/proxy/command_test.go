@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,8 +44,23 @@ func TestACommandThatFailsOrHangsSaysSo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "did not end in time") || time.Since(began) > patience {
 		t.Errorf("got %v after %s", err, time.Since(began))
 	}
-	// What it leaves behind does not hold it up.
-	if err := c.run(t.Context(), command{argv: []string{"sh", "-c", "sleep 2 &"}}); err != nil {
+}
+
+func TestWhatACommandLeavesBehindDoesNotHoldItUp(t *testing.T) {
+	var log bytes.Buffer
+	c := commander{slog.New(slog.NewTextHandler(&log, nil))}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := c.run(ctx, command{argv: []string{"sh", "-c", "sleep 1000 & echo $!"}, env: []string{path()}})
+	if err != nil || ctx.Err() != nil {
+		t.Errorf("got %v, %v", err, ctx.Err())
+	}
+	_, line, _ := strings.Cut(log.String(), "line=")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,25 +31,26 @@ func ReapOrphans(ctx context.Context, interval time.Duration, log *slog.Logger) 
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	before := map[int]bool{}
+	var before []int
 	for {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
-		now := map[int]bool{}
-		for _, pid := range zombies() {
-			if !before[pid] {
-				now[pid] = true
-				continue
-			}
+		now := zombies()
+		for _, pid := range still(before, now) {
 			if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
 				log.Debug("an orphan was reaped", "pid", pid)
 			}
 		}
 		before = now
 	}
+}
+
+// still returns those of before that are in now, too.
+func still(before, now []int) []int {
+	return slices.DeleteFunc(slices.Clone(before), func(pid int) bool { return !slices.Contains(now, pid) })
 }
 
 func isSubreaper() bool {

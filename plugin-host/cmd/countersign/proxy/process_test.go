@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -276,6 +277,9 @@ func TestOrphansAreReapedAndOnesOwnChildrenAreNot(t *testing.T) {
 	}
 	if got := c.wait(t); got.code != 0 {
 		t.Errorf("it ended with %v", got)
+	}
+	if got := still([]int{1, 2, 3}, []int{3, 4, 1}); !slices.Equal(got, []int{1, 3}) {
+		t.Errorf("orphans are %v: those that are zombies for the second time", got)
 	}
 	// This process is no subreaper.
 	ReapOrphans(t.Context(), time.Hour, nil)

@@ -30,6 +30,8 @@ func TestALocalityThatIsThereIsThereAtTheStart(t *testing.T) {
 func TestALocalityThatComesLateIsHandedOverByAReload(t *testing.T) {
 	inBubble(t, located(Reload{HotRestart: true}, ",,eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
+		w.starts(t, 0) // the first try is waited for
+		time.Sleep(time.Second)
 		w.starts(t, 1)
 		if f := w.last(); f.argv[1] != "--zone=" {
 			t.Errorf("it was started as %v", f.argv)
