@@ -1,7 +1,9 @@
 package pluginhost
 
 import (
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -84,6 +86,35 @@ func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
 	r.run(strings.NewReader("hello\npanic: no such thing\n" + strings.Repeat("stack\n", 100)))
 	if lines := r.lines(); len(lines) != keptLines+1 || lines[0] != "panic: no such thing" || lines[1] != "stack" {
 		t.Errorf("%q", lines)
+	}
+}
+
+// Starts beside each other sweep what was left behind, but not each other's.
+func TestFoldersOfStartsBesideEachOtherStay(t *testing.T) {
+	base, err := os.MkdirTemp("", "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				d, err := newRuntimeDir(base)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !d.isThere() {
+					t.Errorf("%s was swept away while it was locked", d.path)
+				}
+				d.remove()
+			}
+		})
+	}
+	all.Wait()
+	if left, _ := os.ReadDir(base); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

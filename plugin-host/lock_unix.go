@@ -20,3 +20,13 @@ func lockDir(path string) (*os.File, error) {
 	}
 	return dir, nil
 }
+
+// isThere tells whether the folder that is locked is still the one of that name.
+func (d *runtimeDir) isThere() bool {
+	held, err := d.lock.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(d.path)
+	return err == nil && os.SameFile(held, named)
+}

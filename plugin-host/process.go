@@ -152,12 +152,14 @@ func (p *process) protocolEnv() []string {
 // await sees the end of the process, takes what is left of its group along, and
 // tells.
 func (p *process) await() {
-	awaitExit(p.pid) // and leave it unreaped: until then the group's id is nobody else's
-	p.mu.Lock()
-	killGroup(p.pid)
-	p.reaped = true
-	p.mu.Unlock()
+	unreaped := awaitExit(p.pid) // until it is reaped the group's id is nobody else's
+	if unreaped {
+		p.endGroup()
+	}
 	err := p.cmd.Wait()
+	if !unreaped {
+		p.endGroup()
+	}
 	if err == nil {
 		err = errors.New("it exited with status 0")
 	} else {
@@ -168,6 +170,13 @@ func (p *process) await() {
 	p.fail(err)
 	p.pipes.expire(lastWords)
 	close(p.ended)
+}
+
+func (p *process) endGroup() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	killGroup(p.pid)
+	p.reaped = true
 }
 
 // fail notes why it ends; the first reason counts.

@@ -9,5 +9,5 @@ const missingProtection = "the verified file is started by its path, a provider 
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit returns at once: here the process is reaped as it is seen.
-func awaitExit(int) {}
+// awaitExit returns at once: here the process is reaped as it is seen to have ended.
+func awaitExit(int) (unreaped bool) { return false }

@@ -16,11 +16,11 @@ func sysProcAttr() *syscall.SysProcAttr {
 }
 
 // awaitExit returns when the process has ended, and leaves it to be reaped.
-func awaitExit(pid int) {
+func awaitExit(pid int) (unreaped bool) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
-			return
+			return true
 		}
 	}
 }

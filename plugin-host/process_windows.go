@@ -6,7 +6,7 @@ const missingProtection = "the verified file is started by its path, there is no
 
 func sysProcAttr() *syscall.SysProcAttr { return nil }
 
-func awaitExit(int) {}
+func awaitExit(int) (unreaped bool) { return false }
 
 func killGroup(int) {}
 

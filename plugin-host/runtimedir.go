@@ -19,24 +19,43 @@ type runtimeDir struct {
 // newRuntimeDir makes one below base, and removes those of hosts that are gone.
 func newRuntimeDir(base string) (*runtimeDir, error) {
 	sweep(base)
-	path, err := os.MkdirTemp(base, prefix)
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, err
+	}
+	d, err := makeLocked(base)
 	if err != nil {
 		return nil, fmt.Errorf("make a private folder for the provider: %w", err)
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, err
-	}
-	lock, err := lockDir(path)
-	if err != nil {
-		_ = os.Remove(path)
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	d := &runtimeDir{path, lock}
-	if len(path) > maxRuntimePath {
+	if len(d.path) > maxRuntimePath {
 		d.remove()
-		return nil, fmt.Errorf("runtime_dir %q is too long for the sockets in it: the folder %s has %d bytes, %d are allowed", base, path, len(path), maxRuntimePath)
+		return nil, fmt.Errorf("runtime_dir %q is too long for the sockets in it: the folder %s has %d bytes, %d are allowed", base, d.path, len(d.path), maxRuntimePath)
 	}
 	return d, nil
+}
+
+// makeLocked makes a folder and locks it. Between the two it looks like one that was
+// left behind, and another start may sweep it away: then it is made again.
+func makeLocked(base string) (*runtimeDir, error) {
+	var lost error
+	for range 20 {
+		path, err := os.MkdirTemp(base, prefix)
+		if err != nil {
+			return nil, err
+		}
+		lock, err := lockDir(path)
+		if err != nil {
+			lost = fmt.Errorf("lock %s: %w", path, err)
+			continue
+		}
+		d := &runtimeDir{path, lock}
+		if d.isThere() {
+			return d, nil
+		}
+		closeAll(lock)
+		lost = fmt.Errorf("lock %s: it was removed meanwhile", path)
+	}
+	return nil, lost
 }
 
 func (d *runtimeDir) remove() {
