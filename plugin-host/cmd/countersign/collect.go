@@ -52,7 +52,11 @@ func (s supervised) Collect(to chan<- prometheus.Metric) {
 type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
-func (h *held) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(h, to) }
+func (h *held) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{heldDesc, expiryDesc, renewDesc, streamsDesc} {
+		to <- desc
+	}
+}
 
 // Collect implements [prometheus.Collector].
 func (h *held) Collect(to chan<- prometheus.Metric) {
