@@ -8,6 +8,9 @@ CACHE ?= $(CURDIR)/.cache
 # The bytes of a binary are hashed at each start, so they are kept few.
 BUILD := $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w'
 TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
+CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
+PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
+SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
 MODULES := . plugin-host providers/citadel providers/file examples e2e bench
 
 .PHONY: help
@@ -25,10 +28,10 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: envoy grpcjs chromium cross ## everything that CI holds against every change, with the race detector, real Envoy and grpc-js
+test: envoy grpcjs debian cross ## everything that CI holds against every change, with the race detector and the real programs
 	@# -count=1: the tests run programs that the test cache knows nothing of
 	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
-		COUNTERSIGN_CHROMIUM="$$(scripts/get-chromium)" \
+		COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 		$(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
@@ -52,9 +55,11 @@ envoy: $(CACHE) ## real Envoy, into the cache
 grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
 	@scripts/get-grpcjs $(CACHE)
 
-.PHONY: chromium
-chromium: ## a real browser, for the status page
-	@scripts/get-chromium
+.PHONY: debian
+debian: ## Chromium, promtool and systemd-analyze, which CI installs
+	@$(CHROMIUM)
+	@$(PROMTOOL)
+	@$(SYSTEMD_ANALYZE)
 
 .PHONY: cross
 cross: ## sdk and plugin-host compile for darwin and windows, too

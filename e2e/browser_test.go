@@ -37,17 +37,22 @@ type devMessage struct {
 	} `json:"error"`
 }
 
-// needChromium returns the path of Chromium.
-func needChromium(t *testing.T) string {
+// needProgram returns the path in a variable that `make test` sets.
+func needProgram(t *testing.T, variable string) string {
 	t.Helper()
-	path := os.Getenv("COUNTERSIGN_CHROMIUM")
+	path := os.Getenv(variable)
 	if path == "" && os.Getenv("CI") != "" {
-		t.Fatal("COUNTERSIGN_CHROMIUM is not set: in CI the tests with a real browser must run; `make test` installs it")
+		t.Fatalf("%s is not set: in CI the tests with the real program must run; `make test` installs it", variable)
 	}
 	if path == "" {
-		t.Skip("this test with a real browser is left out: COUNTERSIGN_CHROMIUM does not name its binary; `make test` looks for it")
+		t.Skipf("this test is left out: %s does not name the program it needs; `make test` looks for it", variable)
 	}
 	return path
+}
+
+func needChromium(t *testing.T) string {
+	t.Helper()
+	return needProgram(t, "COUNTERSIGN_CHROMIUM")
 }
 
 // openBrowser starts a Chromium with an empty page.

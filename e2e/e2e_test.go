@@ -1,7 +1,7 @@
 // Package e2e holds the real binaries against real clients: Envoy, and clients of the
 // protocol that are the tests' own, in Go and on @grpc/grpc-js. Each test starts with
-// [startAgent], what it proves is its name. `make test` installs Envoy and grpc-js and
-// names them in COUNTERSIGN_ENVOY and COUNTERSIGN_GRPCJS.
+// [startAgent], what it proves is its name. `make test` installs Envoy, grpc-js and,
+// in CI, Debian's programs, and names them in COUNTERSIGN_ENVOY and so on.
 package e2e
 
 import (
