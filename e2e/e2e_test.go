@@ -18,6 +18,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(confine) != "" {
+		beConfined()
+	}
 	// They wait more than they work.
 	flag.Set("test.parallel", "5")
 	flag.Parse()
