@@ -60,6 +60,7 @@ var arrows = map[string][]string{
 	"sdk/secret":        {"sdk/ca", "sdk/pki"},
 	"sdk/xds":           {},
 	"sdk/sds":           {"internal/unixsocket", "sdk/secret", "sdk/xds"},
+	"sdk/filesecret":    {"internal/filewatch", "sdk/pki", "sdk/secret"},
 	"sdk/agent":         {"sdk/sds", "sdk/secret"},
 	"sdk/catest":        {"sdk/ca", "sdk/pki"},
 	"sdk/provider/wire": {"proto/provider/v1", "sdk/ca"},

@@ -1,0 +1,95 @@
+package filesecret
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// maxRoots bounds the certificates of a bundle.
+const maxRoots = 1000
+
+// readBundle reads trust anchors from a file. Those that cannot be any are left
+// out and named by the sentences of skipped; that none is left is an error.
+func readBundle(spec Spec, read reader, now time.Time) (item *secret.Item, skipped []string, err error) {
+	text, err := read(spec.Roots)
+	if err != nil {
+		return nil, nil, err
+	}
+	roots, skipped, err := parseRoots(text, now)
+	if err != nil {
+		return nil, skipped, fmt.Errorf("%s: %w", spec.Roots, err)
+	}
+	return bundleItem(spec.Name, roots), skipped, nil
+}
+
+var begin = []byte("-----BEGIN")
+
+func parseRoots(text []byte, now time.Time) (roots *pki.Bundle, skipped []string, err error) {
+	var good []*x509.Certificate
+	for n := 1; ; n++ {
+		block, rest := pem.Decode(text)
+		// pem.Decode passes over what it cannot read; a root must not vanish so.
+		if lost := bytes.Count(text[:len(text)-len(rest)], begin); block == nil && lost > 0 || lost > 1 {
+			skipped = append(skipped, fmt.Sprintf("a malformed PEM block before the end of block %d", n))
+		}
+		if block == nil {
+			break
+		}
+		if n > maxRoots {
+			return nil, skipped, fmt.Errorf("it holds more than %d PEM blocks", maxRoots)
+		}
+		text = rest
+		cert, fault := rootOf(block, now)
+		if fault != "" {
+			skipped = append(skipped, fmt.Sprintf("PEM block %d: %s", n, fault))
+			continue
+		}
+		good = append(good, cert)
+	}
+	if len(good) == 0 {
+		return nil, skipped, errors.New("it holds no CA certificate that is valid now")
+	}
+	return pki.NewBundle(good...), skipped, nil
+}
+
+// rootOf returns the certificate of a block, or why it can verify nobody. One that
+// is not self-signed is taken: the operator may trust an intermediate.
+func rootOf(block *pem.Block, now time.Time) (cert *x509.Certificate, fault string) {
+	if block.Type != "CERTIFICATE" {
+		return nil, fmt.Sprintf("it is %.64q, not a certificate", block.Type)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	switch {
+	case err != nil:
+		return nil, "it is malformed"
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return nil, fmt.Sprintf("%.128q is no CA certificate", cert.Subject.String())
+	case now.After(cert.NotAfter):
+		return nil, fmt.Sprintf("%.128q ended at %s", cert.Subject.String(), stamp(cert.NotAfter))
+	}
+	return cert, ""
+}
+
+func bundleItem(name string, roots *pki.Bundle) *secret.Item {
+	item := &secret.Item{
+		Name: name, Kind: secret.TrustBundle, Version: versionOf(roots.PEM()), Authority: authority,
+		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())),
+	}
+	for i, cert := range roots.Certificates() {
+		if i == 0 || cert.NotBefore.Before(item.NotBefore) {
+			item.NotBefore = cert.NotBefore
+		}
+		if cert.NotAfter.After(item.NotAfter) {
+			item.NotAfter = cert.NotAfter
+		}
+	}
+	return item
+}

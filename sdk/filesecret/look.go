@@ -1,0 +1,256 @@
+package filesecret
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// minPause is how long after a look at bad files the next one comes; it doubles up
+// to maxPause. Events and the poll come besides.
+const (
+	minPause = 250 * time.Millisecond
+	maxPause = 30 * time.Second
+)
+
+// run looks at the files until ctx ends.
+func (s *Source) run(ctx context.Context) {
+	defer close(s.done)
+	defer s.files.Close()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		retry.Reset(s.untilRetry())
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.files.C:
+			s.files.Set(s.paths()...) // the system's roots may be other files now
+			s.look(everything)
+		case <-s.poke:
+			s.files.Set(s.paths()...)
+			s.look(func(e *entry) bool { return !e.seen })
+		case <-retry.C:
+			now := s.config.Now()
+			s.look(func(e *entry) bool { return !e.again.IsZero() && !now.Before(e.again) })
+		}
+	}
+}
+
+func (s *Source) untilRetry() time.Duration {
+	wait := maxPause
+	now := s.config.Now()
+	for _, e := range s.all() {
+		if !e.again.IsZero() {
+			wait = min(wait, max(0, e.again.Sub(now)))
+		}
+	}
+	return wait
+}
+
+func everything(*entry) bool { return true }
+
+// all returns the entries, bundles first: a chain is held against them.
+func (s *Source) all() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries := make([]*entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(-cmp.Compare(a.spec.kind(), b.spec.kind()), strings.Compare(a.spec.Name, b.spec.Name))
+	})
+	return entries
+}
+
+// paths returns the files of all entries.
+func (s *Source) paths() []string {
+	var paths []string
+	for _, e := range s.all() {
+		if e.spec.Roots == System {
+			paths = append(paths, systemPaths(systemPlaces(s.config.SystemRoots))...)
+		}
+		paths = append(paths, e.spec.paths()...)
+	}
+	return paths
+}
+
+// paths returns the files that the spec names.
+func (s Spec) paths() []string {
+	switch s.Roots {
+	case "":
+		return []string{s.Chain, s.Key}
+	case System:
+		return nil
+	}
+	return []string{s.Roots}
+}
+
+// look reads the files of those that are wanted, and serves what has changed.
+func (s *Source) look(wanted func(*entry) bool) {
+	for _, e := range s.all() {
+		if !wanted(e) {
+			continue
+		}
+		e.seen = true
+		item, skipped, err := s.readEntry(e)
+		if err != nil {
+			s.fail(e, err)
+			continue
+		}
+		s.take(e, item, skipped)
+	}
+}
+
+func (s *Source) readEntry(e *entry) (item *secret.Item, skipped []string, err error) {
+	now := s.config.Now()
+	read := e.read
+	if e.spec.Roots == System {
+		read = func(string) ([]byte, error) { return readSystem(systemPaths(systemPlaces(s.config.SystemRoots))) }
+	}
+	if e.spec.kind() == secret.TrustBundle {
+		return readBundle(e.spec, read, now)
+	}
+	item, err = readPair(e.spec, read, now)
+	return item, nil, err
+}
+
+// take serves the item, if it is another than before.
+func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
+	e.again, e.pause = time.Time{}, 0
+	if item.Kind == secret.KeyPair {
+		item.RootFingerprint = s.leadsTo(item)
+	}
+	s.mu.Lock()
+	was := e.held
+	same := was != nil && was.Version == item.Version && bytes.Equal(was.Key, item.Key)
+	changed := !same || e.forbidden
+	e.failure, e.forbidden = nil, false
+	var tell []func()
+	if !same {
+		e.held, e.mourned = item, false
+		e.count++
+	}
+	if changed {
+		tell = e.notices()
+	}
+	s.mu.Unlock()
+	s.complain(e, skipped)
+	if !same {
+		s.report(e, item)
+	}
+	s.mourn(e)
+	for _, notify := range tell {
+		notify()
+	}
+}
+
+// complain says once what was left out.
+func (s *Source) complain(e *entry, skipped []string) {
+	said := strings.Join(skipped, "\n")
+	if said == e.said {
+		return
+	}
+	e.said = said
+	for i, reason := range skipped {
+		if i == 10 {
+			s.config.Log.Warn("more certificates are left out of the bundle", "secret", clip(e.spec.Name), "count", len(skipped)-i)
+			return
+		}
+		s.config.Log.Warn("a certificate is left out of the bundle", "secret", clip(e.spec.Name), "file", clip(e.spec.Roots), "reason", clip(reason))
+	}
+}
+
+func (s *Source) report(e *entry, item *secret.Item) {
+	log := s.config.Log.With("secret", clip(e.spec.Name))
+	if item.Kind == secret.TrustBundle {
+		log.Info("roots are served from a file", "file", clip(e.spec.Roots), "roots", len(item.RootFingerprints))
+		return
+	}
+	log.Info("a certificate is served from files", "file", clip(e.spec.Chain), "identity", clip(item.Identity.String()),
+		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
+	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
+}
+
+// fail keeps what is held, says once what is wrong, and sets the next look.
+func (s *Source) fail(e *entry, err error) {
+	e.pause = min(max(minPause, 2*e.pause), maxPause)
+	now := s.config.Now()
+	e.again = now.Add(e.pause)
+	forbidden := errors.Is(err, errForbidden)
+	text := clip(err.Error())
+	s.mu.Lock()
+	var tell []func()
+	if forbidden != e.forbidden {
+		e.forbidden, tell = forbidden, e.notices()
+	}
+	e.failure = &secret.Failure{Reason: "files", Text: text, At: now, NextTry: e.again}
+	held := e.held != nil
+	s.mu.Unlock()
+	if text != e.said {
+		e.said = text
+		s.config.Log.Warn("files of a secret are not good", "secret", clip(e.spec.Name), "error", text, "keeps_the_one_before", held && !forbidden)
+		s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: "files"})
+	}
+	s.mourn(e)
+	for _, notify := range tell {
+		notify()
+	}
+}
+
+// mourn tells once that what is held has ended.
+func (s *Source) mourn(e *entry) {
+	if e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
+		return
+	}
+	e.mourned = true
+	s.config.Log.Error("a certificate from files has expired without a successor", "secret", clip(e.spec.Name), "not_after", e.held.NotAfter)
+	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
+}
+
+// leadsTo returns the fingerprint of the root, of those that are served from
+// files, that a chain leads to; empty where it leads to none.
+func (s *Source) leadsTo(item *secret.Item) string {
+	certs, err := pki.ParseCertificates(item.Chain)
+	if err != nil {
+		return "" // it was parsed before
+	}
+	opts := x509.VerifyOptions{
+		Intermediates: pki.NewBundle(certs[1:]...).Pool(), CurrentTime: s.config.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	}
+	for _, e := range s.all() {
+		if e.spec.Roots == "" || e.spec.Roots == System || e.held == nil {
+			continue
+		}
+		roots, err := pki.ParseCertificates(e.held.Roots)
+		if err != nil {
+			continue // it was parsed before
+		}
+		opts.Roots = pki.NewBundle(roots...).Pool()
+		if paths, err := certs[0].Verify(opts); err == nil {
+			return pki.Fingerprint(paths[0][len(paths[0])-1])
+		}
+	}
+	return ""
+}
+
+// clip makes text that others wrote fit for a log: bounded, and without control
+// characters.
+func clip(text string) string {
+	const most = 256
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}

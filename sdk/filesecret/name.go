@@ -1,0 +1,52 @@
+package filesecret
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The names that carry their files, as Istio has them.
+const (
+	certPrefix = "file-cert:" // file-cert:<chain>~<key>
+	rootPrefix = "file-root:" // file-root:<ca>, file-root:system
+)
+
+// maxName bounds a name that carries its files.
+const maxName = 4096
+
+// isDynamic tells whether a name carries its files.
+func isDynamic(name string) bool {
+	return strings.HasPrefix(name, certPrefix) || strings.HasPrefix(name, rootPrefix)
+}
+
+// parseName returns the files that a dynamic name is about.
+func parseName(name string) (Spec, error) {
+	if len(name) > maxName {
+		return Spec{}, fmt.Errorf("the name has %d bytes, %d are allowed", len(name), maxName)
+	}
+	if roots, ok := strings.CutPrefix(name, rootPrefix); ok {
+		return Spec{Name: name, Roots: roots}, checkPaths(roots)
+	}
+	chain, key, ok := strings.Cut(strings.TrimPrefix(name, certPrefix), "~")
+	if !ok {
+		return Spec{}, fmt.Errorf("write %s<chain>~<key>", certPrefix)
+	}
+	return Spec{Name: name, Chain: chain, Key: key}, checkPaths(chain, key)
+}
+
+// checkPaths refuses what means another file than it seems to.
+func checkPaths(paths ...string) error {
+	for _, path := range paths {
+		switch {
+		case path == "":
+			return fmt.Errorf("a path is empty")
+		case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '~' }):
+			return fmt.Errorf("a path holds a control character or a second '~'")
+		case slices.Contains(strings.Split(filepath.ToSlash(path), "/"), ".."):
+			return fmt.Errorf("a path goes up by '..'")
+		}
+	}
+	return nil
+}

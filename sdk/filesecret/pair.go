@@ -1,0 +1,105 @@
+package filesecret
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// authority is what stands in an [secret.Item] for where it came from.
+const authority = "mounted files"
+
+// maxChain bounds the certificates of a chain, as package pki does.
+const maxChain = 10
+
+// reader reads a file; it may refuse to.
+type reader func(path string) ([]byte, error)
+
+// readPair reads a chain and its key. A key that is not the leaf's, a certificate
+// that has ended or has not begun is an error: whoever replaces two files has one
+// of each for a moment.
+func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
+	certs, err := readChain(spec.Chain, read)
+	if err != nil {
+		return nil, err
+	}
+	text, err := read(spec.Key)
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.ParseKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", spec.Key, err)
+	}
+	leaf := certs[0]
+	if !pki.SameKey(key.Public(), leaf.PublicKey) {
+		return nil, fmt.Errorf("%s is not the key of the first certificate in %s", spec.Key, spec.Chain)
+	}
+	if err := checkTimes(leaf, spec.Chain, now); err != nil {
+		return nil, err
+	}
+	encoded, err := pki.EncodeKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", spec.Key, err)
+	}
+	return pairItem(spec.Name, certs, encoded), nil
+}
+
+// readChain returns the leaf and the intermediates. A root at the end is left out:
+// whoever verifies has it, or it is worth nothing.
+func readChain(path string, read reader) ([]*x509.Certificate, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(certs) > maxChain {
+		return nil, fmt.Errorf("%s has %d certificates, %d are allowed in a chain", path, len(certs), maxChain)
+	}
+	for len(certs) > 1 && isRoot(certs[len(certs)-1]) {
+		certs = certs[:len(certs)-1]
+	}
+	return certs, nil
+}
+
+func isRoot(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(cert) == nil
+}
+
+func checkTimes(leaf *x509.Certificate, path string, now time.Time) error {
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("the certificate in %s ended at %s", path, stamp(leaf.NotAfter))
+	case leaf.NotBefore.After(now):
+		return fmt.Errorf("the certificate in %s begins at %s", path, stamp(leaf.NotBefore))
+	}
+	return nil
+}
+
+func pairItem(name string, certs []*x509.Certificate, key []byte) *secret.Item {
+	leaf, chain := certs[0], pki.EncodeCertificates(certs)
+	// A leaf whose names are no identity is served all the same: it is the operator's.
+	identity, _ := pki.IdentityOf(leaf)
+	return &secret.Item{
+		Name: name, Kind: secret.KeyPair, Version: versionOf(chain), Chain: chain, Key: key,
+		Identity: identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, Authority: authority,
+	}
+}
+
+// versionOf returns a short word that stands for the content.
+func versionOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,37 @@
+package filesecret
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// refusals says which names were refused, ten times a minute at most: a client
+// chooses them.
+type refusals struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu    sync.Mutex
+	since time.Time
+	said  int
+}
+
+func (r *refusals) tell(name string, why error) {
+	if !isDynamic(name) {
+		return // another source may know it
+	}
+	if r.count() {
+		r.log.Warn("a name of files was refused", "name", clip(name), "error", clip(why.Error()))
+	}
+}
+
+func (r *refusals) count() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.now(); now.Sub(r.since) >= time.Minute {
+		r.since, r.said = now, 0
+	}
+	r.said++
+	return r.said <= 10
+}
