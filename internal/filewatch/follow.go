@@ -32,7 +32,7 @@ func (w *Watcher) follow() {
 		for _, path := range w.paths {
 			trace(path, names)
 		}
-		same := maps.EqualFunc(names, w.names, func(a, b map[string]bool) bool { return maps.Equal(a, b) })
+		same := maps.EqualFunc(names, w.names, maps.Equal)
 		w.names = names
 		w.watch()
 		if same {

@@ -1,6 +1,7 @@
 package filesecret
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -41,11 +42,11 @@ func checkPaths(paths ...string) error {
 	for _, path := range paths {
 		switch {
 		case path == "":
-			return fmt.Errorf("a path is empty")
+			return errors.New("a path is empty")
 		case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '~' }):
-			return fmt.Errorf("a path holds a control character or a second '~'")
+			return errors.New("a path holds a control character or a second '~'")
 		case slices.Contains(strings.Split(filepath.ToSlash(path), "/"), ".."):
-			return fmt.Errorf("a path goes up by '..'")
+			return errors.New("a path goes up by '..'")
 		}
 	}
 	return nil

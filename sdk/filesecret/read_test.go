@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -213,9 +214,7 @@ func TestAClosedSourceTellsItsWatchersAndAnswersNoMore(t *testing.T) {
 func TestTheFirstMountedLayoutIsFound(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f := issue(t, catest.NewCA(catest.Options{}))
-	layouts := filesecret.Layouts()
-	for i := len(layouts) - 1; i >= 0; i-- {
-		l := layouts[i]
+	for _, l := range slices.Backward(filesecret.Layouts()) {
 		if l.HasPair() || l.HasRoots() {
 			t.Errorf("%s is there already", l.Chain)
 		}
