@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/sds"
@@ -20,6 +21,10 @@ type Config struct {
 	// Secrets are the names that are served, and Authorities who signs them.
 	Secrets     []secret.Spec
 	Authorities []secret.Authority
+	// Sources are asked before the authorities, in this order, for the names that
+	// they know, such as those of mounted files. What has a method Status, as a
+	// [secret.Manager] has, is part of the agent's. They stay the caller's to close.
+	Sources []secret.Source
 	// Socket is where and to whom they are served. Its Log and Observe are the
 	// agent's where they are not set.
 	Socket sds.Config
@@ -37,6 +42,7 @@ type Config struct {
 // goroutines at once.
 type Agent struct {
 	drain   time.Duration
+	sources []secret.Source // the Manager is the last of them
 	secrets *secret.Manager
 	server  *sds.Server
 }
@@ -65,8 +71,9 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, server.Close(context.Background()))
 	}
-	source.Source = secrets
-	return &Agent{drain: cfg.DrainTimeout, secrets: secrets, server: server}, nil
+	sources := append(slices.Clone(cfg.Sources), secrets)
+	source.Source = secret.First(sources...)
+	return &Agent{drain: cfg.DrainTimeout, sources: sources, secrets: secrets, server: server}, nil
 }
 
 // lateSource is filled in after the socket is taken and before it is served.

@@ -3,21 +3,32 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Secrets is where the agent's secrets come from; it may be asked until Close.
-func (a *Agent) Secrets() secret.Source { return a.secrets }
+func (a *Agent) Secrets() secret.Source { return secret.First(a.sources...) }
 
 // Status returns the state of every secret, sorted by name.
-func (a *Agent) Status() []secret.Status { return a.secrets.Status() }
+func (a *Agent) Status() []secret.Status {
+	var all []secret.Status
+	for _, source := range a.sources {
+		if s, ok := source.(interface{ Status() []secret.Status }); ok {
+			all = append(all, s.Status()...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b secret.Status) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
 
 // Ready returns the names of the secrets that are not held; empty means ready.
 func (a *Agent) Ready() []string {
 	var missing []string
-	for _, s := range a.secrets.Status() {
+	for _, s := range a.Status() {
 		if !s.Held {
 			missing = append(missing, s.Name)
 		}

@@ -54,7 +54,8 @@ type Chain struct {
 // CheckError tells which check a CA's reply failed.
 type CheckError struct {
 	// Check is a short fixed word, fit for a metric label: format, key, usage, ca,
-	// names, order, roots, not-before, not-after, expired or chain.
+	// names, order, roots, not-before, not-after, expired or chain; and anchor, of
+	// package secret.
 	Check  string
 	Detail string
 }

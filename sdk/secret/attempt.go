@@ -126,6 +126,9 @@ func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 		c.AskedUntil = now.Add(spec.TTL)
 	}
 	verified, err := c.Chain(chain)
+	if err == nil {
+		err = a.checkAnchor(c, chain)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,10 @@ type Spec struct {
 
 	// Identity is what a KeyPair's certificate is asked for.
 	Identity pki.Identity
+	// Anchor returns roots, from elsewhere than the authority, that a KeyPair's chain
+	// has to lead to, besides the authority's own: those that its peers verify with.
+	// It must not block; see the function [Anchor]. Default: none.
+	Anchor func() *pki.Bundle
 	// KeyType is the kind of a KeyPair's key. Default: ECDSA P-256.
 	KeyType pki.KeyType
 	// TTL is the lifetime asked for. Default: the authority decides.

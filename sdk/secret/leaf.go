@@ -45,6 +45,7 @@ type leaf struct {
 	by     *choice // who signed what is held
 	renew  time.Time
 	stray  stray // whether held still leads to a root that is served
+	anchored
 
 	retry    retry
 	pause    pause
@@ -86,6 +87,7 @@ func (l *leaf) step(ctx context.Context) {
 		l.released = false
 	}
 	l.checkRoots(now)
+	l.checkAnchor(now)
 	if l.due(now) {
 		l.ask(ctx)
 	}
@@ -99,7 +101,7 @@ func (l *leaf) due(now time.Time) bool {
 	switch {
 	case l.flight != nil, l.next != nil, l.released, !l.pause.over(now):
 		return false
-	case l.held == nil, l.stray.lost:
+	case l.held == nil, l.stray.lost, l.anchored.lost:
 		return true
 	}
 	return !now.Before(l.renew)
@@ -143,6 +145,7 @@ func (l *leaf) install(now time.Time) {
 	l.by = a.by
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
+	l.anchored = anchored{}
 	l.count++
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)
