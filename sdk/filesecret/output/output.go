@@ -1,0 +1,167 @@
+// Package output writes secrets to files for programs that read such: [Run] keeps
+// a set of files up with a [secret.Source], and tells a program after each change.
+// It needs nobody to be connected.
+package output
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Content is what a file holds.
+type Content string
+
+// The contents. A keystore has the key with its chain; a truststore has the roots.
+const (
+	Chain       Content = "chain"             // PEM, leaf first
+	Key         Content = "key"               // PEM, PKCS #8
+	Roots       Content = "roots"             // PEM
+	Combined    Content = "combined"          // PEM: the key, then the chain
+	PKCS12      Content = "pkcs12"            // a keystore
+	PKCS12Roots Content = "pkcs12-truststore" // for Java 8u301 and later
+	JKSRoots    Content = "jks-truststore"
+)
+
+const (
+	defaultKeyMode = 0o600
+	defaultMode    = 0o644
+)
+
+// Contents are all of them.
+var Contents = []Content{Chain, Key, Roots, Combined, PKCS12, PKCS12Roots, JKSRoots}
+
+// holdsKey tells whether who reads the file has the key.
+func (c Content) holdsKey() bool { return c == Key || c == Combined || c == PKCS12 }
+
+func (c Content) needsRoots() bool { return c == Roots || c == PKCS12Roots || c == JKSRoots }
+
+// File is one file of a set.
+type File struct {
+	Name    string // in the folder; no path
+	Content Content
+	// Mode is the file's. Default: 0600 with a key, else 0644.
+	Mode fs.FileMode
+}
+
+// Config is one set of files and what happens after it was written.
+type Config struct {
+	Name string // of the output, for logs and metrics
+	// Pair and Bundle are the secrets to write. Where no file needs one of them, it
+	// need not be set.
+	Pair, Bundle string
+	// Folder takes the files; it is made (0755) where it is missing.
+	Folder string
+	Files  []File
+	// Link makes the set one: the files are in a new folder each time, and the
+	// symbolic link of this name in Folder leads to it. Default: the files are
+	// replaced one after the other in Folder, those with a key last.
+	Link string
+	// UID and GID own the files; nil is who runs this.
+	UID, GID *int
+	// Password returns that of keystores and truststores. Default: "changeit", as
+	// Java has it, where the files' modes protect the key.
+	Password func() (string, error)
+
+	// Reload is done after the set was written, or nil for nothing.
+	Reload Reload
+	// Pause is the least time between two reloads: a burst of changes is one.
+	// Default: 1 s.
+	Pause time.Duration
+
+	// Observe is told what happens. It must not block. Default: nobody.
+	Observe func(Event)
+	// Log never gets a key. Default: silent.
+	Log *slog.Logger
+}
+
+// Reload tells a program that its files have changed. It ends with ctx.
+type Reload func(ctx context.Context, log *slog.Logger) error
+
+// Event is something that a metric may count.
+type Event struct {
+	Output string
+	Type   EventType
+}
+
+// EventType is what happened, one word that fits a metric.
+type EventType string
+
+// The events.
+const (
+	Written      EventType = "written"
+	WriteFailed  EventType = "write-failed"
+	Reloaded     EventType = "reloaded"
+	ReloadFailed EventType = "reload-failed"
+)
+
+// IstioFiles are the names of Istio's layout.
+func IstioFiles() []File {
+	return []File{{Name: "root-cert.pem", Content: Roots}, {Name: "cert-chain.pem", Content: Chain}, {Name: "key.pem", Content: Key}}
+}
+
+// Check returns an error for a Config that cannot work.
+func (c Config) Check() error {
+	if c.Folder == "" || len(c.Files) == 0 {
+		return errors.New("name a folder and at least one file")
+	}
+	if c.Link != "" && !isName(c.Link) {
+		return fmt.Errorf("the link is %q: write a name without a folder", c.Link)
+	}
+	seen := map[string]bool{}
+	for _, file := range c.Files {
+		switch {
+		case !isName(file.Name):
+			return fmt.Errorf("a file is named %q: write a name without a folder, no leading '.'", file.Name)
+		case seen[file.Name]:
+			return fmt.Errorf("the file %q is there twice", file.Name)
+		case !known(file.Content):
+			return fmt.Errorf("the file %q is to hold %q; chain, key, roots, combined, pkcs12, pkcs12-truststore or jks-truststore is allowed", file.Name, file.Content)
+		case file.Content.needsRoots() && c.Bundle == "", !file.Content.needsRoots() && c.Pair == "":
+			return fmt.Errorf("the file %q: no secret is named for it", file.Name)
+		case file.Mode&^fs.ModePerm != 0:
+			return fmt.Errorf("the file %q has mode %o; permissions alone are allowed", file.Name, file.Mode)
+		}
+		seen[file.Name] = true
+	}
+	return nil
+}
+
+// isName tells whether it names a file in a folder. A leading dot is left to the
+// files that are not finished.
+func isName(name string) bool {
+	return name != "" && len(name) < 200 && !strings.HasPrefix(name, ".") && filepath.Base(name) == name && !strings.ContainsAny(name, "\\\x00\n")
+}
+
+func known(content Content) bool {
+	for _, c := range Contents {
+		if c == content {
+			return true
+		}
+	}
+	return false
+}
+
+func (c Config) withDefaults() Config {
+	if c.Password == nil {
+		c.Password = func() (string, error) { return "changeit", nil }
+	}
+	if c.Pause == 0 {
+		c.Pause = time.Second
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Log = c.Log.With("output", c.Name)
+	return c
+}
+
+func (c Config) tell(t EventType) { c.Observe(Event{c.Name, t}) }

@@ -1,0 +1,90 @@
+package output
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pavlo-v-chernykh/keystore-go/v4"
+	"software.sslmate.com/src/go-pkcs12"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// render returns the content of a file.
+func (w *writer) render(content Content, s set) ([]byte, error) {
+	switch content {
+	case Chain:
+		return s.pair.Chain, nil
+	case Key:
+		return s.pair.Key, nil
+	case Roots:
+		return s.bundle.Roots, nil
+	case Combined:
+		return append(bytes.Clone(s.pair.Key), s.pair.Chain...), nil
+	}
+	password, err := w.Password()
+	if err != nil {
+		return nil, fmt.Errorf("read the password: %w", err)
+	}
+	switch content {
+	case PKCS12:
+		return keyStore(s, password)
+	case PKCS12Roots:
+		return trustStore(s, password)
+	}
+	return jksTrustStore(s, password)
+}
+
+func keyStore(s set, password string) ([]byte, error) {
+	certs, err := pki.ParseCertificates(s.pair.Chain)
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.ParseKey(s.pair.Key)
+	if err != nil {
+		return nil, err
+	}
+	return pkcs12.Modern.Encode(key, certs[0], certs[1:], password)
+}
+
+func trustStore(s set, password string) ([]byte, error) {
+	roots, err := pki.ParseCertificates(s.bundle.Roots)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]pkcs12.TrustStoreEntry, len(roots))
+	for i, root := range roots {
+		entries[i] = pkcs12.TrustStoreEntry{Cert: root, FriendlyName: alias(root)}
+	}
+	return pkcs12.Modern.EncodeTrustStoreEntries(entries, password)
+}
+
+func jksTrustStore(s set, password string) ([]byte, error) {
+	const least = 6
+	if len(password) < least {
+		return nil, errors.New("a Java truststore has a password of at least 6 bytes")
+	}
+	roots, err := pki.ParseCertificates(s.bundle.Roots)
+	if err != nil {
+		return nil, err
+	}
+	store := keystore.New(keystore.WithOrderedAliases())
+	for _, root := range roots {
+		// The time is the root's, so that the same roots give the same file.
+		entry := keystore.TrustedCertificateEntry{CreationTime: root.NotBefore.Truncate(time.Second), Certificate: keystore.Certificate{Type: "X509", Content: root.Raw}}
+		if err := store.SetTrustedCertificateEntry(alias(root), entry); err != nil {
+			return nil, err
+		}
+	}
+	var out bytes.Buffer
+	if err := store.Store(&out, []byte(password)); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// alias names a root in a store, in the lower case that Java makes of it.
+func alias(root *x509.Certificate) string { return "root-" + pki.Fingerprint(root)[:16] }

@@ -1,0 +1,170 @@
+package output
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// minRetry is how long after a failed write the next one comes; it doubles up to
+// maxRetry.
+const (
+	minRetry = time.Second
+	maxRetry = time.Minute
+)
+
+// Run writes the set when its secrets are there, and whenever they change, until
+// ctx ends; then it returns nil. A failed write is logged, told and tried again,
+// and what was there stays.
+func Run(ctx context.Context, cfg Config, source secret.Source) error {
+	if err := cfg.Check(); err != nil {
+		return fmt.Errorf("output %q: %w", cfg.Name, err)
+	}
+	w := &writer{Config: cfg.withDefaults(), source: source, changed: make(chan struct{}, 1)}
+	stop, err := w.watch()
+	if err != nil {
+		return fmt.Errorf("output %q: %w", cfg.Name, err)
+	}
+	defer stop()
+	w.run(ctx)
+	return nil
+}
+
+// writer is one output. Its goroutine, run, owns it.
+type writer struct {
+	Config
+	source  secret.Source
+	changed chan struct{}
+
+	written set           // the last one
+	retry   time.Duration // after the next failure
+	said    string        // the last failure
+	due     bool          // a reload is
+	last    time.Time     // when the last one began
+}
+
+func (w *writer) watch() (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for _, name := range []string{w.Pair, w.Bundle} {
+		if name == "" {
+			continue
+		}
+		one, err := w.source.Watch(secret.Caller{}, name, w.notify)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
+
+func (w *writer) notify(string) {
+	select {
+	case w.changed <- struct{}{}:
+	default: // it is known already
+	}
+}
+
+func (w *writer) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.changed:
+		case <-timer.C:
+		}
+		wait := w.write()
+		if w.due {
+			wait = min(wait, w.reload(ctx))
+		}
+		timer.Reset(wait)
+	}
+}
+
+// idle is how long nothing is looked at without a notice.
+const idle = time.Hour
+
+// write writes what is held, if it is other than what was written, and returns
+// when to try again.
+func (w *writer) write() time.Duration {
+	now, ok := w.peek()
+	if !ok || now.same(w.written) {
+		return idle
+	}
+	if err := w.put(now); err != nil {
+		w.retry = min(max(minRetry, 2*w.retry), maxRetry)
+		if text := err.Error(); text != w.said {
+			w.said = text
+			w.Log.Error("the files could not be written; those that are there stay", "folder", w.Folder, "error", err, "next_try", w.retry)
+		}
+		w.tell(WriteFailed)
+		return w.retry
+	}
+	w.written, w.retry, w.said = now, 0, ""
+	w.due = w.Reload != nil
+	w.Log.Info("the files are written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
+	w.tell(Written)
+	return idle
+}
+
+// reload tells the program, unless it was told a moment ago, and returns when it
+// is time.
+func (w *writer) reload(ctx context.Context) time.Duration {
+	if wait := w.Pause - time.Since(w.last); !w.last.IsZero() && wait > 0 {
+		return wait
+	}
+	w.due, w.last = false, time.Now()
+	if err := w.Reload(ctx, w.Log); err != nil {
+		w.Log.Error("the program could not be told of its new files", "error", err)
+		w.tell(ReloadFailed)
+		return idle
+	}
+	w.Log.Info("the program was told of its new files")
+	w.tell(Reloaded)
+	return idle
+}
+
+func (w *writer) peek() (s set, ok bool) {
+	for _, one := range []struct {
+		name string
+		item **secret.Item
+	}{{w.Pair, &s.pair}, {w.Bundle, &s.bundle}} {
+		if one.name == "" {
+			continue
+		}
+		item, err := w.source.Peek(secret.Caller{}, one.name)
+		if err != nil {
+			return set{}, false // a notice will come
+		}
+		*one.item = item
+	}
+	return s, true
+}
+
+// set is what the files are made from.
+type set struct{ pair, bundle *secret.Item }
+
+func (s set) same(other set) bool {
+	return sameItem(s.pair, other.pair) && sameItem(s.bundle, other.bundle)
+}
+
+func sameItem(a, b *secret.Item) bool {
+	return a == b || a != nil && b != nil && a.Version == b.Version
+}
+
+func (s set) what() string {
+	if s.pair != nil {
+		return s.pair.String()
+	}
+	return s.bundle.String()
+}

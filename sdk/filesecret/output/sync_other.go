@@ -1,0 +1,8 @@
+//go:build !unix
+
+package output
+
+import "os"
+
+// syncNames does nothing: a folder cannot be synced here.
+func syncNames(*os.File) error { return nil }
