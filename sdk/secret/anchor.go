@@ -45,11 +45,11 @@ func (l *leaf) checkAnchor(now time.Time) {
 		return
 	}
 	roots := l.spec.Anchor()
-	if roots.Len() == 0 || roots == l.anchored.seen {
+	if roots.Len() == 0 || roots == l.anchor.seen {
 		return
 	}
-	l.anchored = anchored{roots, rootOf(l.held, roots, now) == nil}
-	if l.anchored.lost {
+	l.anchor = anchored{roots, rootOf(l.held, roots, now) == nil}
+	if l.anchor.lost {
 		l.log.Warn("the certificate does not lead to the roots that its peers verify with: it is replaced", "root", pki.Fingerprint(l.held.Root))
 	}
 }

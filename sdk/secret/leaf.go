@@ -45,7 +45,7 @@ type leaf struct {
 	by     *choice // who signed what is held
 	renew  time.Time
 	stray  stray // whether held still leads to a root that is served
-	anchored
+	anchor anchored
 
 	retry    retry
 	pause    pause
@@ -101,7 +101,7 @@ func (l *leaf) due(now time.Time) bool {
 	switch {
 	case l.flight != nil, l.next != nil, l.released, !l.pause.over(now):
 		return false
-	case l.held == nil, l.stray.lost, l.anchored.lost:
+	case l.held == nil, l.stray.lost, l.anchor.lost:
 		return true
 	}
 	return !now.Before(l.renew)
@@ -145,7 +145,7 @@ func (l *leaf) install(now time.Time) {
 	l.by = a.by
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
-	l.anchored = anchored{}
+	l.anchor = anchored{}
 	l.count++
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)

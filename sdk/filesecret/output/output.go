@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -120,7 +121,7 @@ func (c Config) Check() error {
 			return fmt.Errorf("a file is named %q: write a name without a folder, no leading '.'", file.Name)
 		case seen[file.Name]:
 			return fmt.Errorf("the file %q is there twice", file.Name)
-		case !known(file.Content):
+		case !slices.Contains(Contents, file.Content):
 			return fmt.Errorf("the file %q is to hold %q; chain, key, roots, combined, pkcs12, pkcs12-truststore or jks-truststore is allowed", file.Name, file.Content)
 		case file.Content.needsRoots() && c.Bundle == "", !file.Content.needsRoots() && c.Pair == "":
 			return fmt.Errorf("the file %q: no secret is named for it", file.Name)
@@ -136,15 +137,6 @@ func (c Config) Check() error {
 // files that are not finished.
 func isName(name string) bool {
 	return name != "" && len(name) < 200 && !strings.HasPrefix(name, ".") && filepath.Base(name) == name && !strings.ContainsAny(name, "\\\x00\n")
-}
-
-func known(content Content) bool {
-	for _, c := range Contents {
-		if c == content {
-			return true
-		}
-	}
-	return false
 }
 
 func (c Config) withDefaults() Config {

@@ -1,0 +1,111 @@
+package output_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// rotating is a manager whose certificate is replaced when the test says so.
+type rotating struct {
+	*secret.Manager
+	t *testing.T
+}
+
+func newRotating(t *testing.T) *rotating {
+	t.Helper()
+	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
+	must(t, err)
+	m, err := secret.New(secret.Config{
+		Authorities: []secret.Authority{{Name: "test", Client: catest.NewCA(catest.Options{Intermediates: 1})}},
+		Secrets: []secret.Spec{
+			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: time.Hour, Authorities: []string{"test"}},
+			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
+		},
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, m.Close()) })
+	return &rotating{m, t}
+}
+
+func (r *rotating) held(name string) *secret.Item {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	item, err := r.Get(ctx, secret.Caller{}, name)
+	must(r.t, err)
+	return item
+}
+
+func (r *rotating) rotate() { must(r.t, r.Release(secret.Caller{}, "default")) }
+
+// running is an output with what it has told.
+type running struct {
+	t      *testing.T
+	events chan output.EventType
+	log    *syncText
+}
+
+type syncText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *syncText) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(text)
+}
+
+func (s *syncText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func start(t *testing.T, cfg output.Config, source secret.Source) *running {
+	t.Helper()
+	r := &running{t, make(chan output.EventType, 100), &syncText{}}
+	cfg.Name, cfg.Pair, cfg.Bundle = "test", "default", "ROOTCA"
+	if cfg.Files == nil {
+		cfg.Files = output.IstioFiles()
+	}
+	cfg.Observe = func(e output.Event) { r.events <- e.Type }
+	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- output.Run(ctx, cfg, source) }()
+	t.Cleanup(func() { cancel(); must(t, <-ended) })
+	return r
+}
+
+func (r *running) await(want output.EventType) {
+	r.t.Helper()
+	for {
+		select {
+		case got := <-r.events:
+			if got == want {
+				return
+			}
+		case <-time.After(patience):
+			r.t.Fatalf("%s did not happen:\n%s", want, r.log)
+		}
+	}
+}
+
+func read(t *testing.T, elements ...string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(elements...))
+	must(t, err)
+	return content
+}

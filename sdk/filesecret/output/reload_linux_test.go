@@ -1,0 +1,90 @@
+package output_test
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+)
+
+func waitForHangup() {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	_, _ = os.Stdout.WriteString("ready\n")
+	select {
+	case <-hangups:
+		_, _ = os.Stdout.WriteString("hangup\n")
+	case <-time.After(time.Minute):
+	}
+}
+
+func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	out, err := cmd.StdoutPipe()
+	must(t, err, cmd.Start())
+	line := make([]byte, len("ready\n"))
+	_, err = out.Read(line)
+	must(t, err)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	must(t, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600))
+	good := output.Process{PIDFile: pidFile, Executable: self, UID: os.Getuid()}
+	log := slog.New(slog.DiscardHandler)
+	for says, p := range map[string]output.Process{
+		"does not run /bin/sh":  {PIDFile: pidFile, Executable: "/bin/sh", UID: good.UID},
+		"it is to be user 4711": {PIDFile: pidFile, Executable: self, UID: 4711},
+		"no such file":          {PIDFile: pidFile + "x", Executable: self, UID: good.UID},
+	} {
+		if err := output.Signal(p, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v", says, err)
+		}
+	}
+	must(t, os.Chmod(pidFile, 0o666))
+	if err := output.Signal(good, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "can be written by others") {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Chmod(pidFile, 0o600), output.Signal(good, syscall.SIGHUP)(t.Context(), log))
+	line = make([]byte, len("hangup\n"))
+	if _, err := out.Read(line); err != nil || string(line) != "hangup\n" {
+		t.Errorf("the process tells %q, %v", line, err)
+	}
+	must(t, cmd.Wait())
+	if err := output.Signal(good, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACommandRunsWithoutShellAndSecretsAndEndsInTime(t *testing.T) {
+	t.Setenv("SOME_TOKEN", "a-secret")
+	text := &syncText{}
+	log := slog.New(slog.NewTextHandler(text, nil))
+	must(t, output.Command([]string{"/usr/bin/env"}, patience)(t.Context(), log))
+	if got := text.String(); strings.Contains(got, "a-secret") || !strings.Contains(got, "PATH=") {
+		t.Errorf("logged %s", got)
+	}
+	if err := output.Command([]string{"/bin/false"}, patience)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+		t.Errorf("got %v", err)
+	}
+	if err := output.Command([]string{"/bin/echo $HOME"}, patience)(t.Context(), log); err == nil {
+		t.Error("a shell was used")
+	}
+	begin := time.Now()
+	err := output.Command([]string{"/bin/sh", "-c", "sleep 60 & sleep 60"}, 200*time.Millisecond)(t.Context(), log)
+	if err == nil || !strings.Contains(err.Error(), "took longer than") || time.Since(begin) > 5*time.Second {
+		t.Errorf("got %v after %s", err, time.Since(begin))
+	}
+	must(t, output.Command([]string{"/usr/bin/printf", `\033[31mred\n%05000d`, "0"}, patience)(t.Context(), log))
+	if got := text.String(); !strings.Contains(got, `x1b[31mred`) || len(got) > 10000 {
+		t.Errorf("logged %d bytes: %.300s", len(got), got)
+	}
+}
