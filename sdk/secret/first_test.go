@@ -3,6 +3,7 @@ package secret_test
 import (
 	"crypto/x509"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,15 @@ import (
 
 // fixed is a source of items that may be changed.
 type fixed struct {
+	mu       sync.Mutex
 	items    map[string]*secret.Item
 	err      error
 	watchers map[int]func(string)
 }
 
 func (f *fixed) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch item := f.items[name]; {
 	case f.err != nil:
 		return nil, f.err
@@ -87,6 +91,8 @@ func bundle(roots *pki.Bundle) *fixed {
 }
 
 func (f *fixed) hold(roots *pki.Bundle) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.items["ROOTCA"] = &secret.Item{Roots: roots.PEM(), Version: string(roots.PEM())}
 }
 

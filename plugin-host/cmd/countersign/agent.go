@@ -65,7 +65,7 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 		log.Warn("a protection is missing on this system", "missing", missingProtection)
 	}
 	choice := c.Choice()
-	log.Info("the authority is chosen", "secret", config.DefaultSecret, "provider", choice.Entry, "binary", choice.Provider, "because", choice.Rule)
+	log.Info("the source is chosen", "secret", config.DefaultSecret, "provider", choice.Entry, "binary", choice.Provider, "because", choice.Rule)
 	page, err := listenPage(c.Status.Address, log)
 	if err != nil {
 		return settingsError{fmt.Errorf("status.address: %w", err)}
@@ -77,15 +77,26 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 	}
 	defer func() { err = errors.Join(err, providers.close()) }()
 	metrics := newMetrics(providers)
+	files, err := openFiles(c.Files, metrics.secret, log)
+	if err != nil {
+		return settingsError{err}
+	}
+	defer func() { err = errors.Join(err, files.Close()) }()
 	cfg, err := agentConfig(c, providers, metrics, log)
 	if err != nil {
 		return settingsError{err}
 	}
+	cfg.Sources = append(cfg.Sources, files)
+	anchor(cfg.Secrets, &c, files)
 	child, err := newProxyChild(c, log)
 	if err != nil {
 		return settingsError{err}
 	}
 	defer child.close()
+	outputs, err := outputConfigs(c, metrics, log)
+	if err != nil {
+		return settingsError{err}
+	}
 	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
 	if err != nil {
 		return settingsError{err}
@@ -98,6 +109,7 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 	}
 	metrics.child(child)
 	page.serve(a, providers, metrics, child)
+	defer writeOutputs(outputs, a.Secrets(), log)()
 	defer watchReload(reloader{reread: reread, running: c, providers: providers, log: log}.reload)()
 	return child.run(ctx, a)
 }

@@ -129,8 +129,11 @@ It exits with 2 where a setting is wrong.`,
 			if err != nil {
 				return settingsError{err}
 			}
-			choice := c.Choice()
-			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s is signed by %s, because %s\n", config.DefaultSecret, choice.Entry, choice.Rule)
+			choice, does := c.Choice(), "is served"
+			if choice.Entry != "" {
+				does = "is signed by " + choice.Entry
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s %s, because %s\n", config.DefaultSecret, does, choice.Rule)
 			return nil
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -19,6 +20,7 @@ type metrics struct {
 	names     *prometheus.CounterVec
 	roots     *prometheus.GaugeVec
 	streams   *prometheus.CounterVec
+	outputs   *prometheus.CounterVec
 	refused   prometheus.Counter
 	recorder  *status.Recorder // for the page
 }
@@ -39,11 +41,12 @@ func newMetrics(p *providers) *metrics {
 		names:     counter("secret_name_differs_total", "Certificates with another name than was asked for.", "secret"),
 		roots:     gauge("authority_roots", "Roots served of an authority.", "authority"),
 		streams:   counter("stream_events_total", "What happened on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
+		outputs:   counter("output_events_total", "What happened to written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "countersign_refused_names_total", Help: "Names asked for that nobody configured, or not for this caller.",
 		}),
 	}
-	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.refused, supervised{p},
+	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.refused, supervised{p},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams.WithLabelValues(kind.String()) // there from the start, as 0
@@ -68,6 +71,11 @@ func (m *metrics) secret(e secret.Event) {
 	case secret.RootRemoved:
 		m.roots.WithLabelValues(e.Authority).Dec()
 	}
+}
+
+// output is told by the writers of files.
+func (m *metrics) output(e output.Event) {
+	m.outputs.WithLabelValues(e.Output, string(e.Type)).Inc()
 }
 
 // stream is told by the SDS server.

@@ -17,6 +17,9 @@ type Choice struct {
 	Rule     string `json:"because"`  // a sentence
 }
 
+// usualRule is by no other rule than that there has to be one.
+const usualRule = "nothing names another (CA_PROVIDER, CA_ADDR, providers): istiod at its usual address"
+
 const (
 	citadelProvider = "citadel" // speaks with istiod's CA
 	fileProvider    = "file"    // a CA in a folder
@@ -47,7 +50,7 @@ func (c chooser) choose() (Choice, []Assignment, error) {
 	case c.address != "":
 		return c.byAddress()
 	case len(c.configured.Providers) == 0:
-		usual := Choice{citadelProvider, citadelProvider, "nothing names another (CA_PROVIDER, CA_ADDR, providers): istiod at its usual address"}
+		usual := Choice{citadelProvider, citadelProvider, usualRule}
 		return usual, usual.entry(""), nil
 	}
 	return c.configured.chosen(), nil, nil

@@ -26,6 +26,7 @@ const (
 // sentence for each thing that is wrong.
 func (c *Config) Complete() error {
 	var p problems
+	c.completeFiles(&p)
 	c.checkProviders(&p)
 	c.checkRest(&p)
 	c.checkProxy(&p)
@@ -35,6 +36,7 @@ func (c *Config) Complete() error {
 	bound := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == DefaultSecret && s.Provider+strings.Join(s.Providers, "") != "" }) >= 0
 	c.completeSecrets(&p)
 	c.settleChoice(bound)
+	c.completeOutputs(&p)
 	return p.err()
 }
 
@@ -43,6 +45,10 @@ func (c *Config) Choice() Choice { return c.choice }
 
 // settleChoice keeps the choice of the variables where nothing has overruled it.
 func (c *Config) settleChoice(bound bool) {
+	if c.FromFiles(DefaultSecret) {
+		c.choice = Choice{Rule: "it is in files"}
+		return
+	}
 	if len(c.Secrets[0].Providers) == 0 {
 		return // it is none that anybody signs, which was told
 	}
@@ -79,6 +85,9 @@ func shown(value any) string {
 }
 
 func (c *Config) checkProviders(p *problems) {
+	if len(c.Providers) == 0 && !c.needsProvider() {
+		return
+	}
 	seen := map[string]bool{}
 	for i := range c.Providers {
 		c.checkProvider(p, &c.Providers[i], i)

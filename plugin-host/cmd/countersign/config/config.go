@@ -12,6 +12,8 @@ type Config struct {
 	// Secrets are served besides "default" and "ROOTCA", which are there by
 	// themselves; an entry of one of these names sets its details.
 	Secrets  []Secret `json:"secrets"`
+	Files    Files    `json:"files"`
+	Outputs  []Output `json:"outputs"`
 	Rotation Rotation `json:"rotation"`
 	Socket   Socket   `json:"socket"`
 	Status   Status   `json:"status"`
@@ -170,6 +172,7 @@ const DefaultSocket = "./var/run/secrets/workload-spiffe-uds/socket"
 func defaults() Config {
 	return Config{
 		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
+		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
 		Socket:       Socket{Path: DefaultSocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},

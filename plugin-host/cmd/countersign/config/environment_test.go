@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 var identity = []string{"POD_NAMESPACE=demo", "SERVICE_ACCOUNT=web", "COUNTERSIGN_DEV=true"}
@@ -85,6 +86,9 @@ func TestIstiosVariablesAreHonoured(t *testing.T) {
 		{"ECC_CURVE=P256", func(c Config) any { return c.KeyType }, "ecdsa-p256"},
 		{"WORKLOAD_IDENTITY_SOCKET_FILE=sds.sock", func(c Config) any { return c.Socket.Path }, "./var/run/secrets/workload-spiffe-uds/sds.sock"},
 		{"FILE_MOUNTED_CERTS=0 PKCS8_KEY=1 CREDENTIAL_FETCHER_TYPE=JWT", func(c Config) any { return len(c.Secrets) }, 2},
+		{"FILE_DEBOUNCE_DURATION=1s", func(c Config) any { return c.Files.Debounce.Duration }, time.Second},
+		{"OUTPUT_CERTS=/out/", func(c Config) any { return c.Outputs[0].Folder }, "/out"},
+		{"FILE_MOUNTED_CERTS=true", func(c Config) any { return len(c.Providers) + len(c.Secrets) }, 0},
 	} {
 		c, warnings := mustLoad(t, "providers: [{name: file}]", append(strings.Fields(test.environ), identity...))
 		if got := test.got(c); got != test.want {
@@ -99,7 +103,7 @@ func TestIstiosVariablesAreHonoured(t *testing.T) {
 func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 	warned := []string{
 		"PILOT_CERT_PROVIDER=istiod", "CA_ROOT_CA=SYSTEM", "ISTIOD_SAN=x", "ISTIO_META_CLUSTER_ID=c", "ISTIO_META_CERT_SIGNER=s",
-		"JWT_POLICY=first-party-jwt", "CA_HEADER_X=y", "FILE_DEBOUNCE_DURATION=1s", "PKCS8_KEY=false",
+		"JWT_POLICY=first-party-jwt", "CA_HEADER_X=y", "PKCS8_KEY=false",
 		"SECRET_GRACE_DURATION=1h", "SECRET_JOB_RUN_INTERVAL=1m", "STALED_CONNECTION_RECYCLE_RUN_INTERVAL=5m", "INITIAL_BACKOFF_MSEC=10",
 	}
 	for _, entry := range warned {
@@ -109,7 +113,7 @@ func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 			t.Errorf("%s: warnings are %q", entry, warnings)
 		}
 	}
-	for _, entry := range []string{"FILE_MOUNTED_CERTS=true", "PROV_CERT=/certs", "OUTPUT_CERTS=/out", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine"} {
+	for _, entry := range []string{"PROV_CERT=/certs", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine"} {
 		name, value, _ := strings.Cut(entry, "=")
 		_, _, err := load("providers: [{name: file}]", append([]string{entry}, identity...))
 		wantError(t, err, name+` is "`+value+`": this version`)
@@ -124,7 +128,8 @@ func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
 		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
 		"PKCS8_KEY=maybe":                       `PKCS8_KEY is "maybe": true is allowed`,
-		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": this version`,
+		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": true or false is allowed`,
+		"FILE_MOUNTED_CERTS=true PROV_CERT=/p":  `FILE_MOUNTED_CERTS is "true": with it there is no CA that PROV_CERT could be shown to`,
 		"PILOT_CERT_PROVIDER=k8s.io/":           `PILOT_CERT_PROVIDER is "k8s.io/": istiod`,
 		"PILOT_CERT_PROVIDER=Istiod":            `PILOT_CERT_PROVIDER is "Istiod": istiod`,
 		"WORKLOAD_IDENTITY_SOCKET_FILE=..":      `WORKLOAD_IDENTITY_SOCKET_FILE is "..": write a file name`,

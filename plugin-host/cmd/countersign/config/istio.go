@@ -23,21 +23,17 @@ var istioPaths = map[string]string{
 // istioRefused would change where keys come from or go to; running without them
 // would look like success.
 var istioRefused = map[string]string{
-	"FILE_MOUNTED_CERTS":      "this version serves what a provider signs and no mounted files; unset it",
 	"PROV_CERT":               "this version shows a mounted certificate to istiod alone, and another authority was chosen; unset it",
-	"OUTPUT_CERTS":            "this version writes no certificates to files; unset it, and take them from the socket",
 	"CREDENTIAL_FETCHER_TYPE": "this version has tokens from files; write JWT, or unset it, and set token_file in the provider's entry",
 }
 
 // istioUsual are values of the refused ones that ask for nothing.
 var istioUsual = map[string]func(string) bool{
-	"FILE_MOUNTED_CERTS":      func(value string) bool { on, err := strconv.ParseBool(value); return err == nil && !on },
 	"CREDENTIAL_FETCHER_TYPE": func(value string) bool { return value == "JWT" },
 }
 
 // istioWithoutEffect are warned about: nothing depends on them in this version.
 var istioWithoutEffect = map[string]string{
-	"FILE_DEBOUNCE_DURATION": "mounted files, which this version does not serve",
 
 	"SECRET_GRACE_DURATION":                  "an earlier agent; set rotation.ratio (SECRET_GRACE_PERIOD_RATIO) instead",
 	"SECRET_JOB_RUN_INTERVAL":                "an earlier agent; rotation needs no interval any more, see rotation.ratio and rotation.jitter",
@@ -64,6 +60,7 @@ func fromIstio(environ []string, configured *Config) istio {
 		}
 	}
 	e.ca(configured)
+	e.files()
 	for _, name := range slices.Sorted(maps.Keys(e.set)) {
 		e.read(name, e.set[name])
 	}
@@ -106,6 +103,13 @@ func (e *istio) ca(configured *Config) {
 		e.wrong.check(err)
 		e.found = append(e.found, found...)
 	}
+}
+
+// files says what comes from files, and what is written to them.
+func (e *istio) files() {
+	found, warnings, err := filesFromIstio(e.set)
+	e.wrong.check(err)
+	e.found, e.warnings = append(e.found, found...), append(e.warnings, warnings...)
 }
 
 // key: ECDSA where the algorithm says so, else RSA where a size is set.

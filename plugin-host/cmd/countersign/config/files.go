@@ -1,0 +1,168 @@
+package config
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+)
+
+// Files are secrets that others put into files.
+type Files struct {
+	// Mounted says whether "default" and "ROOTCA", each for itself, come from the
+	// files that platforms mount (./var/run/secrets/workload-spiffe-credentials,
+	// ./etc/certs): auto is where they are there at the start, only is from nowhere
+	// else, with no provider at all; never leaves them alone. Default: auto.
+	Mounted string `json:"mounted"`
+	// Secrets are served from these files by these names.
+	Secrets []FileSecret `json:"secrets"`
+	// Folders are those that the names file-cert:<chain>~<key> and file-root:<ca> may
+	// read from. Default: the ones that platforms mount; an empty list is none.
+	Folders []string `json:"folders"`
+	// PollInterval is the time between two looks at all files. Default: 10s.
+	PollInterval Duration `json:"poll_interval"`
+	// Debounce is how long more changes are awaited after the first. Default: 100ms.
+	Debounce Duration `json:"debounce"`
+}
+
+// FileSecret is one secret in files: chain and key, or roots.
+type FileSecret struct {
+	Name  string `json:"name"`
+	Chain string `json:"chain"`
+	Key   string `json:"key"`
+	// Roots is a file of certificates, or system for the system's.
+	Roots string `json:"roots"`
+}
+
+// What Files.Mounted may be.
+const (
+	MountedAuto = "auto"
+	MountedOnly = "only"
+	MountedOff  = "never"
+)
+
+func defaultFiles() Files {
+	return Files{
+		Mounted: MountedAuto, Folders: []string{filesecret.CredentialsFolder, filesecret.CertificatesFolder},
+		PollInterval: seconds(10), Debounce: Duration{100 * time.Millisecond},
+	}
+}
+
+// completeFiles finds what is mounted, and checks the rest.
+func (c *Config) completeFiles(p *problems) {
+	f := &c.Files
+	c.oneOf(p, "files.mounted", f.Mounted, MountedAuto, MountedOnly, MountedOff)
+	if f.PollInterval.Duration < 10*time.Millisecond {
+		c.say(p, "files.poll_interval", f.PollInterval, "write 10ms or more")
+	}
+	if f.Debounce.Duration < 0 || f.Debounce.Duration > time.Minute {
+		c.say(p, "files.debounce", f.Debounce, "write 0s to 1m")
+	}
+	for i, s := range f.Secrets {
+		c.checkFileSecret(p, s, i)
+	}
+	if f.Mounted == MountedOnly {
+		c.Providers, c.DefaultProvider = nil, ""
+	}
+	if f.Mounted != MountedOff {
+		f.Secrets = append(f.Secrets, c.mounted()...)
+	}
+	if c.choice.Rule == usualRule && !c.needsProvider() {
+		c.Providers, c.DefaultProvider = nil, "" // nobody asked for one
+	}
+}
+
+func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
+	pair, bundle := s.Chain != "" && s.Key != "", s.Roots != ""
+	switch {
+	case s.Name == "" || len(s.Name) > maxSecretName || strings.HasPrefix(s.Name, "file-"):
+		c.say(p, fmt.Sprintf("files.secrets.%d.name", i), s.Name, fmt.Sprintf("write 1 to %d bytes that do not begin with file-", maxSecretName))
+	case pair == bundle, bundle && s.Chain+s.Key != "":
+		p.add(fmt.Errorf("files.secrets.%s: write chain and key, or roots", clip(s.Name)))
+	case s.Name == DefaultSecret && bundle, s.Name == RootCA && pair:
+		p.add(fmt.Errorf("files.secrets.%s: clients expect a key-pair by the name default and a trust-bundle by the name ROOTCA", s.Name))
+	case c.configured(s.Name):
+		p.add(fmt.Errorf("%q is below secrets and below files.secrets: a name is served once", clip(s.Name)))
+	case slices.ContainsFunc(c.Files.Secrets[:i], func(other FileSecret) bool { return other.Name == s.Name }):
+		p.add(fmt.Errorf("files.secrets has %q twice: a name is served once", clip(s.Name)))
+	}
+}
+
+// mounted returns "default" and "ROOTCA", each of the first layout that has it.
+// Where nothing else can answer, the last layout is waited for.
+func (c *Config) mounted() (found []FileSecret) {
+	layouts := filesecret.Layouts()
+	first := func(name string, has func(filesecret.Layout) bool, of func(filesecret.Layout) FileSecret) {
+		if c.FromFiles(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
+			return
+		}
+		i := slices.IndexFunc(layouts, has)
+		if i < 0 && c.Files.Mounted == MountedOnly {
+			i = len(layouts) - 1
+		}
+		if i >= 0 {
+			found = append(found, of(layouts[i]))
+		}
+	}
+	first(DefaultSecret, filesecret.Layout.HasPair, func(l filesecret.Layout) FileSecret {
+		return FileSecret{Name: DefaultSecret, Chain: l.Chain, Key: l.Key}
+	})
+	first(RootCA, filesecret.Layout.HasRoots, func(l filesecret.Layout) FileSecret { return FileSecret{Name: RootCA, Roots: l.Roots} })
+	return found
+}
+
+// configured tells whether the operator wrote an entry of that name below "secrets".
+func (c *Config) configured(name string) bool {
+	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+}
+
+// FromFiles tells whether a name is answered from files.
+func (c *Config) FromFiles(name string) bool {
+	return slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
+}
+
+// signed leaves out the secrets that files answer.
+func (c *Config) signed(secrets []Secret) []Secret {
+	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.FromFiles(s.Name) })
+}
+
+// needsProvider tells whether some secret has to be signed.
+func (c *Config) needsProvider() bool {
+	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.FromFiles(s.Name) })
+	return others || !c.FromFiles(DefaultSecret) || !c.FromFiles(RootCA)
+}
+
+func isOn(text string) bool {
+	on, err := strconv.ParseBool(text)
+	return err == nil && on
+}
+
+func isOff(text string) bool {
+	on, err := strconv.ParseBool(text)
+	return err == nil && !on
+}
+
+// filesFromIstio reads what the variables say of files.
+func filesFromIstio(set map[string]string) (found []Assignment, warnings []string, err error) {
+	if delay := set["FILE_DEBOUNCE_DURATION"]; delay != "" {
+		found = append(found, Assignment{"files.debounce", delay, "FILE_DEBOUNCE_DURATION"})
+	}
+	var wrong problems
+	switch mounted := set["FILE_MOUNTED_CERTS"]; {
+	case mounted == "" || isOff(mounted):
+	case !isOn(mounted):
+		wrong.say("FILE_MOUNTED_CERTS", fmt.Sprintf("%q", clip(mounted)), "", "true or false is allowed")
+	case set["PROV_CERT"] != "":
+		wrong.say("FILE_MOUNTED_CERTS", `"true"`, "", "with it there is no CA that PROV_CERT could be shown to; unset one of them")
+	default:
+		found = append(found, Assignment{"files.mounted", MountedOnly, "FILE_MOUNTED_CERTS"})
+	}
+	if folder := set["OUTPUT_CERTS"]; folder != "" {
+		found = append(found, Assignment{"outputs." + istioOutput + ".folder", path.Clean(folder), "OUTPUT_CERTS"})
+	}
+	return found, warnings, wrong.err()
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+)
+
+// istioOutput is the name of the output that OUTPUT_CERTS makes.
+const istioOutput = "istio"
+
+// Output is a set of files that a secret is written to.
+type Output struct {
+	Name string `json:"name"`
+	// Secret and Bundle are what is written. Default: default and ROOTCA.
+	Secret string `json:"secret"`
+	Bundle string `json:"bundle"`
+	// Folder takes the files.
+	Folder string `json:"folder"`
+	// Files are those of the set. Default: key.pem, cert-chain.pem and root-cert.pem,
+	// as Istio has them.
+	Files []OutputFile `json:"files"`
+	// Link is a name in Folder: the files are in a folder of their own each time, which
+	// this symbolic link leads to, so that they change as one. Default: the files are
+	// replaced one after the other, those with a key last.
+	Link string `json:"link"`
+	// Owner and Group of the files, by name or number. Default: the agent's.
+	Owner string `json:"owner"`
+	Group string `json:"group"`
+	// PasswordFile holds the password of keystores and truststores. Default: the
+	// password "changeit".
+	PasswordFile string `json:"password_file"`
+	Reload       Reload `json:"reload"`
+}
+
+// OutputFile is one file of an output.
+type OutputFile struct {
+	Name string `json:"name"`
+	// Content is chain, key, roots, combined, pkcs12, pkcs12-truststore or
+	// jks-truststore.
+	Content string `json:"content"`
+	// Mode is octal, in quotes. Default: "0600" with a key, else "0644".
+	Mode FileMode `json:"mode"`
+}
+
+// Reload is what happens after a write: nothing, a command, or a signal.
+type Reload struct {
+	// Command is a program and its arguments, without a shell.
+	Command []string `json:"command"`
+	// Timeout is when the command is killed. Default: 30s.
+	Timeout Duration `json:"timeout"`
+	// Signal is sent to the process of PIDFile, if it runs Executable as User (default:
+	// the agent's own).
+	Signal     string `json:"signal"`
+	PIDFile    string `json:"pid_file"`
+	Executable string `json:"executable"`
+	User       string `json:"user"`
+	// Pause is the least time between two of them. Default: 1s.
+	Pause Duration `json:"pause"`
+}
+
+// Signals are those that may be sent.
+var Signals = []string{"HUP", "INT", "TERM", "QUIT", "USR1", "USR2", "WINCH"}
+
+func (c *Config) completeOutputs(p *problems) {
+	taken := map[string]string{}
+	for i := range c.Outputs {
+		o := &c.Outputs[i]
+		if o.Name == "" {
+			c.say(p, fmt.Sprintf("outputs.%d.name", i), o.Name, "write a name for the log and the metrics")
+			continue
+		}
+		path := "outputs." + clip(o.Name)
+		o.complete()
+		c.checkOutput(p, o, path)
+		for _, file := range o.Files {
+			at := filepath.Join(o.Folder, o.Link, file.Name)
+			if other, ok := taken[at]; ok {
+				p.add(fmt.Errorf("%s writes %s, which outputs.%s writes, too", path, clip(at), clip(other)))
+			}
+			taken[at] = o.Name
+		}
+	}
+}
+
+func (o *Output) complete() {
+	if len(o.Files) == 0 {
+		for _, file := range output.IstioFiles() {
+			o.Files = append(o.Files, OutputFile{Name: file.Name, Content: string(file.Content)})
+		}
+	}
+	if o.Secret == "" {
+		o.Secret = DefaultSecret
+	}
+	if o.Bundle == "" {
+		o.Bundle = RootCA
+	}
+	if o.Reload.Timeout.Duration == 0 {
+		o.Reload.Timeout = seconds(30)
+	}
+	if o.Reload.Pause.Duration == 0 {
+		o.Reload.Pause = seconds(1)
+	}
+}
+
+func (c *Config) checkOutput(p *problems, o *Output, path string) {
+	if err := o.Config().Check(); err != nil {
+		p.add(fmt.Errorf("%s: %w", path, err))
+	}
+	for key, name := range map[string]string{"secret": o.Secret, "bundle": o.Bundle} {
+		if !c.FromFiles(name) && !c.configured(name) {
+			c.say(p, path+"."+key, name, "no secret of that name is configured")
+		}
+	}
+	r := o.Reload
+	if len(r.Command) > 0 && !filepath.IsAbs(r.Command[0]) {
+		c.say(p, path+".reload.command", strings.Join(r.Command, " "), "begin it with the absolute path of a program")
+	}
+	if r.Signal != "" {
+		c.oneOf(p, path+".reload.signal", r.Signal, Signals...)
+	}
+	switch {
+	case len(r.Command) > 0 && r.Signal != "":
+		p.add(fmt.Errorf("%s.reload: write either command or signal", path))
+	case r.Signal != "" && (r.PIDFile == "" || r.Executable == ""):
+		p.add(fmt.Errorf("%s.reload: a signal needs pid_file, and executable, the program that the process has to run", path))
+	case r.Signal == "" && r.PIDFile+r.Executable+r.User != "":
+		p.add(fmt.Errorf("%s.reload: pid_file, executable and user are for a signal; name one", path))
+	}
+	if r.Timeout.Duration < 0 || r.Timeout.Duration > time.Hour || r.Pause.Duration < 0 {
+		p.add(fmt.Errorf("%s.reload: timeout is %s and pause %s; write 0s or more", path, r.Timeout, r.Pause))
+	}
+}
+
+// Config returns the output as the sdk has it, without owner, password and reload.
+func (o *Output) Config() output.Config {
+	cfg := output.Config{Name: o.Name, Pair: o.Secret, Bundle: o.Bundle, Folder: o.Folder, Link: o.Link, Pause: o.Reload.Pause.Duration}
+	for _, file := range o.Files {
+		cfg.Files = append(cfg.Files, output.File{Name: file.Name, Content: output.Content(file.Content), Mode: fs.FileMode(file.Mode)})
+	}
+	if !slices.ContainsFunc(o.Files, func(f OutputFile) bool {
+		return strings.HasSuffix(f.Content, "truststore") || f.Content == string(output.Roots)
+	}) {
+		cfg.Bundle = "" // nothing of it is written, so that nothing waits for it
+	}
+	return cfg
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// outputConfigs returns what the configuration says of written files.
+func outputConfigs(c config.Config, m *metrics, log *slog.Logger) ([]output.Config, error) {
+	var all []output.Config
+	var errs []error
+	for _, entry := range c.Outputs {
+		cfg, err := outputConfig(entry)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("outputs.%s: %w", entry.Name, err))
+		}
+		cfg.Observe, cfg.Log = m.output, log
+		all = append(all, cfg)
+	}
+	return all, errors.Join(errs...)
+}
+
+func outputConfig(entry config.Output) (output.Config, error) {
+	cfg := entry.Config()
+	var errs [3]error
+	cfg.UID, errs[0] = userID(entry.Owner)
+	cfg.GID, errs[1] = groupID(entry.Group)
+	if file := entry.PasswordFile; file != "" {
+		cfg.Password = func() (string, error) {
+			text, err := os.ReadFile(file)
+			return strings.TrimRight(string(text), "\r\n"), err
+		}
+	}
+	cfg.Reload, errs[2] = reloadOf(entry.Reload)
+	return cfg, errors.Join(errs[:]...)
+}
+
+func reloadOf(r config.Reload) (output.Reload, error) {
+	switch {
+	case len(r.Command) > 0:
+		return output.Command(r.Command, r.Timeout.Duration), nil
+	case r.Signal == "":
+		return nil, nil
+	}
+	uid, err := userID(r.User)
+	if err != nil {
+		return nil, err
+	}
+	process := output.Process{PIDFile: r.PIDFile, Executable: r.Executable, UID: os.Getuid()}
+	if uid != nil {
+		process.UID = *uid
+	}
+	signal, ok := signals[r.Signal]
+	if !ok {
+		return nil, fmt.Errorf("the signal %s cannot be sent on this system; use a command", r.Signal)
+	}
+	return output.Signal(process, signal), nil
+}
+
+// userID returns nil for no name.
+func userID(name string) (*int, error) {
+	return lookUp(name, func() (string, error) {
+		found, err := user.Lookup(name)
+		if err != nil {
+			return "", err
+		}
+		return found.Uid, nil
+	})
+}
+
+func groupID(name string) (*int, error) {
+	return lookUp(name, func() (string, error) {
+		found, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
+		}
+		return found.Gid, nil
+	})
+}
+
+func lookUp(name string, find func() (string, error)) (*int, error) {
+	if name == "" {
+		return nil, nil
+	}
+	id, err := strconv.Atoi(name)
+	if err == nil && id >= 0 {
+		return &id, nil
+	}
+	text, err := find()
+	if err != nil {
+		return nil, err
+	}
+	if id, err = strconv.Atoi(text); err != nil {
+		return nil, fmt.Errorf("%q is no number on this system: %w", name, err)
+	}
+	return &id, nil
+}
+
+// writeOutputs keeps all files up until the function that it returns is called.
+func writeOutputs(outputs []output.Config, source secret.Source, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, cfg := range outputs {
+		all.Go(func() {
+			if err := output.Run(ctx, cfg, source); err != nil {
+				log.Error("an output is not written", "error", err) // the configuration was checked
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
