@@ -11,6 +11,7 @@ TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
 CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
+DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
 MODULES := . plugin-host providers/citadel providers/file examples e2e bench
 
 .PHONY: help
@@ -31,11 +32,12 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 test: envoy grpcjs debian cross ## everything that CI holds against every change, with the race detector and the real programs
 	@# -count=1: the tests run programs that the test cache knows nothing of
 	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
-		COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
+		$(DEBIAN) \
 		$(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
-e2e: ## the newcomer's way: a fresh clone, the README's commands
+e2e: $(CACHE) debian ## the newcomer's way: a fresh clone, the README's commands; pictures of the page, below .cache/
+	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'ThePage|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
 	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
 
 FUZZTIME ?= 30s
