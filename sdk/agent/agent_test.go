@@ -139,3 +139,49 @@ func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryR
 	}
 	return answer
 }
+
+func TestAStreamGetsANameThatAReloadMadeKnown(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient("unix:"+cfg.Socket.Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	within, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(within)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default", "more"}}); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := stream.Recv(); err != nil || len(answer.Resources) != 1 {
+		t.Fatalf("got %v, %v; want default", answer, err)
+	}
+	more := cfg.Secrets[0]
+	more.Name = "more"
+	if err := a.Reload(append(cfg.Secrets, more), cfg.Authorities); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil || len(answer.Resources) != 1 {
+		t.Fatalf("got %v, %v; want more", answer, err)
+	}
+	if secret := string(answer.Resources[0].Value); !strings.Contains(secret, "more") {
+		t.Error("it is not more")
+	}
+}

@@ -39,6 +39,12 @@ func (a *Agent) Ready() []string {
 // Streams returns how many streams and fetches are open.
 func (a *Agent) Streams() int { return a.server.Streams() }
 
+// Reload takes over another list of secrets and authorities, whole or not at all, and
+// leaves alone what is the same; see [secret.Manager.Reload].
+func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
+	return a.secrets.Reload(secrets, authorities)
+}
+
 // SetPolicy says from now on which peers the socket answers; see
 // [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int { return a.server.SetPolicy(p) }

@@ -23,7 +23,7 @@ const (
 // fixed and makes no outside call itself: those are made by an attempt, one at a
 // time, which reports back.
 type leaf struct {
-	slot
+	*slot
 	spec    Spec
 	choices []*choice // in the order in which they are asked
 	now     func() time.Time
@@ -35,6 +35,7 @@ type leaf struct {
 	inbox   chan func()
 	replies chan *attempt
 	spawn   func(func())
+	stop    <-chan struct{} // closed when run is to end
 	report  atomic.Pointer[Status]
 
 	at     int      // whom of choices the next attempt asks

@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -97,13 +96,12 @@ func (l *leaf) release() {
 	l.item.Store(nil)
 }
 
-// do runs f in run and returns when it is done; it does nothing once the Manager
-// has ended.
-func (l *leaf) do(ctx context.Context, f func()) {
+// do runs f in run and returns when it is done; it does nothing once that has ended.
+func (l *leaf) do(f func()) {
 	done := make(chan struct{})
 	select {
 	case l.inbox <- func() { defer close(done); f() }:
 		<-done
-	case <-ctx.Done():
+	case <-l.stop:
 	}
 }

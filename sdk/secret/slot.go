@@ -1,13 +1,88 @@
 package secret
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
+// places are those of all names that are configured or watched. A name keeps its
+// place, and so its watchers, when the configuration changes.
+type places struct {
+	mu     sync.Mutex
+	byName map[string]*slot
+}
+
+// of returns the place of a name that is configured.
+func (p *places) of(name string) *slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.get(name)
+}
+
+func (p *places) get(name string) *slot {
+	if p.byName == nil {
+		p.byName = make(map[string]*slot)
+	}
+	s := p.byName[name]
+	if s == nil {
+		s = &slot{}
+		p.byName[name] = s
+	}
+	return s
+}
+
+// watch adds a watcher and returns what removes it, and with it the place of a name
+// that nobody configured.
+func (p *places) watch(w *watcher) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.get(w.name)
+	unwatch := s.watch(w)
+	return func() {
+		unwatch()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tidy(w.name)
+	}
+}
+
+// configured says whose places stay without a watcher, and empties all others.
+func (p *places) configured(names map[string]holder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, s := range p.byName {
+		s.configured = names[name] != nil
+		if !s.configured {
+			s.item.Store(nil)
+			p.tidy(name)
+		}
+	}
+}
+
+// tidy removes a place that nobody needs; p.mu is held.
+func (p *places) tidy(name string) {
+	if s := p.byName[name]; s != nil && !s.configured && !s.watched() {
+		delete(p.byName, name)
+	}
+}
+
+// notify tells all watchers.
+func (p *places) notify() {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.byName))
+	p.mu.Unlock()
+	for _, s := range all {
+		s.notify()
+	}
+}
+
 // slot is one name's place: what is held for it, and who is told when that
 // changes.
 type slot struct {
+	configured bool // guarded by places.mu
+
 	item atomic.Pointer[Item]
 
 	mu       sync.Mutex
