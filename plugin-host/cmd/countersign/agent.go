@@ -23,9 +23,11 @@ Each setting comes from its flag, else from its variable (COUNTERSIGN_ and the
 flag's name), else from the file, else it has its default. Istio's variables
 (CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …) are understood, too.
 
-SIGHUP has it read its configuration again: a provider whose binary, pin, settings
-or variables changed is started anew beside the old one, and takes over when it is
-ready. What needs a restart instead is named in the log.
+When its file has another content, or at SIGHUP, it reads its configuration again. A
+provider whose binary, pin, settings or variables changed is started anew beside the
+old one, and takes over when it is ready; secrets, rotation, the log's level and the
+socket's policy are taken over, and what is the same keeps its certificate and its
+streams. What needs a restart instead is named in the log.
 
 What follows "--", or proxy.command in the file, is run as a child: it starts when
 the secrets are held, is restarted when it ends, and gets SIGTERM before the agent
@@ -47,7 +49,7 @@ once, with 130.`,
 			if err != nil {
 				return settingsError{err}
 			}
-			return runAgent(cmd.Context(), c, in.read)
+			return runAgent(cmd.Context(), c, &in)
 		},
 	}
 	in.addFlags(cmd.Flags())
@@ -55,9 +57,9 @@ once, with 130.`,
 }
 
 // runAgent starts everything in the order in which it is needed, and ends it the
-// other way round. On SIGHUP it takes over what reread returns.
-func runAgent(ctx context.Context, c config.Config, reread func() (config.Config, error)) (err error) {
-	log := newLog(c.Log)
+// other way round. When its configuration is another, it takes it over.
+func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
+	log, level := newLog(c.Log)
 	if err := protect(); err != nil {
 		return err
 	}
@@ -110,18 +112,27 @@ func runAgent(ctx context.Context, c config.Config, reread func() (config.Config
 	metrics.child(child)
 	page.serve(a, providers, metrics, child)
 	defer writeOutputs(outputs, a.Secrets(), log)()
-	defer watchReload(reloader{reread: reread, running: c, providers: providers, log: log}.reload)()
+	r := &reloader{
+		reread: in.read, started: c, running: c, agent: a, providers: providers, metrics: metrics, files: files, level: level, log: log,
+	}
+	defer watchConfig(in, log, r.reload)()
 	return child.run(ctx, a)
 }
 
-func newLog(c config.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // the config has checked it
-	}
+func newLog(c config.Log) (*slog.Logger, *slog.LevelVar) {
+	level := &slog.LevelVar{}
+	level.Set(levelOf(c))
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), level
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+	return slog.New(slog.NewTextHandler(os.Stderr, opts)), level
+}
+
+func levelOf(c config.Log) slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		return slog.LevelInfo // the config has checked it
+	}
+	return level
 }

@@ -35,7 +35,7 @@ func (s supervised) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (s supervised) Collect(to chan<- prometheus.Metric) {
-	for name, p := range s.byName {
+	for name, p := range s.all() {
 		status := p.Status()
 		refused := 0.0
 		if status.LastReload != "" {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +21,8 @@ import (
 
 // providers are those of the configuration.
 type providers struct {
+	opts   pluginhost.Options
+	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
@@ -30,25 +34,39 @@ type providers struct {
 // run, it is an error.
 func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}}
-	opts := pluginhost.Options{
+	p.opts = pluginhost.Options{
 		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,
 	}
-	var mu sync.Mutex
-	err := each(c.Providers, func(entry config.Provider) error {
-		found, err := pluginhost.Find(opts, entryOf(entry))
-		if err != nil {
-			return asSettings(err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		p.byName[entry.Name] = found
-		return nil
-	})
-	if err != nil {
+	if err := each(c.Providers, p.find); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
+}
+
+func (p *providers) find(entry config.Provider) error {
+	found, err := pluginhost.Find(p.opts, entryOf(entry))
+	if err != nil {
+		return asSettings(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byName[entry.Name] = found
+	return nil
+}
+
+// of returns the provider of an entry, or nil.
+func (p *providers) of(name string) *pluginhost.Provider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byName[name]
+}
+
+// all returns those that there are now.
+func (p *providers) all() map[string]*pluginhost.Provider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.byName)
 }
 
 // each does the same for all at once.
@@ -74,7 +92,7 @@ func entryOf(p config.Provider) pluginhost.Entry {
 // start starts all of them, for an agent that wants to know when one is back.
 func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) error {
 	p.agent.Store(a)
-	return each(c.Providers, func(entry config.Provider) error { return asSettings(p.byName[entry.Name].Start(ctx)) })
+	return each(c.Providers, func(entry config.Provider) error { return asSettings(p.of(entry.Name).Start(ctx)) })
 }
 
 func (p *providers) onState(s pluginhost.Status) {
@@ -84,14 +102,36 @@ func (p *providers) onState(s pluginhost.Status) {
 	}
 }
 
-// reload has each take over its entry. One that does not goes on as it was.
-func (p *providers) reload(ctx context.Context, c config.Config) error {
-	return each(c.Providers, func(entry config.Provider) error {
-		running, ok := p.byName[entry.Name]
-		if !ok {
-			return nil // a restart will take it
+// reload has each take over its entry, and starts those that are new. One that does
+// not take it goes on as it was, and kept says why; of new ones, all get ready or none
+// stays.
+func (p *providers) reload(ctx context.Context, c config.Config) (kept, err error) {
+	running := p.all()
+	isNew := func(entry config.Provider) bool { return running[entry.Name] == nil }
+	err = each(c.Providers, func(entry config.Provider) error {
+		if !isNew(entry) {
+			return nil
 		}
-		return running.Reload(ctx, entryOf(entry))
+		if err := p.find(entry); err != nil {
+			return err
+		}
+		return p.of(entry.Name).Start(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.close(func(name string) bool { return running[name] != nil }))
+	}
+	return each(c.Providers, func(entry config.Provider) error {
+		if isNew(entry) {
+			return nil
+		}
+		return running[entry.Name].Reload(ctx, entryOf(entry))
+	}), nil
+}
+
+// keep ends the providers that the configuration no longer has.
+func (p *providers) keep(c config.Config) error {
+	return p.close(func(name string) bool {
+		return slices.ContainsFunc(c.Providers, func(entry config.Provider) bool { return entry.Name == name })
 	})
 }
 
@@ -131,18 +171,25 @@ func (p *providers) refuse(peer sds.Peer) error {
 	return nil
 }
 
-// close ends all of them at once: each may take its time.
-func (p *providers) close() error {
+// close ends all of them at once, but for those to keep: each may take its time.
+func (p *providers) close(keep ...func(name string) bool) error {
 	var all sync.WaitGroup
-	errs := make(chan error, len(p.byName))
-	for _, provider := range p.byName {
-		all.Go(func() { errs <- provider.Close() })
+	var mu sync.Mutex
+	var joined error
+	for name, provider := range p.all() {
+		if slices.ContainsFunc(keep, func(keep func(string) bool) bool { return keep(name) }) {
+			continue
+		}
+		p.mu.Lock()
+		delete(p.byName, name)
+		p.mu.Unlock()
+		all.Go(func() {
+			err := provider.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			joined = errors.Join(joined, err)
+		})
 	}
 	all.Wait()
-	close(errs)
-	var joined error
-	for err := range errs {
-		joined = errors.Join(joined, err)
-	}
 	return joined
 }

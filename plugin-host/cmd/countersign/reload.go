@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"os"
-	"os/signal"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
 // reloadTimeout is how long new providers may take to get ready.
@@ -18,51 +20,63 @@ const reloadTimeout = time.Minute
 // reloader takes a changed configuration over, as far as a running agent can.
 type reloader struct {
 	reread    func() (config.Config, error)
-	running   config.Config
+	started   config.Config // what needs a restart is compared with this
+	running   config.Config // what was last taken over whole
+	agent     *agent.Agent
 	providers *providers
+	metrics   *metrics
+	files     *filesecret.Source
+	level     *slog.LevelVar
 	log       *slog.Logger
 }
 
-// watchReload calls reload at each SIGHUP, one after the other. The function that it
-// returns ends that, and returns when no reload is under way.
-func watchReload(reload func(context.Context)) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-hangups:
-				reload(ctx)
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(hangups)
-		cancel()
-		<-done
-	}
-}
-
 // reload reads the configuration again. A wrong one changes nothing.
-func (r reloader) reload(ctx context.Context) {
+func (r *reloader) reload(ctx context.Context) {
 	c, err := r.reread()
 	if err != nil {
-		r.log.Error("the configuration was not taken over", "error", err)
+		r.log.Error("the configuration was not taken over, the one before stays", "error", err)
 		return
-	}
-	if names := config.NeedRestart(r.running, c); len(names) > 0 {
-		r.log.Warn("these settings have changed and need a restart of the agent", "settings", strings.Join(names, ", "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := r.providers.reload(ctx, c); err != nil {
-		r.log.Error("the configuration was not taken over whole; what is named goes on as it was", "error", err)
+	kept, err := r.take(ctx, c)
+	if err != nil {
+		r.log.Error("the configuration was not taken over, the one before stays", "error", err)
 		return
 	}
-	r.log.Info("the configuration was read again")
+	if kept != nil {
+		r.log.Error("the configuration was not taken over whole; what is named goes on as it was", "error", kept)
+	}
+	if names := config.NeedRestart(config.Changed(r.started, c)); len(names) > 0 {
+		r.log.Warn("these settings have changed and need a restart of the agent", "settings", strings.Join(names, ", "))
+	}
+	changed := config.Changed(r.running, c)
+	r.running = c
+	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+}
+
+// take takes over what it can: first whoever has to be ready, then who is served
+// what, and last what nobody needs any more. Where it returns an error, what is served
+// is what it was; kept names providers that stayed as they were.
+func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) {
+	// A name that would move between files and providers must not fall between the two.
+	if was, is := r.started.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
+		return nil, fmt.Errorf("other secrets come from files now (%q, before %q): restart the agent", is, was)
+	}
+	if kept, err = r.providers.reload(ctx, c); err != nil {
+		return nil, err
+	}
+	cfg, err := agentConfig(c, r.providers, r.metrics, r.log)
+	if err != nil {
+		return kept, errors.Join(err, r.providers.keep(r.running))
+	}
+	anchor(cfg.Secrets, &c, r.files)
+	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {
+		return kept, errors.Join(err, r.providers.keep(r.running))
+	}
+	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
+		r.log.Warn("streams were ended: the socket's policy no longer admits their peers", "streams", n)
+	}
+	r.level.Set(levelOf(c.Log))
+	return kept, r.providers.keep(c)
 }

@@ -12,7 +12,7 @@ import (
 // reportOf is what / and /status show.
 func reportOf(a *agent.Agent, p *providers, child *proxyChild, m *metrics) status.Report {
 	r := status.Report{At: time.Now(), Build: status.Build(thisBuild()), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
-	for _, provider := range p.byName {
+	for _, provider := range p.all() {
 		r.Providers = append(r.Providers, status.ProviderOf(provider.Status()))
 	}
 	slices.SortFunc(r.Providers, func(a, b status.Provider) int { return strings.Compare(a.Name, b.Name) })

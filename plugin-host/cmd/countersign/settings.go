@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,8 @@ type settings struct {
 	flags *pflag.FlagSet
 	file  string
 	sets  []string
-	proxy []string // the command after --
+	seen  [sha256.Size]byte // what was in the file when it was last read
+	proxy []string          // the command after --
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -57,10 +59,25 @@ func (s *settings) read() (config.Config, error) {
 	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
 }
 
+// changed tells whether the file has another content than when it was last read.
+func (s *settings) changed() bool {
+	file := s.fileName()
+	return file != "" && contentOf(readFile(file)) != s.seen
+}
+
+// contentOf stands for what is in a file, or for why it cannot be read.
+func contentOf(content []byte, err error) [sha256.Size]byte {
+	if err != nil {
+		content = []byte(err.Error())
+	}
+	return sha256.Sum256(content)
+}
+
 func (s *settings) input() (in config.Input, err error) {
 	in = config.Input{Environ: os.Environ(), FileName: s.fileName(), Command: s.proxy}
 	if in.FileName != "" {
-		if in.File, err = readFile(in.FileName); err != nil {
+		in.File, err = readFile(in.FileName)
+		if s.seen = contentOf(in.File, err); err != nil {
 			return in, err
 		}
 	}

@@ -25,7 +25,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := authorityOf(entry, p.byName[entry.Name])
+		authority, err := authorityOf(entry, p.of(entry.Name))
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}

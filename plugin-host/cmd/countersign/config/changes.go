@@ -2,56 +2,77 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// NeedRestart names the settings that differ between two complete configurations
-// and that a running agent does not take over: everything but how its providers
-// are found, pinned and set up.
-func NeedRestart(old, now Config) []string {
-	names := differing("", reflect.ValueOf(old), reflect.ValueOf(now))
-	running := byName(old.Providers)
-	for _, p := range now.Providers {
-		was, ok := running[p.Name]
-		delete(running, p.Name)
-		if !ok {
-			names = append(names, "providers."+p.Name)
-			continue
+// Changed names the settings that differ between two complete configurations, in the
+// order of the file; an entry that is new or gone by itself, and not what follows from
+// something else that changed.
+func Changed(old, now Config) []string {
+	before, after := old.told(), now.told()
+	var names []string
+	note := func(path string) {
+		if name := entryOfBoth(path, old, now); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
-		prefix := "providers." + p.Name + "."
-		names = append(names, differing(prefix, reflect.ValueOf(was.Credential), reflect.ValueOf(p.Credential))...)
-		names = append(names, differing(prefix, reflect.ValueOf(was.Trust), reflect.ValueOf(p.Trust))...)
 	}
-	for _, p := range old.Providers {
-		if _, ok := running[p.Name]; ok {
-			names = append(names, "providers."+p.Name)
+	for _, e := range now.explain(true) {
+		if value, ok := after[e.Setting]; ok && !reflect.DeepEqual(value, before[e.Setting]) {
+			note(e.Setting)
+		}
+	}
+	for _, e := range old.explain(true) {
+		_, was := before[e.Setting]
+		if _, is := after[e.Setting]; was && !is {
+			note(e.Setting)
 		}
 	}
 	return names
 }
 
-func byName(providers []Provider) map[string]Provider {
-	all := map[string]Provider{}
-	for _, p := range providers {
-		all[p.Name] = p
+// told returns the settings by their paths, but for those that follow from others.
+func (c *Config) told() map[string]any {
+	all := map[string]any{}
+	for _, e := range c.explain(true) {
+		if e.From == byDefault || e.From != c.rule(e.Setting) {
+			all[e.Setting] = e.Value
+		}
 	}
 	return all
 }
 
-// differing names the fields of two structs that differ, by their keys in the file.
-func differing(prefix string, old, now reflect.Value) []string {
-	var names []string
-	for i := range old.NumField() {
-		field := old.Type().Field(i)
-		switch key, _, _ := strings.Cut(field.Tag.Get("json"), ","); {
-		case !field.IsExported() || key == "providers" || reflect.DeepEqual(old.Field(i).Interface(), now.Field(i).Interface()):
-		case field.Anonymous:
-			names = append(names, differing(prefix, old.Field(i), now.Field(i))...)
-		case field.Type.Kind() == reflect.Struct && field.Type.NumField() > 1:
-			names = append(names, differing(prefix+key+".", old.Field(i), now.Field(i))...)
-		default:
-			names = append(names, prefix+key)
+// entryOfBoth returns the path, or that of its whole entry, where one of both has none.
+func entryOfBoth(path string, old, now Config) string {
+	for _, name := range append(old.entries(), now.entries()...) {
+		if strings.HasPrefix(path, name+".") && slices.Contains(old.entries(), name) != slices.Contains(now.entries(), name) {
+			return name
 		}
 	}
+	return path
+}
+
+func (c *Config) entries() []string {
+	var names []string
+	for _, p := range c.Providers {
+		names = append(names, "providers."+p.Name)
+	}
+	for _, s := range c.Secrets {
+		names = append(names, "secrets."+s.Name)
+	}
 	return names
+}
+
+// live are the settings, and the beginnings of such, that a running agent takes over.
+var live = []string{
+	"providers.", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
+	"log.level", "socket.allow_uids", "socket.allow_gids",
+}
+
+// NeedRestart names those of the changed settings that a running agent does not take
+// over.
+func NeedRestart(changed []string) []string {
+	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool {
+		return slices.ContainsFunc(live, func(l string) bool { return path == l || strings.HasSuffix(l, ".") && strings.HasPrefix(path, l) })
+	})
 }

@@ -18,14 +18,18 @@ type Explained struct {
 
 // Explain returns every setting with where it came from, in the order of the file.
 // It never holds a credential.
-func (c *Config) Explain() []Explained {
-	e := explainer{config: c}
+func (c *Config) Explain() []Explained { return c.explain(false) }
+
+// explain does, with the credentials where they are to be compared.
+func (c *Config) explain(bare bool) []Explained {
+	e := explainer{config: c, bare: bare}
 	e.walk(reflect.ValueOf(*c), "")
 	return e.all
 }
 
 type explainer struct {
 	config *Config
+	bare   bool // credentials are not hidden
 	all    []Explained
 }
 
@@ -100,7 +104,10 @@ func (e *explainer) entry(path string, value any, from string) {
 		}
 		return
 	}
-	e.all = append(e.all, Explained{path, revealed(path, value), from})
+	if !e.bare {
+		value = revealed(path, value)
+	}
+	e.all = append(e.all, Explained{path, value, from})
 }
 
 const byDefault = "default"

@@ -120,6 +120,16 @@ func (c *Config) configured(name string) bool {
 	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
 }
 
+// Names returns the names that are answered from files, sorted.
+func (f Files) Names() []string {
+	var names []string
+	for _, s := range f.Secrets {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // FromFiles tells whether a name is answered from files.
 func (c *Config) FromFiles(name string) bool {
 	return slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
