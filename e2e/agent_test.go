@@ -53,6 +53,8 @@ type agentConfig struct {
 	descriptors int
 	limits      map[string]any // of its provider
 	token       string         // what its token file holds; empty: there is none
+	files       map[string]any
+	outputs     []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
@@ -155,6 +157,8 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"secrets":      secrets,
 		"socket":       map[string]any{"path": a.socket},
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
+		"files":        c.files,
+		"outputs":      c.outputs,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 	})

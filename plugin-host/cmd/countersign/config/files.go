@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 // mounted returns "default" and "ROOTCA", each of the first layout that has it.
 // Where nothing else can answer, the last layout is waited for.
 func (c *Config) mounted() (found []FileSecret) {
-	layouts := filesecret.Layouts()
+	layouts := slices.DeleteFunc(filesecret.Layouts(), c.isOwn)
 	first := func(name string, has func(filesecret.Layout) bool, of func(filesecret.Layout) FileSecret) {
 		if c.FromFiles(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
 			return
@@ -113,6 +114,27 @@ func (c *Config) mounted() (found []FileSecret) {
 	})
 	first(RootCA, filesecret.Layout.HasRoots, func(l filesecret.Layout) FileSecret { return FileSecret{Name: RootCA, Roots: l.Roots} })
 	return found
+}
+
+// isOwn tells whether the files of a layout are those that the agent itself writes,
+// or shows to an authority: on a virtual machine PROV_CERT and OUTPUT_CERTS are
+// /etc/certs, and who served these would never renew them.
+func (c *Config) isOwn(l filesecret.Layout) bool {
+	folder := absolute(filepath.Dir(l.Chain))
+	if slices.ContainsFunc(c.Outputs, func(o Output) bool { return absolute(o.Folder) == folder }) {
+		return true
+	}
+	return slices.ContainsFunc(c.Providers, func(p Provider) bool {
+		shown, _ := p.Settings["client_cert_file"].(string)
+		return shown != "" && absolute(filepath.Dir(shown)) == folder
+	})
+}
+
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path
 }
 
 // configured tells whether the operator wrote an entry of that name below "secrets".

@@ -66,6 +66,21 @@ func TestWhatIsMountedComesFirstEachNameForItself(t *testing.T) {
 	}
 }
 
+func TestWhatTheAgentItselfWritesOrShowsIsNotMounted(t *testing.T) {
+	etc := filesecret.Layouts()[2]
+	mount(t, etc.Chain, etc.Key, etc.Roots)
+	folder, err := filepath.Abs(filesecret.CertificatesFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, variable := range []string{"PROV_CERT=" + folder, "OUTPUT_CERTS=./etc/certs/"} {
+		c, _ := mustLoad(t, "dev: true", append([]string{"CA_ADDR=istiod:15012", variable}, identity...))
+		if len(c.Files.Secrets) != 0 || len(c.Secrets) != 2 {
+			t.Errorf("%s: from files come %v", variable, c.Files.Secrets)
+		}
+	}
+}
+
 func TestWrongFilesAndOutputsAreOneSentenceEach(t *testing.T) {
 	for file, want := range map[string]string{
 		"files: {mounted: yes}":                                                         `files.mounted is`,

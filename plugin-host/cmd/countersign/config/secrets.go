@@ -25,8 +25,8 @@ const maxSecretName = 256
 // completeSecrets makes "default" the first and "ROOTCA" the second of c.Secrets,
 // fills in every entry and checks it.
 func (c *Config) completeSecrets(p *problems) {
-	secrets := c.signed([]Secret{c.take(DefaultSecret), c.take(RootCA)})
-	c.Secrets = append(secrets, c.signed(c.Secrets)...)
+	secrets := []Secret{c.take(DefaultSecret), c.take(RootCA)}
+	c.Secrets = c.signed(append(secrets, c.Secrets...))
 	seen := map[string]bool{}
 	for i := range c.Secrets {
 		s := &c.Secrets[i]
