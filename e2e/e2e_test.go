@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 var programs = []struct{ dir, pkg, name string }{
 	{"../plugin-host", "./cmd/countersign", "countersign"},
 	{"../providers/file", ".", "countersign-provider-file"},
+	{"../providers/citadel", ".", "countersign-provider-citadel"},
 	{".", "./testprovider", "countersign-provider-moody"},
 }
 
