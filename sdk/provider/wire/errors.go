@@ -227,5 +227,9 @@ func FromUpstream(err error, token ca.Token) error {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	return &ca.Error{Reason: rowOfCode(st.Code()).upstream, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
+	out := &ca.Error{Reason: rowOfCode(st.Code()).upstream, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
+	if tooLarge(st) {
+		out.Reason = ca.Internal
+	}
+	return out
 }

@@ -179,6 +179,14 @@ func TestAnAuthoritysTextComesWithoutTheTokenItWasSent(t *testing.T) {
 	}
 }
 
+func TestAReplyOfTheAuthoritysThatIsTooLargeIsNoQuota(t *testing.T) {
+	// The words are gRPC's own, of a client that takes no such message.
+	err := status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3145728 vs. 2097152)")
+	if got := wire.FromUpstream(err, ""); !errors.Is(got, ca.ErrInternal) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestTextIsCutBetweenRunesAndEscapes(t *testing.T) {
 	for _, text := range []string{strings.Repeat("é", 300), strings.Repeat("\x00", 300), strings.Repeat("x", 256), strings.Repeat("x", 257), "\xff\u202e"} {
 		got := wire.CleanText(text, "")
