@@ -12,17 +12,18 @@ CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
-MODULES := . plugin-host providers/citadel providers/file examples e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google examples e2e bench
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## the binaries, into bin/
 	CGO_ENABLED=0 $(BUILD) -o bin/ ./plugin-host/cmd/countersign
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-citadel ./providers/citadel
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-file ./providers/file
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-google ./providers/google
 
 .PHONY: demo
 demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash

@@ -96,10 +96,26 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 	}
 }
 
+// modules are the folders with a go.mod of their own.
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "examples", "e2e", "bench"}
+
+func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
+	for _, dir := range modules {
+		if dir == "providers/google" {
+			continue
+		}
+		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+			if strings.HasPrefix(dep, "cloud.google.com/") || strings.HasPrefix(dep, "google.golang.org/api/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
+
 // Each module must build from its own go.mod and go.sum: go.work hides what is
 // missing there.
 func TestEachModuleIsTidy(t *testing.T) {
-	for _, dir := range []string{".", "plugin-host", "providers/citadel", "providers/file", "examples", "e2e", "bench"} {
+	for _, dir := range modules {
 		cmd := exec.Command("go", "mod", "tidy", "-diff")
 		cmd.Dir = dir
 		cmd.Env = append(cmd.Environ(), "GOWORK=off")

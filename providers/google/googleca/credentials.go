@@ -1,0 +1,165 @@
+package googleca
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/auth/credentials"
+	privateca "cloud.google.com/go/security/privateca/apiv1"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	grpccreds "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	// connectTimeout leaves time for another try where nobody answers.
+	connectTimeout = 5 * time.Second
+	// maxTrailer bounds what comes with an error.
+	maxTrailer = 64 << 10
+)
+
+// clientOptions say to the client library what the settings say.
+func clientOptions(s Settings) ([]option.ClientOption, error) {
+	opts := []option.ClientOption{
+		option.WithTelemetryDisabled(),
+		// Else an environment variable has it log requests and tokens.
+		option.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	dial, err := dialOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, opt := range dial {
+		opts = append(opts, option.WithGRPCDialOption(opt))
+	}
+	if s.Endpoint != "" {
+		opts = append(opts, option.WithEndpoint(s.Endpoint))
+	}
+	if s.UniverseDomain != "" {
+		opts = append(opts, option.WithUniverseDomain(s.UniverseDomain))
+	}
+	if s.Credentials == Token {
+		// Each call has its own, see [pool.callOptions].
+		return append(opts, option.WithoutAuthentication()), nil
+	}
+	if s.QuotaProject != "" {
+		opts = append(opts, option.WithQuotaProject(s.QuotaProject))
+	}
+	creds, err := credentialsOf(s)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "credentials %s: %w", s.Credentials, err)
+	}
+	return append(opts, option.WithAuthCredentials(creds)), nil
+}
+
+// dialOptions are those of each connection, which is by TLS always.
+func dialOptions(s Settings) ([]grpc.DialOption, error) {
+	opts := []grpc.DialOption{
+		// Whoever answers for DNS would else have a say in retries and deadlines.
+		grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(maxTrailer),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.RootFile != "" {
+		text, err := os.ReadFile(s.RootFile)
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
+		}
+		// No [pki.Bundle]: what is trusted here may be an intermediate.
+		certs, err := pki.ParseCertificates(text)
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "root_file: %s: %w", s.RootFile, err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		for _, cert := range certs {
+			config.RootCAs.AddCert(cert)
+		}
+	}
+	return append(opts, grpc.WithTransportCredentials(grpccreds.NewTLS(config))), nil
+}
+
+// fileTypes are the kinds of a credentials file that are taken.
+var fileTypes = []credentials.CredType{credentials.ServiceAccount, credentials.ExternalAccount, credentials.ImpersonatedServiceAccount, credentials.AuthorizedUser}
+
+// credentialsOf finds the connection's credentials.
+func credentialsOf(s Settings) (*auth.Credentials, error) {
+	opts := &credentials.DetectOptions{Scopes: privateca.DefaultAuthScopes(), UseSelfSignedJWT: true, Logger: slog.New(slog.DiscardHandler)}
+	if s.Credentials == ADC {
+		found, err := credentials.DetectDefault(opts)
+		if err != nil {
+			return nil, err
+		}
+		return classified(found), nil
+	}
+	text, err := os.ReadFile(s.CredentialsFile)
+	if err != nil {
+		return nil, err
+	}
+	var file struct{ Type credentials.CredType }
+	// The decoder's error would quote the file, which holds a key.
+	if json.Unmarshal(text, &file) != nil || !slices.Contains(fileTypes, file.Type) {
+		return nil, fmt.Errorf("%s is no credentials file: it needs to be JSON with a type of %q", s.CredentialsFile, fileTypes)
+	}
+	found, err := credentials.NewCredentialsFromJSON(file.Type, text, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be used as a credentials file of the type %s", s.CredentialsFile, file.Type)
+	}
+	return classified(found), nil
+}
+
+// classified has a token that cannot be had now be told from one that is refused:
+// gRPC calls both unauthenticated, which is not tried again soon.
+func classified(creds *auth.Credentials) *auth.Credentials {
+	return auth.NewCredentials(&auth.CredentialsOptions{
+		TokenProvider: tokens{creds}, JSON: creds.JSON(),
+		ProjectIDProvider:      auth.CredentialsPropertyFunc(creds.ProjectID),
+		QuotaProjectIDProvider: auth.CredentialsPropertyFunc(creds.QuotaProjectID),
+		UniverseDomainProvider: auth.CredentialsPropertyFunc(creds.UniverseDomain),
+	})
+}
+
+type tokens struct{ auth.TokenProvider }
+
+func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
+	token, err := t.TokenProvider.Token(ctx)
+	if err == nil {
+		return token, nil
+	}
+	code := codes.Unavailable
+	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil && refused.Response.StatusCode/100 == 4 && !refused.Temporary() {
+		code = codes.Unauthenticated
+	}
+	return nil, status.Errorf(code, "a token for the service cannot be had: %s", err)
+}
+
+// bearer is the credential of one call. gRPC sends it over TLS only.
+type bearer struct {
+	token        ca.Token
+	quotaProject string
+}
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	metadata := map[string]string{"authorization": "Bearer " + b.token.Reveal()}
+	if b.quotaProject != "" {
+		metadata["x-goog-user-project"] = b.quotaProject
+	}
+	return metadata, nil
+}
+
+func (b bearer) RequireTransportSecurity() bool { return true }

@@ -1,0 +1,175 @@
+package googleca
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/security/privateca/apiv1/privatecapb"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+var errNoRoots = ca.Errorf(ca.Unimplemented, "Mesh CA tells its roots in replies alone")
+
+// Roots implements [ca.RootSource]: those of the pool now. Mesh CA tells its roots
+// in replies alone, which is [ca.ErrUnimplemented].
+func (c *CA) Roots(ctx context.Context) ([]byte, error) {
+	if c.mesh != nil {
+		return nil, errNoRoots
+	}
+	token, _ := c.pool.asking()
+	if c.waits(token) {
+		return nil, ca.Errorf(ca.Unavailable, "%s: its roots are asked for with the token of a request, and none has come yet", c.name)
+	}
+	roots, err := c.fetch(ctx, token)
+	return roots.PEM(), err
+}
+
+// WatchRoots implements [ca.RootWatcher]: the pool's roots now, and each other set
+// that is found at the interval, or when a reply leads to a root that was not told.
+// With the credentials [Token] it asks with that of the newest request, and waits
+// for one. A question that fails ends the watch.
+func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	if c.mesh != nil {
+		return errNoRoots
+	}
+	var told *pki.Bundle
+	for ctx.Err() == nil {
+		token, asked := c.pool.asking()
+		if c.waits(token) {
+			wait(ctx, asked, nil)
+			continue
+		}
+		roots, err := c.fetch(ctx, token)
+		switch {
+		case errors.Is(err, ca.ErrUnauthenticated) && token != "":
+			c.settings.Log.Warn("the token of the last request is not accepted any more; the roots are asked for with the next one's", "ca_pool", c.name)
+			c.pool.forget(token)
+			continue
+		case err != nil:
+			return err
+		case !roots.Equal(told):
+			if err := changed(roots.PEM()); err != nil {
+				return err
+			}
+			told = roots
+		}
+		interval := c.pool.interval - c.pool.interval/10
+		wait(ctx, asked, time.After(interval+rand.N(c.pool.interval/5)))
+	}
+	return ctx.Err()
+}
+
+func wait(ctx context.Context, asked <-chan struct{}, over <-chan time.Time) {
+	select {
+	case <-asked:
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// waits tells whether there is nothing yet to ask with.
+func (c *CA) waits(token ca.Token) bool { return token == "" && c.settings.Credentials == Token }
+
+// fetch asks for the roots: the last certificate of each CA's chain.
+func (c *CA) fetch(ctx context.Context, token ca.Token) (*pki.Bundle, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reply, err := c.pool.client.FetchCaCerts(ctx, &privatecapb.FetchCaCertsRequest{CaPool: c.name}, c.pool.callOptions(token))
+	if err != nil {
+		return nil, c.failure(ctx, err, token)
+	}
+	roots, err := c.rootsOf(reply)
+	if err != nil {
+		return nil, err
+	}
+	c.pool.know(roots)
+	return roots, nil
+}
+
+func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, error) {
+	var roots *pki.Bundle
+	for i, chain := range reply.GetCaCerts() {
+		if len(chain.GetCertificates()) == 0 {
+			continue
+		}
+		texts := chain.GetCertificates()
+		certs, err := pki.ParseCertificates([]byte(texts[len(texts)-1]))
+		if err != nil {
+			return nil, ca.Errorf(ca.Internal, "%s: the last certificate of chain %d of its CAs: %w", c.name, i+1, err)
+		}
+		last := certs[len(certs)-1]
+		root := rootOf(last)
+		if root.Len() == 0 {
+			// A CA under somebody else's root that nobody gave the service.
+			c.settings.Log.Warn("the chain of a CA ends in no root, and is left out", "ca_pool", c.name, "subject", clip(last.Subject.String()), "fingerprint", pki.Fingerprint(last))
+		}
+		roots = roots.Union(root)
+	}
+	if roots.Len() == 0 {
+		return nil, ca.Errorf(ca.Invalid, "%s: the pool has no CA with a root", c.name)
+	}
+	return roots, nil
+}
+
+// rootState is what signing and watching tell each other.
+type rootState struct {
+	mu     sync.Mutex
+	known  *pki.Bundle
+	newest ca.Token      // of the requests, where that is the credential; in memory only
+	ask    chan struct{} // closed and replaced when there is a reason to ask now
+}
+
+func newRootState() rootState { return rootState{ask: make(chan struct{})} }
+
+// asking returns what to ask with, and what is closed when to ask again.
+func (r *rootState) asking() (ca.Token, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newest, r.ask
+}
+
+func (r *rootState) know(roots *pki.Bundle) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = roots
+}
+
+// came keeps a request's token; who waits for the first one is woken.
+func (r *rootState) came(token ca.Token) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.newest == "" {
+		r.wake()
+	}
+	r.newest = token
+}
+
+// forget lets go of a token that was not accepted, unless there is a newer one.
+func (r *rootState) forget(token ca.Token) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.newest == token {
+		r.newest = ""
+	}
+}
+
+// met has the roots asked for where a chain led to one that is not known: peers
+// have certificates under it, too, or soon will.
+func (r *rootState) met(root *x509.Certificate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.known.Contains(root) {
+		r.wake()
+	}
+}
+
+func (r *rootState) wake() {
+	close(r.ask)
+	r.ask = make(chan struct{})
+}
