@@ -7,6 +7,7 @@ require (
 	cloud.google.com/go/security v1.29.0
 	github.com/countersign-dev/countersign v0.0.0
 	github.com/googleapis/gax-go/v2 v2.26.2
+	go.uber.org/goleak v1.3.0
 	google.golang.org/api v0.288.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
