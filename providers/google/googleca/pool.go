@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,12 +162,15 @@ func (p *pool) certificateOf(made *privatecapb.Certificate) (ca.Certificate, err
 	}
 	last := chain[len(chain)-1]
 	root := rootOf(last)
-	if root.Len() == 0 || len(chain) == 1 {
+	if root.Len() == 0 {
 		// The pool's roots tell where this leads to.
 		return ca.Certificate{Chain: pki.EncodeCertificates(chain)}, nil
 	}
+	if chain = slices.DeleteFunc(chain, root.Contains); len(chain) == 0 {
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply has a root and no leaf", p.settings.CAPool)
+	}
 	p.met(last)
-	return ca.Certificate{Chain: pki.EncodeCertificates(chain[:len(chain)-1]), Roots: root.PEM()}, nil
+	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: root.PEM()}, nil
 }
 
 // rootOf returns the certificate as a set of roots, empty where it is none.

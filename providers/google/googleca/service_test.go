@@ -2,7 +2,6 @@ package googleca
 
 import (
 	"context"
-	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -86,10 +85,10 @@ func (s *service) settings() Settings {
 }
 
 // open connects the real client library to the service.
-func (s *service) open(t *testing.T, settings Settings) *CA {
+func (s *service) open(t *testing.T, settings Settings, opts ...option.ClientOption) *CA {
 	t.Helper()
-	c, err := open(t.Context(), settings, option.WithGRPCDialOption(grpc.WithContextDialer(
-		func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) })))
+	c, err := open(t.Context(), settings, append(opts, option.WithGRPCDialOption(grpc.WithContextDialer(
+		func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) })))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +218,7 @@ func (s *service) reflect(cert *privatecapb.Certificate) (string, error) {
 		SerialNumber: big.NewInt(1), URIs: []*url.URL{name}, KeyUsage: x509.KeyUsageDigitalSignature,
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(cert.GetLifetime().AsDuration()),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, parent[0], key, crypto.Signer(signer))
+	der, err := x509.CreateCertificate(rand.Reader, leaf, parent[0], key, signer)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
 }
 
@@ -245,8 +244,11 @@ func (s *service) FetchCaCerts(ctx context.Context, req *privatecapb.FetchCaCert
 	}
 	if chains == nil {
 		chains = func() [][]string {
-			files := s.pool.IstioFiles()
-			return [][]string{{string(files["ca-cert.pem"]), string(files["root-cert.pem"])}}
+			var all [][]string // a CA for each root
+			for _, root := range s.pool.Bundle().Certificates() {
+				all = append(all, []string{string(s.pool.IstioFiles()["ca-cert.pem"]), string(pki.EncodeCertificates([]*x509.Certificate{root}))})
+			}
+			return all
 		}
 	}
 	out := &privatecapb.FetchCaCertsResponse{}

@@ -1,0 +1,165 @@
+package googleca
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// watching is a RootWatcher's end.
+type watching struct {
+	told  chan string
+	ended chan error
+	stop  context.CancelFunc
+}
+
+func watch(t *testing.T, c *CA) *watching {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watching{told: make(chan string, 100), ended: make(chan error, 1), stop: cancel}
+	go func() {
+		w.ended <- c.WatchRoots(ctx, func(roots []byte) error { w.told <- string(roots); return nil })
+	}()
+	t.Cleanup(cancel)
+	return w
+}
+
+// must returns within the limit what the watcher is told next.
+func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
+	t.Helper()
+	select {
+	case got := <-w.told:
+		if got != string(want) {
+			t.Fatalf("told %s", got)
+		}
+	case err := <-w.ended:
+		t.Fatalf("the watch ended: %v", err)
+	case <-time.After(limit):
+		t.Fatalf("nothing was told in %s", limit)
+	}
+}
+
+func (w *watching) silent(t *testing.T, span time.Duration) {
+	t.Helper()
+	select {
+	case got := <-w.told:
+		t.Fatalf("told %s", got)
+	case err := <-w.ended:
+		t.Fatalf("the watch ended: %v", err)
+	case <-time.After(span):
+	}
+}
+
+func TestAWatcherIsToldTheRootsNowAndAtTheIntervalAfterTheCARotated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := start(t)
+		c := server.open(t, server.settings())
+		mustSign(t, c)
+		w := watch(t, c)
+		w.must(t, time.Second, server.pool.Bundle().PEM())
+		w.silent(t, time.Hour) // it is asked, and nothing changes
+		if n := len(server.fetches()); n < 10 || n > 15 {
+			t.Errorf("there were %d questions in an hour", n)
+		}
+		before := server.pool.Bundle()
+		server.pool.Rotate()
+		w.must(t, 6*time.Minute, server.pool.Bundle().PEM())
+		server.pool.SetRoots(server.pool.Bundle().Union(before))
+		w.must(t, 6*time.Minute, server.pool.Bundle().PEM())
+		w.stop()
+		if err := <-w.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	})
+}
+
+func TestAReplyUnderARootThatIsNotKnownHasTheRootsAskedForAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := start(t)
+		c := server.open(t, server.settings())
+		mustSign(t, c)
+		w := watch(t, c)
+		w.must(t, time.Second, server.pool.Bundle().PEM())
+		server.pool.Rotate()
+		req, check := ask(t)
+		req.ID = "7c1d6f6e-0c3c-4f5e-9a3a-2f1f6f0f9a10"
+		reply, err := c.CSRSign(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustPass(t, reply, check) // it brings its own root
+		w.must(t, time.Second, server.pool.Bundle().PEM())
+	})
+}
+
+func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, log := start(t), &logged{}
+		settings := server.settings()
+		settings.Log = log.logger()
+		c := server.open(t, settings)
+		w := watch(t, c)
+		w.silent(t, time.Hour)
+		if _, err := c.Roots(t.Context()); !errors.Is(err, ca.ErrUnavailable) || len(server.fetches()) > 0 {
+			t.Errorf("got %v and %d questions", err, len(server.fetches()))
+		}
+		mustSign(t, c)
+		w.must(t, time.Second, server.pool.Bundle().PEM())
+		if got := server.fetches()[0].metadata["authorization"]; got[0] != "Bearer "+theToken.Reveal() {
+			t.Error("it was not asked for with the request's token")
+		}
+		server.set(func() { server.refuse = status.Error(codes.Unauthenticated, "expired "+theToken.Reveal()) })
+		w.silent(t, time.Hour)
+		before := len(server.fetches())
+		w.silent(t, time.Hour)
+		if n := len(server.fetches()) - before; n > 0 {
+			t.Errorf("the token that was refused was shown %d times more", n)
+		}
+		server.set(func() { server.refuse = nil })
+		server.pool.Rotate()
+		req, _ := ask(t)
+		req.ID, req.Token = "7c1d6f6e-0c3c-4f5e-9a3a-2f1f6f0f9a10", "another.token"
+		if _, err := c.CSRSign(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		w.must(t, time.Second, server.pool.Bundle().PEM())
+		if got := server.fetches()[len(server.fetches())-1].metadata["authorization"]; got[0] != "Bearer another.token" {
+			t.Error("it was not asked for with the newest token")
+		}
+		if text := log.take(); !strings.Contains(text, "not accepted any more") || strings.Contains(text, theToken.Reveal()[:20]) {
+			t.Errorf("logged %s", text)
+		}
+	})
+}
+
+func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	c := server.open(t, server.settings())
+	mustSign(t, c)
+	server.set(func() { server.refuse = busy(t, codes.ResourceExhausted, "quota") })
+	err := c.WatchRoots(within(t, time.Minute), func([]byte) error { return nil })
+	mustBe(t, err, ca.ErrRateLimited, thePool+": quota")
+	if ca.RetryAfter(err) != time.Minute {
+		t.Errorf("to come back after %s", ca.RetryAfter(err))
+	}
+}
+
+func TestAWatchEndsWithWhatItsCallerReturns(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	c := server.open(t, server.settings())
+	mustSign(t, c)
+	enough := errors.New("enough")
+	if err := c.WatchRoots(within(t, time.Minute), func([]byte) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+}
