@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,9 +17,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	grpccreds "google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -121,31 +118,6 @@ func credentialsOf(s Settings) (*auth.Credentials, error) {
 		return nil, fmt.Errorf("%s cannot be used as a credentials file of the type %s", s.CredentialsFile, file.Type)
 	}
 	return classified(found), nil
-}
-
-// classified has a token that cannot be had now be told from one that is refused:
-// gRPC calls both unauthenticated, which is not tried again soon.
-func classified(creds *auth.Credentials) *auth.Credentials {
-	return auth.NewCredentials(&auth.CredentialsOptions{
-		TokenProvider: tokens{creds}, JSON: creds.JSON(),
-		ProjectIDProvider:      auth.CredentialsPropertyFunc(creds.ProjectID),
-		QuotaProjectIDProvider: auth.CredentialsPropertyFunc(creds.QuotaProjectID),
-		UniverseDomainProvider: auth.CredentialsPropertyFunc(creds.UniverseDomain),
-	})
-}
-
-type tokens struct{ auth.TokenProvider }
-
-func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
-	token, err := t.TokenProvider.Token(ctx)
-	if err == nil {
-		return token, nil
-	}
-	code := codes.Unavailable
-	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil && refused.Response.StatusCode/100 == 4 && !refused.Temporary() {
-		code = codes.Unauthenticated
-	}
-	return nil, status.Errorf(code, "a token for the service cannot be had: %s", err)
 }
 
 // bearer is the credential of one call. gRPC sends it over TLS only.
