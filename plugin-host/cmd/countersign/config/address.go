@@ -93,7 +93,7 @@ func (a address) google(called string) (map[string]string, error) {
 	case !isPool && !isHostPort(a.rest), isPool && called == "googleca", !isPool && called == "googlecas", a.scheme != "" && providerCalled(a.scheme) != googleProvider:
 		return nil, errors.New("write " + googleForms)
 	case isPool:
-		return map[string]string{"pool": a.rest}, nil
+		return map[string]string{"protocol": "cas", "ca_pool": a.rest}, nil
 	}
-	return map[string]string{"address": a.rest}, nil
+	return map[string]string{"protocol": meshCA, "endpoint": a.rest}, nil
 }

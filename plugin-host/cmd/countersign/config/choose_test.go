@@ -23,8 +23,8 @@ func TestTheAuthorityIsChosenByTheFirstRuleThatSaysSomething(t *testing.T) {
 		{"CA_PROVIDER=citadel CA_ADDR=citadel://i.svc:15012", "", Choice{"citadel", "citadel", `CA_PROVIDER is "citadel"`}, set{"address": "i.svc:15012"}},
 		{"CA_PROVIDER=Citadel CA_ADDR=meshca.example:15012", "", Choice{"citadel", "citadel", `CA_PROVIDER is "Citadel"`}, set{"address": "meshca.example:15012"}},
 		{"CA_PROVIDER=File CA_ADDR=file:///etc/ca", "", Choice{"file", "file", `CA_PROVIDER is "File"`}, set{"dir": "/etc/ca"}},
-		{"CA_PROVIDER=GoogleCA CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", `CA_PROVIDER is "GoogleCA"`}, set{"address": "meshca.googleapis.com:443"}},
-		{"CA_PROVIDER=GoogleCAS CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", `CA_PROVIDER is "GoogleCAS"`}, set{"pool": "projects/p/locations/l/caPools/n"}},
+		{"CA_PROVIDER=GoogleCA CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", `CA_PROVIDER is "GoogleCA"`}, set{"protocol": "meshca", "endpoint": "meshca.googleapis.com:443"}},
+		{"CA_PROVIDER=GoogleCAS CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", `CA_PROVIDER is "GoogleCAS"`}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
 		{"CA_PROVIDER=GoogleCAS", "providers: [{name: google}]", Choice{"google", "google", `CA_PROVIDER is "GoogleCAS"`}, nil},
 		{"CA_PROVIDER=Vault CA_ADDR=https://vault:8200", "", Choice{"vault", "vault", `CA_PROVIDER is "Vault"`}, set{"address": "https://vault:8200"}},
 		{"CA_PROVIDER=Vault CA_ADDR=vault:8200", "", Choice{"vault", "vault", `CA_PROVIDER is "Vault"`}, set{"address": "vault:8200"}},
@@ -35,13 +35,13 @@ func TestTheAuthorityIsChosenByTheFirstRuleThatSaysSomething(t *testing.T) {
 		{"CA_PROVIDER=Citadel", two, Choice{"b", "citadel", `CA_PROVIDER is "Citadel"`}, nil},
 		// The scheme of CA_ADDR.
 		{"CA_ADDR=file:///etc/ca", "", Choice{"file", "file", "CA_ADDR begins with file:"}, set{"dir": "/etc/ca"}},
-		{"CA_ADDR=googlecas://projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR begins with googlecas:"}, set{"pool": "projects/p/locations/l/caPools/n"}},
+		{"CA_ADDR=googlecas://projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR begins with googlecas:"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
 		{"CA_ADDR=Vault://vault:8200/pki", "", Choice{"vault", "vault", "CA_ADDR begins with vault:"}, set{"address": "vault:8200/pki"}},
 		{"CA_ADDR=citadel://i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR begins with citadel:"}, set{"address": "i.svc:15012"}},
 		// What is Google's.
-		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"address": "meshca.googleapis.com:443"}},
-		{"CA_ADDR=meshca.example:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"address": "meshca.example:443"}},
-		{"CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR is a CA pool of Google's"}, set{"pool": "projects/p/locations/l/caPools/n"}},
+		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"protocol": "meshca", "endpoint": "meshca.googleapis.com:443"}},
+		{"CA_ADDR=meshca.example:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"protocol": "meshca", "endpoint": "meshca.example:443"}},
+		{"CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR is a CA pool of Google's"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
 		// host:port is istiod's, and the entry of the file keeps its other settings.
 		{"CA_ADDR=i.svc:15012", "", Choice{"citadel", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
 		{"CA_ADDR=i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},

@@ -129,7 +129,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 }
 
 func (c *Config) completeToken(p *problems, entry *Provider, path string) {
-	if entry.TokenFile == "" && entry.Provider == citadelProvider {
+	if entry.TokenFile == "" && (entry.Provider == citadelProvider || isMeshCA(entry)) {
 		entry.TokenFile = istioToken
 	}
 	if entry.TokenFile == "" && entry.TokenOptional {
