@@ -43,7 +43,7 @@ var (
 	// The library has no type for what a security token service answers.
 	statusSaid = regexp.MustCompile(`status code (\d{3})`)
 	// RFC 6749, section 5.2, and Google's own errors.
-	errorSaid = regexp.MustCompile(`"(?:error|status)":\s*"([A-Za-z_]{1,64})"`)
+	errorSaid = regexp.MustCompile(`"(?:error|status)":\s*"([A-Za-z_]+)"`)
 )
 
 // answerOf returns the HTTP status that a token was refused with, 0 where nobody

@@ -36,12 +36,12 @@ func meshMessages(t *testing.T) (request, reply protoreflect.MessageDescriptor) 
 	const text, message = descriptorpb.FieldDescriptorProto_TYPE_STRING, descriptorpb.FieldDescriptorProto_TYPE_MESSAGE
 	const one, many = descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL, descriptorpb.FieldDescriptorProto_LABEL_REPEATED
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("meshca.proto"), Package: proto.String("google.security.meshca.v1"), Syntax: proto.String("proto3"), Dependency: []string{"google/protobuf/duration.proto"},
+		Name: new("meshca.proto"), Package: new("google.security.meshca.v1"), Syntax: new("proto3"), Dependency: []string{"google/protobuf/duration.proto"},
 		MessageType: []*descriptorpb.DescriptorProto{
-			{Name: proto.String("MeshCertificateRequest"), Field: []*descriptorpb.FieldDescriptorProto{
+			{Name: new("MeshCertificateRequest"), Field: []*descriptorpb.FieldDescriptorProto{
 				field("request_id", 1, text, one, ""), field("csr", 2, text, one, ""), field("validity", 3, message, one, ".google.protobuf.Duration"),
 			}},
-			{Name: proto.String("MeshCertificateResponse"), Field: []*descriptorpb.FieldDescriptorProto{
+			{Name: new("MeshCertificateResponse"), Field: []*descriptorpb.FieldDescriptorProto{
 				field("cert_chain", 1, text, many, ""), field("later", 15, text, one, ""),
 			}},
 		},

@@ -43,7 +43,7 @@ func TestWrongSettingsAreRefusedWithWhatIsWrong(t *testing.T) {
 		`location is "": the protocol meshca needs a zone`:                   with(mesh, func(s *Settings) { s.Location = "" }),
 		`location is "https://container.googleapis.com/v1/projects/p": the`:  with(mesh, func(s *Settings) { s.Location = "https://container.googleapis.com/v1/projects/p" }),
 		`ca_pool is "projects/shop-1/locations/us-central1/caPools/mesh": t`: with(mesh, func(s *Settings) { s.CAPool = thePool }),
-		`universe_domain is "x": that is for the protocol cas`:               with(mesh, func(s *Settings) { s.UniverseDomain = "x" }),
+		`universe_domain is "x.example": that is for the protocol cas`:       with(mesh, func(s *Settings) { s.UniverseDomain = "x.example" }),
 		`subject_mode and labels are for the protocol cas`:                   with(mesh, func(s *Settings) { s.Labels = map[string]string{"a": "b"} }),
 		`credentials is "adc": Mesh CA takes the token of a request`:         with(mesh, func(s *Settings) { s.Credentials = ADC }),
 	} {
