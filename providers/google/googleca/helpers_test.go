@@ -44,10 +44,15 @@ func TestMain(m *testing.M) {
 func fileOf(t *testing.T, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
+	write(t, path, content)
+	return path
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path
 }
 
 func csrOf(t *testing.T, id pki.Identity) (crypto.Signer, []byte) {

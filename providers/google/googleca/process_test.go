@@ -10,12 +10,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -32,14 +36,26 @@ func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.
 	return wire.NewRemote(conn, wire.RemoteOptions{}), nil
 }
 
-// run builds the provider and starts it by a stock go-plugin host, which logs to log.
+// provider is the program, built once.
+var provider = sync.OnceValues(func() (string, error) { return build("countersign-provider-google", "..") })
+
+// build builds a program into the folder that goes with the tests.
+func build(name, source string) (string, error) {
+	binary := filepath.Join(scratch, "bin", name)
+	cmd := exec.Command("go", "build", "-o", binary, ".")
+	cmd.Dir = source
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return binary, nil
+}
+
+// run starts the provider by a stock go-plugin host, which logs to log.
 func run(t *testing.T, log *logged) *wire.Remote {
 	t.Helper()
-	binary := filepath.Join(scratch, "bin", "countersign-provider-google")
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = ".."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatal(fmt.Errorf("%w: %s", err, out))
+	binary, err := provider()
+	if err != nil {
+		t.Fatal(err)
 	}
 	process := exec.Command(binary)
 	process.Env = append(os.Environ(), "GOOGLE_APPLICATION_CREDENTIALS="+filepath.Join(scratch, "none.json"), "GOOGLE_SDK_GO_LOGGING_LEVEL=debug")
@@ -64,15 +80,24 @@ func run(t *testing.T, log *logged) *wire.Remote {
 	return remote.(*wire.Remote)
 }
 
-func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.T) {
-	t.Parallel()
-	server, log := start(t), &logged{}
+// socket has the service answer on a real one, too, and returns the settings for it.
+func (s *service) socket(t *testing.T) Settings {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.serve(t, listener)
+	s.serve(t, listener)
+	settings := s.settings()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	settings.Endpoint = "localhost:" + port
+	return settings
+}
+
+func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.T) {
+	t.Parallel()
+	server, log := start(t), &logged{}
+	settings := server.socket(t)
 	remote := run(t, log)
 	ctx := within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
@@ -88,7 +113,7 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	mustBe(t, remote.Configure(ctx, map[string]any{"capool": thePool}), ca.ErrInvalid, "did you mean ca_pool?")
 	mustBe(t, remote.Configure(ctx, map[string]any{"protocol": "meshca"}), ca.ErrInvalid, "endpoint is not set: the protocol meshca needs")
 	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": thePool}), ca.ErrUnavailable, "credentials adc", "none.json")
-	if err := remote.Configure(ctx, map[string]any{"ca_pool": thePool, "endpoint": "localhost:" + port, "root_file": server.root, "credentials": "token"}); err != nil {
+	if err := remote.Configure(ctx, map[string]any{"ca_pool": thePool, "endpoint": settings.Endpoint, "root_file": server.root, "credentials": "token"}); err != nil {
 		t.Fatal(err)
 	}
 	req, check := ask(t)
@@ -117,5 +142,78 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	}
 	if text := log.take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
 		t.Error("the token or a key is in the log")
+	}
+}
+
+// agent runs `countersign agent` with one entry, this provider's, and a token file.
+func agent(t *testing.T, dir string, settings Settings) (countersign string, log *logged) {
+	t.Helper()
+	entry := map[string]any{"name": "google", "token_file": filepath.Join(dir, "token"), "settings": settings}
+	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
+	write(t, filepath.Join(dir, "c.yaml"), inJSON(t, config))
+	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log = &logged{}
+	cmd := exec.Command(countersign, "agent", "--dev", "--config", filepath.Join(dir, "c.yaml"))
+	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, log
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(binary)}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the agent ended with %v:\n%s", err, log.take())
+		}
+	})
+	return countersign, log
+}
+
+func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
+	countersign, log := agent(t, dir, server.socket(t))
+	watch := func(count string) string {
+		cmd := exec.CommandContext(within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s\nagent: %s", err, out, log.take())
+		}
+		return string(out)
+	}
+	if out := watch("1"); !strings.Contains(out, webID) {
+		t.Errorf("watched %s", out)
+	}
+	server.next(failing(status.Error(codes.Unavailable, "down")), failing(status.Error(codes.Unavailable, "down")))
+	watch("3") // what is held, and two rotations
+	server.pool.Rotate()
+	watch("3")
+	made, calls, orders := server.certificates(), server.calls(), map[string]string{}
+	for _, call := range calls {
+		id, csr := call.order.GetRequestId(), call.order.GetCertificate().GetPemCsr()
+		if before, again := orders[id]; again && before != csr {
+			t.Errorf("the retry %s has another CSR", id)
+		}
+		orders[id] = csr
+	}
+	if made > len(orders) || len(calls) < len(orders)+2 {
+		t.Errorf("%d certificates were made for %d requests in %d calls", made, len(orders), len(calls))
+	}
+	if text := log.take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
+		t.Errorf("the log is\n%s", text)
 	}
 }
