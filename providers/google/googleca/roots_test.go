@@ -153,6 +153,20 @@ func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
 	}
 }
 
+func TestAQuestionForRootsThatHangsCostsTheWatchItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := start(t)
+		c := server.open(t, server.settings())
+		mustSign(t, c)
+		server.set(func() { server.stall = true })
+		begin := time.Now()
+		mustBe(t, c.WatchRoots(t.Context(), func([]byte) error { return nil }), ca.ErrDeadline, thePool)
+		if took := time.Since(begin); took != patience {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 func TestAWatchEndsWithWhatItsCallerReturns(t *testing.T) {
 	t.Parallel()
 	server := start(t)

@@ -44,6 +44,7 @@ type service struct {
 	chains  func() [][]string // of FetchCaCerts, where it is not the pool's own
 	fetched []seen
 	refuse  error                               // what FetchCaCerts answers
+	stall   bool                                // FetchCaCerts does not answer
 	orders  map[string]*privatecapb.Certificate // by request ID
 	made    map[string]*privatecapb.Certificate // by name
 }
@@ -234,8 +235,12 @@ func (s *service) GetCertificate(_ context.Context, req *privatecapb.GetCertific
 func (s *service) FetchCaCerts(ctx context.Context, req *privatecapb.FetchCaCertsRequest) (*privatecapb.FetchCaCertsResponse, error) {
 	s.mu.Lock()
 	s.fetched = append(s.fetched, callOf(ctx))
-	chains, refuse := s.chains, s.refuse
+	chains, refuse, stall := s.chains, s.refuse, s.stall
 	s.mu.Unlock()
+	if stall {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if refuse != nil {
 		return nil, refuse
 	}
