@@ -182,7 +182,7 @@ func isReadAloud(t *testing.T, b *browser, p *statusPage) {
 		}
 	}
 	if !slices.ContainsFunc(said, func(s string) bool {
-		return strings.HasPrefix(s, "image: ") && strings.Contains(s, "% of its life is over; it is renewed in ")
+		return strings.HasPrefix(s, "image: ") && strings.Contains(s, "% of its life is over; renewal ")
 	}) {
 		t.Errorf("a screen reader is not told what the bars show: %q", said)
 	}

@@ -205,7 +205,7 @@ func TestThePageIsReadByAScreenReaderAndByKeyboard(t *testing.T) {
 	if len(bars) != 2 {
 		t.Fatalf("there are %d bars", len(bars))
 	}
-	if got := attr(bars[0], "aria-label"); attr(bars[0], "role") != "img" || got != "33 % of its life is over; it is renewed in 1 h 0 min; it ends in 2 h 0 min" {
+	if got := attr(bars[0], "aria-label"); attr(bars[0], "role") != "img" || got != "33 % of its life is over; renewal in 1 h 0 min; end in 2 h 0 min" {
 		t.Errorf("the bar says %q", got)
 	}
 }
