@@ -179,7 +179,7 @@ func isOff(text string) bool {
 }
 
 // filesFromIstio reads what the variables say of files.
-func filesFromIstio(set map[string]string) (found []Assignment, warnings []string, err error) {
+func filesFromIstio(set map[string]string) (found []Assignment, err error) {
 	if delay := set["FILE_DEBOUNCE_DURATION"]; delay != "" {
 		found = append(found, Assignment{"files.debounce", delay, "FILE_DEBOUNCE_DURATION"})
 	}
@@ -196,5 +196,5 @@ func filesFromIstio(set map[string]string) (found []Assignment, warnings []strin
 	if folder := set["OUTPUT_CERTS"]; folder != "" {
 		found = append(found, Assignment{"outputs." + istioOutput + ".folder", path.Clean(folder), "OUTPUT_CERTS"})
 	}
-	return found, warnings, wrong.err()
+	return found, wrong.err()
 }

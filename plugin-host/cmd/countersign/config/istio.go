@@ -108,9 +108,9 @@ func (e *istio) ca(configured *Config) {
 
 // files says what comes from files, and what is written to them.
 func (e *istio) files() {
-	found, warnings, err := filesFromIstio(e.set)
+	found, err := filesFromIstio(e.set)
 	e.wrong.check(err)
-	e.found, e.warnings = append(e.found, found...), append(e.warnings, warnings...)
+	e.found = append(e.found, found...)
 }
 
 // key: ECDSA where the algorithm says so, else RSA where a size is set.
