@@ -182,8 +182,7 @@ func TestWrongOutputsAreRefused(t *testing.T) {
 		"permissions alone": func(c *output.Config) {
 			c.Files = []output.File{{Name: "key", Content: output.Key, Mode: fs.ModeSetuid}}
 		},
-		"the link is \"a/b\"":      func(c *output.Config) { c.Link = "a/b" },
-		`secret "nobody": unknown`: func(c *output.Config) { c.Pair = "nobody" },
+		"the link is \"a/b\"": func(c *output.Config) { c.Link = "a/b" },
 	} {
 		cfg := good
 		change(&cfg)
