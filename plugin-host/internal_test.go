@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -115,6 +116,26 @@ func TestFoldersOfStartsBesideEachOtherStay(t *testing.T) {
 	all.Wait()
 	if left, _ := os.ReadDir(base); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+func TestAFolderThatCannotBeLockedIsNotLeftBehind(t *testing.T) {
+	base := t.TempDir()
+	var limit, few syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few = limit
+	few.Cur = 0 // what is open stays open; nothing more can be
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	_, err := makeLocked(base)
+	if restored := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); restored != nil {
+		t.Fatal(restored)
+	}
+	if left, _ := os.ReadDir(base); err == nil || len(left) > 0 {
+		t.Errorf("%v; left: %v", err, left)
 	}
 }
 

@@ -45,6 +45,7 @@ func makeLocked(base string) (*runtimeDir, error) {
 		}
 		lock, err := lockDir(path)
 		if err != nil {
+			_ = os.Remove(path) // whoever sweeps it may have been faster
 			lost = fmt.Errorf("lock %s: %w", path, err)
 			continue
 		}

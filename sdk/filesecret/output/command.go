@@ -41,6 +41,7 @@ func Command(argv []string, timeout time.Duration) Reload {
 			log.Info("output of the command", "command", argv[0], "line", clip(strings.TrimRight(line, "\r\n")))
 		}
 		switch {
+		case errors.Is(err, exec.ErrWaitDelay): // it ended well; a child of its own goes on
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return fmt.Errorf("the command %q took longer than %s and was killed", argv[0], timeout)
 		case err != nil:

@@ -88,3 +88,16 @@ func TestACommandRunsWithoutShellAndSecretsAndEndsInTime(t *testing.T) {
 		t.Errorf("logged %d bytes: %.300s", len(got), got)
 	}
 }
+
+// A program that goes on in the background has been told all the same.
+func TestACommandThatLeavesAChildHasEndedWell(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	err := output.Command([]string{"/bin/sh", "-c", `sleep 60 & echo $! >"$0"`, pidFile}, patience)(t.Context(), slog.New(slog.DiscardHandler))
+	text, readErr := os.ReadFile(pidFile)
+	must(t, readErr)
+	pid, numErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, numErr, syscall.Kill(pid, syscall.SIGKILL))
+	if err != nil {
+		t.Error(err)
+	}
+}
