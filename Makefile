@@ -30,9 +30,10 @@ demo: build ## a CA, an agent, a provider process: see certificates arrive, rota
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: envoy grpcjs debian cross ## everything that CI holds against every change, with the race detector and the real programs
+test: envoy grpcjs languages debian cross ## everything that CI holds against every change, with the race detector and the real programs
 	@# -count=1: the tests run programs that the test cache knows nothing of
 	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
+		COUNTERSIGN_PROVIDER_PYTHON="$$(scripts/get-provider-python $(CACHE))" COUNTERSIGN_PROVIDER_NODE="$$(scripts/get-provider-node $(CACHE))" \
 		$(DEBIAN) \
 		$(GO) test -race -count=1 -timeout 14m work
 
@@ -57,6 +58,11 @@ envoy: $(CACHE) ## real Envoy, into the cache
 .PHONY: grpcjs
 grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
 	@scripts/get-grpcjs $(CACHE)
+
+.PHONY: languages
+languages: $(CACHE) ## the providers in Python and Node.js, with what they need, into the cache
+	@scripts/get-provider-python $(CACHE)
+	@scripts/get-provider-node $(CACHE)
 
 .PHONY: debian
 debian: ## Chromium, promtool and systemd-analyze, which CI installs

@@ -116,7 +116,7 @@ func (p *process) start(entry Entry, b *binary, hold *confine.Restraint) (err er
 	}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: []string{b.path},
-		Env:    environment(os.Environ(), hold.Environment(), entry.Env, p.protocolEnv()),
+		Env:    environment(os.Environ(), hold.Environment(), entry.Env, p.protocolEnv(b)),
 		Stdout: p.pipes.childOut, Stderr: p.pipes.childErr, ExtraFiles: append(p.pipes.inherited(), extra...),
 		SysProcAttr: attr,
 	}
@@ -137,12 +137,13 @@ func (p *process) start(entry Entry, b *binary, hold *confine.Restraint) (err er
 	return nil
 }
 
-func (p *process) protocolEnv() []string {
+func (p *process) protocolEnv(b *binary) []string {
 	versions := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.protocols), " ", ","), "[]")
 	env := []string{
 		wire.MagicCookieKey + "=" + wire.MagicCookieValue,
 		wire.EnvVersions + "=" + versions,
 		wire.EnvSocketDir + "=" + p.runtime.path,
+		wire.EnvBinary + "=" + b.path,
 		wire.EnvClientCert + "=" + string(p.keys.host.certPEM),
 		"PLUGIN_MIN_PORT=10000", "PLUGIN_MAX_PORT=25000", // stock plugin.Serve needs them where it has no unix sockets
 	}

@@ -33,6 +33,10 @@ const (
 	// EnvClientCert is the host's certificate (PEM) for AutoMTLS.
 	EnvClientCert = "PLUGIN_CLIENT_CERT"
 
+	// EnvBinary is the file that was verified, without symbolic links: what runs may
+	// be a copy of it in memory, which does not know where its companions are.
+	EnvBinary = "COUNTERSIGN_BINARY"
+
 	// EnvLifelineFD and EnvChannelFD tell of the descriptors that the host passes.
 	EnvLifelineFD = "COUNTERSIGN_LIFELINE_FD"
 	EnvChannelFD  = "COUNTERSIGN_CHANNEL_FD"

@@ -60,7 +60,7 @@ func Settings() []Setting {
 // path, and what a host tells a provider (PROTOCOL.md), which an agent that was
 // itself started by a host inherits.
 var others = []string{
-	"COUNTERSIGN_PROVIDER_PATH", "COUNTERSIGN_PROVIDER", "COUNTERSIGN_LIFELINE_FD", "COUNTERSIGN_CHANNEL_FD",
+	"COUNTERSIGN_PROVIDER_PATH", "COUNTERSIGN_PROVIDER", "COUNTERSIGN_BINARY", "COUNTERSIGN_LIFELINE_FD", "COUNTERSIGN_CHANNEL_FD",
 }
 
 // serviceVariable is what Kubernetes sets in every pod beside a Service whose
