@@ -1,5 +1,7 @@
 package ca
 
+import "time"
+
 // Token is a bearer credential. It prints, logs and marshals as "(set)", so that
 // a request can be logged; [Token.Reveal] is the one way to its text.
 type Token string
@@ -22,3 +24,15 @@ func (t Token) GoString() string { return `ca.Token("` + t.String() + `")` }
 
 // MarshalText keeps encoders (JSON, slog) from writing the token.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Bearer is a token with the time at which it ends.
+type Bearer struct {
+	Token Token // empty: there is none, and none is needed
+	// Expiry is zero where it is not known.
+	Expiry time.Time
+}
+
+// Expired tells whether the token has ended at now, as far as is known.
+func (b Bearer) Expired(now time.Time) bool {
+	return !b.Expiry.IsZero() && !now.Before(b.Expiry)
+}

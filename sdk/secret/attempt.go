@@ -54,10 +54,11 @@ type attempt struct {
 	begun  time.Time
 	cancel context.CancelFunc
 
-	order *order // nil at the start of a new one
-	chain *pki.Chain
-	from  string // who signed, by the reply
-	err   error
+	order  *order // nil at the start of a new one
+	bearer ca.Bearer
+	chain  *pki.Chain
+	from   string // who signed, by the reply
+	err    error
 }
 
 // ask sends an attempt on its way.
@@ -81,20 +82,23 @@ func (a *attempt) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	err = a.sign(ctx)
-	if err != nil && ca.ActionFor(err) == ca.RefreshToken && a.by.Token != nil {
-		err = a.sign(ctx) // once, with the token as it is now
+	if err = a.readToken(ctx); err != nil {
+		return err // final, also where an exchange did not accept what it was given
 	}
-	return err
+	err = a.sign(ctx)
+	if err == nil || ca.ActionFor(err) != ca.RefreshToken || a.by.Token == nil {
+		return err
+	}
+	a.by.TokenRejected(a.bearer.Token)
+	if err := a.readToken(ctx); err != nil {
+		return err
+	}
+	return a.sign(ctx) // once, with the token as it is now
 }
 
-// sign reads the token, sends the order and verifies the reply.
+// sign sends the order with the token and verifies the reply.
 func (a *attempt) sign(ctx context.Context) error {
-	authority := a.by.authority
-	token, err := a.token(ctx)
-	if err != nil {
-		return fmt.Errorf("read the token for authority %q: %w", authority.Name, err)
-	}
+	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
 	reply, err := call(ctx, authority.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
 		return authority.Client.CSRSign(ctx, a.order.request(a.leaf.spec, token))
@@ -107,11 +111,15 @@ func (a *attempt) sign(ctx context.Context) error {
 	return err
 }
 
-func (a *attempt) token(ctx context.Context) (ca.Token, error) {
+func (a *attempt) readToken(ctx context.Context) (err error) {
 	if a.by.Token == nil {
-		return "", nil
+		return nil
 	}
-	return call(ctx, a.by.Timeout, a.by.asks, a.by.Token)
+	a.bearer, err = call(ctx, a.by.Timeout, a.by.asks, a.by.Token)
+	if err != nil {
+		return fmt.Errorf("read the token for authority %q: %w", a.by.Name, err)
+	}
+	return nil
 }
 
 // check holds the reply against what was asked for.

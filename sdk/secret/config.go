@@ -78,7 +78,10 @@ type Authority struct {
 	Client ca.Client
 	// Token returns the credential for the next request and is asked before each.
 	// Default: none.
-	Token func(context.Context) (ca.Token, error)
+	Token func(context.Context) (ca.Bearer, error)
+	// TokenRejected is told of a token that the authority did not accept, before
+	// Token is asked once more. It must not block. Default: nobody is told.
+	TokenRejected func(ca.Token)
 	// Names is how close a certificate's names must come to those asked for.
 	// Default: exact.
 	Names pki.NameCheck
@@ -133,6 +136,9 @@ func (a Authority) withDefaults() Authority {
 	}
 	if a.Timeout == 0 {
 		a.Timeout = defaultTimeout
+	}
+	if a.TokenRejected == nil {
+		a.TokenRejected = func(ca.Token) {}
 	}
 	return a
 }

@@ -192,7 +192,7 @@ func TestKeysAndTokensAreNeverShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const token = "a-very-secret-token"
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Token = func(context.Context) (ca.Token, error) { return token, nil }
+			c.Authorities[0].Token = func(context.Context) (ca.Bearer, error) { return ca.Bearer{Token: token}, nil }
 			c.Authorities[0].Client.(*catest.CA).Next(3, catest.Fault{Err: ca.Errorf(ca.Unavailable, "token %s is fine, come back", token)})
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.WrongKey})
 		})

@@ -145,13 +145,13 @@ func TestWhileNothingIsHeldTheEngineComesBackWithinSeconds(t *testing.T) {
 
 // tokens returns one token after the other, the last again and again.
 
-func tokens(list ...ca.Token) func(context.Context) (ca.Token, error) {
-	return func(context.Context) (ca.Token, error) {
+func tokens(list ...ca.Token) func(context.Context) (ca.Bearer, error) {
+	return func(context.Context) (ca.Bearer, error) {
 		token := list[0]
 		if len(list) > 1 {
 			list = list[1:]
 		}
-		return token, nil
+		return ca.Bearer{Token: token}, nil
 	}
 }
 
@@ -176,11 +176,11 @@ func TestATokenThatCannotBeReadIsReadAgainLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Token = func(context.Context) (ca.Token, error) {
+			c.Authorities[0].Token = func(context.Context) (ca.Bearer, error) {
 				if !healed.Load() {
-					return "", fmt.Errorf("no such file")
+					return ca.Bearer{}, fmt.Errorf("no such file")
 				}
-				return "token", nil
+				return ca.Bearer{Token: "token"}, nil
 			}
 		})
 		e.requests(0)
@@ -196,7 +196,7 @@ func TestATokenThatCannotBeReadIsReadAgainLater(t *testing.T) {
 func TestATokenSourceThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Token = func(ctx context.Context) (ca.Token, error) { <-ctx.Done(); return "", ctx.Err() }
+			c.Authorities[0].Token = func(ctx context.Context) (ca.Bearer, error) { <-ctx.Done(); return ca.Bearer{}, ctx.Err() }
 		})
 		after(31 * time.Second)
 		if f := e.status("default").Failure; f == nil || f.Reason != "deadline exceeded" {
@@ -217,5 +217,37 @@ func TestAnAuthorityThatHangsIsAskedAgainAfterTheDeadline(t *testing.T) {
 			t.Error("the retry is another order")
 		}
 		e.held("default")
+	})
+}
+
+func TestWhoRemembersTokensIsToldOfOneThatWasNotAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		current, rejected := ca.Token("cached"), []ca.Token{}
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = func(context.Context) (ca.Bearer, error) { return ca.Bearer{Token: current}, nil }
+			c.Authorities[0].TokenRejected = func(token ca.Token) { rejected = append(rejected, token); current = "fresh" }
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Err: ca.ErrUnauthenticated})
+		})
+		if got := e.requests(2); got[1].Token != "fresh" || len(rejected) != 1 || rejected[0] != "cached" {
+			t.Errorf("%d were told of", len(rejected))
+		}
+		e.held("default")
+	})
+}
+
+func TestWhatAnExchangeDidNotAcceptIsNotExchangedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = func(context.Context) (ca.Bearer, error) {
+				asked.Add(1)
+				return ca.Bearer{}, ca.Errorf(ca.Unauthenticated, "the exchange says no")
+			}
+		})
+		after(50 * time.Second)
+		e.requests(0)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the token was asked for %d times within a minute", n)
+		}
 	})
 }

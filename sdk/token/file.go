@@ -1,7 +1,6 @@
 package token
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// maxFile is what the protocol to a provider takes, too; a projected token of
-// Kubernetes is below 4 KiB.
-const maxFile = 64 << 10
-
 // File is a source that reads a file for each request, as whoever issues the token
-// replaces it. It is safe for concurrent use.
+// replaces it. Whoever may read the file is the operator's matter: kubelet gives
+// projected tokens the mode 0644. It is safe for concurrent use.
 type File struct {
 	// Path is of a regular file with one token: 64 KiB at most of printable ASCII
 	// without a space; white space around it is passed over. Required.
@@ -29,18 +25,15 @@ type File struct {
 
 // Token reads the file. An error is of the reason [ca.Unavailable], as the file may
 // be better a moment later; it names the path and never what is in the file.
-func (f File) Token(context.Context) (ca.Token, error) {
+func (f File) Token(context.Context) (ca.Bearer, error) {
 	content, err := f.read()
 	switch {
 	case f.Optional && errors.Is(err, fs.ErrNotExist):
-		return "", nil
+		return ca.Bearer{}, nil
 	case err != nil:
-		return "", ca.Errorf(ca.Unavailable, "token file: %w", err)
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "token file: %w", err)
 	}
-	if fault := faultOf(content); fault != "" {
-		return "", ca.Errorf(ca.Unavailable, "token file: %s %s", f.Path, fault)
-	}
-	return ca.Token(content), nil
+	return parse(content, f.String())
 }
 
 func (f File) read() ([]byte, error) {
@@ -57,26 +50,14 @@ func (f File) read() ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	content, err := io.ReadAll(io.LimitReader(file, maxToken+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(content) > maxFile:
-		return nil, fmt.Errorf("%s has more than %d bytes", f.Path, maxFile)
+	case len(content) > maxToken:
+		return nil, fmt.Errorf("%s has more than %d bytes", f.Path, maxToken)
 	}
-	return bytes.TrimSpace(content), nil
+	return content, nil
 }
 
-// faultOf says why the content is no token. What is let through can stand in a
-// header (RFC 6750, section 2.1, is narrower still).
-func faultOf(content []byte) string {
-	switch {
-	case len(content) == 0:
-		return "is empty: a token is needed"
-	case bytes.ContainsAny(content, "\r\n"):
-		return "has more than one line: one token is needed"
-	case bytes.ContainsFunc(content, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "has a space or a character that is not printable ASCII: one token is needed"
-	}
-	return ""
-}
+func (f File) String() string { return "token file: " + f.Path }

@@ -31,8 +31,8 @@ func TestAFileIsReadAnewForEachRequest(t *testing.T) {
 	source := token.File{Path: filepath.Join(t.TempDir(), "token")}
 	for content, want := range map[string]ca.Token{jwt: jwt, "other\r\n": "other", "t\n\n": "t"} {
 		write(t, source.Path, content)
-		if got, err := source.Token(t.Context()); got != want || err != nil {
-			t.Errorf("%q: %q, %v", content, got.Reveal(), err)
+		if got, err := source.Token(t.Context()); got.Token != want || err != nil {
+			t.Errorf("%q: %q, %v", content, got.Token.Reveal(), err)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestWhatIsNoTokenIsRefusedByPathAndNeverShown(t *testing.T) {
 		source := token.File{Path: filepath.Join(t.TempDir(), "token"), Optional: true}
 		write(t, source.Path, test.content)
 		got, err := source.Token(t.Context())
-		if got != "" || !errors.Is(err, ca.ErrUnavailable) {
+		if got.Token != "" || !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("%s: %v, %v", name, got, err)
 			continue
 		}
@@ -80,15 +80,15 @@ func TestOnlyWhereItIsOptionalIsAMissingFileNoToken(t *testing.T) {
 	if _, err := (token.File{Path: missing}).Token(t.Context()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("required: %v", err)
 	}
-	if got, err := (token.File{Path: missing, Optional: true}).Token(t.Context()); got != "" || err != nil {
-		t.Errorf("optional: %q, %v", got, err)
+	if got, err := (token.File{Path: missing, Optional: true}).Token(t.Context()); got.Token != "" || err != nil {
+		t.Errorf("optional: %v, %v", got, err)
 	}
 }
 
 func TestAStaticTokenIsASourceThatDoesNotPrintIt(t *testing.T) {
 	source := token.Static{Value: jwt}
-	if got, err := source.Token(t.Context()); got != jwt || err != nil {
-		t.Errorf("%q, %v", got.Reveal(), err)
+	if got, err := source.Token(t.Context()); got.Token != jwt || err != nil {
+		t.Errorf("%q, %v", got.Token.Reveal(), err)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 		if shown := fmt.Sprintf(format, source); strings.Contains(shown, jwt) {

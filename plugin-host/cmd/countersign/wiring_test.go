@@ -24,7 +24,7 @@ func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 		if err := os.WriteFile(file, []byte(token.Reveal()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := authority.Token(t.Context()); got != token || err != nil {
+		if got, err := authority.Token(t.Context()); got.Token != token || err != nil {
 			t.Errorf("got another token than %q, %v", token.Reveal(), err)
 		}
 	}
@@ -39,7 +39,7 @@ func TestATokenFileThatIsOptionalMayBeMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if token, err := authority.Token(t.Context()); token != "" || err != nil {
+	if token, err := authority.Token(t.Context()); token.Token != "" || err != nil {
 		t.Errorf("got a token, or %v", err)
 	}
 }

@@ -1,0 +1,104 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// metadataHost is the address itself: a name would be somebody's DNS to answer.
+	metadataHost    = "169.254.169.254"
+	metadataFlavor  = "Metadata-Flavor"
+	metadataTimeout = 5 * time.Second
+)
+
+// Metadata is a source that asks the metadata server of Google's Compute Engine for
+// the identity token of the machine's service account
+// (cloud.google.com/compute/docs/instances/verifying-instance-identity). It is plain
+// HTTP, which does not leave the machine.
+type Metadata struct {
+	// Audience is whom the token is for. Required.
+	Audience string
+	// Account is the service account. Default: default.
+	Account string
+	// Host is the server, host or host:port. Default: 169.254.169.254.
+	Host string
+	// Timeout ends a call. Default: 5 seconds.
+	Timeout time.Duration
+}
+
+// Token asks the server, which keeps its tokens itself. An error is of the reason
+// [ca.Unavailable], or [ca.Deadline].
+func (m Metadata) Token(ctx context.Context) (ca.Bearer, error) {
+	timeout := m.Timeout
+	if timeout == 0 {
+		timeout = metadataTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	content, err := m.fetch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return ca.Bearer{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "%s gave no token within %s", m, timeout)
+	case err != nil:
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s: %w", m, err)
+	}
+	return parse(content, m.String())
+}
+
+func (m Metadata) fetch(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(metadataFlavor, "Google")
+	// No proxy, whatever the environment says: a proxy has another machine's server.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}, CheckRedirect: refuseRedirect}
+	reply, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	switch {
+	case reply.Header.Get(metadataFlavor) != "Google":
+		return nil, errors.New("whoever answered is no metadata server: it does not say Metadata-Flavor: Google")
+	case reply.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("it answered with %d; has the machine a service account?", reply.StatusCode)
+	}
+	content, err := io.ReadAll(io.LimitReader(reply.Body, maxToken+1))
+	if len(content) > maxToken {
+		err = fmt.Errorf("it answered with more than %d bytes", maxToken)
+	}
+	return content, err
+}
+
+func (m Metadata) url() string {
+	account := m.Account
+	if account == "" {
+		account = "default"
+	}
+	return (&url.URL{
+		Scheme: "http", Host: m.host(), Path: "/computeMetadata/v1/instance/service-accounts/" + account + "/identity",
+		RawQuery: url.Values{"audience": {m.Audience}, "format": {"full"}}.Encode(),
+	}).String()
+}
+
+func (m Metadata) host() string {
+	if m.Host == "" {
+		return metadataHost
+	}
+	return m.Host
+}
+
+func refuseRedirect(*http.Request, []*http.Request) error {
+	return errors.New("it redirects, which a metadata server does not")
+}
+
+func (m Metadata) String() string { return "metadata server " + m.host() }
