@@ -57,6 +57,7 @@ var arrows = map[string][]string{
 	"sdk/ca":                {},
 	"sdk/pki":               {},
 	"sdk/token":             {"internal/foreign", "sdk/ca"},
+	"sdk/token/exchange":    {"internal/foreign", "sdk/ca", "sdk/token"},
 	"sdk/secret":            {"sdk/ca", "sdk/pki"},
 	"sdk/xds":               {},
 	"sdk/sds":               {"internal/unixsocket", "sdk/secret", "sdk/xds"},

@@ -1,0 +1,162 @@
+package exchange
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+// maxReply has room for a token of 64 KiB, and what stands beside it.
+const maxReply = 256 << 10
+
+// Client exchanges tokens at one server. It is safe for concurrent use.
+type Client struct {
+	config Config
+	host   string
+}
+
+var _ ca.TokenExchanger = (*Client)(nil)
+
+// call is one exchange: the request, and what must not come back out of it in a text.
+type call struct {
+	*Client
+	form   url.Values
+	header string // Authorization
+	hidden []ca.Token
+}
+
+// ExchangeToken makes one request. The server's no (4xx) is a [ca.Unauthenticated]
+// where it is about a credential, else a [ca.Denied], and has its error and
+// error_description; so is a redirect that is not followed. All else may pass: a
+// server that is away, slow, overloaded (with its Retry-After), or makes no sense.
+// No text has a token or the client's secret.
+func (c *Client) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	out := &call{Client: c, form: formOf(req)}
+	out.hide(req.SubjectToken)
+	if err := out.addActor(ctx); err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	if err := out.authenticate(ctx); err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	reply, err := out.post(ctx)
+	if err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	return out.read(reply)
+}
+
+func formOf(req ca.TokenRequest) url.Values {
+	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "subject_token": {req.SubjectToken.Reveal()}}
+	for name, value := range map[string]string{
+		"subject_token_type": req.SubjectTokenType, "audience": req.Audience, "resource": req.Resource,
+		"scope": strings.Join(req.Scopes, " "), "requested_token_type": req.RequestedType,
+	} {
+		if value != "" {
+			form.Set(name, value)
+		}
+	}
+	if req.SubjectTokenType == "" {
+		form.Set("subject_token_type", token.TypeJWT)
+	}
+	return form
+}
+
+// addActor reads the actor's token; without it nothing is asked.
+func (c *call) addActor(ctx context.Context) error {
+	if c.config.Actor == nil {
+		return nil
+	}
+	actor, err := c.config.Actor.Token(ctx)
+	if err != nil {
+		return fmt.Errorf("the actor's token: %w", err)
+	}
+	if actor.Token == "" {
+		return ca.Errorf(ca.Unavailable, "the actor has no token")
+	}
+	c.hide(actor.Token)
+	c.form.Set("actor_token", actor.Token.Reveal())
+	c.form.Set("actor_token_type", c.config.ActorType)
+	return nil
+}
+
+// authenticate adds the client's secret, which a certificate stands in for.
+func (c *call) authenticate(ctx context.Context) error {
+	auth := c.config.Auth
+	if auth.SecretFile == "" {
+		if auth.ClientID != "" {
+			c.form.Set("client_id", auth.ClientID)
+		}
+		return nil
+	}
+	secret, err := token.File{Path: auth.SecretFile}.Token(ctx)
+	if err != nil {
+		return fmt.Errorf("the client's secret: %w", err)
+	}
+	c.hide(secret.Token)
+	if auth.SecretInBody {
+		c.form.Set("client_id", auth.ClientID)
+		c.form.Set("client_secret", secret.Token.Reveal())
+		return nil
+	}
+	// Both are form-encoded before, other than in HTTP's own Basic (RFC 6749, 2.3.1).
+	pair := url.QueryEscape(auth.ClientID) + ":" + url.QueryEscape(secret.Token.Reveal())
+	encoded := base64.StdEncoding.EncodeToString([]byte(pair))
+	c.hide(ca.Token(encoded))
+	c.header = "Basic " + encoded
+	return nil
+}
+
+// hide has a credential replaced in all texts, also as the form has it.
+func (c *call) hide(t ca.Token) {
+	c.hidden = append(c.hidden, t, ca.Token(url.QueryEscape(t.Reveal())))
+}
+
+func (c *call) clean(text string) string { return foreign.Clean(text, c.hidden...) }
+
+// reply is what the server answered, its body whole.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (c *call) post(ctx context.Context) (reply, error) {
+	transport, err := c.transport()
+	if err != nil {
+		return reply{}, ca.Errorf(ca.Unavailable, "token exchange at %s: %w", c.host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.config.URL, strings.NewReader(c.form.Encode()))
+	if err != nil {
+		return reply{}, c.unreachable(ctx, err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	if c.header != "" {
+		req.Header.Set("Authorization", c.header)
+	}
+	client := http.Client{Transport: transport, CheckRedirect: checkRedirect}
+	got, err := client.Do(req)
+	if err != nil {
+		return reply{}, c.unreachable(ctx, err)
+	}
+	defer func() { _ = got.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(got.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return reply{}, c.unreachable(ctx, err)
+	case len(body) > maxReply:
+		return reply{}, c.errorf(ca.Internal, "it answered with more than %d bytes", maxReply)
+	}
+	return reply{got.StatusCode, got.Header, body}, nil
+}

@@ -1,0 +1,87 @@
+package exchange
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// longestRetryAfter bounds what a server may ask for; who waits bounds it further.
+const longestRetryAfter = 24 * time.Hour
+
+func (c *call) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
+	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
+}
+
+// unreachable is the error of a call that has no reply.
+func (c *call) unreachable(ctx context.Context, err error) error {
+	if inner, ok := errors.AsType[*url.Error](err); ok {
+		err = inner.Err // the rest of it is the URL, which a redirect may have chosen
+	}
+	switch {
+	case errors.Is(err, errRedirect):
+		return c.errorf(ca.Denied, "%s", err)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return c.errorf(ca.Canceled, "nobody waits for it any more")
+	case ctx.Err() != nil:
+		return c.errorf(ca.Deadline, "no answer within %s", c.config.Timeout)
+	}
+	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
+}
+
+// refusal is the error of a reply that is not 200 (RFC 6749, section 5.2).
+func (c *call) refusal(r reply) error {
+	var said struct {
+		Error       string `json:"error"`
+		Description string `json:"error_description"`
+	}
+	_ = json.Unmarshal(r.body, &said) // without it, the status has to do
+	text := fmt.Sprintf("it answered with %d", r.status)
+	if said.Error != "" {
+		text += ", " + c.clean(said.Error)
+	}
+	if said.Description != "" {
+		text += ": " + c.clean(said.Description)
+	}
+	err := c.errorf(reasonOf(r.status, said.Error), "%s", text)
+	if ca.ActionFor(err) == ca.Wait {
+		err.RetryAfter = retryAfter(r.header.Get("Retry-After"), time.Now())
+	}
+	return err
+}
+
+// reasonOf is the table of the statuses and of what is about a credential.
+func reasonOf(status int, said string) ca.Reason {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return ca.RateLimited
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		return ca.Deadline
+	case status == http.StatusUnauthorized, status == http.StatusBadRequest && slices.Contains([]string{"invalid_client", "invalid_grant"}, said):
+		return ca.Unauthenticated
+	case status >= 400 && status < 500:
+		return ca.Denied
+	case status >= 500 && status != http.StatusInternalServerError:
+		return ca.Unavailable
+	}
+	return ca.Internal
+}
+
+// retryAfter reads either form of the header (RFC 9110, section 10.2.3).
+func retryAfter(value string, now time.Time) time.Duration {
+	var wait time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = at.Sub(now)
+	}
+	return max(0, min(wait, longestRetryAfter))
+}
