@@ -12,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
-	"github.com/countersign-dev/countersign/sdk/token"
 )
 
 func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (agent.Config, error) {
@@ -25,7 +24,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := authorityOf(entry, p.of(entry.Name))
+		authority, err := authorityOf(entry, p.of(entry.Name), log)
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
@@ -40,7 +39,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	return cfg, errors.Join(errs...)
 }
 
-func authorityOf(entry config.Provider, client ca.Client) (secret.Authority, error) {
+func authorityOf(entry config.Provider, client ca.Client, log *slog.Logger) (secret.Authority, error) {
 	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
 	switch entry.IdentityCheck {
 	case "trust-domain":
@@ -48,8 +47,10 @@ func authorityOf(entry config.Provider, client ca.Client) (secret.Authority, err
 	case "any":
 		a.Names = pki.AnyName
 	}
-	if entry.TokenFile != "" {
-		a.Token = token.File{Path: entry.TokenFile, Optional: entry.TokenOptional}.Token
+	if tokens, err := tokensOf(entry, client, log); err != nil {
+		return a, err
+	} else if tokens != nil {
+		a.Token, a.TokenRejected = tokens.Token, tokens.Rejected
 	}
 	if entry.RootOverlap != nil {
 		a.RootOverlap = &entry.RootOverlap.Duration

@@ -1,24 +1,29 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/catest"
 )
+
+var silent = slog.New(slog.DiscardHandler)
+
+func fileToken(path string, optional bool) config.Provider {
+	return config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: path, TokenOptional: optional}}
+}
 
 func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	entry := config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: file}}
-	authority, err := authorityOf(entry, catest.NewCA(catest.Options{}))
+	authority, err := authorityOf(fileToken(file, false), nil, silent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := authority.Token(t.Context()); ca.ReasonFor(err) != ca.Unavailable {
-		t.Errorf("no file is %v", err)
+		t.Errorf("with no file: %v, want unavailable", err)
 	}
 	for _, token := range []ca.Token{"one", "two"} {
 		if err := os.WriteFile(file, []byte(token.Reveal()), 0o600); err != nil {
@@ -28,14 +33,13 @@ func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 			t.Errorf("got another token than %q, %v", token.Reveal(), err)
 		}
 	}
-	if other, err := authorityOf(config.Provider{Name: "file"}, nil); other.Token != nil || err != nil {
+	if other, err := authorityOf(config.Provider{Name: "file"}, nil, silent); other.Token != nil || err != nil {
 		t.Errorf("a provider without a token file has a token, %v", err)
 	}
 }
 
 func TestATokenFileThatIsOptionalMayBeMissing(t *testing.T) {
-	entry := config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: filepath.Join(t.TempDir(), "token"), TokenOptional: true}}
-	authority, err := authorityOf(entry, nil)
+	authority, err := authorityOf(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, silent)
 	if err != nil {
 		t.Fatal(err)
 	}

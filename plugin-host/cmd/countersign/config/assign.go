@@ -50,6 +50,8 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 			return
 		}
 		d.assign(field, a, rest, join(path, key))
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && !hasName(v.Type().Elem()):
+		d.problems.add(fmt.Errorf("setting %q: the entries of %s have no names; write them in the file", clip(a.Path), path))
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
 		d.assign(entryOf(v, key), a, rest, join(path, key))
 	default:
@@ -59,6 +61,11 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 
 func isText(v reflect.Value) bool {
 	_, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
+	return ok
+}
+
+func hasName(entry reflect.Type) bool {
+	_, ok := entry.FieldByName("Name")
 	return ok
 }
 

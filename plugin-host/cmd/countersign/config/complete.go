@@ -128,15 +128,6 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	c.checkTrust(p, &entry.Trust, path)
 }
 
-func (c *Config) completeToken(p *problems, entry *Provider, path string) {
-	if entry.TokenFile == "" && (entry.Provider == citadelProvider || isMeshCA(entry)) {
-		entry.TokenFile = istioToken
-	}
-	if entry.TokenFile == "" && entry.TokenOptional {
-		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
-	}
-}
-
 func (c *Config) checkLimits(p *problems, l Limits, path string) {
 	for _, limit := range []struct {
 		name  string

@@ -81,8 +81,10 @@ type Provider struct {
 
 // Credential is what the agent shows a provider's authority.
 type Credential struct {
-	// TokenFile holds the token that travels with each request; it is read for each.
-	// Default: Istio's for the provider citadel, else none.
+	// Token says where the token comes from that travels with each request.
+	Token Token `json:"token"`
+	// TokenFile is the short form of a token from a file. Default: Istio's for the
+	// provider citadel, else none.
 	TokenFile string `json:"token_file"`
 	// TokenOptional takes a file that is not there for no token, for an authority
 	// that may know its caller by a certificate. Default: false.

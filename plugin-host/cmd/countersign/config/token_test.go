@@ -1,0 +1,102 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// withToken is a working file whose provider has these lines below token.
+func withToken(lines string) string {
+	return working + "    token:\n      " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n      ") + "\n"
+}
+
+func TestTheWholeTokenBlockIsRead(t *testing.T) {
+	c, _ := mustLoad(t, withToken(`
+sources:
+  - {file: /token, optional: true}
+  - {env: MY_TOKEN}
+  - {command: {args: [/bin/print-token, --now], env: {A: b}, raw: true, timeout: 3s}}
+  - {gce: {audience: istio-ca, account: web}}
+exchange:
+  - {url: https://sts.example.org/token, root_file: /roots, audience: a, resource: r, scopes: [s, t], subject_token_type: u:s,
+     requested_token_type: u:r, client: {id: me, secret_file: /secret, secret_in_body: true}, actor: {file: /actor}, actor_token_type: u:a,
+     timeout: 2s, margin: 1m, allow_loopback_http: true}
+  - {provider: true}
+`), nil)
+	got := c.Providers[0].Token
+	sources, first := c.Providers[0].TokenSources(), got.Exchange[0]
+	if len(sources) != 4 || !sources[0].Optional || sources[1].Env != "MY_TOKEN" || sources[2].Command.Args[1] != "--now" || sources[3].GCE.Account != "web" {
+		t.Errorf("sources %+v", sources)
+	}
+	if first.Client.ID != "me" || first.Actor.File != "/actor" || len(first.Scopes) != 2 || first.Margin.Duration != time.Minute || !got.Exchange[1].Provider {
+		t.Errorf("exchange %+v", got.Exchange)
+	}
+}
+
+func TestTheShortFormIsATokenFromAFile(t *testing.T) {
+	short, _ := mustLoad(t, working+"    token_file: /token\n    token_optional: true\n", nil)
+	long, _ := mustLoad(t, withToken("{file: /token, optional: true}"), nil)
+	for _, c := range []Config{short, long} {
+		if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].File != "/token" || !got[0].Optional {
+			t.Errorf("%+v", got)
+		}
+	}
+	one, _ := mustLoad(t, working, nil, flag("providers.file.token.env", "MY_TOKEN"))
+	if got := one.Providers[0].Token.Env; got != "MY_TOKEN" {
+		t.Errorf("by --set: %q", got)
+	}
+}
+
+func TestTheTokenOfIstioIsTheDefaultOfCitadelOnly(t *testing.T) {
+	file := strings.ReplaceAll(working, "name: file", "name: citadel")
+	c, _ := mustLoad(t, file, nil)
+	if got := c.Providers[0].TokenSources()[0].File; got != istioToken {
+		t.Errorf("by default %q", got)
+	}
+	c, _ = mustLoad(t, strings.ReplaceAll(withToken("{gce: {audience: x}}"), "name: file", "name: citadel"), nil)
+	if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].GCE.Audience != "x" {
+		t.Errorf("where it says something else: %+v", got)
+	}
+}
+
+func TestWhatATokenBlockCannotMeanIsNamed(t *testing.T) {
+	for lines, says := range map[string]string{
+		"{file: /a, env: B}":                                       "providers.file.token has 2 sources of a token",
+		"{sources: [{}]}":                                          "providers.file.token.sources.0 has 0 sources of a token",
+		"{file: /a, sources: [{env: B}]}":                          "put it into the list",
+		"{env: B, optional: true}":                                 "only a file may be missing",
+		"{command: {raw: true}}":                                   "token.command.args is not set",
+		"{command: {args: [kubectl]}}":                             "write the program's absolute path",
+		"{command: {args: [/a], timeout: -1s}}":                    "token.command.timeout is -1s",
+		"{gce: {account: web}}":                                    "token.gce.audience is not set",
+		"{exchange: [{provider: true}]}":                           "has nothing to exchange",
+		"{env: B, exchange: [{}]}":                                 "exchange.0.url is not set",
+		"{env: B, exchange: [{provider: true, url: https://x}]}":   "exchange.0 is left to the provider",
+		"{env: B, exchange: [{provider: true, margin: -1s}]}":      "exchange.0.margin is -1s",
+		"{env: B, exchange: [{url: x, actor_token_type: u}]}":      "no actor that it is about",
+		"{env: B, exchange: [{url: x, actor: {env: C, file: d}}]}": "exchange.0.actor has 2 sources",
+		"{env: B, exchange: {url: x}}":                             "write a list",
+		"{flie: x}":                                                `did you mean "providers.file.token.file"`,
+		"{env: B, exchange: [{url: x, client: {secret_fiel: u}}]}": `did you mean`,
+	} {
+		if _, _, err := load(withToken(lines), nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", lines, err)
+		}
+	}
+	both := working + "    token_file: /a\n    token: {env: B}\n"
+	if _, _, err := load(both, nil); err == nil || !strings.Contains(err.Error(), "keep one of the two") {
+		t.Errorf("both forms: %v", err)
+	}
+	if _, _, err := load(withToken("{env: B}"), nil, flag("providers.file.token.sources.0.env", "C")); err == nil || !strings.Contains(err.Error(), "have no names; write them in the file") {
+		t.Errorf("a list by --set: %v", err)
+	}
+}
+
+func TestAChangedTokenNeedsARestart(t *testing.T) {
+	old, _ := mustLoad(t, withToken("{file: /a}"), nil)
+	now, _ := mustLoad(t, withToken("{env: B, exchange: [{provider: true}]}"), nil)
+	if got := strings.Join(NeedRestart(old, now), " "); !strings.Contains(got, "providers.file.token.env") || !strings.Contains(got, "providers.file.token.exchange") {
+		t.Errorf("%s", got)
+	}
+}

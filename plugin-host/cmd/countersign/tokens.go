@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/token"
+	"github.com/countersign-dev/countersign/sdk/token/exchange"
+)
+
+// tokens are those of one provider: its sources in order, exchanged step by step.
+type tokens interface {
+	Token(ctx context.Context) (ca.Bearer, error)
+	Rejected(t ca.Token)
+}
+
+// tokensOf returns nil for a provider that gets no token. client is asked where an
+// exchange is left to the provider.
+func tokensOf(entry config.Provider, client ca.Client, log *slog.Logger) (tokens, error) {
+	sources := entry.TokenSources()
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	log = log.With("provider", entry.Name)
+	ordered := token.Ordered{Log: log}
+	for _, s := range sources {
+		ordered.Sources = append(ordered.Sources, sourceOf(s))
+	}
+	var out tokens = ordered
+	for i, step := range entry.Token.Exchange {
+		exchanger, err := exchangerOf(step, client)
+		if err != nil {
+			return nil, fmt.Errorf("providers.%s.token.exchange.%d: %w", entry.Name, i, err)
+		}
+		req := ca.TokenRequest{
+			SubjectTokenType: step.SubjectType, Audience: step.Audience, Resource: step.Resource, Scopes: step.Scopes, RequestedType: step.RequestedType,
+		}
+		if i > 0 && req.SubjectTokenType == "" {
+			req.SubjectTokenType = token.TypeAccessToken
+		}
+		out = token.Exchanged{Source: out, Request: req, Cache: token.NewCache(exchanger, token.CacheOptions{Margin: step.Margin.Duration, Log: log})}
+	}
+	return out, nil
+}
+
+func sourceOf(s config.TokenSource) token.Source {
+	switch {
+	case s.Env != "":
+		return token.Env{Name: s.Env, Lookup: os.LookupEnv}
+	case len(s.Command.Args) > 0:
+		return token.Command{Args: s.Command.Args, Env: commandEnv(s.Command.Env), Raw: s.Command.Raw, Timeout: s.Command.Timeout.Duration}
+	case s.GCE.Audience != "":
+		return token.Metadata{Audience: s.GCE.Audience, Account: s.GCE.Account}
+	}
+	return token.File{Path: s.File, Optional: s.Optional}
+}
+
+// commandEnv has what a program needs to run and nothing else of the agent's: its
+// variables may have tokens.
+func commandEnv(own map[string]string) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range own {
+		env = append(env, name+"="+value) // of a name twice the last one counts
+	}
+	return env
+}
+
+func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, error) {
+	if step.Provider {
+		if exchanger, ok := client.(ca.TokenExchanger); ok {
+			return exchanger, nil
+		}
+		return nil, ca.Errorf(ca.Unimplemented, "the provider exchanges no tokens")
+	}
+	own := exchange.Config{
+		URL: step.URL, AllowLoopbackHTTP: step.AllowLoopbackHTTP, RootFile: step.RootFile, ActorType: step.ActorType, Timeout: step.Timeout.Duration,
+		Auth: exchange.Auth{
+			ClientID: step.Client.ID, SecretFile: step.Client.SecretFile, SecretInBody: step.Client.SecretInBody,
+			CertFile: step.Client.CertFile, KeyFile: step.Client.KeyFile,
+		},
+	}
+	if step.Actor.IsSet() {
+		own.Actor = token.Ordered{Sources: []token.Source{sourceOf(step.Actor)}}
+	}
+	return exchange.New(own)
+}
