@@ -51,6 +51,8 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 type attempt struct {
 	leaf   *leaf
 	by     *choice // who is asked
+	last   bool    // only if there is no token later than known
+	known  credential
 	begun  time.Time
 	cancel context.CancelFunc
 
@@ -64,7 +66,7 @@ type attempt struct {
 // ask sends an attempt on its way.
 func (l *leaf) ask(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &attempt{leaf: l, by: l.choice(), begun: time.Now(), cancel: cancel, order: l.order}
+	a := &attempt{leaf: l, by: l.choice(), begun: time.Now(), cancel: cancel, order: l.order, last: l.onlyLast(), known: l.credential}
 	l.flight = a
 	l.spawn(func() {
 		defer cancel()
@@ -77,13 +79,16 @@ func (l *leaf) ask(ctx context.Context) {
 }
 
 func (a *attempt) run(ctx context.Context) (err error) {
+	if err = a.readToken(ctx); err != nil {
+		return err // final, also where an exchange did not accept what it was given
+	}
+	if a.last && a.known.later(a.bearer) {
+		return nil
+	}
 	if a.order == nil {
 		if a.order, err = newOrder(a.leaf.spec); err != nil {
 			return err
 		}
-	}
-	if err = a.readToken(ctx); err != nil {
-		return err // final, also where an exchange did not accept what it was given
 	}
 	err = a.sign(ctx)
 	if err == nil || ca.ActionFor(err) != ca.RefreshToken || a.by.Token == nil {

@@ -48,6 +48,8 @@ type leaf struct {
 	stray  stray // whether held still leads to a root that is served
 	anchor anchored
 
+	credential credential // of who signed what is held
+
 	retry    retry
 	pause    pause
 	again    bool // something changed while an attempt was on its way
@@ -105,7 +107,13 @@ func (l *leaf) due(now time.Time) bool {
 	case l.held == nil, l.stray.lost, l.anchor.lost:
 		return true
 	}
-	return !now.Before(l.renew)
+	return !now.Before(l.renew) || l.credential.mustLook(now)
+}
+
+// onlyLast tells whether the next attempt is to be made only where its token has no
+// successor: nothing else calls for it.
+func (l *leaf) onlyLast() bool {
+	return l.held != nil && !l.stray.lost && !l.anchor.lost && l.now().Before(l.renew) && l.at == 0
 }
 
 // sleep is the time until something is due; what is past is in hand already.
@@ -122,6 +130,7 @@ func (l *leaf) sleep() time.Duration {
 	}
 	if l.held != nil {
 		sooner(l.renew.Sub(now))
+		sooner(l.credential.look.Sub(now))
 		sooner(l.held.Leaf.NotAfter.Sub(now) + 1) // valid to its last moment
 	}
 	return d
@@ -147,6 +156,7 @@ func (l *leaf) install(now time.Time) {
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
 	l.anchor = anchored{}
+	l.credential = l.credential.used(a, now, l.renew)
 	l.count++
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)
@@ -184,6 +194,7 @@ func (l *leaf) tell(by *authority, e Event) {
 func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
 	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.flight != nil, l.released, l.failure
+	s.TokenExpiry = l.credential.ends
 	l.report.Store(&s)
 }
 
@@ -192,6 +203,7 @@ func (l *leaf) status() Status {
 	now := statusOf(l.spec, l.item.Load(), l.now())
 	if s := l.report.Load(); s != nil {
 		now.Rotations, now.Asking, now.Released, now.Failure = s.Rotations, s.Asking, s.Released, s.Failure
+		now.TokenExpiry = s.TokenExpiry
 	}
 	return now
 }

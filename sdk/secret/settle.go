@@ -18,6 +18,10 @@ func (l *leaf) settle(a *attempt) {
 		l.fail(a)
 		return
 	}
+	if a.chain == nil {
+		l.postpone(a)
+		return
+	}
 	l.at, a.by.away = 0, time.Time{}
 	l.reportName(a)
 	l.next, l.order, l.failure, l.again = a, nil, nil, false
@@ -51,8 +55,16 @@ func (l *leaf) fail(a *attempt) {
 	}
 	l.pause = newPause(wait, now)
 	l.failure = newFailure(err, now, wait)
-	l.log.Warn("no new certificate", "authority", a.by.Name, "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry)
+	l.log.Warn("no new certificate", l.failureAttrs(a)...)
 	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
+}
+
+func (l *leaf) failureAttrs(a *attempt) []any {
+	attrs := []any{"authority", a.by.Name, "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry}
+	if l.held != nil {
+		attrs = append(attrs, "held_until", l.held.Leaf.NotAfter)
+	}
+	return attrs
 }
 
 // life is the time that what is held has left, zero where nothing is.
@@ -90,7 +102,7 @@ func (l *leaf) release() {
 		l.flight.cancel()
 	}
 	l.at, l.flight, l.order, l.next, l.held = 0, nil, nil, nil, nil
-	l.failure, l.pause, l.stray = nil, pause{}, stray{}
+	l.failure, l.pause, l.stray, l.credential = nil, pause{}, stray{}, credential{}
 	l.retry.reset()
 	l.released = true
 	l.item.Store(nil)

@@ -24,6 +24,9 @@ type Status struct {
 	Asking bool `json:"asking,omitempty"`
 	// Released tells that nothing is held until somebody asks.
 	Released bool `json:"released,omitempty"`
+	// TokenExpiry is when the token ends that the authority was last asked with, or a
+	// later one that was found since; zero where that is not known.
+	TokenExpiry time.Time `json:"token_expiry,omitzero"`
 	// Failure is the last one, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
 	// ExpiredSince is when the held one ended; zero while it is valid.
