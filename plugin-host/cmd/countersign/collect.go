@@ -13,6 +13,7 @@ var (
 	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 where the secret would be answered now.", []string{"secret"}, nil)
 	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret ends.", []string{"secret"}, nil)
 	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
+	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal ends.", []string{"secret"}, nil)
 	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
 )
 
@@ -70,6 +71,9 @@ func (h *held) Collect(to chan<- prometheus.Metric) {
 			isHeld = 1
 		}
 		value(heldDesc, isHeld, s.Name)
+		if !s.TokenExpiry.IsZero() {
+			value(tokenDesc, float64(s.TokenExpiry.Unix()), s.Name)
+		}
 		if s.Item == nil {
 			continue
 		}
