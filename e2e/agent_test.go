@@ -181,7 +181,7 @@ func (a *agent) providerEntries(t *testing.T, c agentConfig) []map[string]any {
 
 func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	t.Helper()
-	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage, "asks": a.socket, "mood": a.mood()}
+	name, settings := "moody", map[string]any{"dir": a.ca, "outage": a.outage, "asks": a.socket, "mood": a.mood(), "accept": filepath.Join(a.dir, "accept")}
 	if c.selfSigned {
 		name, settings = "file", map[string]any{"dir": a.ca, "self_signed": true}
 	}

@@ -26,6 +26,7 @@ type settings struct {
 	Outage string `json:"outage" jsonschema:"the file that is there while the CA is away"`
 	Asks   string `json:"asks" jsonschema:"the agent's socket"`
 	Mood   string `json:"mood" jsonschema:"the file with the name of a mood"`
+	Accept string `json:"accept" jsonschema:"the file with the only token that is accepted, where it is there"`
 }
 
 // moody is an authority that is away at times.
@@ -43,6 +44,9 @@ func open(ctx context.Context, s settings) (moody, error) {
 func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if _, err := os.Stat(m.Outage); !errors.Is(err, fs.ErrNotExist) {
 		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the authority is away")
+	}
+	if token, err := os.ReadFile(m.Accept); err == nil && string(token) != req.Token.Reveal() {
+		return ca.Certificate{}, ca.Errorf(ca.Unauthenticated, "this token is not accepted")
 	}
 	if name, err := os.ReadFile(m.Mood); err == nil {
 		if err := os.Remove(m.Mood); err != nil {

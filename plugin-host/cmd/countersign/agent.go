@@ -112,6 +112,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	metrics.child(child)
 	page.serve(a, providers, metrics, child)
 	defer writeOutputs(outputs, a.Secrets(), log)()
+	defer newTokenFiles(c).watch(tokenInterval, a.Retry)()
 	r := &reloader{
 		reread: in.read, started: c, running: c, agent: a, providers: providers, metrics: metrics, files: files, level: level, log: log,
 	}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// tokenUntil returns a token for the agent, a JWT without a signature worth the name.
+func tokenUntil(name string, end time.Time) string {
+	claims := fmt.Sprintf(`{"sub":%q,"exp":%d}`, name, end.Unix())
+	return "eyJhbGciOiJub25lIn0." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
+}
+
+// A token is replaced, expires, is removed, is not accepted, and each time heals:
+// one stream, one process, and no handshake without a valid certificate.
+func TestATokenFileLivesUnderARunningAgent(t *testing.T) {
+	t.Parallel()
+	first := tokenUntil("first", time.Now().Add(time.Hour))
+	a := startAgent(t, agentConfig{token: first})
+	file, accept := filepath.Join(a.dir, "token"), filepath.Join(a.dir, "accept")
+	w := startWorkload(t, a.socket, "default")
+	rotated := func(what string) {
+		t.Helper()
+		held := w.certificate()
+		w.await(t, what, func() bool { return pki.Fingerprint(w.pair.Leaf) != pki.Fingerprint(held.Leaf) })
+	}
+	rotated("a certificate by the first token")
+	if end := a.metric(t, "countersign_secret_token_expiry_timestamp_seconds", `secret="default"`); end < float64(time.Now().Unix()) {
+		t.Errorf("/metrics say that the token ends at %f", end)
+	}
+
+	second := tokenUntil("second", time.Now().Add(time.Hour))
+	writeWhole(t, file, []byte(second+"\n"))
+	writeWhole(t, accept, []byte(second))
+	rotated("a certificate by the second")
+
+	writeWhole(t, file, []byte(tokenUntil("late", time.Now().Add(-time.Minute))))
+	a.log.await(t, "no new certificate", "the token expired at", "held_until=")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	a.log.await(t, "no new certificate", "no such file", "held_until=")
+	startWorkload(t, a.socket, "default").certificate() // who comes now is served, too
+	writeWhole(t, file, []byte(second))
+	rotated("a certificate after the token is back")
+
+	third := tokenUntil("third", time.Now().Add(time.Hour))
+	writeWhole(t, accept, []byte(third))
+	a.log.await(t, "no new certificate", "unauthenticated", "this token is not accepted")
+	writeWhole(t, file, []byte(third)) // the next try is in a minute, but for that
+	rotated("a certificate by the third")
+	if w.streams != 1 {
+		t.Errorf("the stream broke: there were %d", w.streams)
+	}
+}
