@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,10 @@ const (
 	kubernetesToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
 
 	headerPrefix = "CA_HEADER_"
+
+	fetcherVariable = "CREDENTIAL_FETCHER_TYPE"
+	jwtFetcher      = "JWT"
+	gceFetcher      = "GoogleComputeEngine"
 )
 
 // isForCitadel tells whether a variable is about the connection to istiod: it has
@@ -22,6 +27,7 @@ const (
 func isForCitadel(name string) bool {
 	return slices.Contains([]string{
 		"PILOT_CERT_PROVIDER", "PROV_CERT", "CA_ROOT_CA", "ISTIOD_SAN", "ISTIO_META_CLUSTER_ID", "ISTIO_META_CERT_SIGNER", "JWT_POLICY",
+		fetcherVariable,
 	}, name) || strings.HasPrefix(name, headerPrefix)
 }
 
@@ -40,18 +46,18 @@ func citadelFromIstio(set map[string]string, choice Choice) ([]Assignment, error
 	if folder := set["PROV_CERT"]; folder != "" {
 		setting("client_cert_file", path.Join(folder, "cert-chain.pem"), "PROV_CERT")
 		setting("client_key_file", path.Join(folder, "key.pem"), "PROV_CERT")
-		// Who has a certificate to show may have no token any more.
-		found = append(found, Assignment{entry + ".token_optional", "true", "PROV_CERT"})
+		if set[fetcherVariable] != gceFetcher { // else there is no file that may be missing
+			// Who has a certificate to show may have no token any more.
+			found = append(found, Assignment{entry + ".token_optional", "true", "PROV_CERT"})
+		}
 	}
 	var wrong problems
 	root, variable, err := rootFromIstio(set)
 	setting("root_file", root, variable)
 	wrong.check(err)
-	token, variable, err := tokenFromIstio(set)
-	if token != "" {
-		found = append(found, Assignment{entry + ".token_file", token, variable})
-	}
+	token, err := tokenFromIstio(set, entry)
 	wrong.check(err)
+	found = append(found, token...)
 	return append(found, headersFromIstio(set, choice)...), wrong.err()
 }
 
@@ -87,19 +93,25 @@ func checkCertProvider(from string) error {
 	return fmt.Errorf("PILOT_CERT_PROVIDER is %q: istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed", clip(from))
 }
 
-// tokenFromIstio returns the file that JWT_POLICY means; empty leaves it to the
-// default, which is the third party's.
-func tokenFromIstio(set map[string]string) (file, variable string, err error) {
-	switch policy := set["JWT_POLICY"]; policy {
-	case "":
-		return "", "", nil
-	case "third-party-jwt":
-		return istioToken, "JWT_POLICY", nil
-	case "first-party-jwt":
-		return kubernetesToken, "JWT_POLICY", nil
-	default:
-		return "", "", fmt.Errorf("JWT_POLICY is %q: third-party-jwt or first-party-jwt is allowed", clip(policy))
+// tokenFromIstio returns where an entry's token comes from: the metadata server, or
+// the file that JWT_POLICY means. Nothing leaves it to the default, the third party's.
+func tokenFromIstio(set map[string]string, entry string) ([]Assignment, error) {
+	file := func(name string) []Assignment { return []Assignment{{entry + ".token_file", name, "JWT_POLICY"}} }
+	fetcher, policy := set[fetcherVariable], set["JWT_POLICY"]
+	switch {
+	case fetcher == gceFetcher:
+		// Istio's agent asks for a token for its trust domain.
+		return []Assignment{{entry + ".token.gce.audience", cmp.Or(set["TRUST_DOMAIN"], defaults().TrustDomain), fetcherVariable}}, nil
+	case fetcher != "" && fetcher != jwtFetcher:
+		return nil, fmt.Errorf("%s is %q: %s or %s is allowed", fetcherVariable, clip(fetcher), jwtFetcher, gceFetcher)
+	case policy == "":
+		return nil, nil
+	case policy == "third-party-jwt":
+		return file(istioToken), nil
+	case policy == "first-party-jwt":
+		return file(kubernetesToken), nil
 	}
+	return nil, fmt.Errorf("JWT_POLICY is %q: third-party-jwt or first-party-jwt is allowed", clip(policy))
 }
 
 // headersFromIstio returns the one setting that all headers are.

@@ -23,18 +23,17 @@ var istioPaths = map[string]string{
 // istioRefused would change where keys come from or go to; running without them
 // would look like success.
 var istioRefused = map[string]string{
-	"PROV_CERT":               "this version shows a mounted certificate to istiod alone, and another authority was chosen; unset it",
-	"CREDENTIAL_FETCHER_TYPE": "this version has tokens from files; write JWT, or unset it, and set token_file in the provider's entry",
+	"PROV_CERT":     "this version shows a mounted certificate to istiod alone, and another authority was chosen; unset it",
+	fetcherVariable: "this version gets the metadata server's token for istiod alone, and another authority was chosen; unset it, and set token.gce in the provider's entry",
 }
 
 // istioUsual are values of the refused ones that ask for nothing.
 var istioUsual = map[string]func(string) bool{
-	"CREDENTIAL_FETCHER_TYPE": func(value string) bool { return value == "JWT" },
+	fetcherVariable: func(value string) bool { return value == jwtFetcher },
 }
 
 // istioWithoutEffect are warned about: nothing depends on them in this version.
 var istioWithoutEffect = map[string]string{
-
 	"SECRET_GRACE_DURATION":                  "an earlier agent; set rotation.ratio (SECRET_GRACE_PERIOD_RATIO) instead",
 	"SECRET_JOB_RUN_INTERVAL":                "an earlier agent; rotation needs no interval any more, see rotation.ratio and rotation.jitter",
 	"STALED_CONNECTION_RECYCLE_RUN_INTERVAL": "an earlier agent; connections need no sweeping any more, drain_timeout is how long they get at the end",

@@ -100,3 +100,19 @@ func TestAChangedTokenNeedsARestart(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestIstiosFetcherOfComputeEngineIsItsMetadataServer(t *testing.T) {
+	for _, environ := range [][]string{
+		{"TRUST_DOMAIN=mesh.example.org"}, {"TRUST_DOMAIN=mesh.example.org", "PROV_CERT=/certs"}, {"TRUST_DOMAIN=mesh.example.org", "JWT_POLICY=first-party-jwt"},
+	} {
+		environ = append(environ, "CA_ADDR=istiod:15012", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine", "POD_NAMESPACE=n", "SERVICE_ACCOUNT=s", "COUNTERSIGN_DEV=true")
+		c, _ := mustLoad(t, "", environ)
+		if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].GCE.Audience != "mesh.example.org" {
+			t.Errorf("%v: %+v", environ, got)
+		}
+	}
+	_, _, err := load("", []string{"CA_ADDR=istiod:15012", "CREDENTIAL_FETCHER_TYPE=Magic"})
+	if err == nil || !strings.Contains(err.Error(), `CREDENTIAL_FETCHER_TYPE is "Magic": JWT or GoogleComputeEngine is allowed`) {
+		t.Error(err)
+	}
+}
