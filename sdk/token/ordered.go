@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -54,8 +55,8 @@ func (o Ordered) now() time.Time {
 }
 
 func (o Ordered) tell(failures []error) {
-	if err := errors.Join(failures...); err != nil && o.Log != nil {
-		o.Log.Warn("a source of tokens was passed over", "error", err)
+	if text := sentences(failures); text != "" && o.Log != nil {
+		o.Log.Warn("a source of tokens was passed over", "error", text)
 	}
 }
 
@@ -74,7 +75,18 @@ func dry(failures []error) error {
 	if len(failures) == 1 {
 		return first
 	}
-	return &ca.Error{Reason: ca.ReasonFor(first), RetryAfter: ca.RetryAfter(first), Err: errors.Join(failures...)}
+	return &ca.Error{Reason: ca.ReasonFor(first), Message: sentences(failures), RetryAfter: ca.RetryAfter(first), Err: errors.Join(failures...)}
+}
+
+// sentences is the failures on one line.
+func sentences(failures []error) string {
+	var all []string
+	for _, err := range failures {
+		if err != nil {
+			all = append(all, err.Error())
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // Rejected tells the sources.
