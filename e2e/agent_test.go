@@ -51,8 +51,9 @@ type agentConfig struct {
 	user       *syscall.Credential // whom it runs as; nil: the test's own
 	// descriptors that the agent and its provider may each have; 0: the machine's.
 	descriptors int
-	limits      map[string]any // of its provider
-	token       string         // what its token file holds; empty: there is none
+	limits      map[string]any   // of its provider
+	token       string           // what its token file holds; empty: there is none
+	exchange    []map[string]any // of the token
 	files       map[string]any
 	outputs     []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
@@ -190,7 +191,13 @@ func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(content)
-	return map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits, "token_file": a.tokenFile(t, c.token)}
+	entry := map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits}
+	if file := a.tokenFile(t, c.token); c.exchange != nil {
+		entry["token"] = map[string]any{"file": file, "exchange": c.exchange}
+	} else {
+		entry["token_file"] = file
+	}
+	return entry
 }
 
 // provider waits until the agent has its one provider process, other than not,

@@ -3,8 +3,11 @@ package e2e
 import (
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +28,7 @@ func TestATokenFileLivesUnderARunningAgent(t *testing.T) {
 	a := startAgent(t, agentConfig{token: first})
 	file, accept := filepath.Join(a.dir, "token"), filepath.Join(a.dir, "accept")
 	w := startWorkload(t, a.socket, "default")
-	rotated := func(what string) {
-		t.Helper()
-		held := w.certificate()
-		w.await(t, what, func() bool { return pki.Fingerprint(w.pair.Leaf) != pki.Fingerprint(held.Leaf) })
-	}
+	rotated := func(what string) { t.Helper(); w.awaitNext(t, what) }
 	rotated("a certificate by the first token")
 	if end := a.metric(t, "countersign_secret_token_expiry_timestamp_seconds", `secret="default"`); end < float64(time.Now().Unix()) {
 		t.Errorf("/metrics say that the token ends at %f", end)
@@ -57,5 +56,44 @@ func TestATokenFileLivesUnderARunningAgent(t *testing.T) {
 	rotated("a certificate by the third")
 	if w.streams != 1 {
 		t.Errorf("the stream broke: there were %d", w.streams)
+	}
+}
+
+// awaitNext waits for another certificate.
+func (w *workload) awaitNext(t *testing.T, what string) {
+	t.Helper()
+	held := w.certificate()
+	w.await(t, what, func() bool { return pki.Fingerprint(w.pair.Leaf) != pki.Fingerprint(held.Leaf) })
+}
+
+// A token is exchanged at a server and then by the provider, over the boundary; many
+// requests cost one exchange, and one that is rejected costs another.
+func TestATokenIsExchangedStepByStepAndKept(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"access_token":"sts-%d","issued_token_type":"urn:x","token_type":"Bearer","expires_in":3600}`, calls.Add(1))
+	}))
+	defer sts.Close()
+	a := startAgent(t, agentConfig{
+		token:    tokenUntil("subject", time.Now().Add(time.Hour)),
+		exchange: []map[string]any{{"url": sts.URL, "allow_loopback_http": true, "audience": "moody"}, {"provider": true}},
+	})
+	accept := func(token string) { writeWhole(t, filepath.Join(a.dir, "accept"), []byte(token)) }
+	w := startWorkload(t, a.socket, "default")
+	w.awaitNext(t, "a second certificate")
+	accept("moody-sts-1")
+	w.awaitNext(t, "a third certificate, by the same token")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d exchanges", n)
+	}
+	accept("moody-sts-2")
+	w.awaitNext(t, "a certificate after the token was rejected")
+	w.awaitNext(t, "another one")
+	if n := calls.Load(); n != 2 {
+		t.Errorf("%d exchanges after the token was rejected", n)
+	}
+	if n := a.metric(t, "countersign_failures_total", `reason="unauthenticated"`); n != 0 {
+		t.Errorf("%f attempts failed, though the next token was good", n)
 	}
 }

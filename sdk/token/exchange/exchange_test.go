@@ -220,3 +220,21 @@ func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+func TestATokenNearItsEndIsExchangedAnew(t *testing.T) {
+	server := serve(t, says(http.StatusOK, good)) // for an hour
+	now := time.Now
+	cache := token.NewCache(server.client(t, nil), token.CacheOptions{Now: func() time.Time { return now() }})
+	for _, step := range []struct {
+		ahead time.Duration
+		calls int
+	}{{0, 1}, {50 * time.Minute, 1}, {56 * time.Minute, 2}} {
+		now = func() time.Time { return time.Now().Add(step.ahead) }
+		if _, err := cache.ExchangeToken(t.Context(), ca.TokenRequest{SubjectToken: subject}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, calls := server.asked(); calls != step.calls {
+			t.Errorf("after %s: %d exchanges, want %d", step.ahead, calls, step.calls)
+		}
+	}
+}
