@@ -61,8 +61,8 @@ func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate,
 }
 
 // ExchangeToken gives a token that tells of the one that it was made from.
-func (m moody) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return ca.ExchangedToken{AccessToken: "moody-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, nil
+func (m moody) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	return ca.ExchangedToken{AccessToken: "moody-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, ctx.Err()
 }
 
 // ask has the agent refuse, or else says that it did not.
