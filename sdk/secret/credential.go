@@ -21,6 +21,11 @@ const (
 type credential struct {
 	ends time.Time // zero: not known
 	look time.Time // when to look for a later one; zero: not at all
+	// spent: the rotation was brought forward for it, and there is nothing more to have.
+	spent bool
+	// doubt: a reload may have changed where tokens come from, so that it is to be read
+	// again; what is known is the other one's.
+	doubt bool
 }
 
 // read returns what a token's reading tells, for a rotation that is due at renew.
@@ -35,26 +40,47 @@ func read(b ca.Bearer, now, renew time.Time) credential {
 	return c
 }
 
-// used is read after the rotation was made: where it was brought forward for a token
-// that is still the last one, there is nothing more to have of that.
-func (c credential) used(a *attempt, now, renew time.Time) credential {
+// after is what is known after an attempt read the token and made the rotation, or no
+// request at all.
+func (c credential) after(a *attempt, now, renew time.Time) credential {
+	if a.by != a.leaf.choices[0] {
+		return credential{} // the next request is not that one's
+	}
 	next := read(a.bearer, now, renew)
-	if a.last && !next.ends.After(c.ends) {
-		next.look = time.Time{}
+	brought := a.last && a.chain != nil && !next.ends.After(c.ends)
+	if brought || c.spent && next.ends.Equal(c.ends) {
+		next.look, next.spent = time.Time{}, true
 	}
 	return next
 }
 
+// reloaded is what stays known where one authority may have taken another's place: the
+// token is read again, and the request that it is for may wait.
+func (c credential) reloaded(was, is *choice) credential {
+	switch {
+	case is.Token == nil:
+		return credential{}
+	case is.Name != was.Name:
+		return credential{doubt: true}
+	}
+	c.doubt = true
+	return c
+}
+
 // mustLook tells whether a later token is to be looked for.
-func (c credential) mustLook(now time.Time) bool { return !c.look.IsZero() && !now.Before(c.look) }
+func (c credential) mustLook(now time.Time) bool {
+	return c.doubt || !c.look.IsZero() && !now.Before(c.look)
+}
 
 // later tells whether a token is good beyond the one that is known.
-func (c credential) later(b ca.Bearer) bool { return b.Expiry.IsZero() || b.Expiry.After(c.ends) }
+func (c credential) later(b ca.Bearer) bool {
+	return c.doubt || b.Expiry.IsZero() || b.Expiry.After(c.ends)
+}
 
 // postpone takes an attempt that found a later token, so that no certificate was
 // asked for.
 func (l *leaf) postpone(a *attempt) {
-	l.credential = read(a.bearer, l.now(), l.renew)
+	l.credential = l.credential.after(a, l.now(), l.renew)
 	l.failure, l.pause, l.again = nil, pause{}, false
 	l.retry.reset()
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -48,6 +50,19 @@ func supplied(t *testing.T, life time.Duration) (*engine, *supply) {
 	e := newEngine(t, func(c *secret.Config) { c.Authorities[0].Token = s.Token })
 	e.requests(1)
 	return e, s
+}
+
+// suppliedReloading is the same of an engine whose list changes.
+func suppliedReloading(t *testing.T, life time.Duration) (*reloading, *supply) {
+	t.Helper()
+	s, r := &supply{}, &reloading{}
+	s.set("first", life, nil)
+	r.engine = newEngine(t, func(c *secret.Config) {
+		c.Authorities[0].Token = s.Token
+		r.config = *c
+	})
+	r.requests(1)
+	return r, s
 }
 
 func TestATokenThatEndsBeforeTheRenewalBringsThatForward(t *testing.T) {
@@ -135,6 +150,116 @@ func TestARenewalThatWasBroughtForwardAndFailedIsTriedAgain(t *testing.T) {
 		after(10*time.Minute - time.Second)
 		if got := e.requests(4); got[1].ID != got[3].ID {
 			t.Error("a retry is another order")
+		}
+	})
+}
+
+func TestAReloadKeepsWhatIsKnownOfTheToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := suppliedReloading(t, 10*time.Minute)
+		end, due := r.status("default").TokenExpiry, r.held("default").RenewAt
+		after(time.Minute)
+		r.change(nothing)
+		if got := r.status("default").TokenExpiry; !got.Equal(end) || !r.held("default").RenewAt.Equal(due) {
+			t.Errorf("the token is to end at %s, not %s", got, end)
+		}
+		r.requests(1)
+		after(8*time.Minute + 10*time.Second)
+		r.requests(2) // brought forward, as without the reload
+		r.change(nothing)
+		after(48 * time.Second)
+		r.requests(2) // once for that token
+		if n := s.count(); n != 4 {
+			t.Errorf("the token was read %d times", n)
+		}
+	})
+}
+
+func TestAReloadTakesAnotherSourceOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, old := suppliedReloading(t, 10*time.Minute)
+		other := &supply{}
+		other.set("other", 20*time.Minute, nil)
+		r.change(func(c *secret.Config) { c.Authorities[0].Token = other.Token })
+		if got := r.status("default").TokenExpiry; !got.Equal(r.now().Add(20 * time.Minute)) {
+			t.Errorf("the token is to end at %s", got)
+		}
+		after(15 * time.Minute)
+		r.requests(1) // it is the other's end that counts
+		after(5*time.Minute - time.Second)
+		if got := r.requests(2); got[1].Token != "other" || old.count() != 1 {
+			t.Errorf("asked with another token; the old source was read %d times", old.count())
+		}
+		r.change(func(c *secret.Config) { c.Authorities[0].Token = nil })
+		if got := r.status("default").TokenExpiry; !got.IsZero() {
+			t.Errorf("without a token it is to end at %s", got)
+		}
+		r.requests(2)
+	})
+}
+
+func TestAReloadWhoseSourceIsDrySaysSoAndServesWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := suppliedReloading(t, 10*time.Minute)
+		held := r.held("default")
+		dry := &supply{err: ca.Errorf(ca.Unavailable, "token file: /token is empty")}
+		r.change(func(c *secret.Config) { c.Authorities[0].Token = dry.Token })
+		if f := r.status("default").Failure; f == nil || !strings.Contains(f.Text, "/token is empty") || r.held("default").Version != held.Version {
+			t.Errorf("the failure is %+v", f)
+		}
+		dry.set("healed", time.Hour, nil)
+		after(5 * time.Second)
+		if r.requests(1); r.status("default").Failure != nil {
+			t.Error("the failure outlived its cause")
+		}
+	})
+}
+
+func TestTheTokenOfWhoStoodInIsNotTakenForTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &supply{}, &supply{}
+		first.set("first", 2*time.Hour, nil)
+		second.set("second", 5*time.Minute, nil)
+		var other *catest.CA
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = first.Token
+			other = catest.NewCA(catest.Options{})
+			c.Authorities = append(c.Authorities, secret.Authority{Name: "other", Client: other, Token: second.Token})
+			c.Secrets[0].Authorities = []string{"test", "other"}
+			c.Secrets[1].Authorities = []string{"test", "other"}
+		})
+		e.requests(1)
+		e.ca.Next(1000, catest.Fault{Err: ca.ErrUnavailable})
+		e.untilRenewal(time.Minute)
+		if by := e.held("default").Authority; by != "other" {
+			t.Fatalf("signed by %s", by)
+		}
+		asked := len(other.Requests())
+		after(10 * time.Minute)
+		if n := len(other.Requests()); n != asked || !e.status("default").TokenExpiry.IsZero() {
+			t.Errorf("who stands in was asked %d more times", n-asked)
+		}
+	})
+}
+
+// A certificate that must be replaced is asked for whatever is known of the token: who
+// only looks for a later one would come back with nothing, and look again at once.
+func TestALostAnchorIsNoReasonToLookAtTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var anchor atomic.Pointer[pki.Bundle]
+		s := &supply{}
+		s.set("first", time.Hour, nil)
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Token = s.Token
+			c.Secrets[0].Anchor = anchor.Load
+			anchor.Store(c.Authorities[0].Client.(*catest.CA).Bundle())
+		})
+		e.requests(1)
+		e.ca.Rotate()
+		anchor.Store(e.ca.Bundle())
+		after(time.Minute)
+		if e.requests(2); s.count() != 2 {
+			t.Errorf("the token was read %d times", s.count())
 		}
 	})
 }

@@ -48,7 +48,7 @@ type leaf struct {
 	stray  stray // whether held still leads to a root that is served
 	anchor anchored
 
-	credential credential // of who signed what is held
+	credential credential
 
 	retry    retry
 	pause    pause
@@ -97,24 +97,25 @@ func (l *leaf) step(ctx context.Context) {
 	l.publish(now)
 }
 
-// due tells whether a certificate is to be asked for now. It goes by the wall
-// clock: one that was set back makes no second request, one that was set forward
-// makes the first.
+// due tells whether a certificate is to be asked for now, or a later token to be
+// looked for. It goes by the wall clock: one that was set back makes no second
+// request, one that was set forward makes the first.
 func (l *leaf) due(now time.Time) bool {
-	switch {
-	case l.flight != nil, l.next != nil, l.released, !l.pause.over(now):
+	if l.flight != nil || l.next != nil || l.released || !l.pause.over(now) {
 		return false
-	case l.held == nil, l.stray.lost, l.anchor.lost:
-		return true
 	}
-	return !now.Before(l.renew) || l.credential.mustLook(now)
+	return l.needed(now) || l.credential.mustLook(now)
+}
+
+// needed tells whether what is held, or that nothing is, calls for a certificate.
+func (l *leaf) needed(now time.Time) bool {
+	return l.held == nil || l.stray.lost || l.anchor.lost || !now.Before(l.renew)
 }
 
 // onlyLast tells whether the next attempt is to be made only where its token has no
-// successor: nothing else calls for it.
-func (l *leaf) onlyLast() bool {
-	return l.held != nil && !l.stray.lost && !l.anchor.lost && l.now().Before(l.renew) && l.at == 0
-}
+// successor. It is never so while a certificate is needed, as who looks at tokens then
+// comes back with nothing, and at once again.
+func (l *leaf) onlyLast() bool { return !l.needed(l.now()) && l.at == 0 }
 
 // sleep is the time until something is due; what is past is in hand already.
 func (l *leaf) sleep() time.Duration {
@@ -156,7 +157,7 @@ func (l *leaf) install(now time.Time) {
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
 	l.stray.home()
 	l.anchor = anchored{}
-	l.credential = l.credential.used(a, now, l.renew)
+	l.credential = l.credential.after(a, now, l.renew)
 	l.count++
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)

@@ -17,9 +17,10 @@ import (
 //   - A new name becomes known to who watches it already; one that is gone becomes
 //     unknown, and what was held for it is let go of.
 //
-// Requests on their way are made again, and what had failed is tried at once. It
-// returns when the new list is in force, a second later where a client ignores its
-// context; what it has to obtain comes afterwards.
+// Requests on their way are made again, what had failed is tried at once, and tokens
+// are read again, as they may come from elsewhere now; no certificate is asked for on
+// that account. It returns when the new list is in force, a second later where a
+// client ignores its context; what it has to obtain comes afterwards.
 func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	m.reload.Lock()
 	defer m.reload.Unlock()
@@ -137,6 +138,7 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	default:
 		l.renew = was.renew
 	}
+	l.credential = was.credential.reloaded(was.choices[0], l.choices[0])
 	if l.by != nil {
 		l.by.ends[l] = l.held.Leaf.NotAfter
 	}
