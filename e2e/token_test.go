@@ -97,3 +97,46 @@ func TestATokenIsExchangedStepByStepAndKept(t *testing.T) {
 		t.Errorf("%f attempts failed, though the next token was good", n)
 	}
 }
+
+// Another token block is taken over by a running agent: its tokens come from there, and
+// nothing that was exchanged for the one before is used. What changes elsewhere leaves
+// them alone.
+func TestAnotherTokenBlockIsTakenOverWhileRunning(t *testing.T) {
+	t.Parallel()
+	calls := map[string]*atomic.Int64{"blue": {}, "green": {}}
+	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		audience := r.PostFormValue("audience")
+		calls[audience].Add(1)
+		fmt.Fprintf(w, `{"access_token":%q,"issued_token_type":"urn:x","token_type":"Bearer","expires_in":3600}`, audience)
+	}))
+	defer sts.Close()
+	config := agentConfig{token: tokenUntil("plain", time.Now().Add(time.Hour))}
+	a := startAgent(t, config)
+	only := func(token string) { writeWhole(t, filepath.Join(a.dir, "accept"), []byte(token)) }
+	exchangedFor := func(audience string) {
+		config.exchange = []map[string]any{{"url": sts.URL, "allow_loopback_http": true, "audience": audience}}
+		a.writeConfig(t, config)
+	}
+	w := startWorkload(t, a.socket, "default")
+	w.awaitNext(t, "a certificate by the plain token")
+
+	only("blue")
+	exchangedFor("blue")
+	w.awaitNext(t, "one by the exchanged token")
+	a.log.await(t, "the configuration was read again", "providers.moody.token.exchange.0.url")
+	config.secrets = []map[string]any{{"name": "more", "dns_names": []string{"more.example.org"}}}
+	a.writeConfig(t, config)
+	a.log.await(t, "the configuration was read again", "secrets.more")
+	w.awaitNext(t, "one by the same token, as only secrets have changed")
+	w.awaitNext(t, "and another")
+	if n := calls["blue"].Load(); n != 1 {
+		t.Errorf("%d exchanges", n)
+	}
+
+	only("green") // blue is exchanged anew, for nothing, until the block changes
+	exchangedFor("green")
+	w.awaitNext(t, "one by the token of another audience")
+	if n := calls["green"].Load(); w.streams != 1 || n != 1 {
+		t.Errorf("%d streams and %d exchanges", w.streams, n)
+	}
+}

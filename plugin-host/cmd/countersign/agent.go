@@ -99,6 +99,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	if err != nil {
 		return settingsError{err}
 	}
+	tokens := newTokenFiles(c)
 	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
 	if err != nil {
 		return settingsError{err}
@@ -112,9 +113,9 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	metrics.child(child)
 	page.serve(a, providers, metrics, child)
 	defer writeOutputs(outputs, a.Secrets(), log)()
-	defer newTokenFiles(c).watch(tokenInterval, a.Retry)()
+	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.read, started: c, running: c, agent: a, providers: providers, metrics: metrics, files: files, level: level, log: log,
+		reread: in.read, started: c, running: c, agent: a, providers: providers, metrics: metrics, files: files, tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, log, r.reload)()
 	return child.run(ctx, a)

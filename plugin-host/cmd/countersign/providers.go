@@ -25,6 +25,7 @@ type providers struct {
 	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
+	tokens *tokenBook                  // of whoever wires or reloads; one after the other
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
 	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
 	recorder status.Recorder
@@ -33,7 +34,7 @@ type providers struct {
 // findProviders finds and verifies all of them and starts none. Where one may not
 // run, it is an error.
 func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}}
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: newTokenBook(log)}
 	p.opts = pluginhost.Options{
 		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,

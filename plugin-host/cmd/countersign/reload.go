@@ -26,6 +26,7 @@ type reloader struct {
 	providers *providers
 	metrics   *metrics
 	files     *filesecret.Source
+	tokens    *tokenFiles
 	level     *slog.LevelVar
 	log       *slog.Logger
 }
@@ -71,7 +72,9 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
 	anchor(cfg.Secrets, &c, r.files)
+	r.tokens.take(c)
 	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {
+		r.tokens.take(r.running)
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -16,6 +19,45 @@ import (
 type tokens interface {
 	Token(ctx context.Context) (ca.Bearer, error)
 	Rejected(t ca.Token)
+}
+
+// tokenBook has the tokens of each provider, so that a reload that leaves an entry as it
+// is leaves what was exchanged for it, too. Of another entry, or of one that is gone,
+// nothing is kept.
+type tokenBook struct {
+	log     *slog.Logger
+	byEntry map[string]booked
+}
+
+type booked struct {
+	entry  config.Provider
+	client ca.Client
+	tokens tokens // nil: the provider gets none
+}
+
+func newTokenBook(log *slog.Logger) *tokenBook {
+	return &tokenBook{log: log, byEntry: map[string]booked{}}
+}
+
+// of returns an entry's tokens. The whole entry has to be the same, as a provider
+// exchanges by its settings.
+func (b *tokenBook) of(entry config.Provider, client ca.Client) (tokens, error) {
+	if known, ok := b.byEntry[entry.Name]; ok && known.client == client && reflect.DeepEqual(known.entry, entry) {
+		return known.tokens, nil
+	}
+	delete(b.byEntry, entry.Name)
+	made, err := tokensOf(entry, client, b.log)
+	if err == nil {
+		b.byEntry[entry.Name] = booked{entry, client, made}
+	}
+	return made, err
+}
+
+// keep forgets the tokens of all other entries.
+func (b *tokenBook) keep(entries []config.Provider) {
+	maps.DeleteFunc(b.byEntry, func(name string, _ booked) bool {
+		return !slices.ContainsFunc(entries, func(entry config.Provider) bool { return entry.Name == name })
+	})
 }
 
 // tokensOf returns nil for a provider that gets no token. client is asked where an

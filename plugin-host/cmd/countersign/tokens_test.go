@@ -15,11 +15,15 @@ import (
 // exchangingProvider is a provider with the ability.
 type exchangingProvider struct {
 	ca.Client
-	asked ca.TokenRequest
+	asked  ca.TokenRequest
+	asking func()
 }
 
 func (p *exchangingProvider) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	p.asked = req
+	if p.asking != nil {
+		p.asking()
+	}
 	return ca.ExchangedToken{AccessToken: "by-provider-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, nil
 }
 
@@ -44,7 +48,7 @@ func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
 		},
 	}
 	provider := &exchangingProvider{}
-	authority, err := authorityOf(entry, provider, silent)
+	authority, err := authorityOf(entry, provider, newTokenBook(silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +66,37 @@ func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
 	}
 }
 
+func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
+	t.Setenv("MY_TOKEN", "mine")
+	calls := 0
+	provider := &exchangingProvider{asking: func() { calls++ }}
+	entry := func(audience string) config.Provider {
+		e := config.Provider{Name: "p"}
+		e.Token = config.Token{TokenSource: config.TokenSource{Env: "MY_TOKEN"}, Exchange: []config.Exchange{{Provider: true, Audience: audience}}}
+		return e
+	}
+	book := newTokenBook(silent)
+	for _, step := range []struct {
+		what  string
+		entry config.Provider
+		want  int
+	}{
+		{"the first", entry("a"), 1}, {"the same", entry("a"), 1}, {"another audience", entry("b"), 2}, {"the first again", entry("a"), 3},
+	} {
+		authority, err := authorityOf(step.entry, provider, book)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := authority.Token(t.Context()); err != nil || calls != step.want {
+			t.Errorf("%s: %d exchanges, %v", step.what, calls, err)
+		}
+	}
+	book.keep(nil)
+	if len(book.byEntry) != 0 {
+		t.Error("the tokens of an entry that is gone are kept")
+	}
+}
+
 func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 	for says, step := range map[string]config.Exchange{
 		"https only":           {ExchangeServer: config.ExchangeServer{URL: "http://sts.example.org"}},
@@ -70,7 +105,7 @@ func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 	} {
 		entry := config.Provider{Name: "p"}
 		entry.Token = config.Token{TokenSource: config.TokenSource{Env: "X"}, Exchange: []config.Exchange{step}}
-		if _, err := authorityOf(entry, nil, silent); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
+		if _, err := authorityOf(entry, nil, newTokenBook(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

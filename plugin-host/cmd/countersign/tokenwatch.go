@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
@@ -11,23 +12,34 @@ import (
 // request anyhow: this is for what waits because its token was not accepted.
 const tokenInterval = 5 * time.Second
 
-// tokenFiles remembers the files of the providers' tokens.
-type tokenFiles map[string]map[string]os.FileInfo // by provider and path; nil: not there
+// tokenFiles remembers the files of the providers' tokens. It is safe for concurrent use.
+type tokenFiles struct {
+	mu    sync.Mutex
+	known map[tokenFile]os.FileInfo // nil: not there
+}
 
-func newTokenFiles(c config.Config) tokenFiles {
-	files := tokenFiles{}
+type tokenFile struct{ provider, path string }
+
+func newTokenFiles(c config.Config) *tokenFiles {
+	files := &tokenFiles{}
+	files.take(c)
+	return files
+}
+
+// take is told of another configuration before that is in force: what changes
+// from then on is noticed.
+func (files *tokenFiles) take(c config.Config) {
+	known := map[tokenFile]os.FileInfo{}
 	for _, entry := range c.Providers {
 		for _, source := range entry.TokenSources() {
-			if source.File == "" {
-				continue
+			if source.File != "" {
+				known[tokenFile{entry.Name, source.File}] = stat(source.File)
 			}
-			if files[entry.Name] == nil {
-				files[entry.Name] = map[string]os.FileInfo{}
-			}
-			files[entry.Name][source.File] = stat(source.File)
 		}
 	}
-	return files
+	files.mu.Lock()
+	defer files.mu.Unlock()
+	files.known = known
 }
 
 // stat follows links, as those of a projected volume change instead of the file.
@@ -40,14 +52,14 @@ func stat(path string) os.FileInfo {
 }
 
 // changed returns the providers whose files are there and others than at the last look.
-func (files tokenFiles) changed() (providers []string) {
-	for provider, known := range files {
-		for path, was := range known {
-			now := stat(path)
-			known[path] = now
-			if now != nil && (was == nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size()) {
-				providers = append(providers, provider)
-			}
+func (files *tokenFiles) changed() (providers []string) {
+	files.mu.Lock()
+	defer files.mu.Unlock()
+	for file, was := range files.known {
+		now := stat(file.path)
+		files.known[file] = now
+		if now != nil && (was == nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size()) {
+			providers = append(providers, file.provider)
 		}
 	}
 	return providers
@@ -55,7 +67,7 @@ func (files tokenFiles) changed() (providers []string) {
 
 // watch has retry called for a provider whose token has changed, until stop, which
 // returns when it has ended.
-func (files tokenFiles) watch(interval time.Duration, retry func(provider string)) (stop func()) {
+func (files *tokenFiles) watch(interval time.Duration, retry func(provider string)) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -50,6 +50,11 @@ func TestAProviderIsAskedAgainWhenItsTokenFileChanges(t *testing.T) {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
 	}
+	files.take(config.Config{Plugins: config.Plugins{Providers: []config.Provider{other}}})
+	write("two", "a third content")
+	if got := files.changed(); got != nil {
+		t.Errorf("the file is nobody's after a reload, and %q are told", got)
+	}
 }
 
 func TestTheWatchOfTokenFilesEnds(t *testing.T) {

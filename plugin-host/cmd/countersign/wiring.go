@@ -24,10 +24,11 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := authorityOf(entry, p.of(entry.Name), log)
+		authority, err := authorityOf(entry, p.of(entry.Name), p.tokens)
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
+	p.tokens.keep(c.Providers)
 	for _, entry := range c.Secrets {
 		spec, err := specOf(entry, c.Rotation)
 		errs = append(errs, err)
@@ -39,7 +40,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	return cfg, errors.Join(errs...)
 }
 
-func authorityOf(entry config.Provider, client ca.Client, log *slog.Logger) (secret.Authority, error) {
+func authorityOf(entry config.Provider, client ca.Client, book *tokenBook) (secret.Authority, error) {
 	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
 	switch entry.IdentityCheck {
 	case "trust-domain":
@@ -47,7 +48,7 @@ func authorityOf(entry config.Provider, client ca.Client, log *slog.Logger) (sec
 	case "any":
 		a.Names = pki.AnyName
 	}
-	if tokens, err := tokensOf(entry, client, log); err != nil {
+	if tokens, err := book.of(entry, client); err != nil {
 		return a, err
 	} else if tokens != nil {
 		a.Token, a.TokenRejected = tokens.Token, tokens.Rejected

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ func (e *explainer) walk(v reflect.Value, path string) {
 		e.fields(v, path)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		for i := range v.Len() {
-			e.walk(v.Index(i), join(path, v.Index(i).FieldByName("Name").String()))
+			e.walk(v.Index(i), join(path, labelOf(v.Index(i), i)))
 		}
 	case t.Kind() == reflect.Map:
 		for _, key := range slices.Sorted(maps.Keys(entries(v))) {
@@ -53,6 +54,14 @@ func (e *explainer) walk(v reflect.Value, path string) {
 	default:
 		e.add(path, v)
 	}
+}
+
+// labelOf is what label is of an entry that was read.
+func labelOf(entry reflect.Value, i int) string {
+	if name := entry.FieldByName("Name"); name.IsValid() && name.String() != "" {
+		return name.String()
+	}
+	return strconv.Itoa(i)
 }
 
 func (e *explainer) fields(v reflect.Value, path string) {
@@ -84,6 +93,9 @@ func (e *explainer) add(path string, v reflect.Value) {
 	value := v.Interface()
 	if _, ok := value.(fmt.Stringer); ok && v.Kind() != reflect.Pointer {
 		value = fmt.Sprint(value)
+	}
+	if text, ok := value.(string); ok && !e.bare {
+		value = withoutPassword(text)
 	}
 	e.all = append(e.all, Explained{path, value, e.from(path, !isEmpty(v))})
 }
@@ -135,6 +147,8 @@ func (c *Config) rule(path string) string {
 	switch {
 	case path == "default_provider":
 		return c.choice.Rule
+	case list == "providers" && strings.Contains(name, "."):
+		return "" // deeper in an entry
 	case list == "providers" && setting == "provider":
 		return "its name"
 	case list == "providers" && setting == "token_file":

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -93,5 +94,24 @@ providers:
 		if got := explained(t, c, "providers.citadel."+path); got.Value != want {
 			t.Errorf("%s: got %v, want %v", path, got.Value, want)
 		}
+	}
+}
+
+func TestATokenBlockIsExplainedByItsPlacesAndWithoutCredentials(t *testing.T) {
+	c, _ := mustLoad(t, withToken(`
+sources: [{file: /token}, {command: {args: [/bin/print-token], env: {KEY: geheim}}}]
+exchange: [{url: "https://u:geheim@sts.example/token"}, {provider: true}]
+`), nil)
+	for path, want := range map[string]any{
+		"sources.0.file": "/token", "sources.1.command.env.KEY": "(set)", "exchange.0.url": "https://u:xxxxx@sts.example/token", "exchange.1.provider": true,
+	} {
+		if got := explained(t, c, "providers.file.token."+path); got.Value != want || got.From != "countersign.yaml" {
+			t.Errorf("%s: got %+v, want %v", path, got, want)
+		}
+	}
+	other, _ := mustLoad(t, withToken("{sources: [{file: /token}, {env: B}]}"), nil)
+	short, _ := mustLoad(t, withToken("{sources: [{file: /token}]}"), nil)
+	if got := Changed(short, other); !slices.Contains(got, "providers.file.token.sources.1.env") {
+		t.Errorf("changed is %q", got)
 	}
 }

@@ -135,12 +135,20 @@ func spelled(comment string, spelling []string) string {
 // several fields and names them is each one's.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]string{}
-	ast.Inspect(file, func(n ast.Node) bool {
+	for _, name := range []string{"config.go", "token.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, noting(all))
+	}
+	return all
+}
+
+// noting notes the comments of each struct.
+func noting(all map[string]string) func(ast.Node) bool {
+	return func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
 			return true
@@ -161,8 +169,7 @@ func comments(t *testing.T) map[string]string {
 			last = text
 		}
 		return false
-	})
-	return all
+	}
 }
 
 func TestEveryChoiceOfTheSchemaIsOne(t *testing.T) {

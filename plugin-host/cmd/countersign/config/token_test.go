@@ -93,11 +93,15 @@ func TestWhatATokenBlockCannotMeanIsNamed(t *testing.T) {
 	}
 }
 
-func TestAChangedTokenNeedsARestart(t *testing.T) {
+func TestAChangedTokenBlockIsTakenOverWhileRunning(t *testing.T) {
 	old, _ := mustLoad(t, withToken("{file: /a}"), nil)
 	now, _ := mustLoad(t, withToken("{env: B, exchange: [{provider: true}]}"), nil)
-	if got := strings.Join(NeedRestart(old, now), " "); !strings.Contains(got, "providers.file.token.env") || !strings.Contains(got, "providers.file.token.exchange") {
-		t.Errorf("%s", got)
+	changed := Changed(old, now)
+	if got := strings.Join(changed, " "); !strings.Contains(got, "providers.file.token.env") || !strings.Contains(got, "providers.file.token.exchange") {
+		t.Errorf("changed is %s", got)
+	}
+	if names := NeedRestart(changed); len(names) > 0 {
+		t.Errorf("%q need a restart", names)
 	}
 }
 
