@@ -12,7 +12,7 @@ CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
-MODULES := . plugin-host providers/citadel providers/file providers/google examples e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/step examples e2e bench
 
 .PHONY: help
 help: ## list the targets
@@ -24,6 +24,7 @@ build: ## the binaries, into bin/
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-citadel ./providers/citadel
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-file ./providers/file
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-google ./providers/google
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-step ./providers/step
 
 .PHONY: demo
 demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
@@ -41,6 +42,7 @@ test: envoy grpcjs languages debian cross ## everything that CI holds against ev
 e2e: $(CACHE) debian ## the newcomer's way: a fresh clone, the README's commands; pictures of the page, below .cache/
 	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'ThePage|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
 	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
+	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/step/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

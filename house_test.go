@@ -65,6 +65,7 @@ var arrows = map[string][]string{
 	"sdk/filesecret/output": {"sdk/pki", "sdk/secret"},
 	"sdk/agent":             {"sdk/sds", "sdk/secret"},
 	"sdk/catest":            {"sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":     {"internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/provider/wire":     {"internal/foreign", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":          {"internal/near", "sdk/ca", "sdk/provider/wire"},
 }
@@ -98,7 +99,7 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "examples", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "examples", "e2e", "bench"}
 
 func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
 	for _, dir := range modules {

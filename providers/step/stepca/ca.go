@@ -1,0 +1,167 @@
+package stepca
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+const (
+	signPath  = "/1.0/sign"
+	rekeyPath = "/1.0/rekey"
+	rootsPath = "/1.0/roots"
+)
+
+// CA is a [ca.Client] and [ca.RootSource]. It is safe for concurrent use and holds no
+// connection.
+type CA struct {
+	settings Settings
+	maxTTL   time.Duration
+	client   *rest.Client
+	log      *slog.Logger
+}
+
+// Open checks the settings and the provisioner's key. Where the root is known by its
+// fingerprint alone, it is fetched. An error is of the reason [ca.Invalid], or
+// [ca.Unavailable].
+func Open(ctx context.Context, settings Settings) (*CA, error) {
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	if settings.Log == nil {
+		settings.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &CA{settings: settings, log: settings.Log}
+	c.maxTTL, _ = settings.maxTTL() // validated
+	if settings.KeyFile != "" {
+		if _, err := settings.key(); err != nil {
+			return nil, ca.Errorf(ca.Invalid, "key_file: %w", err)
+		}
+	}
+	roots := rest.RootFile(settings.RootFile)
+	if settings.RootFingerprint != "" {
+		pinned, err := bootstrap(ctx, settings.URL, settings.fingerprint())
+		if err != nil {
+			return nil, err
+		}
+		roots = pinned
+	}
+	var err error
+	c.client, err = rest.New(rest.Config{URL: strings.TrimSuffix(settings.URL, "/"), Roots: roots, Failure: message})
+	return c, err
+}
+
+// message is what step-ca says in an error.
+func message(body []byte) string {
+	var said struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(body, &said) // what is something else says nothing
+	return said.Message
+}
+
+// signed is the answer to a CSR: the leaf, then what stands above it, in PEM.
+type signed struct {
+	Leaf  string   `json:"crt"`
+	CA    string   `json:"ca"`
+	Chain []string `json:"certChain"`
+}
+
+// CSRSign implements [ca.Client]. A certificate at hand for the same names is the
+// right to the next one (POST /rekey); else, or where that is refused, it is a
+// one-time token (POST /sign). Roots are told by [CA.Roots] alone.
+func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	if c.held(req, time.Now()) {
+		chain, err := c.rekey(ctx, req)
+		if !refused(err) {
+			return ca.Certificate{Chain: chain}, err
+		}
+		c.log.Warn("the certificate at hand does not get another one; a token is tried", "client_cert_file", c.settings.ClientCertFile, "error", err)
+	}
+	token, err := c.oneTimeToken(req, time.Now())
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	chain, err := c.ask(ctx, rest.Call{Path: signPath, Hide: []ca.Token{token}, Body: map[string]any{
+		"csr": string(req.CSR), "ott": token.Reveal(), "notAfter": c.notAfter(req.TTL),
+	}})
+	return ca.Certificate{Chain: chain}, err
+}
+
+// notAfter is a life as step-ca reads it; empty is its own default.
+func (c *CA) notAfter(ttl time.Duration) string {
+	if ttl <= 0 {
+		return ""
+	}
+	return min(ttl, c.maxTTL).String()
+}
+
+// held tells whether there is a certificate of the request's names: step-ca gives the
+// next one those of the last one, whatever the CSR asks for.
+func (c *CA) held(req ca.SignRequest, now time.Time) bool {
+	pair := c.settings.pair()
+	if pair == (rest.Pair{}) {
+		return false
+	}
+	certificate, err := pair.Read(now)
+	if err != nil {
+		c.log.Debug("there is no certificate at hand to ask with", "error", err)
+		return false
+	}
+	has, err := pki.IdentityOf(certificate.Leaf)
+	return err == nil && has.Equal(wanted(req))
+}
+
+// wanted is the identity of a request, whose CSR has the same.
+func wanted(req ca.SignRequest) pki.Identity {
+	csr, err := pki.ParseCSR(req.CSR)
+	if err != nil {
+		return pki.Identity{}
+	}
+	id, _ := pki.IdentityOfCSR(csr) // the zero value is nobody's
+	return id
+}
+
+func (c *CA) rekey(ctx context.Context, req ca.SignRequest) ([]byte, error) {
+	return c.ask(ctx, rest.Call{Path: rekeyPath, Pair: c.settings.pair(), Body: map[string]any{"csr": string(req.CSR)}})
+}
+
+// refused is an answer of a step-ca that does not renew this certificate.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{ca.ErrDenied, ca.ErrUnauthenticated, ca.ErrInvalid}, func(no error) bool { return errors.Is(err, no) })
+}
+
+// ask returns the chain of the answer.
+func (c *CA) ask(ctx context.Context, call rest.Call) ([]byte, error) {
+	var reply signed
+	if err := c.client.Do(ctx, call, &reply); err != nil {
+		return nil, err
+	}
+	texts := reply.Chain
+	if len(texts) == 0 { // as step-ca before 0.10 answered
+		texts = []string{reply.Leaf, reply.CA}
+	}
+	certs, err := pki.ParseCertificates([]byte(strings.Join(texts, "\n")))
+	if err != nil {
+		return nil, ca.Errorf(ca.Internal, "%s answered with a chain that is none: %w", c.client.Host(), err)
+	}
+	certs = slices.DeleteFunc(certs, selfSigned)
+	if len(certs) == 0 {
+		return nil, ca.Errorf(ca.Internal, "%s answered with a root alone", c.client.Host())
+	}
+	return pki.EncodeCertificates(certs), nil
+}
+
+// selfSigned is a root, which does not belong into a chain.
+func selfSigned(cert *x509.Certificate) bool {
+	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
+}

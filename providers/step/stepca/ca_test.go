@@ -1,0 +1,296 @@
+package stepca
+
+import (
+	"context"
+	"crypto"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const web = "spiffe://example.org/ns/default/sa/web"
+
+func request(t *testing.T, names ...string) (ca.SignRequest, crypto.Signer) {
+	t.Helper()
+	key, err := pki.GenerateKey("")
+	must(t, err)
+	id, err := pki.NewIdentity(web, names, nil)
+	must(t, err)
+	csr, err := pki.CreateCSR(key, id)
+	must(t, err)
+	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: web, DNSNames: names, TTL: time.Hour}, key
+}
+
+func TestACSRIsSignedByATokenOfItsOwn(t *testing.T) {
+	s := newStep(t)
+	c := s.open(t, s.settings())
+	for range 2 { // the second one has another token
+		req, key := request(t, "web.example.org")
+		cert, err := c.CSRSign(t.Context(), req)
+		must(t, err)
+		chain, err := pki.ParseCertificates(cert.Chain)
+		must(t, err)
+		if !pki.SameKey(chain[0].PublicKey, key.Public()) || len(chain) < 2 || len(cert.Roots) != 0 {
+			t.Errorf("%d certificates, roots %q", len(chain), cert.Roots)
+		}
+	}
+	roots, err := c.Roots(t.Context())
+	must(t, err)
+	if string(roots) != string(s.Bundle().PEM()) {
+		t.Errorf("roots: %s", roots)
+	}
+	s.Rotate()
+	roots, err = c.Roots(t.Context())
+	must(t, err)
+	if string(roots) != string(s.Bundle().PEM()) {
+		t.Error("a changed root was not noticed")
+	}
+}
+
+func TestTheRootIsLeftOutOfTheChain(t *testing.T) {
+	s := newStep(t)
+	c := s.open(t, s.settings())
+	req, _ := request(t)
+	leaf, err := s.CSRSign(t.Context(), req)
+	must(t, err)
+	root := string(s.Bundle().PEM())
+	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusCreated, signed{Chain: []string{string(leaf.Chain), root}})
+	})
+	cert, err := c.CSRSign(t.Context(), req)
+	if err != nil || string(cert.Chain) != string(leaf.Chain) {
+		t.Errorf("%s, %v", cert.Chain, err)
+	}
+	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusCreated, signed{Chain: []string{root}})
+	})
+	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrInternal) {
+		t.Errorf("a root alone: %v", err)
+	}
+}
+
+func TestALongerLifeThanTheProvisionerAllowsIsNotAskedFor(t *testing.T) {
+	s := newStep(t)
+	settings := s.settings()
+	settings.MaxTTL = "30m"
+	c := s.open(t, settings)
+	for ttl, asked := range map[time.Duration]string{time.Hour: "30m0s", time.Minute: "1m0s", 0: ""} {
+		req, _ := request(t)
+		req.TTL = ttl
+		_, err := c.CSRSign(t.Context(), req)
+		must(t, err)
+		if got := s.sent[len(s.sent)-1]["notAfter"]; got != asked {
+			t.Errorf("%s was asked for as %q", ttl, got)
+		}
+	}
+}
+
+func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
+	s := newStep(t)
+	settings := s.settings()
+	settings.RootFile, settings.RootFingerprint = "", strings.ToUpper(sum(s.Certificate()))
+	c := s.open(t, settings)
+	req, _ := request(t)
+	_, err := c.CSRSign(t.Context(), req)
+	must(t, err)
+
+	other := pki.Fingerprint(s.Bundle().Certificates()[0])
+	settings.RootFingerprint = other
+	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), other) {
+		t.Errorf("a fingerprint that step-ca does not have: %v", err)
+	}
+	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"ca": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))})
+	})
+	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "somebody else") {
+		t.Errorf("another root than that of the fingerprint: %v", err)
+	}
+}
+
+func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
+	s := newStep(t)
+	settings := s.settings()
+	settings.RootFile = s.write(t, "other.pem", s.Bundle().PEM())
+	req, _ := request(t)
+	_, err := s.open(t, settings).CSRSign(t.Context(), req)
+	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "not trusted") || s.paths() != "" {
+		t.Errorf("%v, asked for %q", err, s.paths())
+	}
+}
+
+func TestACertificateAtHandAsksForTheNextOneAndNoOther(t *testing.T) {
+	s := newStep(t)
+	req, key := request(t)
+	cert, err := s.CSRSign(t.Context(), req)
+	must(t, err)
+	private, err := pki.EncodeKey(key)
+	must(t, err)
+	settings := s.settings()
+	settings.ClientCertFile, settings.ClientKeyFile = filepath.Join(s.folder, "cert.pem"), s.write(t, "cert-key.pem", private)
+	c := s.open(t, settings)
+
+	next := func(want string, names ...string) {
+		t.Helper()
+		s.asked = nil
+		req, _ := request(t, names...)
+		_, err := c.CSRSign(t.Context(), req)
+		must(t, err)
+		if s.paths() != want {
+			t.Errorf("asked for %q instead of %q", s.paths(), want)
+		}
+	}
+	next(signPath) // there is no certificate yet
+	s.write(t, "cert.pem", cert.Chain)
+	next(rekeyPath)
+	next(signPath, "another.example.org") // step-ca would give it the names of the first
+	s.rekeys = false
+	next(rekeyPath + " " + signPath)
+	s.write(t, "cert.pem", []byte("half a certificate"))
+	next(signPath)
+}
+
+func TestTheRequestsTokenIsTheOneTimeTokenWithoutAKeyOfOurs(t *testing.T) {
+	s := newStep(t)
+	withKey := s.open(t, s.settings())
+	settings := s.settings()
+	settings.Provisioner, settings.KeyFile = "", ""
+	c := s.open(t, settings)
+	req, _ := request(t)
+	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrUnauthenticated) {
+		t.Errorf("without any token: %v", err)
+	}
+	token, err := withKey.oneTimeToken(req, time.Now())
+	must(t, err)
+	req.Token = token
+	_, err = c.CSRSign(t.Context(), req)
+	must(t, err)
+	_, err = c.CSRSign(t.Context(), req)
+	if !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "already used") {
+		t.Errorf("the same token again: %v", err)
+	}
+}
+
+func TestAKeyFileMayBeEncryptedAndNeverShows(t *testing.T) {
+	s := newStep(t)
+	private := newJWK(t)
+	public := private.Public()
+	s.provisioner = &public
+	plain, err := private.MarshalJSON()
+	must(t, err)
+	encrypter, err := jose.NewEncrypter(jose.A256GCM, jose.Recipient{Algorithm: jose.PBES2_HS256_A128KW, Key: []byte("correct horse")}, nil)
+	must(t, err)
+	object, err := encrypter.Encrypt(plain)
+	must(t, err)
+	settings := s.settings()
+	settings.KeyFile = s.write(t, "key.jwe", []byte(object.FullSerialize()))
+	settings.PasswordFile = s.write(t, "password", []byte("correct horse\n"))
+	req, _ := request(t)
+	_, err = s.open(t, settings).CSRSign(t.Context(), req)
+	must(t, err)
+
+	text, err := public.MarshalJSON()
+	must(t, err)
+	for what, broken := range map[string]struct{ key, password, says string }{
+		"wrong password":     {object.FullSerialize(), "wrong", "does not open"},
+		"no password":        {object.FullSerialize(), "", "no JWK"},
+		"not encrypted":      {string(plain), "correct horse", "not encrypted"},
+		"public":             {string(text), "", "public key"},
+		"something else":     {"sesame, open", "", "no JWK"},
+		"key without its id": {strings.Replace(string(plain), `"kid":"one",`, "", 1), "", "kid"},
+	} {
+		settings := settings
+		settings.KeyFile, settings.PasswordFile = s.write(t, "broken", []byte(broken.key)), ""
+		if broken.password != "" {
+			settings.PasswordFile = s.write(t, "password", []byte(broken.password))
+		}
+		_, err := Open(t.Context(), settings)
+		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), broken.says) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
+	s := newStep(t)
+	c := s.open(t, s.settings())
+	for status, wants := range map[int]*ca.Error{
+		400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 409: ca.ErrAborted,
+		429: ca.ErrRateLimited, 500: ca.ErrInternal, 502: ca.ErrUnavailable, 503: ca.ErrUnavailable, 307: ca.ErrInvalid,
+	} {
+		s.answerAll(func(w http.ResponseWriter, r *http.Request) {
+			var body map[string]string
+			_ = jsonOf(r, &body)
+			w.Header().Set("Retry-After", "7")
+			w.Header().Set("Location", "https://elsewhere.example.org/"+body["ott"])
+			fail(w, status, "no: "+body["ott"]+"\n")
+		})
+		req, _ := request(t)
+		_, err := c.CSRSign(t.Context(), req)
+		if !errors.Is(err, wants) || ca.RetryAfter(err) != 7*time.Second {
+			t.Errorf("%d: %v, again after %s", status, err, ca.RetryAfter(err))
+		}
+		if strings.Contains(err.Error(), "eyJ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+	for what, reply := range map[string]string{
+		"no JSON": "<html>", "no chain": `{"crt":""}`, "no certificate": `{"certChain":["x"]}`, "too much": `{"crt":"` + strings.Repeat("x", 3<<20) + `"}`,
+	} {
+		s.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(reply)) })
+		req, _ := request(t)
+		if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrInternal) {
+			t.Errorf("%s: %.300v", what, err)
+		}
+	}
+}
+
+func TestACallEndsWithItsCaller(t *testing.T) {
+	s := newStep(t)
+	c := s.open(t, s.settings())
+	gone := make(chan struct{})
+	s.answerAll(func(_ http.ResponseWriter, r *http.Request) {
+		var body map[string]string
+		_ = jsonOf(r, &body) // the server notices an end only when the body is read
+		<-r.Context().Done()
+		close(gone)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	req, _ := request(t)
+	if _, err := c.CSRSign(ctx, req); !errors.Is(err, ca.ErrDeadline) {
+		t.Errorf("%v", err)
+	}
+	<-gone
+}
+
+func TestWrongSettingsAreNamed(t *testing.T) {
+	good := Settings{URL: "https://ca:9000", RootFile: "SYSTEM"}
+	must(t, good.Validate())
+	for says, change := range map[string]func(*Settings){
+		"url":                    func(s *Settings) { s.URL = "http://ca:9000" },
+		"a user":                 func(s *Settings) { s.URL = "https://me:secret@ca" },
+		"root_file is \"\"":      func(s *Settings) { s.RootFile = "" },
+		"set one of them":        func(s *Settings) { s.RootFingerprint = strings.Repeat("a", 64) },
+		"64 hexadecimal":         func(s *Settings) { s.RootFile, s.RootFingerprint = "", "abc" },
+		"provisioner is":         func(s *Settings) { s.Provisioner = "admin" },
+		"password_file":          func(s *Settings) { s.PasswordFile = "x" },
+		"max_ttl is \"-1h\"":     func(s *Settings) { s.MaxTTL = "-1h" },
+		"client_cert_file is \"": func(s *Settings) { s.ClientCertFile = "x" },
+	} {
+		s := good
+		change(&s)
+		if err := s.Validate(); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}

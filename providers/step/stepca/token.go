@@ -1,0 +1,137 @@
+package stepca
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+const (
+	tokenLife = 5 * time.Minute // as the step command's
+	backdate  = time.Minute     // for a clock that is behind; step-ca allows as much
+)
+
+// claims are those of a one-time token
+// (smallstep.com/docs/step-ca/provisioners/#jwk). sans are the names that it is for,
+// and cnf binds it to one CSR.
+type claims struct {
+	jwt.Claims
+	SANs         []string     `json:"sans"`
+	Confirmation confirmation `json:"cnf"`
+}
+
+type confirmation struct {
+	Fingerprint string `json:"x5rt#S256"`
+}
+
+// oneTimeToken returns the right to have req signed, once: a token of our own, or
+// where we have no provisioner's key that of the request.
+func (c *CA) oneTimeToken(req ca.SignRequest, now time.Time) (ca.Token, error) {
+	if c.settings.KeyFile == "" {
+		if req.Token == "" {
+			return "", ca.Errorf(ca.Unauthenticated, "there is no one-time token: set provisioner and key_file, or a token source for the provider")
+		}
+		return req.Token, nil
+	}
+	key, err := c.settings.key()
+	if err != nil {
+		return "", ca.Errorf(ca.Unavailable, "key_file: %w", err)
+	}
+	opts := (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", key.KeyID)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(key.Algorithm), Key: key.Key}, opts)
+	if err != nil {
+		return "", ca.Errorf(ca.Invalid, "key_file: the key of %s cannot sign by %q: %w", c.settings.KeyFile, key.Algorithm, err)
+	}
+	text, err := jwt.Signed(signer).Claims(c.claims(req, now)).Serialize()
+	if err != nil {
+		return "", ca.Errorf(ca.Internal, "make a one-time token: %w", err)
+	}
+	return ca.Token(text), nil
+}
+
+func (c *CA) claims(req ca.SignRequest, now time.Time) claims {
+	names := append([]string{}, req.DNSNames...)
+	for _, ip := range req.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if req.SubjectID != "" {
+		names = append(names, req.SubjectID)
+	}
+	return claims{
+		Claims: jwt.Claims{
+			// The subject becomes the certificate's common name, where a name of any length
+			// does not fit (RFC 5280, appendix A.1: 64).
+			ID: uuid.NewString(), Issuer: c.settings.Provisioner, Subject: req.ID, Audience: jwt.Audience{c.settings.audience()},
+			IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now.Add(-backdate)), Expiry: jwt.NewNumericDate(now.Add(tokenLife)),
+		},
+		SANs:         names,
+		Confirmation: confirmation{fingerprint(req.CSR)},
+	}
+}
+
+// fingerprint is that of a CSR; what is no PEM is the CA's to refuse.
+func fingerprint(csr []byte) string {
+	block, _ := pem.Decode(csr)
+	if block == nil {
+		return ""
+	}
+	sum := sha256.Sum256(block.Bytes)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// key reads the provisioner's key. No error quotes anything of it.
+func (s Settings) key() (*jose.JSONWebKey, error) {
+	text, err := rest.ReadFile(s.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = s.decrypt(bytes.TrimSpace(text)); err != nil {
+		return nil, err
+	}
+	var key jose.JSONWebKey
+	switch err := json.Unmarshal(text, &key); {
+	case err != nil || key.Key == nil:
+		return nil, ca.Errorf(ca.Invalid, "%s is no JWK", s.KeyFile)
+	case key.IsPublic() || !key.Valid():
+		return nil, ca.Errorf(ca.Invalid, "%s is a public key; the provisioner's private one is wanted", s.KeyFile)
+	case key.KeyID == "":
+		return nil, ca.Errorf(ca.Invalid, "%s has no key id (kid)", s.KeyFile)
+	}
+	if key.Algorithm == "" {
+		key.Algorithm = string(jose.ES256)
+	}
+	return &key, nil
+}
+
+// decrypt opens a JWE as the step command makes it (PBES2); what is none is returned
+// as it is.
+func (s Settings) decrypt(text []byte) ([]byte, error) {
+	if s.PasswordFile == "" {
+		return text, nil
+	}
+	password, err := rest.ReadFile(s.PasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	object, err := jose.ParseEncrypted(string(text),
+		[]jose.KeyAlgorithm{jose.PBES2_HS256_A128KW, jose.PBES2_HS384_A192KW, jose.PBES2_HS512_A256KW},
+		[]jose.ContentEncryption{jose.A128GCM, jose.A192GCM, jose.A256GCM, jose.A128CBC_HS256, jose.A256CBC_HS512})
+	if err != nil {
+		return nil, ca.Errorf(ca.Invalid, "%s is no JWK that is encrypted with a password; leave password_file out if it is not encrypted", s.KeyFile)
+	}
+	plain, err := object.Decrypt(bytes.TrimRight(password, "\r\n"))
+	if err != nil {
+		return nil, ca.Errorf(ca.Invalid, "the password in %s does not open %s", s.PasswordFile, s.KeyFile)
+	}
+	return plain, nil
+}

@@ -1,0 +1,99 @@
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// maxRetryAfter bounds what a server may ask for. The engine honours less still.
+const maxRetryAfter = 24 * time.Hour
+
+// Reason is what an HTTP status (RFC 9110, section 15) stands for: 401 that the
+// credential was not accepted, 403 that the caller may not, 409 a conflict, 425 and 429
+// too many requests, 408 and 5xx that it may pass, all other 4xx and redirects that
+// the request is wrong.
+func Reason(status int) ca.Reason {
+	switch status {
+	case http.StatusUnauthorized:
+		return ca.Unauthenticated
+	case http.StatusForbidden:
+		return ca.Denied
+	case http.StatusConflict:
+		return ca.Aborted
+	case http.StatusTooManyRequests, http.StatusTooEarly:
+		return ca.RateLimited
+	case http.StatusInternalServerError:
+		return ca.Internal
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return ca.Unavailable
+	}
+	if status >= 500 {
+		return ca.Unavailable
+	}
+	return ca.Invalid
+}
+
+// failure is an answer that is an error.
+func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
+	status := reply.StatusCode
+	reason := Reason(status)
+	if c.config.Reason != nil {
+		if other, ok := c.config.Reason(status, body); ok {
+			reason = other
+		}
+	}
+	said := ""
+	if status/100 == 3 {
+		said = ": a redirect, which is not followed; give the URL that it leads to" // its Location may repeat a token
+	} else if c.config.Failure != nil {
+		if text := foreign.Clean(c.config.Failure(body), call.Hide...); text != "" {
+			said = ": " + text
+		}
+	}
+	failed := ca.Errorf(reason, "%s answered %s with %d%s", c.Host(), call.name(), status, said)
+	failed.RetryAfter = retryAfter(reply.Header.Get("Retry-After"), time.Now())
+	return failed
+}
+
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3).
+func retryAfter(text string, now time.Time) time.Duration {
+	var after time.Duration
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		after = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		after = at.Sub(now)
+	}
+	return max(0, min(after, maxRetryAfter))
+}
+
+// unreachable is a call without an answer.
+func (c *Client) unreachable(ctx context.Context, err error, call Call) error {
+	if ctx.Err() != nil {
+		return ca.Errorf(ca.ReasonFor(ctx.Err()), "%s did not answer %s in time", c.Host(), call.name())
+	}
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // without the URL, whose query may tell something
+	}
+	what := "cannot be reached"
+	if untrusted(err) {
+		what = "is not trusted"
+	}
+	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, foreign.Clean(err.Error(), call.Hide...))
+}
+
+func untrusted(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[x509.HostnameError](err)
+	return ok
+}

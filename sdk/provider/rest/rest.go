@@ -1,0 +1,180 @@
+// Package rest is for providers whose authority speaks JSON over HTTPS: [New] makes a
+// [Client] that verifies the server with roots from a file, shows a client
+// certificate, bounds what it reads, follows no redirect, and turns what went wrong
+// into an error of package ca. Files are read for each connection, so that a changed
+// one needs no restart.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	defaultTimeout = 20 * time.Second
+	maxReply       = 2 << 20 // what a host takes of a chain and of roots together
+	maxHeader      = 64 << 10
+)
+
+// Config says where the authority is and how both ends are verified.
+type Config struct {
+	// URL is the authority's, https with a host, perhaps with a path. Required.
+	URL string
+	// Roots is what the server's certificate has to lead to. Default: those of the
+	// operating system.
+	Roots Roots
+	// ServerName is what its certificate must name. Default: the host of URL.
+	ServerName string
+	// Pair is the client certificate. Default: none.
+	Pair Pair
+	// Timeout ends a call. Default: 20 seconds.
+	Timeout time.Duration
+	// Failure reads the authority's own words off the body of an answer that is an
+	// error; it may return "". What it returns need not be bounded or escaped. Default:
+	// nothing is read.
+	Failure func(body []byte) string
+	// Reason overrules what a status stands for (see [Reason]); ok is false where it
+	// does not. Default: nothing is overruled.
+	Reason func(status int, body []byte) (reason ca.Reason, ok bool)
+}
+
+// Client makes calls. It is safe for concurrent use and keeps no connection.
+type Client struct {
+	config Config
+	base   *url.URL
+}
+
+// Call is one request.
+type Call struct {
+	Method string      // default GET, or POST where there is a body
+	Path   string      // below the URL; it may have a query
+	Header http.Header // further headers
+	Body   any         // as JSON; nil: none
+	// Pair is shown in the place of [Config.Pair].
+	Pair Pair
+	// Hide are credentials that travel in the call: no error has them.
+	Hide []ca.Token
+}
+
+// New checks the configuration without looking at a file or the network. The error
+// is of the reason [ca.Invalid] and does not name the setting, which the provider does.
+func New(config Config) (*Client, error) {
+	base, err := ParseURL(config.URL)
+	if err != nil {
+		return nil, err
+	}
+	if config.Timeout == 0 {
+		config.Timeout = defaultTimeout
+	}
+	return &Client{config: config, base: base}, nil
+}
+
+// ParseURL reads the URL of an authority: https, a host, no user, no query. The error
+// is of the reason [ca.Invalid].
+func ParseURL(text string) (*url.URL, error) {
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, ca.Errorf(ca.Invalid, "%s is no URL", quote(text)) // the cause would repeat it
+	case parsed.User != nil:
+		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: credentials have settings of their own", quote(parsed.Host))
+	case parsed.Scheme != "https" || parsed.Host == "" || parsed.RawQuery != "" || parsed.Fragment != "":
+		return nil, ca.Errorf(ca.Invalid, "%s is not https://host[:port][/path]", quote(text))
+	}
+	return parsed, nil
+}
+
+// Host is the authority's, for texts.
+func (c *Client) Host() string { return c.base.Host }
+
+// Do makes the call and decodes the answer's JSON into out, unless that is nil. Unknown
+// fields are passed over. An error is an [*ca.Error]: by [Reason] where there was an
+// answer, with its Retry-After.
+func (c *Client) Do(ctx context.Context, call Call, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	req, err := c.request(ctx, call)
+	if err != nil {
+		return err
+	}
+	transport, err := c.transport(call.Pair.or(c.config.Pair))
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: transport, CheckRedirect: keepRedirect}
+	reply, err := client.Do(req)
+	if err != nil {
+		return c.unreachable(ctx, err, call)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(reply.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return c.unreachable(ctx, err, call)
+	case len(body) > maxReply:
+		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
+	case reply.StatusCode/100 != 2:
+		return c.failure(reply, body, call)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		// The cause may quote the answer, and that may have a token.
+		return ca.Errorf(ca.Internal, "%s answered %s with something else than the JSON that was expected", c.Host(), call.name())
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, call Call) (*http.Request, error) {
+	var body io.Reader
+	if call.Body != nil {
+		text, err := json.Marshal(call.Body)
+		if err != nil {
+			return nil, ca.Errorf(ca.Internal, "%s cannot be asked: %w", c.Host(), err)
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, call.method(), c.base.String()+call.Path, body)
+	if err != nil {
+		return nil, ca.Errorf(ca.Internal, "%s cannot be asked for %s", c.Host(), call.name())
+	}
+	maps.Copy(req.Header, call.Header)
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+func (call Call) method() string {
+	switch {
+	case call.Method != "":
+		return call.Method
+	case call.Body != nil:
+		return http.MethodPost
+	}
+	return http.MethodGet
+}
+
+// name is the call without what its query may tell.
+func (call Call) name() string {
+	path, _, _ := strings.Cut(call.Path, "?")
+	return fmt.Sprintf("%s %s", call.method(), path)
+}
+
+// keepRedirect has a redirect be the answer: what is asked of an authority is for
+// nobody else.
+func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func quote(text string) string { return `"` + foreign.Clean(text) + `"` }

@@ -1,0 +1,190 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve returns a client of a server that answers by handle, and the file of its root.
+func serve(t *testing.T, config rest.Config, handle http.HandlerFunc) (*rest.Client, string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handle)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	root := filepath.Join(t.TempDir(), "root.pem")
+	must(t, os.WriteFile(root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	config.URL = server.URL
+	if config.Roots == nil {
+		config.Roots = rest.RootFile(root)
+	}
+	client, err := rest.New(config)
+	must(t, err)
+	return client, root
+}
+
+func TestACallIsJSONThereAndBack(t *testing.T) {
+	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"method":"` + r.Method + `","type":"` + r.Header.Get("Content-Type") + `","own":"` + r.Header.Get("X-Own") + `","new":1}`))
+	})
+	var got struct{ Method, Type, Own string }
+	must(t, client.Do(t.Context(), rest.Call{Path: "/x", Body: map[string]int{"a": 1}, Header: http.Header{"X-Own": {"yes"}}}, &got))
+	if got.Method != http.MethodPost || got.Type != "application/json" || got.Own != "yes" {
+		t.Errorf("%+v", got)
+	}
+	must(t, client.Do(t.Context(), rest.Call{Path: "/x"}, &got))
+	if got.Method != http.MethodGet {
+		t.Errorf("%+v", got)
+	}
+	// The file is read for each connection.
+	must(t, os.WriteFile(root, []byte("no roots any more"), 0o600))
+	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), root) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	asked := 0
+	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		http.Redirect(w, r, "/elsewhere?token=sesame", http.StatusTemporaryRedirect)
+	})
+	err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil)
+	if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "redirect") || strings.Contains(err.Error(), "sesame") || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}
+
+func TestTheServersWordsAreBoundedAndHaveNoCredential(t *testing.T) {
+	client, _ := serve(t, rest.Config{Failure: func(body []byte) string { return string(body) }}, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte("no, " + r.Header.Get("X-Token") + "\n" + strings.Repeat("x", 5000)))
+	})
+	token := "sesame-open-sesame-open"
+	err := client.Do(t.Context(), rest.Call{Path: "/x?q=quiet", Header: http.Header{"X-Token": {token}}, Hide: []ca.Token{ca.Token(token)}}, nil)
+	if text := err.Error(); !errors.Is(err, ca.ErrDenied) || strings.Contains(text, "sesame") || strings.Contains(text, "\n") || strings.Contains(text, "quiet") || len(text) > 400 {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestTheProviderMayKnowBetterWhatAStatusIs(t *testing.T) {
+	client, _ := serve(t, rest.Config{Reason: func(status int, body []byte) (ca.Reason, bool) {
+		return ca.Unavailable, strings.Contains(string(body), "sealed")
+	}}, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(r.URL.Query().Get("say")))
+	})
+	for say, wants := range map[string]*ca.Error{"sealed": ca.ErrUnavailable, "": ca.ErrInvalid} {
+		if err := client.Do(t.Context(), rest.Call{Path: "/x?say=" + say}, nil); !errors.Is(err, wants) {
+			t.Errorf("%q: %v", say, err)
+		}
+	}
+}
+
+func TestRetryAfterIsReadInBothFormsAndBounded(t *testing.T) {
+	for text, wants := range map[string]time.Duration{
+		"7": 7 * time.Second, "-7": 0, "999999": 24 * time.Hour, "soon": 0, "": 0,
+		time.Now().Add(time.Minute).UTC().Format(http.TimeFormat): time.Minute,
+	} {
+		client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", text)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil)
+		if got := ca.RetryAfter(err); got > wants || got < wants-10*time.Second || !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestAServerThatHangsCostsItsTimeout(t *testing.T) {
+	client, _ := serve(t, rest.Config{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrDeadline) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := client.Do(ctx, rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrCanceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnotherRootOrAnotherNameIsNotTrusted(t *testing.T) {
+	answer := func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }
+	other := filepath.Join(t.TempDir(), "root.pem")
+	must(t, os.WriteFile(other, catest.NewCA(catest.Options{}).Bundle().PEM(), 0o600))
+	for name, config := range map[string]rest.Config{"root": {Roots: rest.RootFile(other)}, "name": {ServerName: "another.example.net"}} {
+		client, _ := serve(t, config, answer)
+		if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "not trusted") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAPairThatCannotBeUsedIsNamedWithoutItsKey(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(folder, name)
+		must(t, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	issuer := catest.NewCA(catest.Options{TTL: time.Hour})
+	files := issuer.IstioFiles()
+	cert, key := write("cert.pem", files["root-cert.pem"]), write("key.pem", files["ca-key.pem"])
+	if _, err := (rest.Pair{CertFile: cert, KeyFile: key}).Read(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.GenerateKey("")
+	must(t, err)
+	text, err := pki.EncodeKey(other)
+	must(t, err)
+	for says, pair := range map[string]rest.Pair{
+		"is not the key of": {CertFile: cert, KeyFile: write("other.pem", text)},
+		"no such file":      {CertFile: cert, KeyFile: "/nowhere"},
+		"regular file":      {CertFile: folder, KeyFile: key},
+		"broken.pem":        {CertFile: cert, KeyFile: write("broken.pem", []byte("-----BEGIN PRIVATE KEY-----\nc2VzYW1l\n-----END PRIVATE KEY-----\n"))},
+		"more than":         {CertFile: write("large.pem", make([]byte, 2<<20)), KeyFile: key},
+	} {
+		_, err := pair.Read(time.Now())
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "c2VzYW1l") {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+	if _, err := (rest.Pair{CertFile: cert, KeyFile: key}).Read(time.Now().AddDate(20, 0, 0)); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("expired: %v", err)
+	}
+}
+
+func TestTheURLIsHTTPSWithAHostAlone(t *testing.T) {
+	for _, text := range []string{"http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://ca\n"} {
+		_, err := rest.New(rest.Config{URL: text})
+		if !errors.Is(err, ca.ErrInvalid) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
