@@ -1,0 +1,82 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const maxChain = 10
+
+// Certificates knows callers by the client certificate of the TLS handshake: an
+// X509-SVID, which is verified with the roots of its own trust domain and no other.
+type Certificates struct {
+	// Roots returns the roots of a trust domain as they are now; nil or empty where the
+	// domain is not known. It must not block. Required.
+	Roots func(trustDomain string) *pki.Bundle
+	// Now is the wall clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// Authenticate verifies the chain. The identity lasts as long as the leaf.
+func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, error) {
+	if len(c.Chain) == 0 {
+		return Identity{}, ErrNotMine
+	}
+	if len(c.Chain) > maxChain {
+		return Identity{}, Errorf(ErrRefused, "the chain has %d certificates, %d are allowed", len(c.Chain), maxChain)
+	}
+	leaf := c.Chain[0]
+	if fault := leafFault(leaf); fault != "" {
+		return Identity{}, Errorf(ErrRefused, "%s", fault)
+	}
+	// One URI names one trust domain, and with it the roots: with two, the roots of
+	// one domain could vouch for a name in another.
+	if len(leaf.URIs) != 1 {
+		return Identity{}, Errorf(ErrRefused, "the certificate names %d URIs; exactly one, a SPIFFE ID, is allowed", len(leaf.URIs))
+	}
+	id, err := OfSPIFFEID(leaf.URIs[0].String())
+	if err != nil {
+		return Identity{}, Errorf(ErrRefused, "the certificate's %w", err)
+	}
+	id.Kind, id.Issuer, id.Expiry = ByCertificate, leaf.URIs[0].Host, leaf.NotAfter
+	if err := a.verify(c.Chain, id.Issuer); err != nil {
+		return Identity{}, Errorf(ErrRefused, "the certificate of %s: %w", id, err)
+	}
+	return id, nil
+}
+
+// leafFault says why a leaf is none (X509-SVID standard, section 4).
+func leafFault(leaf *x509.Certificate) string {
+	switch {
+	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
+		return "the client certificate is a CA's"
+	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return "the client certificate's key usage has no digital signature"
+	}
+	return ""
+}
+
+func (a Certificates) verify(chain []*x509.Certificate, trustDomain string) error {
+	roots := a.Roots(trustDomain)
+	if roots.Len() == 0 {
+		return errors.New("its trust domain is not known here")
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots:         roots.Pool(),
+		Intermediates: pki.NewBundle(chain[1:]...).Pool(),
+		CurrentTime:   a.now(),
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err
+}
+
+func (a Certificates) now() time.Time {
+	if a.Now == nil {
+		return time.Now()
+	}
+	return a.Now()
+}

@@ -1,0 +1,65 @@
+package authn
+
+import (
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Kind is the way in which a caller was verified, one word that fits a metric.
+type Kind string
+
+// The ways.
+const (
+	ByCertificate Kind = "certificate"
+	ByJWT         Kind = "jwt"
+	ByTokenReview Kind = "token-review"
+)
+
+// Identity is who a caller is, verified: a SPIFFE ID, a Kubernetes service account,
+// or both. What is empty was not told by whoever vouches.
+type Identity struct {
+	Kind Kind
+	// SPIFFEID is as [pki.ParseSPIFFEID] takes it.
+	SPIFFEID string
+	// Namespace and ServiceAccount are both set or both empty. They are those of the
+	// SPIFFE ID where its path is /ns/<namespace>/sa/<service account>.
+	Namespace, ServiceAccount string
+	// Issuer vouches for it: a trust domain for a certificate, the claim iss for a
+	// JWT, the API server's URL for a TokenReview.
+	Issuer string
+	// Cluster is the one whose API server has reviewed the token. A certificate names
+	// none.
+	Cluster string
+	// Pod, PodUID, Node and ServiceAccountUID are what Kubernetes has bound the token
+	// to.
+	Pod, PodUID, Node, ServiceAccountUID string
+	// Expiry is when the credential ends; zero where it does not say.
+	Expiry time.Time
+}
+
+// String returns the SPIFFE ID, or the service account as Kubernetes names its user.
+func (id Identity) String() string {
+	switch {
+	case id.SPIFFEID != "":
+		return id.SPIFFEID
+	case id.Namespace != "":
+		return subjectPrefix + id.Namespace + ":" + id.ServiceAccount
+	}
+	return ""
+}
+
+// OfSPIFFEID returns the identity with that SPIFFE ID, and with the service account
+// that its path may name.
+func OfSPIFFEID(text string) (Identity, error) {
+	parsed, err := pki.ParseSPIFFEID(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	id := Identity{SPIFFEID: text}
+	if path := strings.Split(parsed.Path, "/"); len(path) == 5 && path[1] == "ns" && path[3] == "sa" && areServiceAccount(path[2], path[4]) {
+		id.Namespace, id.ServiceAccount = path[2], path[4]
+	}
+	return id, nil
+}

@@ -1,0 +1,91 @@
+package authn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	subjectPrefix  = "system:serviceaccount:"
+	namespacePlace = "{namespace}"
+	accountPlace   = "{service_account}"
+)
+
+// Template makes SPIFFE IDs of Kubernetes' service accounts. The zero value makes
+// none: identities then have a service account only.
+type Template struct {
+	text string
+}
+
+// ParseTemplate checks the text, as in
+// spiffe://cluster.local/ns/{namespace}/sa/{service_account}: each of the two stands
+// once and is a path segment of its own, so that no two accounts share an ID. Empty
+// text is the zero Template.
+func ParseTemplate(text string) (Template, error) {
+	if text == "" {
+		return Template{}, nil
+	}
+	segments := strings.Split(text, "/")
+	for _, place := range []string{namespacePlace, accountPlace} {
+		if strings.Count(text, place) != 1 || !slices.Contains(segments[min(3, len(segments)):], place) {
+			return Template{}, fmt.Errorf("the template %.256q is not valid: %s must stand in it once, as a path segment of its own, as in spiffe://cluster.local/ns/{namespace}/sa/{service_account}", text, place)
+		}
+	}
+	if _, err := pki.ParseSPIFFEID(fill(text, "n", "s")); err != nil {
+		return Template{}, fmt.Errorf("the template %.256q is not valid: %w", text, err)
+	}
+	return Template{text}, nil
+}
+
+func fill(text, namespace, account string) string {
+	return strings.NewReplacer(namespacePlace, namespace, accountPlace, account).Replace(text)
+}
+
+// IsZero tells whether the template makes no SPIFFE IDs.
+func (t Template) IsZero() bool { return t.text == "" }
+
+// Identity returns the identity of a user of Kubernetes, as
+// system:serviceaccount:<namespace>:<service account>.
+func (t Template) Identity(user string) (Identity, error) {
+	rest, ok := strings.CutPrefix(user, subjectPrefix)
+	namespace, account, both := strings.Cut(rest, ":")
+	if !ok || !both || !areServiceAccount(namespace, account) {
+		return Identity{}, fmt.Errorf("%.256q is no service account: system:serviceaccount:<namespace>:<name> is known here", user)
+	}
+	id := Identity{Namespace: namespace, ServiceAccount: account}
+	if t.IsZero() {
+		return id, nil
+	}
+	spiffeID := fill(t.text, namespace, account)
+	if _, err := pki.ParseSPIFFEID(spiffeID); err != nil {
+		return Identity{}, err
+	}
+	id.SPIFFEID = spiffeID
+	return id, nil
+}
+
+// areServiceAccount holds the names to what Kubernetes allows, an RFC 1123 label and
+// a subdomain: a slash or a colon in one would make it another's.
+func areServiceAccount(namespace, account string) bool {
+	if len(namespace) > 63 || strings.Contains(namespace, ".") || len(account) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(namespace+"."+account, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLabel(label string) bool {
+	if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(label, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+	})
+}
