@@ -1,0 +1,133 @@
+package jwt
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/json"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+// claims are those that are looked at (RFC 7519, section 4.1), and what Kubernetes
+// adds.
+type claims struct {
+	Issuer     string     `json:"iss"`
+	Subject    string     `json:"sub"`
+	Audience   audience   `json:"aud"`
+	Expiry     *float64   `json:"exp"`
+	NotBefore  *float64   `json:"nbf"`
+	IssuedAt   *float64   `json:"iat"`
+	Kubernetes kubernetes `json:"kubernetes.io"`
+}
+
+type kubernetes struct {
+	Namespace string `json:"namespace"`
+	Account   object `json:"serviceaccount"`
+	Pod       object `json:"pod"`
+	Node      object `json:"node"`
+}
+
+type object struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// audience is one text or several.
+type audience []string
+
+// UnmarshalJSON takes both forms.
+func (a *audience) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(a))
+}
+
+// identity reads verified claims. The decoder is go-jose's: it tells names by case
+// and refuses one that stands twice, where the standard library's takes the last.
+func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
+	var c claims
+	if err := json.Unmarshal(payload, &c); err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's claims cannot be read: %w", err)
+	}
+	if err := v.check(c); err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "%w", err)
+	}
+	id, err := v.subject(c)
+	if err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's subject: %w", err)
+	}
+	id.Kind, id.Issuer, id.Expiry = authn.ByJWT, c.Issuer, at(*c.Expiry).Add(v.cfg.Leeway)
+	return id, nil
+}
+
+func (v *Verifier) check(c claims) error {
+	for name, claim := range map[string]*float64{"exp": c.Expiry, "nbf": c.NotBefore, "iat": c.IssuedAt} {
+		if claim != nil && !isTime(*claim) {
+			return fmt.Errorf("the token's claim %s is no time", name)
+		}
+	}
+	now, leeway := v.cfg.Now(), v.cfg.Leeway
+	switch {
+	case c.Issuer != v.cfg.Issuer:
+		return fmt.Errorf("the token is of the issuer %.256q, not of %q", c.Issuer, v.cfg.Issuer)
+	case !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(v.cfg.Audiences, a) }):
+		return fmt.Errorf("the token is for the audiences [%s]; one of %q is needed", foreign.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
+	case c.Expiry == nil:
+		return errors.New("the token never ends: the claim exp is needed")
+	case !now.Before(at(*c.Expiry).Add(leeway)):
+		return fmt.Errorf("the token ended at %s", stamp(*c.Expiry))
+	case c.NotBefore != nil && now.Add(leeway).Before(at(*c.NotBefore)):
+		return fmt.Errorf("the token begins at %s", stamp(*c.NotBefore))
+	case c.IssuedAt != nil && now.Add(leeway).Before(at(*c.IssuedAt)):
+		return fmt.Errorf("the token was issued at %s, which is yet to come", stamp(*c.IssuedAt))
+	}
+	return nil
+}
+
+// subject makes the identity of the claim sub.
+func (v *Verifier) subject(c claims) (authn.Identity, error) {
+	if strings.HasPrefix(c.Subject, "spiffe://") {
+		return v.spiffeID(c.Subject)
+	}
+	if v.template.IsZero() {
+		return authn.Identity{}, fmt.Errorf("%.256q is no SPIFFE ID in %s", c.Subject, v.cfg.TrustDomain)
+	}
+	id, err := v.template.Identity(c.Subject)
+	if err != nil {
+		return authn.Identity{}, err
+	}
+	bound := c.Kubernetes
+	if bound.Namespace != "" && bound.Namespace != id.Namespace || bound.Account.Name != "" && bound.Account.Name != id.ServiceAccount {
+		return authn.Identity{}, fmt.Errorf("%q is not the service account %.256q of %.256q that the token is bound to", c.Subject, bound.Account.Name, bound.Namespace)
+	}
+	id.ServiceAccountUID = bound.Account.UID
+	id.Pod, id.PodUID, id.Node = bound.Pod.Name, bound.Pod.UID, bound.Node.Name
+	return id, nil
+}
+
+func (v *Verifier) spiffeID(subject string) (authn.Identity, error) {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(subject, "spiffe://"), "/")
+	if v.cfg.TrustDomain == "" || domain != v.cfg.TrustDomain {
+		return authn.Identity{}, fmt.Errorf("%.256q is not in a trust domain that this issuer may name", subject)
+	}
+	return authn.OfSPIFFEID(subject)
+}
+
+// isTime holds a NumericDate to the years 1970 to 6325: floats go further than times.
+func isTime(seconds float64) bool { return seconds >= 0 && seconds < 1<<37 }
+
+func at(seconds float64) time.Time {
+	whole, part := math.Modf(seconds)
+	return time.Unix(int64(whole), int64(part*1e9))
+}
+
+func stamp(seconds float64) string { return at(seconds).UTC().Format(time.RFC3339) }

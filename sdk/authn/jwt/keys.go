@@ -1,0 +1,131 @@
+package jwt
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+const (
+	// A key ID that is not known has the keys fetched once in so long, however many
+	// callers make up IDs.
+	minInterval = time.Minute
+	// Without any key nobody can be let in: then tries are closer.
+	firstInterval = 5 * time.Second
+	fetchTimeout  = 10 * time.Second
+)
+
+// keys holds an issuer's keys and fetches them anew: when they are old, and when a
+// token names one that is not among them.
+type keys struct {
+	fetch func(context.Context) (fetched, error)
+	now   func() time.Time
+	log   *slog.Logger
+
+	flight singleflight.Group
+
+	mu     sync.Mutex
+	held   fetched   // kept while the issuer does not answer
+	since  time.Time // when it was fetched
+	tried  time.Time // when a fetch last began
+	trying bool      // it has not ended yet
+	failed error     // of the last try
+}
+
+// fetched is a set of keys and how long it may be used without asking again.
+type fetched struct {
+	keySet
+	life time.Duration
+}
+
+func newKeys(cfg Config) *keys {
+	return &keys{fetch: newSource(cfg).fetch, now: cfg.Now, log: cfg.Log.With("issuer", cfg.Issuer)}
+}
+
+// find returns the keys that may have signed a token, one at least.
+func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
+	found, due := k.look(id, algorithm)
+	if due {
+		select {
+		case <-k.flight.DoChan("", k.refresh):
+		case <-ctx.Done():
+			return nil, authn.Errorf(authn.ErrUnavailable, "wait for the issuer's keys: %w", context.Cause(ctx))
+		}
+		found, _ = k.look(id, algorithm)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed != nil {
+		// The key may be among those that could not be had.
+		return nil, authn.Errorf(authn.ErrUnavailable, "the issuer's keys: %w", k.failed)
+	}
+	return nil, authn.Errorf(authn.ErrRefused, "the issuer has no key %q for %s", id, algorithm)
+}
+
+// look returns what is there, and whether to fetch, or to wait for a fetch that is
+// on its way, before that is used.
+func (k *keys) look(id, algorithm string) (found []jose.JSONWebKey, due bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found = k.held.find(id, algorithm)
+	age := k.now().Sub(k.since)
+	// A clock that was set back must not make old keys young.
+	stale := age < 0 || age >= k.held.life
+	return found, (stale || len(found) == 0) && (k.trying || k.rested())
+}
+
+// rested tells whether the last try is long enough ago. It is called with mu held.
+func (k *keys) rested() bool {
+	interval := minInterval
+	if k.held.keySet == nil {
+		interval = firstInterval
+	}
+	passed := k.now().Sub(k.tried)
+	return passed >= interval || passed < 0
+}
+
+// begin tells whether to try now: another try may have ended since somebody looked.
+func (k *keys) begin() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.rested() {
+		return false
+	}
+	k.tried, k.trying = k.now(), true
+	return true
+}
+
+// refresh fetches for all who wait; it is not ended by the one who came first.
+func (k *keys) refresh() (any, error) {
+	if !k.begin() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	defer cancel()
+	got, err := k.fetch(ctx)
+	held := k.keep(got, err)
+	if err != nil {
+		k.log.Warn("the keys of a JWT issuer cannot be had", "held", held, "error", err)
+	}
+	return nil, err
+}
+
+// keep takes the result and returns the number of keys that are held now.
+func (k *keys) keep(got fetched, err error) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failed, k.trying = err, false
+	if err == nil {
+		k.held, k.since = got, k.now()
+	}
+	return len(k.held.keySet)
+}

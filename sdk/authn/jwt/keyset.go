@@ -1,0 +1,91 @@
+package jwt
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+)
+
+const (
+	maxKeys    = 100
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// keySet are an issuer's public keys.
+type keySet []jose.JSONWebKey
+
+// parseKeys reads a JWK set (RFC 7517, section 5). A key that cannot verify a
+// signature is passed over, as that section wants; one at least must be left.
+func parseKeys(content []byte) (keySet, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(content, &set); err != nil {
+		return nil, errors.New("it is no JWK set in JSON")
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("it has %d keys, %d are allowed", len(set.Keys), maxKeys)
+	}
+	var keys keySet
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if json.Unmarshal(raw, &key) == nil && usable(key) {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("none of its %d keys is a public key that verifies signatures", len(set.Keys))
+	}
+	return keys, nil
+}
+
+func usable(key jose.JSONWebKey) bool {
+	// Not IsPublic's false made public: who publishes a private key has lost it.
+	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" {
+		return false
+	}
+	public, isRSA := key.Key.(*rsa.PublicKey)
+	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits
+}
+
+// find returns the keys with that ID that go with the algorithm. A token without a
+// key ID has a key only where no other could be meant.
+func (s keySet) find(id, algorithm string) []jose.JSONWebKey {
+	var found []jose.JSONWebKey
+	for _, key := range s {
+		if (id == "" || key.KeyID == id) && fits(key, algorithm) {
+			found = append(found, key)
+		}
+	}
+	if id == "" && len(found) > 1 {
+		return nil
+	}
+	return found
+}
+
+// fits tells whether a key is of the algorithm's family: the caller chooses the
+// algorithm, and must not choose how a key is used.
+func fits(key jose.JSONWebKey, algorithm string) bool {
+	if key.Algorithm != "" && key.Algorithm != algorithm {
+		return false
+	}
+	switch public := key.Key.(type) {
+	case *rsa.PublicKey:
+		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
+	case *ecdsa.PublicKey:
+		return algorithm == "ES256" && public.Curve == elliptic.P256() ||
+			algorithm == "ES384" && public.Curve == elliptic.P384() ||
+			algorithm == "ES512" && public.Curve == elliptic.P521()
+	case ed25519.PublicKey:
+		return algorithm == "EdDSA"
+	}
+	return false
+}

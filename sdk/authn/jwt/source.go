@@ -1,0 +1,139 @@
+package jwt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/json"
+
+	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/foreign"
+)
+
+const (
+	maxDocument = 512 << 10
+	defaultLife = time.Hour
+	minLife     = time.Minute
+	maxLife     = 24 * time.Hour
+	// fileLife: a file costs little to read.
+	fileLife = time.Minute
+
+	discoveryPath = "/.well-known/openid-configuration"
+)
+
+// source is where an issuer's keys are.
+type source struct {
+	Config
+	client *endpoint.Client
+}
+
+func newSource(cfg Config) *source {
+	return &source{cfg, endpoint.New(endpoint.Options{RootFile: cfg.RootFile, MaxBody: maxDocument})}
+}
+
+func (s *source) fetch(ctx context.Context) (fetched, error) {
+	switch {
+	case s.JWKSFile != "":
+		return readFile(s.JWKSFile)
+	case s.JWKSURL != "":
+		return s.get(ctx, s.JWKSURL)
+	}
+	url, err := s.discover(ctx)
+	if err != nil {
+		return fetched{}, err
+	}
+	return s.get(ctx, url)
+}
+
+// discover asks the issuer where its keys are (OpenID Connect Discovery 1.0, section
+// 4).
+func (s *source) discover(ctx context.Context) (string, error) {
+	url := strings.TrimSuffix(s.Issuer, "/") + discoveryPath
+	reply, err := s.ask(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	var document struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if json.Unmarshal(reply.Body, &document) != nil {
+		return "", fmt.Errorf("%s answered with something else than the JSON of a discovery document", url)
+	}
+	// Whoever serves the document for another issuer must not lend us its keys
+	// (section 4.3).
+	if document.Issuer != s.Issuer {
+		return "", fmt.Errorf("%s is of the issuer %q, not of %q", url, foreign.Clean(document.Issuer), s.Issuer)
+	}
+	if err := endpoint.CheckURL(document.JWKSURI, s.AllowLoopbackHTTP); err != nil {
+		return "", fmt.Errorf("the jwks_uri of %s: %w", url, err)
+	}
+	return document.JWKSURI, nil
+}
+
+func (s *source) get(ctx context.Context, url string) (fetched, error) {
+	reply, err := s.ask(ctx, url)
+	if err != nil {
+		return fetched{}, err
+	}
+	keys, err := parseKeys(reply.Body)
+	if err != nil {
+		return fetched{}, fmt.Errorf("%s: %w", foreign.Clean(url), err)
+	}
+	return fetched{keys, lifeOf(reply.Header)}, nil
+}
+
+func (s *source) ask(ctx context.Context, url string) (endpoint.Reply, error) {
+	reply, err := s.client.Do(ctx, http.MethodGet, url, http.Header{"Accept": {"application/json"}}, nil)
+	switch {
+	case err != nil:
+		return reply, fmt.Errorf("get %s: %s", foreign.Clean(url), foreign.Clean(err.Error()))
+	case reply.Status != http.StatusOK:
+		return reply, fmt.Errorf("%s answered with status %d", foreign.Clean(url), reply.Status)
+	}
+	return reply, nil
+}
+
+// lifeOf reads max-age (RFC 9111, section 5.2.2.1), within bounds.
+func lifeOf(header http.Header) time.Duration {
+	for directive := range strings.SplitSeq(header.Get("Cache-Control"), ",") {
+		value, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(directive)), "max-age=")
+		if seconds, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); found && err == nil {
+			return min(max(time.Duration(seconds)*time.Second, minLife), maxLife)
+		}
+	}
+	return defaultLife
+}
+
+func readFile(path string) (fetched, error) {
+	// Asked before it is opened: opening a named pipe would wait for a writer.
+	if info, err := os.Stat(path); err != nil {
+		return fetched{}, err
+	} else if !info.Mode().IsRegular() {
+		return fetched{}, fmt.Errorf("%s is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return fetched{}, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
+	if err == nil && len(content) > maxDocument {
+		err = errors.New("it is too long")
+	}
+	if err != nil {
+		return fetched{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	keys, err := parseKeys(content)
+	if err != nil {
+		return fetched{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return fetched{keys, fileLife}, nil
+}

@@ -1,0 +1,104 @@
+package jwt
+
+import (
+	"context"
+	"encoding/base64"
+	stdjson "encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// A projected token of Kubernetes has 1 to 2 KiB.
+	maxToken = 16 << 10
+	maxKeyID = 256
+)
+
+// Verifier verifies the tokens of one issuer. It is safe for concurrent use, and has
+// no goroutine but while keys are fetched, which ends within 10 seconds.
+type Verifier struct {
+	cfg        Config
+	template   authn.Template
+	algorithms []jose.SignatureAlgorithm
+	keys       *keys
+}
+
+var _ authn.Authenticator = (*Verifier)(nil)
+
+// Authenticate verifies the token. One of another issuer, or that is no JWT at all,
+// is [authn.ErrNotMine], and costs no look at any key. The identity lasts until the
+// claim exp and the leeway.
+func (v *Verifier) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
+	switch {
+	case c.Token == "":
+		return authn.Identity{}, authn.ErrNotMine
+	case len(c.Token) > maxToken:
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token has %d bytes, %d are allowed", len(c.Token), maxToken)
+	}
+	if err := v.isMine(c.Token); err != nil {
+		return authn.Identity{}, err
+	}
+	payload, err := v.verified(ctx, c.Token)
+	if err != nil {
+		return authn.Identity{}, err
+	}
+	return v.identity(payload)
+}
+
+// isMine looks at the claim iss, which is only a claim yet: it decides who verifies
+// the token, and is looked at again in what was verified.
+func (v *Verifier) isMine(token ca.Token) error {
+	parts := strings.Split(token.Reveal(), ".")
+	// The decoder of base64 passes over line ends.
+	if len(parts) != 3 || strings.ContainsAny(token.Reveal(), "\r\n") {
+		return authn.Errorf(authn.ErrNotMine, "the token is no JWT of three parts")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return authn.Errorf(authn.ErrNotMine, "the token is no JWT")
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if stdjson.Unmarshal(payload, &claims) != nil {
+		return authn.Errorf(authn.ErrNotMine, "the token's claims are not JSON")
+	}
+	if claims.Issuer != v.cfg.Issuer {
+		return authn.Errorf(authn.ErrNotMine, "the token is of the issuer %.256q, not of %q", claims.Issuer, v.cfg.Issuer)
+	}
+	return nil
+}
+
+// verified returns the claims of a token that one of the issuer's keys has signed.
+func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error) {
+	// Compact form only: the JSON form may have several signatures and headers that
+	// none of them covers.
+	signed, err := jose.ParseSignedCompact(token.Reveal(), v.algorithms)
+	if err != nil {
+		if bad, ok := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); ok {
+			return nil, authn.Errorf(authn.ErrRefused, "the token is signed with %.64q; %v are allowed", string(bad.Got), v.algorithms)
+		}
+		return nil, authn.Errorf(authn.ErrRefused, "the token cannot be read: %w", err)
+	}
+	// The header is the caller's: of it, only the algorithm and the key's ID count,
+	// never a key or a URL (jwk, jku, x5c, x5u).
+	header := signed.Signatures[0].Header
+	if len(header.KeyID) > maxKeyID {
+		return nil, authn.Errorf(authn.ErrRefused, "the token's key ID has %d bytes, %d are allowed", len(header.KeyID), maxKeyID)
+	}
+	candidates, err := v.keys.find(ctx, header.KeyID, header.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range candidates {
+		if payload, err := signed.Verify(key); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, authn.Errorf(authn.ErrRefused, "the token's signature is not that of the issuer's key %q", header.KeyID)
+}
