@@ -1,0 +1,110 @@
+// Package tokenreview knows callers by Kubernetes tokens, of which it asks the API
+// server of their cluster (authentication.k8s.io/v1, TokenReview): [New] returns the
+// authenticator for one cluster. It speaks plain HTTPS and compiles no package of
+// Kubernetes.
+package tokenreview
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+const (
+	defaultKeep = 2 * time.Minute
+	maxKeep     = 10 * time.Minute
+	defaultMost = 10000
+	// askTimeout is for one review; as many are on their way at once.
+	askTimeout  = 10 * time.Second
+	maxInFlight = 32
+)
+
+// Config says which API server is asked.
+type Config struct {
+	// URL is the API server's, as https://10.0.0.1:6443. Required.
+	URL string
+	// RootFile holds the roots (PEM) that it is verified with, as
+	// /var/run/secrets/kubernetes.io/serviceaccount/ca.crt. It is read for each review.
+	// Default: the system's.
+	RootFile string
+	// Token is our own credential there, asked for each review and told of one that was
+	// not accepted; it may create tokenreviews (the role system:auth-delegator).
+	// Required.
+	Token token.Source
+	// Audiences are ours, as istio-ca: a token must be for one of them at least.
+	// Required.
+	Audiences []string
+	// Cluster is the identities' cluster. Default: none.
+	Cluster string
+	// ServiceAccounts makes SPIFFE IDs of the accounts, as [authn.ParseTemplate] takes
+	// it. Default: identities have no SPIFFE ID.
+	ServiceAccounts string
+	// Keep is how long a good answer is believed, 10 minutes at most, and never beyond
+	// the token's end. Default: 2 minutes.
+	Keep time.Duration
+	// Most is how many good answers are kept. Default: 10000.
+	Most int
+	// Now is the wall clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// New checks the settings; nothing is asked before the first token comes.
+func New(cfg Config) (*Reviewer, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("TokenReview at %.256q: %w", cfg.URL, err)
+	}
+	template, err := authn.ParseTemplate(cfg.ServiceAccounts)
+	if err != nil {
+		return nil, fmt.Errorf("TokenReview at %q: %w", cfg.URL, err)
+	}
+	cfg.setDefaults()
+	return &Reviewer{
+		cfg:      cfg,
+		template: template,
+		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, MaxBody: maxReply, KeepAlive: true}),
+		slots:    make(chan struct{}, maxInFlight),
+		kept:     &kept{most: cfg.Most, byToken: map[tokenKey]entry{}},
+	}, nil
+}
+
+func (c Config) check() error {
+	if err := endpoint.CheckURL(c.URL, false); err != nil {
+		return err
+	}
+	switch {
+	case strings.ContainsAny(c.URL, "?#"):
+		return errors.New("an API server's URL has no query and no fragment")
+	case c.Token == nil:
+		return errors.New("a token of our own is required: the API server reviews for nobody unknown")
+	case len(c.Audiences) == 0 || slices.Contains(c.Audiences, ""):
+		return errors.New("an audience is required: without one, a token for any other service would do here")
+	case c.Keep < 0 || c.Keep > maxKeep:
+		return fmt.Errorf("answers cannot be kept for %s: 0 to %s is allowed", c.Keep, maxKeep)
+	case c.Most < 0:
+		return fmt.Errorf("%d answers cannot be kept: 1 or more is allowed", c.Most)
+	}
+	return nil
+}
+
+// wallClock goes on while the machine sleeps: without its monotonic part, a time is
+// compared by what the clock on the wall says.
+func wallClock() time.Time { return time.Now().Round(0) }
+
+func (c *Config) setDefaults() {
+	c.URL = strings.TrimSuffix(c.URL, "/")
+	if c.Keep == 0 {
+		c.Keep = defaultKeep
+	}
+	if c.Most == 0 {
+		c.Most = defaultMost
+	}
+	if c.Now == nil {
+		c.Now = wallClock
+	}
+}

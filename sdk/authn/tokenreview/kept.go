@@ -1,0 +1,63 @@
+package tokenreview
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+// tokenKey is the SHA-256 of a token: the token itself is not kept.
+type tokenKey [sha256.Size]byte
+
+// kept are good answers. Bad ones are not kept: strangers could push out the good.
+type kept struct {
+	most int
+
+	mu      sync.Mutex
+	byToken map[tokenKey]entry
+}
+
+type entry struct {
+	authn.Identity
+	since, until time.Time
+}
+
+// counts tells whether the answer is believed at now. A clock that was set back must
+// not make it last.
+func (e entry) counts(now time.Time) bool { return !now.Before(e.since) && now.Before(e.until) }
+
+func (k *kept) get(key tokenKey, now time.Time) (authn.Identity, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found, ok := k.byToken[key]
+	if !ok || !found.counts(now) {
+		return authn.Identity{}, false
+	}
+	return found.Identity, true
+}
+
+func (k *kept) put(key tokenKey, id authn.Identity, until, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.byToken) >= k.most {
+		k.makeRoom(now)
+	}
+	k.byToken[key] = entry{id, now, until}
+}
+
+// makeRoom drops what has ended, or else any one: it is only asked for again.
+func (k *kept) makeRoom(now time.Time) {
+	for key, held := range k.byToken {
+		if !held.counts(now) {
+			delete(k.byToken, key)
+		}
+	}
+	for key := range k.byToken {
+		if len(k.byToken) < k.most {
+			return
+		}
+		delete(k.byToken, key)
+	}
+}

@@ -1,0 +1,174 @@
+package tokenreview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+const (
+	path       = "/apis/authentication.k8s.io/v1/tokenreviews"
+	apiVersion = "authentication.k8s.io/v1"
+	kind       = "TokenReview"
+	// maxReply: the API server sends the token back.
+	maxReply = 256 << 10
+
+	extraPrefix = "authentication.kubernetes.io/"
+)
+
+// question and answer are the two halves of a TokenReview.
+type question struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Spec       struct {
+		Token     string   `json:"token"`
+		Audiences []string `json:"audiences"`
+	} `json:"spec"`
+}
+
+type answer struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Status     struct {
+		Authenticated bool     `json:"authenticated"`
+		User          user     `json:"user"`
+		Audiences     []string `json:"audiences"`
+		Error         string   `json:"error"`
+	} `json:"status"`
+}
+
+type user struct {
+	Username string              `json:"username"`
+	UID      string              `json:"uid"`
+	Groups   []string            `json:"groups"`
+	Extra    map[string][]string `json:"extra"`
+}
+
+// review asks. Its errors hold neither of the two tokens.
+func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
+	own, err := r.cfg.Token.Token(ctx)
+	if err == nil && faultOf(own.Token) != "" {
+		err = errors.New("it cannot stand in a header")
+	}
+	if err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "our token for the API server: %s", foreign.Clean(err.Error(), own.Token, shown))
+	}
+	reply, err := r.ask(ctx, own.Token, shown)
+	if err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "ask the API server: %s", foreign.Clean(err.Error(), own.Token, shown))
+	}
+	if reply.Status == http.StatusUnauthorized {
+		r.reject(own.Token)
+	}
+	said, err := read(reply)
+	if err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server %s", foreign.Clean(err.Error(), own.Token, shown))
+	}
+	return r.identity(said, shown)
+}
+
+// reject has a source that remembers our token get another one for the next review.
+func (r *Reviewer) reject(own ca.Token) {
+	if source, ok := r.cfg.Token.(interface{ Rejected(ca.Token) }); ok {
+		source.Rejected(own)
+	}
+}
+
+func (r *Reviewer) ask(ctx context.Context, own, shown ca.Token) (endpoint.Reply, error) {
+	q := question{APIVersion: apiVersion, Kind: kind}
+	q.Spec.Token, q.Spec.Audiences = shown.Reveal(), r.cfg.Audiences
+	body, err := json.Marshal(q)
+	if err != nil {
+		return endpoint.Reply{}, err
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
+	if own != "" {
+		header.Set("Authorization", "Bearer "+own.Reveal())
+	}
+	return r.client.Do(ctx, http.MethodPost, r.cfg.URL+path, header, body)
+}
+
+// read takes an answer. A status that is none of success is about us, not about the
+// token: 401 and 403 say that we may not ask.
+func read(reply endpoint.Reply) (answer, error) {
+	var said answer
+	switch {
+	case reply.Status == http.StatusUnauthorized || reply.Status == http.StatusForbidden:
+		return said, fmt.Errorf("does not let us review tokens (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
+	case reply.Status != http.StatusCreated && reply.Status != http.StatusOK:
+		return said, fmt.Errorf("answered with status %d: %s", reply.Status, messageOf(reply.Body))
+	case json.Unmarshal(reply.Body, &said) != nil:
+		return said, errors.New("answered with something else than JSON")
+	case said.APIVersion != apiVersion || said.Kind != kind:
+		return said, fmt.Errorf("answered with a %.64q of %.64q, not with a TokenReview", said.Kind, said.APIVersion)
+	}
+	return said, nil
+}
+
+// messageOf returns the message of a Status of Kubernetes' API, unbounded.
+func messageOf(body []byte) string {
+	var status struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &status) != nil {
+		return "it gives no reason"
+	}
+	return status.Message
+}
+
+// identity holds a good answer to what was asked.
+func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error) {
+	status := said.Status
+	if !status.Authenticated {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server does not know the token: %s", foreign.Clean(status.Error, shown))
+	}
+	// An API server that knows no audiences leaves them out, and has then taken a token
+	// for anybody.
+	if !slices.ContainsFunc(status.Audiences, func(a string) bool { return slices.Contains(r.cfg.Audiences, a) }) {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token is good for the audiences [%s]; one of %q is needed", foreign.Clean(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
+	}
+	id, err := r.template.Identity(status.User.Username)
+	if err == nil {
+		err = status.User.checkGroups(id.Namespace)
+	}
+	if err != nil {
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's user: %s", foreign.Clean(err.Error(), shown))
+	}
+	r.describe(&id, status.User)
+	id.Expiry = token.Expiry(shown) // its claim is as good as the token
+	return id, nil
+}
+
+// checkGroups looks for the groups that every service account is in: other
+// authenticators of the API server may choose the names of their users.
+func (u user) checkGroups(namespace string) error {
+	for _, group := range []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace} {
+		if !slices.Contains(u.Groups, group) {
+			return fmt.Errorf("%.256q is not in the group %q, so it is no service account", u.Username, group)
+		}
+	}
+	return nil
+}
+
+func (r *Reviewer) describe(id *authn.Identity, u user) {
+	id.Kind, id.Issuer, id.Cluster = authn.ByTokenReview, r.cfg.URL, r.cfg.Cluster
+	id.ServiceAccountUID = u.UID
+	id.Pod, id.PodUID, id.Node = u.extra("pod-name"), u.extra("pod-uid"), u.extra("node-name")
+}
+
+func (u user) extra(name string) string {
+	if values := u.Extra[extraPrefix+name]; len(values) == 1 {
+		return values[0]
+	}
+	return ""
+}

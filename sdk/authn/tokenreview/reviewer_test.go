@@ -1,0 +1,315 @@
+package tokenreview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+func TestATokenThatTheAPIServerKnowsIsItsServiceAccount(t *testing.T) {
+	s := newAPIServer(t)
+	got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(tokenOf("web", time.Hour)))
+	want := authn.Identity{
+		Kind: authn.ByTokenReview, SPIFFEID: "spiffe://cluster.local/ns/shop/sa/web", Namespace: "shop", ServiceAccount: "web",
+		Issuer: s.URL, Cluster: "east", Pod: "web-0", PodUID: "u2", Node: "node-1", ServiceAccountUID: "u1", Expiry: now.Add(time.Hour).Local(),
+	}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	noTemplate := s.config()
+	noTemplate.ServiceAccounts = ""
+	got, err = reviewer(t, noTemplate).Authenticate(t.Context(), with("opaque-token"))
+	if err != nil || got.SPIFFEID != "" || got.String() != "system:serviceaccount:shop:web" || !got.Expiry.IsZero() {
+		t.Errorf("without template and expiry: %+v, %v", got, err)
+	}
+	if _, err := reviewer(t, s.config()).Authenticate(t.Context(), with("")); !errors.Is(err, authn.ErrNotMine) {
+		t.Errorf("without a token: %v", err)
+	}
+}
+
+// changed is a good answer with one thing else; nil leaves it out.
+func changed(name string, value any) map[string]any {
+	status := good()
+	if status[name] = value; value == nil {
+		delete(status, name)
+	}
+	return status
+}
+
+func userWith(name string, value any) map[string]any {
+	status := good()
+	status["user"].(map[string]any)[name] = value
+	return status
+}
+
+func TestWhatTheAPIServerDoesNotVouchForIsRefused(t *testing.T) {
+	s := newAPIServer(t)
+	token := tokenOf("web", time.Hour)
+	for name, test := range map[string]struct {
+		status map[string]any
+		says   string
+	}{
+		"not authenticated":             {changed("authenticated", false), "does not know the token"},
+		"nothing said about it":         {changed("authenticated", nil), "does not know the token"},
+		"an error":                      {map[string]any{"error": "[invalid bearer token, square/go-jose: error]"}, "invalid bearer token"},
+		"an error with the token":       {map[string]any{"error": "bad " + token.Reveal()}, "bad (token)"},
+		"an error with lines":           {map[string]any{"error": "one\ntwo" + strings.Repeat("x", 5000)}, `one\ntwo`},
+		"another audience":              {changed("audiences", []string{"vault"}), "audiences [vault]"},
+		"an audience that looks alike":  {changed("audiences", []string{"istio-ca "}), "audiences [istio-ca ]"},
+		"no audiences, an old server":   {changed("audiences", nil), "audiences []"},
+		"a user":                        {userWith("username", "admin"), "no service account"},
+		"a node":                        {userWith("username", "system:node:n1"), "no service account"},
+		"an account that is a path":     {userWith("username", "system:serviceaccount:a/sa/b:c"), "no service account"},
+		"a user that calls itself one":  {userWith("groups", []string{"system:authenticated"}), `not in the group "system:serviceaccounts"`},
+		"one of another namespace":      {userWith("groups", []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}), `not in the group "system:serviceaccounts:shop"`},
+		"a user that repeats the token": {userWith("username", token.Reveal()), "no service account"},
+	} {
+		s.says(test.status)
+		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
+		if got != (authn.Identity{}) || !errors.Is(err, authn.ErrRefused) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %+v, %v; want a refusal with %q", name, got, err, test.says)
+		}
+		mustBeFit(t, name, err, token)
+	}
+}
+
+// mustBeFit holds an error to what a log can take.
+func mustBeFit(t *testing.T, name string, err error, token ca.Token) {
+	t.Helper()
+	text := fmt.Sprint(err)
+	if len(text) > 700 || strings.ContainsAny(text, "\n\x1b") || strings.Contains(text, token.Reveal()[:25]) || strings.Contains(text, ownToken.Reveal()[:20]) {
+		t.Errorf("%s: the error is %q", name, text)
+	}
+}
+
+func TestAnAPIServerThatDoesNotAnswerAsItShouldLeavesTheCallerUnverified(t *testing.T) {
+	s := newAPIServer(t)
+	token := tokenOf("web", time.Hour)
+	caught := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another server was asked") }))
+	defer caught.Close()
+	status := func(code int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}
+	}
+	redirect := func(url string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusTemporaryRedirect) }
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		says    string
+	}{
+		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), "our own token needs the right to create tokenreviews: Unauthorized"},
+		"403":                       {status(403, `{"message":"cannot create resource \"tokenreviews\""}`), "cannot create resource"},
+		"429":                       {status(429, `{"message":"too many"}`), "status 429: too many"},
+		"500":                       {status(500, "<html>"), "status 500: it gives no reason"},
+		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), "status 503: (token) by (token)"},
+		"204":                       {status(204, ""), "status 204"},
+		"no JSON":                   {status(201, "ok"), "something else than JSON"},
+		"nothing":                   {status(201, ""), "something else than JSON"},
+		"an empty object":           {status(201, "{}"), "not with a TokenReview"},
+		"a review of another kind":  {status(201, `{"apiVersion":"authorization.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true}}`), "not with a TokenReview"},
+		"a text where a list is":    {status(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"audiences":"istio-ca"}}`), "something else than JSON"},
+		"too long":                  {status(201, `"`+strings.Repeat("x", maxReply)+`"`), "more than 262144 bytes"},
+		"a redirect to another":     {redirect(caught.URL + path), "redirects elsewhere"},
+		"a redirect with the token": {redirect(caught.URL + "/?t=" + token.Reveal()), "redirects elsewhere"},
+		"a redirect to itself":      {redirect("/elsewhere"), "redirects elsewhere"},
+		"the connection ends":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "ask the API server"},
+	} {
+		s.answer(test.handler)
+		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
+		if got != (authn.Identity{}) || !errors.Is(err, authn.ErrUnavailable) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %+v, %v; want %q", name, got, err, test.says)
+		}
+		mustBeFit(t, name, err, token)
+	}
+}
+
+func TestOurOwnTokenIsAskedForEachReviewAndNeverShown(t *testing.T) {
+	s := newAPIServer(t)
+	cfg := s.config()
+	for name, test := range map[string]struct {
+		token ca.Token
+		err   error
+		says  string
+	}{
+		"no token is there":     {"", errors.New("token file: /var/run/token: no such file"), "/var/run/token"},
+		"an error that shows":   {ownToken, errors.New("bad " + ownToken.Reveal()), "bad (token)"},
+		"one that is two lines": {ownToken + "\r\nX-Admin: 1", nil, "cannot stand in a header"},
+	} {
+		cfg.Token = source{test.token, test.err, nil}
+		_, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("web", time.Hour)))
+		if !errors.Is(err, authn.ErrUnavailable) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		mustBeFit(t, name, err, ownToken)
+	}
+	if n := s.asked.Load(); n != 0 {
+		t.Errorf("the API server was asked %d times", n)
+	}
+}
+
+// source remembers what was rejected.
+type source struct {
+	token    ca.Token
+	err      error
+	rejected *[]ca.Token
+}
+
+func (s source) Token(context.Context) (ca.Bearer, error) {
+	return ca.Bearer{Token: s.token}, s.err
+}
+
+func (s source) Rejected(t ca.Token) { *s.rejected = append(*s.rejected, t) }
+
+func TestASourceIsToldThatOurTokenWasNotAccepted(t *testing.T) {
+	s := newAPIServer(t)
+	for code, want := range map[int]int{http.StatusUnauthorized: 1, http.StatusForbidden: 0, http.StatusInternalServerError: 0} {
+		s.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		var rejected []ca.Token
+		cfg := s.config()
+		cfg.Token = source{ownToken, nil, &rejected}
+		if _, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("web", time.Hour))); !errors.Is(err, authn.ErrUnavailable) {
+			t.Errorf("%d: %v", code, err)
+		}
+		if len(rejected) != want || want == 1 && rejected[0] != ownToken {
+			t.Errorf("%d: %d tokens are rejected", code, len(rejected))
+		}
+	}
+}
+
+func TestTheRootsAreReadForEachReview(t *testing.T) {
+	s := newAPIServer(t)
+	r := reviewer(t, s.config())
+	good, err := os.ReadFile(s.rootFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, content := range []string{"", string(good), "", string(good)} {
+		if err := os.WriteFile(s.rootFile, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Authenticate(t.Context(), with(tokenOf(fmt.Sprint("web", i), time.Hour))); (err == nil) != (content != "") {
+			t.Errorf("%d bytes of roots: %v", len(content), err)
+		}
+	}
+	cfg := s.config()
+	cfg.RootFile = ""
+	if _, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("web", time.Hour))); !errors.Is(err, authn.ErrUnavailable) || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("with the system's roots: %v", err)
+	}
+}
+
+func TestATokenThatCannotBeOneIsNotSent(t *testing.T) {
+	s := newAPIServer(t)
+	for name, token := range map[string]ca.Token{
+		"long": ca.Token(strings.Repeat("x", maxToken+1)), "two lines": "a\nb", "a space": "a b", "not ASCII": "tökén", "not UTF-8": "a\xff", "control": "a\x00",
+	} {
+		if _, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token)); !errors.Is(err, authn.ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := s.asked.Load(); n != 0 {
+		t.Errorf("the API server was asked %d times", n)
+	}
+}
+
+func TestASlowAPIServerCostsTheCallerHisDeadlineAndTheOthersOneReview(t *testing.T) {
+	s := newAPIServer(t)
+	hold, arrived := make(chan struct{}), make(chan struct{}, 100)
+	s.answer(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-hold
+		review(good())(w, r)
+	})
+	r := reviewer(t, s.config())
+	token := tokenOf("web", time.Hour)
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := r.Authenticate(ctx, with(token)); !errors.Is(err, authn.ErrUnavailable) {
+			t.Errorf("the one that left: %v", err)
+		}
+	})
+	<-arrived
+	for range 50 {
+		all.Go(func() {
+			if _, err := r.Authenticate(t.Context(), with(token)); err != nil {
+				t.Errorf("one that waits: %v", err)
+			}
+		})
+	}
+	leave()
+	close(hold)
+	all.Wait()
+	if n := s.asked.Load(); n != 1 {
+		t.Errorf("the API server was asked %d times", n)
+	}
+}
+
+func TestMadeUpTokensReachTheAPIServerAFewAtATime(t *testing.T) {
+	s := newAPIServer(t)
+	hold, arrived := make(chan struct{}), make(chan struct{}, 100)
+	s.answer(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-hold
+		review(map[string]any{})(w, r)
+	})
+	r := reviewer(t, s.config())
+	var all sync.WaitGroup
+	for i := range 2 * maxInFlight {
+		all.Go(func() {
+			if _, err := r.Authenticate(t.Context(), with(ca.Token(fmt.Sprint("made-up-", i)))); !errors.Is(err, authn.ErrRefused) {
+				t.Errorf("made up: %v", err)
+			}
+		})
+	}
+	for range maxInFlight {
+		<-arrived
+	}
+	select {
+	case <-arrived:
+		t.Error("one more than allowed is on its way")
+	default:
+	}
+	close(hold)
+	all.Wait()
+}
+
+func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
+	good := Config{URL: "https://10.0.0.1:6443", Audiences: []string{"istio-ca"}, Token: token.Static{}}
+	for name, test := range map[string]struct {
+		change func(*Config)
+		says   string
+	}{
+		"http":            {func(c *Config) { c.URL = "http://127.0.0.1:8080" }, "is not https"},
+		"no URL":          {func(c *Config) { c.URL = "" }, "is no URL"},
+		"a query":         {func(c *Config) { c.URL += "/?x" }, "no query"},
+		"no token":        {func(c *Config) { c.Token = nil }, "a token of our own is required"},
+		"no audience":     {func(c *Config) { c.Audiences = nil }, "an audience is required"},
+		"kept for a day":  {func(c *Config) { c.Keep = 24 * time.Hour }, "0 to 10m0s"},
+		"fewer than none": {func(c *Config) { c.Most = -1 }, "1 or more"},
+		"a template":      {func(c *Config) { c.ServiceAccounts = "spiffe://x/y" }, "{namespace}"},
+	} {
+		cfg := good
+		test.change(&cfg)
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}
