@@ -1,0 +1,115 @@
+// Package federation holds the roots of trust domains as their SPIFFE bundle
+// endpoints publish them (SPIFFE Federation standard): [New] makes a [Source],
+// [Source.Run] keeps it fresh, and its method Bundle is what authn.Certificates takes
+// for its roots.
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Endpoint is where the bundle of one trust domain is.
+type Endpoint struct {
+	TrustDomain string
+	// URL is an https URL, without a user (section 5.1).
+	URL string
+	// ServerID is the SPIFFE ID of the server, which is verified with the roots of its
+	// trust domain as they are held here (profile https_spiffe, section 5.2.2). Default:
+	// the server has a certificate of the Web's (https_web, section 5.2.1).
+	ServerID string
+	// RootFile holds the roots (PEM) for https_web. Default: the system's.
+	RootFile string
+	// Initial are the roots until the first answer. A server in this very trust domain
+	// needs them to be verified at all. Default: none.
+	Initial *pki.Bundle
+}
+
+// Options tune a [Source].
+type Options struct {
+	// Roots returns the roots of trust domains that have no endpoint here, as the own
+	// one. Default: there are none.
+	Roots func(trustDomain string) *pki.Bundle
+	// Changed is called with a trust domain whose roots have changed. It must not
+	// block. Default: nobody is told.
+	Changed func(trustDomain string)
+	// Log is told of changes and failures. Default: silent.
+	Log *slog.Logger
+}
+
+// New checks the endpoints. Nothing is fetched before [Source.Run].
+func New(endpoints []Endpoint, opts Options) (*Source, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{Options: opts, domains: map[string]*domain{}}
+	for _, e := range endpoints {
+		d, err := s.newDomain(e)
+		if err != nil {
+			return nil, fmt.Errorf("bundle endpoint of %.256q: %w", e.TrustDomain, err)
+		}
+		s.domains[e.TrustDomain] = d
+	}
+	for _, d := range s.domains {
+		if err := s.checkServer(d); err != nil {
+			return nil, fmt.Errorf("bundle endpoint of %q: %w", d.TrustDomain, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Source) newDomain(e Endpoint) (*domain, error) {
+	if err := pki.CheckTrustDomain(e.TrustDomain); err != nil {
+		return nil, err
+	}
+	if s.domains[e.TrustDomain] != nil {
+		return nil, errors.New("there are two; a trust domain has one")
+	}
+	if err := endpoint.CheckURL(e.URL, false); err != nil {
+		return nil, err
+	}
+	d := &domain{Endpoint: e, roots: e.Initial, status: Status{TrustDomain: e.TrustDomain, URL: e.URL}}
+	options := endpoint.Options{RootFile: e.RootFile, Timeout: fetchTimeout}
+	if e.ServerID != "" {
+		server, err := spiffeid.FromString(e.ServerID)
+		if err != nil {
+			return nil, fmt.Errorf("its server's SPIFFE ID %.256q is not valid: %w", e.ServerID, err)
+		}
+		d.server = server
+		options.TLS = s.settingsFor(server)
+	}
+	d.fetch = fetchFrom(endpoint.New(options), e)
+	return d, nil
+}
+
+// checkServer sees to it that a server can be verified one day.
+func (s *Source) checkServer(d *domain) error {
+	if d.ServerID == "" {
+		return nil
+	}
+	if d.RootFile != "" {
+		return errors.New("a root file is for https_web; a server with a SPIFFE ID is verified with its trust domain's roots")
+	}
+	domain := d.server.TrustDomain().Name()
+	if s.domains[domain] == nil && s.Roots == nil || domain == d.TrustDomain && d.Initial.Len() == 0 {
+		return fmt.Errorf("the roots of %q, with which %s is verified, come from nowhere: give initial ones", domain, d.server)
+	}
+	return nil
+}
+
+// Status is how an endpoint does.
+type Status struct {
+	TrustDomain, URL string
+	Roots            int
+	// Fetched is when the last good answer came, zero where none has come yet.
+	Fetched time.Time
+	// Problem is why the last try failed, empty where it did not.
+	Problem string
+}

@@ -1,0 +1,71 @@
+package federation
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const maxRootCount = 1000
+
+// published is what an endpoint has answered.
+type published struct {
+	roots      *pki.Bundle
+	passedOver int // certificates that are no CA's
+	refresh    time.Duration
+}
+
+// fetchFrom asks an endpoint once. go-spiffe reads the bundle and verifies a server by
+// its SPIFFE ID; its own FetchBundle is not used, as it takes any status, any size,
+// any redirect, and leaves a connection behind each time.
+func fetchFrom(client *endpoint.Client, e Endpoint) func(context.Context) (published, error) {
+	return func(ctx context.Context) (published, error) {
+		reply, err := client.Do(ctx, http.MethodGet, e.URL, http.Header{"Accept": {"application/json"}}, nil)
+		if err != nil {
+			return published{}, fmt.Errorf("get %s: %w", foreign.Clean(e.URL), err)
+		}
+		if reply.Status != http.StatusOK {
+			return published{}, fmt.Errorf("%s answered with status %d", foreign.Clean(e.URL), reply.Status)
+		}
+		return parse(e.TrustDomain, reply.Body)
+	}
+}
+
+// parse reads a bundle. One with an empty list of keys is taken: so does a trust
+// domain revoke what it has published, and all of its certificates count as untrusted
+// (SPIFFE Trust Domain and Bundle, section 4.1.3). One without a list is refused.
+func parse(trustDomain string, content []byte) (published, error) {
+	td, err := spiffeid.TrustDomainFromString(trustDomain)
+	if err != nil {
+		return published{}, err
+	}
+	bundle, err := spiffebundle.Parse(td, content)
+	if err != nil {
+		return published{}, err
+	}
+	authorities := bundle.X509Authorities()
+	if len(authorities) > maxRootCount {
+		return published{}, errors.New("it has more than 1000 roots")
+	}
+	// A leaf among the roots would be trusted for itself.
+	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
+	return published{roots, len(authorities) - roots.Len(), refreshOf(bundle)}, nil
+}
+
+func refreshOf(bundle *spiffebundle.Bundle) time.Duration {
+	hint, told := bundle.RefreshHint()
+	if !told || hint <= 0 { // one beyond 292 years has wrapped round
+		return defaultRefresh
+	}
+	return min(max(hint, minRefresh), maxRefresh)
+}

@@ -1,0 +1,157 @@
+package federation
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	// An endpoint that says nothing is asked every 5 minutes (SPIFFE Trust Domain and
+	// Bundle, section 4.1.2, leaves it to us); what it says is taken between the two.
+	defaultRefresh = 5 * time.Minute
+	minRefresh     = 30 * time.Second
+	maxRefresh     = 24 * time.Hour
+	firstRetry     = 5 * time.Second
+	fetchTimeout   = 30 * time.Second
+)
+
+// Source holds the roots of several trust domains. It is safe for concurrent use.
+type Source struct {
+	Options
+	domains map[string]*domain // not changed once made
+}
+
+// domain is what is held of one trust domain.
+type domain struct {
+	Endpoint
+	server spiffeid.ID
+	fetch  func(context.Context) (published, error)
+
+	mu     sync.Mutex
+	roots  *pki.Bundle
+	status Status
+}
+
+// Bundle returns the roots of a trust domain as they are known now, or nil. What was
+// fetched once is kept while the endpoint fails.
+func (s *Source) Bundle(trustDomain string) *pki.Bundle {
+	if d := s.domains[trustDomain]; d != nil {
+		return d.held()
+	}
+	if s.Roots != nil {
+		return s.Roots(trustDomain)
+	}
+	return nil
+}
+
+func (d *domain) held() *pki.Bundle {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.roots
+}
+
+// Status tells how each endpoint does, by trust domain.
+func (s *Source) Status() []Status {
+	var all []Status
+	for _, d := range s.domains {
+		d.mu.Lock()
+		status := d.status
+		status.Roots = d.roots.Len()
+		d.mu.Unlock()
+		all = append(all, status)
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.TrustDomain, b.TrustDomain) })
+	return all
+}
+
+// Run fetches from each endpoint, at once and then as it asks for, until ctx ends. It
+// returns when all is quiet, and is called once.
+func (s *Source) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, d := range s.domains {
+		all.Go(func() { s.follow(ctx, d) })
+	}
+	all.Wait()
+}
+
+// follow fetches one bundle again and again.
+func (s *Source) follow(ctx context.Context, d *domain) {
+	refresh, retry := defaultRefresh, firstRetry
+	for {
+		got, err := d.fetch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := retry
+		if err == nil {
+			refresh, retry = got.refresh, firstRetry
+			wait = refresh
+		} else {
+			retry = min(2*retry, refresh)
+		}
+		s.take(d, got, err)
+		select {
+		case <-time.After(spread(wait)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// spread takes up to a tenth off, so that many agents do not ask at once.
+func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
+
+// take notes the result of a try, and tells of roots that have changed.
+func (s *Source) take(d *domain, got published, err error) {
+	if err != nil {
+		text := foreign.Clean(err.Error())
+		s.Log.Warn("a SPIFFE bundle cannot be fetched", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", text)
+		d.mu.Lock()
+		d.status.Problem = text
+		d.mu.Unlock()
+		return
+	}
+	d.mu.Lock()
+	changed := !d.roots.Equal(got.roots)
+	d.roots, d.status.Fetched, d.status.Problem = got.roots, time.Now(), ""
+	d.mu.Unlock()
+	if !changed {
+		return
+	}
+	s.Log.Info("the roots of a trust domain have changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
+	if s.Changed != nil {
+		s.Changed(d.TrustDomain)
+	}
+}
+
+// settingsFor verifies a server by its SPIFFE ID with the roots of the moment.
+func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
+	return func() *tls.Config {
+		return tlsconfig.TLSClientConfig(held{s}, tlsconfig.AuthorizeID(server))
+	}
+}
+
+// held gives go-spiffe the roots that are held here.
+type held struct{ source *Source }
+
+// GetX509BundleForTrustDomain returns them, or an error where there are none.
+func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+	roots := h.source.Bundle(trustDomain.Name())
+	if roots.Len() == 0 {
+		return nil, fmt.Errorf("no roots of the trust domain %q are known", trustDomain.Name())
+	}
+	return x509bundle.FromX509Authorities(trustDomain, roots.Certificates()), nil
+}

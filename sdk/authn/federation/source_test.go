@@ -1,0 +1,265 @@
+package federation
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func TestABundleIsFetchedFromAServerOfTheWeb(t *testing.T) {
+	one, two := newRoot(t, "one"), newRoot(t, "two")
+	p := publish(t, nil, one.cert)
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
+	if s.Bundle("example.org").Len() != 0 || s.Bundle("other.example") != nil {
+		t.Error("there are roots from nowhere")
+	}
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.cert)) {
+		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+	p.bundle.AddX509Authority(two.cert)
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.cert, two.cert)) {
+		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+}
+
+func TestAServerWithASPIFFEIDIsVerifiedByTheRootsThatAreHeld(t *testing.T) {
+	const id = "spiffe://example.org/bundle-server"
+	first, second := newRoot(t, "first"), newRoot(t, "second")
+	certificate := first.serverOf(t, id)
+	p := publish(t, &certificate, first.cert, second.cert)
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, ServerID: id, Initial: pki.NewBundle(first.cert)})
+	if err := try(t, s); err != nil || s.Bundle("example.org").Len() != 2 {
+		t.Fatalf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+	// Its next certificate leads to a root that only the bundle has told us of.
+	p.TLS.Certificates[0] = second.serverOf(t, id)
+	p.bundle.RemoveX509Authority(first.cert)
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(second.cert)) {
+		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+	for name, impostor := range map[string]tls.Certificate{
+		"another of the domain": second.serverOf(t, "spiffe://example.org/web"),
+		"a root that was":       first.serverOf(t, id),
+		"another domain's":      newRoot(t, "x").serverOf(t, "spiffe://other.example/bundle-server"),
+	} {
+		p.TLS.Certificates[0] = impostor
+		if err := try(t, s); err == nil || s.Bundle("example.org").Len() != 1 {
+			t.Errorf("%s: %d roots, %v", name, s.Bundle("example.org").Len(), err)
+		}
+	}
+}
+
+func TestAServerMayBeInATrustDomainThatIsKnownOtherwise(t *testing.T) {
+	const id = "spiffe://own.example/bundle-server"
+	own, root := newRoot(t, "own"), newRoot(t, "root")
+	certificate := own.serverOf(t, id)
+	p := publish(t, &certificate, root.cert)
+	roots := func(name string) *pki.Bundle {
+		if name == "own.example" {
+			return pki.NewBundle(own.cert)
+		}
+		return nil
+	}
+	s := mustSource(t, Options{Roots: roots}, Endpoint{TrustDomain: "example.org", URL: p.URL, ServerID: id})
+	if err := try(t, s); err != nil || s.Bundle("example.org").Len() != 1 || s.Bundle("own.example").Len() != 1 {
+		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+}
+
+func TestAnEndpointThatFailsKeepsWhatWasKnown(t *testing.T) {
+	root := newRoot(t, "root")
+	p := publish(t, nil, root.cert)
+	elsewhere := publish(t, nil, root.cert)
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
+	if err := try(t, s); err != nil {
+		t.Fatal(err)
+	}
+	text := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		says    string
+	}{
+		"an error": {http.NotFound, "status 404"},
+		"an error with keys": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"keys":[]}`))
+		}, "status 500"},
+		"no JSON":               {text("<html>\x1b"), "unable to parse"},
+		"no keys":               {text("{}"), "no authorities found"},
+		"go-spiffe's empty one": {text(`{"keys":null}`), "no authorities found"},
+		"two certificates":      {text(`{"keys":[{"use":"x509-svid","kty":"EC","crv":"P-256","x":"AA","y":"AA","x5c":["AA==","AA=="]}]}`), "unable to parse"},
+		"too long":              {text(strings.Repeat(" ", 1<<20) + "{}"), "more than 1048576 bytes"},
+		"a redirect to another": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "redirects elsewhere"},
+	} {
+		p.answer(test.handler)
+		err := try(t, s)
+		if err == nil || !strings.Contains(err.Error(), test.says) || s.Bundle("example.org").Len() != 1 {
+			t.Errorf("%s: %d roots, %v", name, s.Bundle("example.org").Len(), err)
+		}
+		if status := s.Status()[0]; status.Problem == "" || len(status.Problem) > 256 || strings.Contains(status.Problem, "\x1b") || status.Fetched.IsZero() || status.Roots != 1 {
+			t.Errorf("%s: %+v", name, status)
+		}
+	}
+	if n := elsewhere.asked.Load(); n != 0 {
+		t.Errorf("another server was asked %d times", n)
+	}
+}
+
+func TestATrustDomainMayRevokeAllItsRootsAndALeafIsNone(t *testing.T) {
+	root := newRoot(t, "root")
+	leaf := newIssuer(t, root, &x509.Certificate{SerialNumber: big.NewInt(3), KeyUsage: x509.KeyUsageDigitalSignature})
+	p := publish(t, nil, root.cert, leaf.cert)
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(root.cert)) {
+		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+	p.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) })
+	if err := try(t, s); err != nil || s.Bundle("example.org").Len() != 0 {
+		t.Errorf("revoked: %d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+}
+
+func TestTheEndpointSaysWhenToComeAgainWithinBounds(t *testing.T) {
+	for hint, want := range map[string]time.Duration{
+		"":                               defaultRefresh,
+		`,"spiffe_refresh_hint":0`:       defaultRefresh,
+		`,"spiffe_refresh_hint":-5`:      defaultRefresh,
+		`,"spiffe_refresh_hint":1`:       minRefresh,
+		`,"spiffe_refresh_hint":600`:     10 * time.Minute,
+		`,"spiffe_refresh_hint":2419200`: maxRefresh,
+	} {
+		got, err := parse("example.org", []byte(`{"keys":[]`+hint+`}`))
+		if err != nil || got.refresh != want {
+			t.Errorf("%s: %s, %v", hint, got.refresh, err)
+		}
+	}
+	for _, seconds := range []string{"9223372036854775807", "-9223372036854775000", "9223372037", "18446744074"} { // as a Duration they wrap round
+		got, err := parse("example.org", []byte(`{"keys":[],"spiffe_refresh_hint":`+seconds+`}`))
+		if err != nil || got.refresh < minRefresh || got.refresh > maxRefresh {
+			t.Errorf("%s: %s, %v", seconds, got.refresh, err)
+		}
+	}
+}
+
+func TestABundleIsFetchedAgainAsItAsksAndSoonerAfterAFailure(t *testing.T) {
+	root := newRoot(t, "root")
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var times []time.Duration
+		var changed atomic.Int32
+		began := time.Now()
+		s := mustSource(t, Options{Changed: func(string) { changed.Add(1) }}, Endpoint{TrustDomain: "example.org", URL: "https://example.org"})
+		s.domains["example.org"].fetch = func(context.Context) (published, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, time.Since(began))
+			if n := len(times); n == 2 || n == 3 {
+				return published{}, errors.New("down")
+			}
+			return published{roots: pki.NewBundle(root.cert), refresh: 10 * time.Minute}, nil
+		}
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		end()
+		<-done
+		waits := []time.Duration{0, 10 * time.Minute, firstRetry, 2 * firstRetry}
+		if len(times) != 5 && len(times) != 4 {
+			t.Fatalf("fetched at %v", times)
+		}
+		for i, want := range waits {
+			last := time.Duration(0)
+			if i > 0 {
+				last = times[i-1]
+			}
+			if got := times[i] - last; got > want || got < want-want/10-1 {
+				t.Errorf("fetch %d came after %s, want %s", i, got, want)
+			}
+		}
+		if n := changed.Load(); n != 1 {
+			t.Errorf("told of %d changes", n)
+		}
+	})
+}
+
+func TestRunEndsWhileAnEndpointHangs(t *testing.T) {
+	p := publish(t, nil)
+	arrived := make(chan struct{}, 1)
+	p.answer(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	<-arrived
+	end()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still runs")
+	}
+}
+
+func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
+	good := Endpoint{TrustDomain: "example.org", URL: "https://example.org/bundle"}
+	root := pki.NewBundle(newRoot(t, "root").cert)
+	for name, test := range map[string]struct {
+		endpoints []Endpoint
+		says      string
+	}{
+		"two":                {[]Endpoint{good, good}, "there are two"},
+		"no trust domain":    {[]Endpoint{{URL: good.URL}}, "trust domain"},
+		"an ID for a domain": {[]Endpoint{{TrustDomain: "spiffe://example.org", URL: good.URL}}, "trust domain"},
+		"http":               {[]Endpoint{{TrustDomain: "example.org", URL: "http://127.0.0.1/"}}, "is not https"},
+		"no server ID":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "server"}}, `"server" is not valid`},
+		"no initial roots":   {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s"}}, "come from nowhere"},
+		"a stranger's":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://other.example/s", Initial: root}}, "come from nowhere"},
+		"both profiles":      {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s", Initial: root, RootFile: "/x"}}, "root file is for https_web"},
+	} {
+		if _, err := New(test.endpoints, Options{}); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New([]Endpoint{good}, Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzBundle(f *testing.F) {
+	text, err := spiffebundle.FromX509Authorities(example, []*x509.Certificate{newRoot(f, "root").cert}).Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"keys":[],"spiffe_refresh_hint":1}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		got, err := parse("example.org", content)
+		if err == nil && (got.roots == nil || got.refresh < minRefresh || got.refresh > maxRefresh) {
+			t.Errorf("%+v", got)
+		}
+		for _, root := range got.roots.Certificates() {
+			if !root.IsCA {
+				t.Errorf("a root that is no CA: %v", root.Subject)
+			}
+		}
+	})
+}
