@@ -33,7 +33,7 @@ func list(t *testing.T, dir string, args ...string) []string {
 
 func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/agent") {
-		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "prometheus/"} {
+		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "go-jose/", "go-spiffe/", "prometheus/"} {
 			if strings.Contains(dep, foreign) {
 				t.Errorf("sdk/agent compiles %s", dep)
 			}
@@ -52,6 +52,17 @@ func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
+// Who only wants certificates verified compiles no JOSE, no SPIFFE library and no
+// HTTP client.
+func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/authn") {
+		first, _, _ := strings.Cut(dep, "/")
+		if dep == "net/http" || strings.Contains(first, ".") && !strings.HasPrefix(dep, house) {
+			t.Errorf("sdk/authn compiles %s", dep)
+		}
+	}
+}
+
 // arrows are the imports that each package of the sdk may have of the house.
 var arrows = map[string][]string{
 	"sdk/ca":                {},
@@ -64,6 +75,10 @@ var arrows = map[string][]string{
 	"sdk/filesecret":        {"internal/filewatch", "sdk/pki", "sdk/secret"},
 	"sdk/filesecret/output": {"sdk/pki", "sdk/secret"},
 	"sdk/agent":             {"sdk/sds", "sdk/secret"},
+	"sdk/authn":             {"internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":  {"internal/endpoint", "internal/foreign", "sdk/pki"},
+	"sdk/authn/jwt":         {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
+	"sdk/authn/tokenreview": {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":            {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":     {"internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/provider/wire":     {"internal/foreign", "proto/provider/v1", "sdk/ca"},
@@ -71,21 +86,28 @@ var arrows = map[string][]string{
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
-	for _, pkg := range list(t, ".", "./sdk/...") {
-		name := strings.TrimPrefix(pkg, house+"/")
-		if name == "sdk" {
-			continue
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./..."} {
+		for _, pkg := range list(t, dir, pattern) {
+			checkArrows(t, dir, pkg)
 		}
-		allowed, planned := arrows[name]
-		if !planned {
-			t.Errorf("%s is not in the plan", name)
-			continue
-		}
-		for _, imported := range list(t, ".", "-f", `{{join .Imports "\n"}}`, pkg) {
-			rest, ours := strings.CutPrefix(imported, house+"/")
-			if ours && !slices.Contains(allowed, rest) {
-				t.Errorf("%s imports %s", name, rest)
-			}
+	}
+}
+
+func checkArrows(t *testing.T, dir, pkg string) {
+	t.Helper()
+	name := strings.TrimPrefix(pkg, house+"/")
+	if name == "sdk" {
+		return
+	}
+	allowed, planned := arrows[name]
+	if !planned {
+		t.Errorf("%s is not in the plan", name)
+		return
+	}
+	for _, imported := range list(t, dir, "-f", `{{join .Imports "\n"}}`, pkg) {
+		rest, ours := strings.CutPrefix(imported, house+"/")
+		if ours && !slices.Contains(allowed, rest) {
+			t.Errorf("%s imports %s", name, rest)
 		}
 	}
 }
@@ -99,7 +121,7 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "examples", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "sdk/authn/federation", "examples", "e2e", "bench"}
 
 func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
 	for _, dir := range modules {
