@@ -1,4 +1,5 @@
-// Package foreign makes text of others fit for a log or an error: [Clean].
+// Package foreign takes what others say: text that is to be fit for a log or an error
+// ([Clean]), and when to come back ([RetryAfter]).
 package foreign
 
 import (
@@ -23,9 +24,15 @@ const (
 // one of 20 bytes or more, is replaced by "(token)", what does not print is escaped
 // as in Go (\n, \x00, \u202e), and the whole is cut to 256 bytes.
 func Clean(text string, tokens ...ca.Token) string {
-	// The tokens go first: half of one is not recognised after the cut.
+	// The tokens go first, as half of one is not recognised after the cut; and whole
+	// ones before pieces, as two of one issuer begin alike.
 	for _, token := range tokens {
-		text = dropToken(text, strings.TrimSpace(token.Reveal()))
+		if whole := strings.TrimSpace(token.Reveal()); whole != "" {
+			text = strings.ReplaceAll(text, whole, tokenShown)
+		}
+	}
+	for _, token := range tokens {
+		text = dropParts(text, strings.TrimSpace(token.Reveal()))
 	}
 	var out strings.Builder
 	fits := 0 // where the text can be cut without cutting a rune or an escape
@@ -54,13 +61,9 @@ func escapeRune(r rune, raw string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// dropToken replaces the token, and every piece of it that is long enough to tell:
-// whoever wrote the text may have cut it, or show a part of it only.
-func dropToken(text, token string) string {
-	if token == "" {
-		return text
-	}
-	text = strings.ReplaceAll(text, token, tokenShown)
+// dropParts replaces every piece of the token that is long enough to tell: whoever
+// wrote the text may have cut it, or show a part of it only.
+func dropParts(text, token string) string {
 	end := strings.TrimRight(text, ".…")
 	for n := min(len(token), len(end)); n >= minTokenPart; n-- {
 		if cut, found := strings.CutSuffix(end, token[:n]); found {

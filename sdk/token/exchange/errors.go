@@ -8,14 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
-
-// longestRetryAfter bounds what a server may ask for; who waits bounds it further.
-const longestRetryAfter = 24 * time.Hour
 
 func (c *call) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
@@ -53,7 +50,7 @@ func (c *call) refusal(r reply) error {
 	}
 	err := c.errorf(reasonOf(r.status, said.Error), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = retryAfter(r.header.Get("Retry-After"), time.Now())
+		err.RetryAfter = foreign.RetryAfter(r.header.Get("Retry-After"), time.Now())
 	}
 	return err
 }
@@ -73,15 +70,4 @@ func reasonOf(status int, said string) ca.Reason {
 		return ca.Unavailable
 	}
 	return ca.Internal
-}
-
-// retryAfter reads either form of the header (RFC 9110, section 10.2.3).
-func retryAfter(value string, now time.Time) time.Duration {
-	var wait time.Duration
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		wait = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		wait = at.Sub(now)
-	}
-	return max(0, min(wait, longestRetryAfter))
 }
