@@ -1,7 +1,8 @@
 // Package googleca is Google's Certificate Authority Service as a [ca.Client]:
 // [Open] checks the settings and finds the credentials, [CA.CSRSign] orders a
 // certificate of a pool, and [CA.WatchRoots] asks for the pool's roots at an
-// interval. The same type speaks Mesh CA's protocol with a server that has it.
+// interval. The same type speaks Mesh CA's protocol with a server that has it, and
+// [CA.ExchangeToken] turns a workload's token into one that Google takes.
 package googleca
 
 import (
@@ -26,6 +27,8 @@ type CA struct {
 	name     string // of who is asked, for errors
 	pool     *pool  // of CAS, else nil
 	mesh     *mesh  // of Mesh CA, else nil
+
+	exchanger *exchanger
 }
 
 // Open checks the settings and reads the files that they name; nothing is sent but
@@ -45,6 +48,9 @@ func open(ctx context.Context, settings Settings, opts ...option.ClientOption) (
 	}
 	var err error
 	c := &CA{settings: settings, name: settings.CAPool}
+	if c.exchanger, err = newExchanger(settings); err != nil {
+		return nil, err
+	}
 	if settings.Protocol == MeshCA {
 		c.name = settings.Endpoint
 		c.mesh, err = newMesh(settings)
@@ -91,7 +97,7 @@ func (c *CA) check(req ca.SignRequest) error {
 	case req.ID == "":
 		return ca.Errorf(ca.Invalid, "the request has no ID, by which the service would know a retry")
 	case byToken && req.Token == "":
-		return ca.Errorf(ca.Unauthenticated, "credentials is %q, and the request has no token: give the provider's entry a token_file", Token)
+		return ca.Errorf(ca.Unauthenticated, "credentials is %q, and the request has no token: give the provider's entry a token", Token)
 	case !byToken && req.Token != "":
 		return ca.Errorf(ca.Invalid, "the request has a token, and credentials is %q: set credentials to token, or take token_file out of the provider's entry", c.settings.Credentials)
 	}

@@ -72,23 +72,33 @@ func dialOptions(s Settings) ([]grpc.DialOption, error) {
 		grpc.WithMaxHeaderListSize(maxTrailer),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.RootFile != "" {
-		text, err := os.ReadFile(s.RootFile)
-		if err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
-		}
-		// No [pki.Bundle]: what is trusted here may be an intermediate.
-		certs, err := pki.ParseCertificates(text)
-		if err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "root_file: %s: %w", s.RootFile, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		for _, cert := range certs {
-			config.RootCAs.AddCert(cert)
-		}
+	config, err := tlsConfig(s.RootFile)
+	if err != nil {
+		return nil, err
 	}
 	return append(opts, grpc.WithTransportCredentials(grpccreds.NewTLS(config))), nil
+}
+
+// tlsConfig verifies servers with the roots in a file, or with the system's.
+func tlsConfig(rootFile string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if rootFile == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(rootFile)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
+	}
+	// No [pki.Bundle]: what is trusted here may be an intermediate.
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "root_file: %s: %w", rootFile, err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	for _, cert := range certs {
+		config.RootCAs.AddCert(cert)
+	}
+	return config, nil
 }
 
 // fileTypes are the kinds of a credentials file that are taken.

@@ -55,6 +55,15 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
 func csrOf(t *testing.T, id pki.Identity) (crypto.Signer, []byte) {
 	t.Helper()
 	key, err := pki.GenerateKey("")

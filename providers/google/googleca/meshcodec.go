@@ -9,8 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// The two messages of google.security.meshca.v1 are written out by hand: they have
-// three fields and one, and will not change any more.
+// The two messages of google.security.meshca.v1 are written out by hand, as Istio had
+// them in security/proto/providers/google/meshca.proto until it dropped Mesh CA: they
+// will not change any more. The last version of that file has certificate_authority = 4
+// in the request, too, of a Private CA that Mesh CA may use; that is not sent.
 //
 //	message MeshCertificateRequest {
 //	  string request_id = 1;

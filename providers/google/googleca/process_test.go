@@ -101,16 +101,17 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	remote := run(t, log)
 	ctx := within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
-	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher}) {
+	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger}) {
 		t.Errorf("%v, %v", metadata, err)
 	}
-	for _, setting := range []string{"protocol", "ca_pool", "issuing_ca", "certificate_template", "subject_mode", "labels", "roots_interval", "endpoint", "universe_domain", "root_file", "quota_project", "credentials", "credentials_file", "location"} {
+	for _, setting := range []string{"protocol", "ca_pool", "issuing_ca", "certificate_template", "subject_mode", "labels", "roots_interval", "endpoint", "universe_domain", "root_file", "quota_project", "credentials", "credentials_file", "location", "exchange", "audience", "service_account", "sts_url", "iam_url", "allow_other_hosts"} {
 		if !strings.Contains(metadata.SettingsSchema, `"`+setting+`"`) || strings.Contains(metadata.SettingsSchema, "Log") {
 			t.Errorf("the schema lacks %s or has the log: %s", setting, metadata.SettingsSchema)
 		}
 	}
 	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": "mesh"}), ca.ErrInvalid, `ca_pool is "mesh": write projects/P/locations/L/caPools/N`)
 	mustBe(t, remote.Configure(ctx, map[string]any{"capool": thePool}), ca.ErrInvalid, "did you mean ca_pool?")
+	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": thePool, "exchange": map[string]any{"audiense": theAudience}}), ca.ErrInvalid, "audience")
 	mustBe(t, remote.Configure(ctx, map[string]any{"protocol": "meshca"}), ca.ErrInvalid, "endpoint is not set: the protocol meshca needs")
 	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": thePool}), ca.ErrUnavailable, "credentials adc", "none.json")
 	if err := remote.Configure(ctx, map[string]any{"ca_pool": thePool, "endpoint": settings.Endpoint, "root_file": server.root, "credentials": "token"}); err != nil {
@@ -215,5 +216,38 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	}
 	if text := log.take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
 		t.Errorf("the log is\n%s", text)
+	}
+}
+
+// The workload's token goes to the token service alone, and what that gives to the
+// service that signs; the host keeps it, so that rotations cost no exchange.
+func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
+	t.Parallel()
+	server, tokens := start(t), startTokens(t)
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
+	settings := server.socket(t)
+	settings.Credentials, settings.Exchange = "", tokens.settings().Exchange
+	settings.RootFile = filepath.Join(dir, "roots.pem")
+	write(t, settings.RootFile, slices.Concat(read(t, server.root), read(t, tokens.root)))
+	countersign, log := agent(t, dir, settings)
+	cmd := exec.CommandContext(within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", "3", "default")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), webID) {
+		t.Fatalf("%v: %s\nagent: %s", err, out, log.take())
+	}
+	for _, call := range server.calls() {
+		if got := call.metadata["authorization"]; got[0] != "Bearer "+federated.Reveal() {
+			t.Error("the service was asked with another token")
+		}
+	}
+	if n := tokens.calls(); n != 1 || server.certificates() < 3 {
+		t.Errorf("%d exchanges for %d certificates", n, server.certificates())
+	}
+	if text := log.take(); strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, federated.Reveal()[:20]) {
+		t.Error("a token is in the log")
 	}
 }

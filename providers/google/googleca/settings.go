@@ -54,14 +54,17 @@ type Settings struct {
 	// QuotaProject is whose quota the calls count against. Default: the credentials'.
 	QuotaProject string `json:"quota_project,omitempty" jsonschema:"project whose quota the calls count against (default that of the credentials)"`
 	// Credentials are [ADC], [File] or [Token]. Default: Token for MeshCA, which
-	// takes no others; else File where CredentialsFile is set, else ADC.
-	Credentials string `json:"credentials,omitempty" jsonschema:"adc for Application Default Credentials, file for credentials_file, or token for the token of each request (default file where credentials_file is set, token for meshca, else adc)"`
+	// takes no others, and where there is an Exchange; else File where CredentialsFile is set, else ADC.
+	Credentials string `json:"credentials,omitempty" jsonschema:"adc for Application Default Credentials, file for credentials_file, or token for the token of each request (default file where credentials_file is set, token for meshca and with exchange, else adc)"`
 	// CredentialsFile is JSON as Google's tools write it, read by Open: the key of a
 	// service account, or a configuration for another way to a token. Default: none.
 	CredentialsFile string `json:"credentials_file,omitempty" jsonschema:"JSON file with a service account's key or another configuration of Google's tools (default none)"`
 	// Location is a zone or region, or the URL of a cluster there as GKE_CLUSTER_URL
 	// has it. Required of MeshCA.
 	Location string `json:"location,omitempty" jsonschema:"for meshca: zone or region of the cluster, or the cluster's URL as in GKE_CLUSTER_URL"`
+
+	// Exchange has the token of each request exchanged before. Default: it is Google's.
+	Exchange *Exchange `json:"exchange,omitempty" jsonschema:"has the token of each request exchanged at Google's token service before (default it is one that Google takes)"`
 
 	// Log takes what is found while the authority is used. Default: silent.
 	Log *slog.Logger `json:"-"`
@@ -98,7 +101,7 @@ func (s Settings) withDefaults() Settings {
 	}
 	switch {
 	case s.Credentials != "":
-	case s.Protocol == MeshCA:
+	case s.Protocol == MeshCA, s.Exchange != nil && s.CredentialsFile == "":
 		s.Credentials = Token
 	case s.CredentialsFile != "":
 		s.Credentials = File
@@ -113,6 +116,9 @@ func (s Settings) withDefaults() Settings {
 func (s Settings) Validate() error {
 	s = s.withDefaults()
 	if err := s.checkConnection(); err != nil {
+		return err
+	}
+	if err := s.checkExchange(); err != nil {
 		return err
 	}
 	switch s.Protocol {
@@ -177,6 +183,9 @@ func (s Settings) checkLabels() error {
 func (s Settings) checkMeshCA() error {
 	for name, value := range map[string]string{"ca_pool": s.CAPool, "issuing_ca": s.IssuingCA, "certificate_template": s.CertificateTemplate,
 		"roots_interval": string(s.RootsInterval), "universe_domain": s.UniverseDomain} {
+		if name == "universe_domain" && s.Exchange != nil {
+			continue // that of the token service
+		}
 		if value != "" {
 			return ca.Errorf(ca.Invalid, "%s is %q: that is for the protocol cas", name, clip(value))
 		}
