@@ -147,6 +147,8 @@ func (c *Config) rule(path string) string {
 	switch {
 	case path == "default_provider":
 		return c.choice.Rule
+	case list == "providers" && strings.Contains(name, ".token.exchange."):
+		return "settings.exchange" // the step that completeExchange adds
 	case list == "providers" && strings.Contains(name, "."):
 		return "" // deeper in an entry
 	case list == "providers" && setting == "provider":

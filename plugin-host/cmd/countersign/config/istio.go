@@ -63,7 +63,7 @@ func fromIstio(environ []string, configured *Config) istio {
 	for _, name := range slices.Sorted(maps.Keys(e.set)) {
 		e.read(name, e.set[name])
 	}
-	e.cluster()
+	e.cluster(configured)
 	e.key()
 	e.socket()
 	return e

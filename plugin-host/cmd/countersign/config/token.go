@@ -105,18 +105,19 @@ func (s TokenSource) IsSet() bool { return isSet(s) }
 
 func isSet(v any) bool { return !reflect.ValueOf(v).IsZero() }
 
-// completeToken fills in Istio's file, and checks the rest.
+// completeToken fills in Istio's file and the provider's own exchange, and checks the rest.
 func (c *Config) completeToken(p *problems, entry *Provider, path string) {
 	if isSet(entry.Token) && entry.TokenFile != "" {
 		c.say(p, path+".token_file", entry.TokenFile, "the block token says where the token comes from; keep one of the two")
 	}
-	if entry.TokenFile == "" && !isSet(entry.Token) && (entry.Provider == citadelProvider || isMeshCA(entry)) {
+	if entry.TokenFile == "" && !isSet(entry.Token) && (entry.Provider == citadelProvider || isMeshCA(entry) || exchangesItself(entry)) {
 		entry.TokenFile = istioToken
 	}
 	if entry.TokenFile == "" && entry.TokenOptional {
 		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
 	}
 	entry.Token.check(p, path+".token")
+	completeExchange(entry)
 }
 
 func (t Token) check(p *problems, path string) {
