@@ -23,8 +23,7 @@ type credential struct {
 	look time.Time // when to look for a later one; zero: not at all
 	// spent: the rotation was brought forward for it, and there is nothing more to have.
 	spent bool
-	// doubt: a reload may have changed where tokens come from, so that it is to be read
-	// again; what is known is the other one's.
+	// doubt: there may be another, so that it is to be read again, whatever is known.
 	doubt bool
 }
 
@@ -64,6 +63,13 @@ func (c credential) reloaded(was, is *choice) credential {
 		return credential{doubt: true}
 	}
 	c.doubt = true
+	return c
+}
+
+// kicked is what stays known where the token may have changed: nobody would look for
+// the successor of one that is spent.
+func (c credential) kicked() credential {
+	c.doubt = c.doubt || c.spent
 	return c
 }
 

@@ -85,6 +85,24 @@ func TestATokenThatEndsBeforeTheRenewalBringsThatForward(t *testing.T) {
 	})
 }
 
+func TestTheSuccessorOfASpentTokenIsKnownWhenItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := supplied(t, 10*time.Minute)
+		after(11 * time.Minute)
+		e.requests(2) // brought forward; the token has ended
+		s.set("next", time.Hour, nil)
+		e.Kick("test")
+		if end := e.status("default").TokenExpiry; !end.Equal(e.now().Add(time.Hour)) {
+			t.Errorf("the status says that the token ends at %s", end)
+		}
+		reads := s.count()
+		e.Kick("test")
+		if e.requests(2); s.count() != reads {
+			t.Error("a token that is good was read again")
+		}
+	})
+}
+
 func TestALaterTokenLeavesTheRenewalWhereItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)

@@ -93,6 +93,7 @@ func (l *leaf) kick() {
 	l.at = 0
 	l.retry.reset()
 	l.pause = pause{}
+	l.credential = l.credential.kicked()
 	l.again = l.flight != nil
 }
 

@@ -54,7 +54,7 @@ type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
 func (h *held) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, expiryDesc, renewDesc, streamsDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, expiryDesc, renewDesc, tokenDesc, streamsDesc} {
 		to <- desc
 	}
 }

@@ -130,6 +130,19 @@ func mustBePlain(t *testing.T, text string) {
 	}
 }
 
+func TestThePageSaysWhenTheTokenForTheNextRequestEnds(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for want, end := range map[string]time.Time{
+		"until 12:10:00 (in 10 min)": now.Add(10 * time.Minute), "ended 11:50:00 (10 min ago)": now.Add(-10 * time.Minute), "": {},
+	} {
+		_, doc := open(t, Report{At: now, Secrets: []secret.Status{{Name: "default", TokenExpiry: end}}})
+		got := strings.Join(strings.Fields(text(doc)), " ")
+		if !strings.Contains(got, want) || strings.Contains(got, "Token for the next") != !end.IsZero() {
+			t.Errorf("%q is not in %s", want, got)
+		}
+	}
+}
+
 func TestNoKeyIsOnThePage(t *testing.T) {
 	if answer, _ := open(t, hostileReport()); strings.Contains(answer.Body.String(), "MIGHAgEAMBMG") || strings.Contains(answer.Body.String(), "PRIVATE KEY") {
 		t.Error("there is")
