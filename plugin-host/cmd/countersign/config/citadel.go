@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ func isForCitadel(name string) bool {
 }
 
 // citadelFromIstio returns what the variables say of the connection to istiod.
-func citadelFromIstio(set map[string]string, choice Choice) ([]Assignment, error) {
+func citadelFromIstio(set map[string]string, choice Choice, domain string) ([]Assignment, error) {
 	var found []Assignment
 	setting := func(name, value, variable string) {
 		if value != "" {
@@ -55,7 +54,7 @@ func citadelFromIstio(set map[string]string, choice Choice) ([]Assignment, error
 	root, variable, err := rootFromIstio(set)
 	setting("root_file", root, variable)
 	wrong.check(err)
-	token, err := tokenFromIstio(set, entry)
+	token, err := tokenFromIstio(set, entry, domain)
 	wrong.check(err)
 	found = append(found, token...)
 	return append(found, headersFromIstio(set, choice)...), wrong.err()
@@ -95,13 +94,13 @@ func checkCertProvider(from string) error {
 
 // tokenFromIstio returns where an entry's token comes from: the metadata server, or
 // the file that JWT_POLICY means. Nothing leaves it to the default, the third party's.
-func tokenFromIstio(set map[string]string, entry string) ([]Assignment, error) {
+func tokenFromIstio(set map[string]string, entry, domain string) ([]Assignment, error) {
 	file := func(name string) []Assignment { return []Assignment{{entry + ".token_file", name, "JWT_POLICY"}} }
 	fetcher, policy := set[fetcherVariable], set["JWT_POLICY"]
 	switch {
 	case fetcher == gceFetcher:
 		// Istio's agent asks for a token for its trust domain.
-		return []Assignment{{entry + ".token.gce.audience", cmp.Or(set["TRUST_DOMAIN"], defaults().TrustDomain), fetcherVariable}}, nil
+		return []Assignment{{entry + ".token.gce.audience", domain, fetcherVariable}}, nil
 	case fetcher != "" && fetcher != jwtFetcher:
 		return nil, fmt.Errorf("%s is %q: %s or %s is allowed", fetcherVariable, clip(fetcher), jwtFetcher, gceFetcher)
 	case policy == "":

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -61,7 +60,7 @@ func (e *istio) cluster(configured *Config) {
 	isURL, byToken := strings.HasPrefix(value, "https://"), setting("credentials") == nil && setting("credentials_file") == nil || setting("credentials") == "token"
 	if isURL && byToken && setting("exchange") == nil {
 		// As Istio's agent has it, for a cluster with workload identity.
-		audience := "identitynamespace:" + cmp.Or(e.set["TRUST_DOMAIN"], configured.TrustDomain, defaults().TrustDomain) + ":" + value
+		audience := "identitynamespace:" + e.domain + ":" + value
 		e.found = append(e.found, e.choice.setting("exchange", map[string]string{"audience": audience}, clusterVariable))
 	}
 	if len(e.found) == before {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -44,6 +45,7 @@ var istioWithoutEffect = map[string]string{
 type istio struct {
 	set      map[string]string // without the empty ones
 	choice   Choice
+	domain   string // the trust domain
 	found    []Assignment
 	warnings []string
 	wrong    problems
@@ -52,12 +54,13 @@ type istio struct {
 // fromIstio reads the variables that Istio's agent knows, for what the file and the
 // flags configure. None that is set is passed over in silence.
 func fromIstio(environ []string, configured *Config) istio {
-	e := istio{set: map[string]string{}}
+	e := istio{set: map[string]string{}, domain: cmp.Or(configured.TrustDomain, defaults().TrustDomain)}
 	for name, value := range variables(environ) {
 		if value != "" {
 			e.set[name] = value
 		}
 	}
+	e.domain = cmp.Or(e.set["TRUST_DOMAIN"], e.domain)
 	e.ca(configured)
 	e.files()
 	for _, name := range slices.Sorted(maps.Keys(e.set)) {
@@ -99,7 +102,7 @@ func (e *istio) ca(configured *Config) {
 	e.found = append(e.found, found...)
 	e.wrong.check(checkCertProvider(e.set["PILOT_CERT_PROVIDER"]))
 	if e.choice.Provider == citadelProvider {
-		found, err := citadelFromIstio(e.set, e.choice)
+		found, err := citadelFromIstio(e.set, e.choice, e.domain)
 		e.wrong.check(err)
 		e.found = append(e.found, found...)
 	}

@@ -115,6 +115,10 @@ func TestIstiosFetcherOfComputeEngineIsItsMetadataServer(t *testing.T) {
 			t.Errorf("%v: %+v", environ, got)
 		}
 	}
+	c, _ := mustLoad(t, "trust_domain: file.example.org", []string{"CA_ADDR=istiod:15012", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine", "POD_NAMESPACE=n", "SERVICE_ACCOUNT=s", "COUNTERSIGN_DEV=true"})
+	if got := c.Providers[0].TokenSources()[0].GCE.Audience; got != "file.example.org" {
+		t.Errorf("the file's trust domain is not the audience, but %q", got)
+	}
 	_, _, err := load("", []string{"CA_ADDR=istiod:15012", "CREDENTIAL_FETCHER_TYPE=Magic"})
 	if err == nil || !strings.Contains(err.Error(), `CREDENTIAL_FETCHER_TYPE is "Magic": JWT or GoogleComputeEngine is allowed`) {
 		t.Error(err)
