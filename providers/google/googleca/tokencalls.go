@@ -46,6 +46,9 @@ func (c *calls) RoundTrip(req *http.Request) (*http.Response, error) {
 		defer func() { _ = reply.Body.Close() }() // it was read, or is of no use
 		c.body, err = io.ReadAll(io.LimitReader(reply.Body, maxTokenReply+1))
 	}
+	if err == nil {
+		err = ctx.Err() // a server that is left in the middle may end its half well
+	}
 	if err != nil {
 		c.failed = c.unreachable(ctx, err)
 		return nil, c.failed

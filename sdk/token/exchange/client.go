@@ -152,6 +152,9 @@ func (c *call) post(ctx context.Context) (reply, error) {
 	}
 	defer func() { _ = got.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(got.Body, maxReply+1))
+	if err == nil {
+		err = ctx.Err() // a server that is left in the middle may end its half well
+	}
 	switch {
 	case err != nil:
 		return reply{}, c.unreachable(ctx, err)
