@@ -41,44 +41,63 @@ func completeExchange(entry *Provider) {
 	entry.Token.Exchange = append(slices.Clip(steps), step)
 }
 
-// cluster says where Mesh CA is asked, and by which name Google knows the issuer of the
-// workload's token.
-func (e *istio) cluster(configured *Config) {
-	value := e.set[clusterVariable]
-	if value == "" {
-		return
-	}
+// google says what the variables say of Google's authorities: where Mesh CA is asked,
+// and where the workload's token comes from and who Google knows as its issuer.
+func (e *istio) google(configured *Config) {
+	cluster := e.set[clusterVariable]
 	if e.choice.Provider != googleProvider {
-		e.warn("%s has no effect: it is about Google's authorities, and another was chosen", clusterVariable)
+		if cluster != "" {
+			e.warn("%s has no effect: it is about Google's authorities, and another was chosen", clusterVariable)
+		}
 		return
 	}
-	setting := func(name string) any { return e.choice.told(name, e.found, configured) }
 	before := len(e.found)
-	if setting("protocol") == meshCA {
-		e.found = append(e.found, e.choice.setting("location", value, clusterVariable))
+	if cluster != "" && e.told("protocol", configured) == meshCA {
+		e.found = append(e.found, e.choice.setting("location", cluster, clusterVariable))
 	}
-	isURL, byToken := strings.HasPrefix(value, "https://"), setting("credentials") == nil && setting("credentials_file") == nil || setting("credentials") == "token"
-	if isURL && byToken && setting("exchange") == nil {
-		// As Istio's agent has it, for a cluster with workload identity.
-		audience := "identitynamespace:" + e.domain + ":" + value
-		e.found = append(e.found, e.choice.setting("exchange", map[string]string{"audience": audience}, clusterVariable))
+	switch byToken := e.byToken(configured); {
+	case e.set[fetcherVariable] == gceFetcher && !byToken:
+		e.warn("%s has no effect: the entry %s has credentials of its own", fetcherVariable, e.choice.Entry)
+	case e.set[fetcherVariable] == gceFetcher:
+		// Istio's agent asks for a token for its trust domain.
+		e.found = append(e.found, Assignment{"providers." + e.choice.Entry + ".token.gce.audience", e.domain, fetcherVariable})
+		e.issuer(configured, gceFetcher, fetcherVariable)
+	case strings.HasPrefix(cluster, "https://") && byToken:
+		e.issuer(configured, cluster, clusterVariable)
 	}
-	if len(e.found) == before {
+	if cluster != "" && len(e.found) == before {
 		e.warn("%s has no effect: it is about Mesh CA, and about tokens that are exchanged", clusterVariable)
 	}
 }
 
+// issuer has the token exchanged as one of that issuer's, as Istio's agent does it where
+// there is workload identity, unless the entry says how.
+func (e *istio) issuer(configured *Config, name, variable string) {
+	if e.told("exchange", configured) != nil {
+		return
+	}
+	audience := "identitynamespace:" + e.domain + ":" + name
+	e.found = append(e.found, e.choice.setting("exchange", map[string]string{"audience": audience}, variable))
+}
+
+// byToken tells whether the chosen entry's credential is, or can be, the token of each
+// request.
+func (e *istio) byToken(configured *Config) bool {
+	credentials := e.told("credentials", configured)
+	return credentials == "token" || credentials == nil && e.told("credentials_file", configured) == nil
+}
+
 // told returns what one of the chosen entry's settings is, by the variables or as it is
 // configured; nil where nobody sets it.
-func (c Choice) told(name string, found []Assignment, configured *Config) any {
-	for _, a := range found {
+func (e *istio) told(name string, configured *Config) any {
+	for _, a := range e.found {
 		var value any
-		if a.Path == "providers."+c.Entry+".settings."+name && json.Unmarshal([]byte(a.Value), &value) == nil {
+		if a.Path == "providers."+e.choice.Entry+".settings."+name && json.Unmarshal([]byte(a.Value), &value) == nil {
 			return value
 		}
 	}
 	for _, entry := range configured.Providers {
-		if entry.Name == c.Entry {
+		if entry.Name == e.choice.Entry {
 			return entry.Settings[name]
 		}
 	}

@@ -53,6 +53,22 @@ func TestTheProvidersExchangeComesAfterTheServers(t *testing.T) {
 	}
 }
 
+func TestAMachineOfGooglesShowsItsOwnToken(t *testing.T) {
+	environ := []string{"CA_ADDR=projects/p/locations/l/caPools/n", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine", "TRUST_DOMAIN=p.svc.id.goog", "POD_NAMESPACE=n", "SERVICE_ACCOUNT=s", "COUNTERSIGN_DEV=true"}
+	c, _ := mustLoad(t, "", environ)
+	entry := c.Providers[0]
+	exchange, _ := entry.Settings["exchange"].(map[string]any)
+	if sources := entry.TokenSources(); len(sources) != 1 || sources[0].GCE.Audience != "p.svc.id.goog" || exchange["audience"] != "identitynamespace:p.svc.id.goog:GoogleComputeEngine" || len(entry.Token.Exchange) != 1 {
+		t.Errorf("%+v, %v", entry.Credential, entry.Settings)
+	}
+	c, warnings := mustLoad(t, withGoogle("  settings: {credentials: adc}"), append(environ[1:], "CA_PROVIDER=GoogleCAS"))
+	if len(c.Providers[0].TokenSources()) > 0 || !slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "CREDENTIAL_FETCHER_TYPE has no effect") }) {
+		t.Errorf("%+v, %q", c.Providers[0], warnings)
+	}
+	_, _, err := load("", append(environ, "CREDENTIAL_FETCHER_TYPE=Magic"))
+	wantError(t, err, `CREDENTIAL_FETCHER_TYPE is "Magic": this version gets`)
+}
+
 func TestTheClusterOfGoogleSaysWhereAndForWhom(t *testing.T) {
 	audience := "identitynamespace:p.svc.id.goog:" + gkeCluster
 	for _, test := range []struct {

@@ -25,7 +25,7 @@ var istioPaths = map[string]string{
 // would look like success.
 var istioRefused = map[string]string{
 	"PROV_CERT":     "this version shows a mounted certificate to istiod alone, and another authority was chosen; unset it",
-	fetcherVariable: "this version gets the metadata server's token for istiod alone, and another authority was chosen; unset it, and set token.gce in the provider's entry",
+	fetcherVariable: "this version gets the metadata server's token for istiod and Google's authorities; write JWT, or unset it, and set token.gce in the provider's entry",
 }
 
 // istioUsual are values of the refused ones that ask for nothing.
@@ -66,7 +66,7 @@ func fromIstio(environ []string, configured *Config) istio {
 	for _, name := range slices.Sorted(maps.Keys(e.set)) {
 		e.read(name, e.set[name])
 	}
-	e.cluster(configured)
+	e.google(configured)
 	e.key()
 	e.socket()
 	return e
@@ -82,6 +82,7 @@ func (e *istio) read(name, value string) {
 	case istioWithoutEffect[name] != "":
 		e.warn("%s has no effect: it is about %s", name, istioWithoutEffect[name])
 	case isForCitadel(name) && istiod, usual != nil && usual(value):
+	case name == fetcherVariable && value == gceFetcher && e.choice.Provider == googleProvider:
 	case istioRefused[name] != "":
 		e.wrong.say(name, fmt.Sprintf("%q", clip(value)), "", istioRefused[name])
 	case isForCitadel(name):
