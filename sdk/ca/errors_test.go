@@ -90,6 +90,11 @@ func TestATokenIsShownByNoPrinterLoggerOrEncoder(t *testing.T) {
 			t.Errorf("%s shows the token", name)
 		}
 	}
+	for _, verb := range "dtcUep" { // those that fit no text print it as it is
+		if out := fmt.Sprintf("%"+string(verb), []any{req, req.Token}); strings.Contains(out, text) {
+			t.Errorf("%%%c shows the token", verb)
+		}
+	}
 	if req.Token.Reveal() != text {
 		t.Error("Reveal does not return the token")
 	}

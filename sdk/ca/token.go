@@ -1,6 +1,11 @@
 package ca
 
-import "time"
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
 
 // Token is a bearer credential. It prints, logs and marshals as "(set)", so that
 // a request can be logged; [Token.Reveal] is the one way to its text.
@@ -21,6 +26,19 @@ func (t Token) String() string {
 
 // GoString keeps %#v from printing the token.
 func (t Token) GoString() string { return `ca.Token("` + t.String() + `")` }
+
+// Format writes String or GoString for every verb: one that fits no text, such as
+// %d, would print the token itself.
+func (t Token) Format(f fmt.State, verb rune) {
+	text := t.String()
+	switch {
+	case verb == 'v' && f.Flag('#'):
+		text = t.GoString()
+	case verb == 'q':
+		text = strconv.Quote(text)
+	}
+	_, _ = io.WriteString(f, text)
+}
 
 // MarshalText keeps encoders (JSON, slog) from writing the token.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
