@@ -3,14 +3,17 @@ package output_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,23 +23,30 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
-// asWriter in the environment, a folder, makes the test binary a process that
-// writes to it. A number on its input is the size that its files may have, any
-// other line a rotation; it tells each event.
+// asWriter in the environment, a job, makes the test binary a process that does it.
+// A number on its input is the size that its files may have, any other line a
+// rotation; it tells each event.
 const asWriter = "OUTPUT_TEST_WRITER"
+
+// job is what another process writes.
+type job struct {
+	Folder, Link string
+	Owner        *int
+}
 
 // TestWriter is no test but that process.
 func TestWriter(t *testing.T) {
-	dir := os.Getenv(asWriter)
-	if dir == "" {
+	var j job
+	if json.Unmarshal([]byte(os.Getenv(asWriter)), &j) != nil {
 		return
 	}
+	syscall.Umask(0o077)           // as deploy/systemd has it
 	signal.Ignore(syscall.SIGXFSZ) // a limit on files is an error, as a full disk
 	source := newRotating(t)
-	r := start(t, output.Config{Folder: dir}, source)
+	r := start(t, output.Config{Folder: j.Folder, Link: j.Link, UID: j.Owner}, source)
 	go func() {
 		for event := range r.events {
-			fmt.Println("event", event)
+			fmt.Printf("%s\nevent %s\n", r.log, event)
 		}
 	}()
 	lines := bufio.NewScanner(os.Stdin)
@@ -54,36 +64,53 @@ func TestWriter(t *testing.T) {
 	close(r.events)
 }
 
+const nobody = 65534
+
+// openDir is a folder that another user may enter and, where this one is root, owns.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "output")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	if os.Getuid() == 0 {
+		must(t, os.Chown(dir, nobody, nobody))
+	}
+	return dir
+}
+
 // other is a writer of another process, and of another user where this one is root.
 type other struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	events chan string
+	log    *syncText
 }
 
-func startOther(t *testing.T, dir string) *other {
+func startOther(t *testing.T, j job) *other {
 	t.Helper()
 	// Its path may lead through a folder that another user may not enter.
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWriter$")
-	cmd.Env = append(os.Environ(), asWriter+"="+dir)
+	text, err := json.Marshal(j)
+	must(t, err)
+	cmd.Env = append(os.Environ(), asWriter+"="+string(text))
 	cmd.Dir = "/"
 	if os.Getuid() == 0 {
-		const nobody = 65534
-		must(t, os.Chown(dir, nobody, nobody))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	input, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
 	must(t, err, cmd.Start())
-	o := &other{t, cmd, input, make(chan string, 100)}
+	o := &other{t, cmd, input, make(chan string, 100), &syncText{}}
 	go func() {
 		defer close(o.events)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var event string
 			if _, err := fmt.Sscanf(lines.Text(), "event %s", &event); err == nil {
 				o.events <- event
+			} else {
+				fmt.Fprintln(o.log, lines.Text())
 			}
 		}
 	}()
@@ -113,6 +140,13 @@ func (o *other) await(want output.EventType) {
 	}
 }
 
+func (o *other) mustSay(words string) {
+	o.t.Helper()
+	if text := o.log.String(); !strings.Contains(text, words) {
+		o.t.Errorf("the writer does not say %q:\n%s", words, text)
+	}
+}
+
 func (o *other) tell(line string) {
 	o.t.Helper()
 	_, err := io.WriteString(o.input, line+"\n")
@@ -120,28 +154,31 @@ func (o *other) tell(line string) {
 }
 
 func TestWhatCannotBeWrittenLeavesTheOldFilesWholeAndIsTriedAgain(t *testing.T) {
-	dir, err := os.MkdirTemp("", "output") // which another user may enter
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	w := startOther(t, dir)
-	w.await(output.Written)
-	for name, trouble := range map[string]struct{ begin, end func() }{
-		"full disk":        {func() { w.tell("300") }, func() { w.tell(strconv.FormatUint(math.MaxUint64, 10)) }},
-		"read-only folder": {func() { must(t, os.Chmod(dir, 0o500)) }, func() { must(t, os.Chmod(dir, 0o700)) }},
-	} {
-		before := contents(t, dir)
-		trouble.begin()
-		w.tell("rotate")
-		w.await(output.WriteFailed)
-		for file, content := range contents(t, dir) {
-			if !bytes.Equal(content, before[file]) {
-				t.Errorf("%s: %s is another", name, file)
+	t.Parallel()
+	for _, link := range []string{"", "current"} {
+		dir := openDir(t)
+		files := filepath.Join(dir, link)
+		w := startOther(t, job{Folder: dir, Link: link})
+		w.await(output.Written)
+		for name, trouble := range map[string]struct{ begin, end func() }{
+			"full disk":        {func() { w.tell("300") }, func() { w.tell(strconv.FormatUint(math.MaxUint64, 10)) }},
+			"read-only folder": {func() { must(t, os.Chmod(dir, 0o500)) }, func() { must(t, os.Chmod(dir, 0o700)) }},
+		} {
+			before := contents(t, files)
+			trouble.begin()
+			w.tell("rotate")
+			w.await(output.WriteFailed)
+			if !maps.EqualFunc(before, contents(t, files), bytes.Equal) {
+				t.Errorf("%s, link %q: the files are others", name, link)
+			}
+			trouble.end()
+			w.await(output.Written)
+			if after := contents(t, files); len(after) != 3 || bytes.Equal(after["key.pem"], before["key.pem"]) {
+				t.Errorf("%s, link %q: after it there are %d files", name, link, len(after))
 			}
 		}
-		trouble.end()
-		w.await(output.Written)
-		if after := contents(t, dir); len(after) != 3 || bytes.Equal(after["key.pem"], before["key.pem"]) {
-			t.Errorf("%s: after it there are %d files", name, len(after))
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 3 { // three files, or two sets and the link
+			t.Errorf("link %q: what failed has left %v, %v", link, left, err)
 		}
 	}
 }
@@ -152,7 +189,7 @@ func contents(t *testing.T, dir string) map[string][]byte {
 	entries, err := os.ReadDir(dir)
 	must(t, err)
 	for _, entry := range entries {
-		all[entry.Name()] = read(t, filepath.Join(dir, entry.Name()))
+		all[entry.Name()] = read(t, dir, entry.Name())
 	}
 	return all
 }

@@ -1,6 +1,8 @@
 package output_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -37,7 +39,8 @@ func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
 	_, err = out.Read(line)
 	must(t, err)
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	must(t, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600))
+	// PostgreSQL writes more below the number.
+	must(t, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)+"\n/var/lib/postgresql/15/main\n1790000000\n5432\n"), 0o600))
 	good := output.Process{PIDFile: pidFile, Executable: self, UID: os.Getuid()}
 	log := slog.New(slog.DiscardHandler)
 	for says, p := range map[string]output.Process{
@@ -48,6 +51,11 @@ func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
 		if err := output.Signal(p, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v", says, err)
 		}
+	}
+	pipe := pidFile + ".pipe"
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	if err := output.Signal(output.Process{PIDFile: pipe, Executable: self}, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("got %v", err)
 	}
 	must(t, os.Chmod(pidFile, 0o666))
 	if err := output.Signal(good, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "can be written by others") {
@@ -99,5 +107,24 @@ func TestACommandThatLeavesAChildHasEndedWell(t *testing.T) {
 	must(t, numErr, syscall.Kill(pid, syscall.SIGKILL))
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAReloadThatFailedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	r := start(t, output.Config{Folder: t.TempDir(), Reload: func(context.Context, *slog.Logger) error {
+		if tries++; tries < 3 {
+			return errors.New("the program is busy")
+		}
+		return nil
+	}}, newRotating(t))
+	for _, want := range []output.EventType{output.Written, output.ReloadFailed, output.ReloadFailed, output.Reloaded} {
+		if got := <-r.events; got != want {
+			t.Fatalf("%s instead of %s:\n%s", got, want, r.log)
+		}
+	}
+	if n := strings.Count(r.log.String(), "the program is busy"); n != 1 {
+		t.Errorf("the same failure is told %d times", n)
 	}
 }

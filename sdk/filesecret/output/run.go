@@ -8,16 +8,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// minRetry is how long after a failed write the next one comes; it doubles up to
-// maxRetry.
+// minRetry is how long after a failed write or reload the next one comes; it doubles
+// up to maxRetry.
 const (
 	minRetry = time.Second
 	maxRetry = time.Minute
 )
 
 // Run writes the set when its secrets are there, and whenever they change, until
-// ctx ends; then it returns nil. A failed write is logged, told and tried again,
-// and what was there stays.
+// ctx ends; then it returns nil. A failed write or reload is logged, told and tried
+// again, and what was there stays.
 func Run(ctx context.Context, cfg Config, source secret.Source) error {
 	if err := cfg.Check(); err != nil {
 		return fmt.Errorf("output %q: %w", cfg.Name, err)
@@ -38,11 +38,25 @@ type writer struct {
 	source  secret.Source
 	changed chan struct{}
 
-	written set           // the last one
-	retry   time.Duration // after the next failure
-	said    string        // the last failure
-	due     bool          // a reload is
-	last    time.Time     // when the last one began
+	written set // the last one
+	writes  failures
+	number  string    // of the next set behind the link
+	due     bool      // a reload is
+	last    time.Time // when the last one began
+	reloads failures
+}
+
+// failures are those in a row.
+type failures struct {
+	said string        // the last of them
+	wait time.Duration // after it
+}
+
+// failed returns when to try again, and whether the failure is another than the last.
+func (f *failures) failed(err error) (wait time.Duration, news bool) {
+	news = f.said != err.Error()
+	*f = failures{err.Error(), min(max(minRetry, 2*f.wait), maxRetry)}
+	return f.wait, news
 }
 
 func (w *writer) watch() (stop func(), err error) {
@@ -102,16 +116,15 @@ func (w *writer) write() time.Duration {
 		return idle
 	}
 	if err := w.put(now); err != nil {
-		w.retry = min(max(minRetry, 2*w.retry), maxRetry)
-		if text := err.Error(); text != w.said {
-			w.said = text
-			w.Log.Error("the files could not be written; those that are there stay", "folder", w.Folder, "error", err, "next_try", w.retry)
+		wait, news := w.writes.failed(err)
+		if news {
+			w.Log.Error("the files could not be written; those that are there stay", "folder", w.Folder, "error", err, "next_try", wait)
 		}
 		w.tell(WriteFailed)
-		return w.retry
+		return wait
 	}
-	w.written, w.retry, w.said = now, 0, ""
-	w.due = w.Reload != nil
+	w.written, w.writes = now, failures{}
+	w.due, w.reloads = w.Reload != nil, failures{}
 	w.Log.Info("the files are written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
 	w.tell(Written)
 	return idle
@@ -120,15 +133,26 @@ func (w *writer) write() time.Duration {
 // reload tells the program, unless it was told a moment ago, and returns when it
 // is time.
 func (w *writer) reload(ctx context.Context) time.Duration {
-	if wait := w.Pause - time.Since(w.last); !w.last.IsZero() && wait > 0 {
+	pause := max(w.Pause, w.reloads.wait)
+	if wait := pause - time.Since(w.last); !w.last.IsZero() && wait > 0 {
 		return wait
 	}
-	w.due, w.last = false, time.Now()
-	if err := w.Reload(ctx, w.Log); err != nil {
-		w.Log.Error("the program could not be told of its new files", "error", err)
+	w.last = time.Now()
+	err := w.Reload(ctx, w.Log)
+	switch {
+	case ctx.Err() != nil:
+		return idle // it was cut short, or comes with the next start
+	case err != nil:
+		// A program that was not told goes on to show a certificate that ends.
+		wait, news := w.reloads.failed(err)
+		wait = max(w.Pause, wait)
+		if news {
+			w.Log.Error("the program could not be told of its new files", "error", err, "next_try", wait)
+		}
 		w.tell(ReloadFailed)
-		return idle
+		return wait
 	}
+	w.due, w.reloads = false, failures{}
 	w.Log.Info("the program was told of its new files")
 	w.tell(Reloaded)
 	return idle

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -34,23 +35,31 @@ func Signal(p Process, signal syscall.Signal) Reload {
 	}
 }
 
+// pid returns the number on the first line: PostgreSQL writes more below it.
 func (p Process) pid() (int, error) {
-	if err := p.checkFile(); err != nil {
-		return 0, err
-	}
-	text, err := os.ReadFile(p.PIDFile)
+	// A pipe without a writer must not hold the agent.
+	file, err := os.OpenFile(p.PIDFile, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return 0, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:min(len(text), 32)])))
+	defer func() { _ = file.Close() }() // it is only read
+	if err := p.checkFile(file); err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, 64))
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s holds no process number", p.PIDFile)
+		return 0, fmt.Errorf("%s holds no process number on its first line", p.PIDFile)
 	}
 	return pid, nil
 }
 
-func (p Process) checkFile() error {
-	info, err := os.Stat(p.PIDFile)
+func (p Process) checkFile(file *os.File) error {
+	info, err := file.Stat()
 	switch {
 	case err != nil:
 		return err

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const nonBlocking = unix.O_NONBLOCK
+
 // signal holds the process by a descriptor while it is checked: where it ends and
 // another takes its number, the signal goes nowhere.
 func (p Process) signal(pid int, signal syscall.Signal) error {

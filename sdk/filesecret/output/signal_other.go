@@ -8,6 +8,8 @@ import (
 	"syscall"
 )
 
+const nonBlocking = 0
+
 // signal needs to know that the process is the one that was meant, which only
 // Linux can tell.
 func (p Process) signal(int, syscall.Signal) error {

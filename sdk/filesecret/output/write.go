@@ -6,23 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 )
 
-const (
-	// unfinished begins the name of a file or link that is not renamed yet.
-	unfinished = ".new-"
-	// generation begins the name of the folder of one set behind a link.
-	generation = ".set-"
-)
+// unfinished begins the name of a file or link that is not renamed yet.
+const unfinished = ".new-"
 
 // put writes the whole set or, as far as the file system allows, nothing: all
 // contents are on the disk before the first name changes.
 func (w *writer) put(s set) error {
-	if err := os.MkdirAll(w.Folder, 0o755); err != nil { //nolint:gosec // programs of other users read the files; their modes protect the key
+	if err := makeFolder(w.Folder); err != nil {
 		return err
 	}
 	folder, err := os.OpenRoot(w.Folder)
@@ -35,6 +29,30 @@ func (w *writer) put(s set) error {
 		return w.putFlat(folder, s)
 	}
 	return w.putGeneration(folder, s)
+}
+
+// folderMode lets programs of other users in; the files' modes protect the key.
+const folderMode = 0o755
+
+// makeFolder makes a folder and those above it, as far as they are missing, with their
+// mode whatever the umask: a service's is often 0077.
+func makeFolder(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if above := filepath.Dir(path); above != path {
+		if err := makeFolder(above); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(path, folderMode)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil // somebody else was faster
+	case err != nil:
+		return err
+	}
+	return os.Chmod(path, folderMode)
 }
 
 // checkFolder says once for each start that others may put files of theirs there;
@@ -89,22 +107,43 @@ func (w *writer) create(folder *os.Root, name string, file File, s set) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.fill(out, file, content), out.Close())
+	if err := errors.Join(w.fill(out, file, content), out.Close()); err != nil {
+		return fmt.Errorf("%s: %w", file.Name, err)
+	}
+	return nil
 }
 
+// fill gives a new file away before it has content. Until its mode is set nobody but
+// the agent can open it, and its user comes last, as one without CAP_FOWNER cannot
+// change the mode of what is another's.
 func (w *writer) fill(out *os.File, file File, content []byte) error {
-	if w.UID != nil || w.GID != nil {
-		if err := out.Chown(orKeep(w.UID), orKeep(w.GID)); err != nil {
-			return err
-		}
+	if err := w.give(out, nil, w.GID); err != nil {
+		return err
 	}
 	if err := out.Chmod(modeOf(file)); err != nil {
+		return err
+	}
+	if err := w.give(out, w.UID, nil); err != nil {
 		return err
 	}
 	if _, err := out.Write(content); err != nil {
 		return err
 	}
 	return out.Sync()
+}
+
+func (w *writer) give(out *os.File, uid, gid *int) error {
+	if uid == nil && gid == nil {
+		return nil
+	}
+	err := out.Chown(orKeep(uid), orKeep(gid))
+	switch {
+	case err == nil:
+		return nil
+	case uid != nil:
+		return fmt.Errorf("give the file to user %d, for which the agent has to be root, have CAP_CHOWN or be that user: %w", *uid, err)
+	}
+	return fmt.Errorf("give the file to group %d, for which the agent has to be root, have CAP_CHOWN or be in that group: %w", *gid, err)
 }
 
 func orKeep(id *int) int {
@@ -122,71 +161,6 @@ func modeOf(file File) fs.FileMode {
 		return defaultKeyMode
 	}
 	return defaultMode
-}
-
-// putGeneration writes a new folder and turns the link to it. The folder before it
-// stays for who is reading, and goes with the next.
-func (w *writer) putGeneration(root *os.Root, s set) (err error) {
-	name := generation + w.Link + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	if err := root.Mkdir(name, 0o755); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = root.RemoveAll(name) // the failure is told already
-		}
-	}()
-	folder, err := root.OpenRoot(name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = folder.Close() }() // what was written is synced
-	for _, file := range w.Files {
-		if err := w.create(folder, file.Name, file, s); err != nil {
-			return err
-		}
-	}
-	if err := syncFolder(folder); err != nil {
-		return err
-	}
-	before, _ := root.Readlink(w.Link)
-	if err := w.turn(root, name); err != nil {
-		return err
-	}
-	w.sweep(root, name, before)
-	return nil
-}
-
-// turn has the link lead to the folder, from one moment to the next.
-func (w *writer) turn(root *os.Root, name string) error {
-	fresh := unfinished + w.Link
-	if err := root.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := root.Symlink(name, fresh); err != nil {
-		return err
-	}
-	if err := root.Rename(fresh, w.Link); err != nil {
-		return errors.Join(err, root.Remove(fresh))
-	}
-	return syncFolder(root)
-}
-
-// sweep removes the folders that no link leads to any more.
-func (w *writer) sweep(root *os.Root, keep ...string) {
-	folder, err := root.Open(".")
-	if err != nil {
-		return // the next one will
-	}
-	defer func() { _ = folder.Close() }() // it was only read
-	names, _ := folder.Readdirnames(-1)
-	for _, name := range names {
-		if strings.HasPrefix(name, generation+w.Link+"-") && !slices.Contains(keep, name) {
-			if err := root.RemoveAll(name); err != nil {
-				w.Log.Warn("an old folder of files could not be removed", "folder", name, "error", err)
-			}
-		}
-	}
 }
 
 // syncFolder has the names of a folder reach the disk.
