@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/user"
 	"strconv"
@@ -70,7 +71,7 @@ func reloadOf(r config.Reload) (output.Reload, error) {
 
 // userID returns nil for no name.
 func userID(name string) (*int, error) {
-	return lookUp(name, func() (string, error) {
+	return lookUp("user", name, func() (string, error) {
 		found, err := user.Lookup(name)
 		if err != nil {
 			return "", err
@@ -80,7 +81,7 @@ func userID(name string) (*int, error) {
 }
 
 func groupID(name string) (*int, error) {
-	return lookUp(name, func() (string, error) {
+	return lookUp("group", name, func() (string, error) {
 		found, err := user.LookupGroup(name)
 		if err != nil {
 			return "", err
@@ -89,19 +90,20 @@ func groupID(name string) (*int, error) {
 	})
 }
 
-func lookUp(name string, find func() (string, error)) (*int, error) {
+func lookUp(what, name string, find func() (string, error)) (*int, error) {
 	if name == "" {
 		return nil, nil
 	}
-	id, err := strconv.Atoi(name)
-	if err == nil && id >= 0 {
-		return &id, nil
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil && id != math.MaxUint32 { // which is chown's word for "as it is"
+		number := int(id)
+		return &number, nil
 	}
 	text, err := find()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("there is no %s %.64q; write a name or a number that this machine knows: %w", what, name, err)
 	}
-	if id, err = strconv.Atoi(text); err != nil {
+	id, err := strconv.Atoi(text)
+	if err != nil {
 		return nil, fmt.Errorf("%q is no number on this system: %w", name, err)
 	}
 	return &id, nil

@@ -102,6 +102,7 @@ func TestWrongFilesAndOutputsAreOneSentenceEach(t *testing.T) {
 		"outputs: [{name: o, folder: f, reload: {user: root}}]":                         `pid_file, executable and user are for a signal`,
 		"outputs: [{name: o, folder: f, reload: {signal: HUP, command: [/x]}}]":         `write either command or signal`,
 		"outputs: [{name: o, folder: f}, {name: p, folder: ./f}]":                       `outputs.p writes f/key.pem, which outputs.o writes, too`,
+		"outputs: [{name: o, folder: f, link: l, files: [{name: k, content: key}]}, {name: p, folder: f, link: l, files: [{name: c, content: chain}]}]": `outputs.p writes f/l, which outputs.o writes, too`,
 	} {
 		_, _, err := load(working+file, nil)
 		wantError(t, err, want)

@@ -78,14 +78,24 @@ func (c *Config) completeOutputs(p *problems) {
 		path := "outputs." + clip(o.Name)
 		o.complete()
 		c.checkOutput(p, o, path)
-		for _, file := range o.Files {
-			at := filepath.Join(o.Folder, o.Link, file.Name)
+		for _, at := range o.paths() {
 			if other, ok := taken[at]; ok {
 				p.add(fmt.Errorf("%s writes %s, which outputs.%s writes, too", path, clip(at), clip(other)))
 			}
 			taken[at] = o.Name
 		}
 	}
+}
+
+// paths are the names that the output replaces: its link, or else its files.
+func (o *Output) paths() (all []string) {
+	if o.Link != "" {
+		return []string{filepath.Join(o.Folder, o.Link)}
+	}
+	for _, file := range o.Files {
+		all = append(all, filepath.Join(o.Folder, file.Name))
+	}
+	return all
 }
 
 func (o *Output) complete() {
