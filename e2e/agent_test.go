@@ -45,6 +45,8 @@ type agent struct {
 // agentConfig is what a test may want otherwise; the zero value will do.
 type agentConfig struct {
 	secrets []map[string]any // besides "default" and "client"
+	// workload is the secret "default"; nil: Envoy's.
+	workload map[string]any
 	// selfSigned has the file provider make a CA, instead of the moody one that
 	// reads the test's.
 	selfSigned bool
@@ -147,6 +149,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		{"name": "default", "spiffe_id": envoyID},
 		{"name": "client", "spiffe_id": clientID},
 	}, c.secrets...)
+	if c.workload != nil {
+		secrets[0] = c.workload
+	}
 	for _, s := range secrets[:2] {
 		maps.Copy(s, signers)
 	}

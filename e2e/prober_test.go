@@ -16,8 +16,8 @@ import (
 // prober makes mutual TLS handshakes, each on a new connection with a request on
 // it, one after the other until the test ends.
 type prober struct {
-	dialer tls.Dialer
-	target string
+	// probe makes one, and returns what the server showed.
+	probe func(context.Context) (*x509.Certificate, error)
 
 	mu         sync.Mutex
 	changed    notice
@@ -36,10 +36,19 @@ type handshake struct {
 
 const probeInterval = 20 * time.Millisecond
 
-// startProber returns after the first handshake, which must go well.
+// startProber asks a server for a page, on each connection. It returns after the first
+// handshake, which must go well.
 func startProber(t *testing.T, w *workload, target, server string) *prober {
 	t.Helper()
-	p := &prober{dialer: tls.Dialer{Config: w.tlsConfig(server)}, target: target, changed: newNotice()}
+	dialer := tls.Dialer{Config: w.tlsConfig(server)}
+	return startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) {
+		return askForPage(ctx, &dialer, target)
+	})
+}
+
+func startProberBy(t *testing.T, w *workload, probe func(context.Context) (*x509.Certificate, error)) *prober {
+	t.Helper()
+	p := &prober{probe: probe, changed: newNotice()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -57,7 +66,7 @@ func (p *prober) run(ctx context.Context, w *workload) {
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		h := handshake{client: w.certificate().Leaf}
-		h.server, h.err = p.probe(ctx)
+		h.server, h.err = p.once(ctx)
 		h.at = time.Now()
 		if ctx.Err() == nil {
 			p.say(h)
@@ -69,12 +78,16 @@ func (p *prober) run(ctx context.Context, w *workload) {
 	}
 }
 
-// probe shakes hands and asks for a page: in TLS 1.3 the server's no to the
-// client's certificate comes after the client's handshake is over.
-func (p *prober) probe(ctx context.Context) (*x509.Certificate, error) {
+func (p *prober) once(ctx context.Context) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := p.dialer.DialContext(ctx, "tcp", p.target)
+	return p.probe(ctx)
+}
+
+// askForPage shakes hands and asks for a page: in TLS 1.3 the server's no to the
+// client's certificate comes after the client's handshake is over.
+func askForPage(ctx context.Context, dialer *tls.Dialer, target string) (*x509.Certificate, error) {
+	conn, err := dialer.DialContext(ctx, "tcp", target)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +142,7 @@ func (p *prober) await(t *testing.T, what string, done func() bool) {
 	await(t, &p.mu, &p.changed, what, done)
 }
 
-// server returns the certificate that Envoy showed last.
+// server returns the certificate that was shown last.
 func (p *prober) server() *x509.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,12 +151,12 @@ func (p *prober) server() *x509.Certificate {
 
 func (p *prober) last() *x509.Certificate { return p.handshakes[len(p.handshakes)-1].server }
 
-// awaitRotation waits until Envoy shows a certificate that is new since now, and
+// awaitRotation waits until the server shows a certificate that is new since now, and
 // returns it.
 func (p *prober) awaitRotation(t *testing.T) *x509.Certificate {
 	t.Helper()
 	old := p.server()
-	p.await(t, "Envoy to show another certificate", func() bool { return !p.last().Equal(old) })
+	p.await(t, "the server to show another certificate", func() bool { return !p.last().Equal(old) })
 	return p.server()
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -126,14 +127,15 @@ func (w *workload) bundle() *pki.Bundle {
 }
 
 // tlsConfig presents the certificate as it is at the moment it is asked for, and
-// takes only a server of the SPIFFE ID.
+// takes only a server of the SPIFFE ID or DNS name.
 func (w *workload) tlsConfig(server string) *tls.Config {
 	return &tls.Config{
+		ServerName: hostName(server),
 		MinVersion: tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return w.certificate(), nil
 		},
-		// There is no host name to verify; VerifyConnection does the rest.
+		// The roots change, and a SPIFFE ID is no host name: VerifyConnection does it.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return w.verify(state.PeerCertificates, server)
@@ -153,8 +155,19 @@ func (w *workload) verify(chain []*x509.Certificate, server string) error {
 	if err != nil {
 		return err
 	}
+	if name := hostName(server); name != "" {
+		return chain[0].VerifyHostname(name)
+	}
 	if len(chain[0].URIs) != 1 || chain[0].URIs[0].String() != server {
 		return fmt.Errorf("the server is %v, not %s", chain[0].URIs, server)
 	}
 	return nil
+}
+
+// hostName returns "" for a SPIFFE ID.
+func hostName(server string) string {
+	if strings.Contains(server, "://") {
+		return ""
+	}
+	return server
 }

@@ -1,0 +1,31 @@
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// haproxyMain is as little of the sections before the example's as there may be.
+const haproxyMain = `
+global
+    log stderr format raw daemon notice
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+`
+
+func TestHAProxyTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
+	t.Parallel()
+	program, dir, address := needProgram(t, "COUNTERSIGN_HAPROXY"), shortDir(t), freeAddress(t)
+	pid := filepath.Join(dir, "haproxy.pid")
+	e := example{name: "haproxy", dir: dir, paths: map[string]string{
+		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"), "/run/haproxy.pid": pid,
+		"/usr/sbin/haproxy": program, "bind :443": "bind " + address, "127.0.0.1:8080": startProgram(t),
+	}}
+	config := e.write(t, "haproxy.cfg", haproxyMain)
+	a := e.startAgent(t)
+	startProcess(t, "haproxy", program, "-W", "-db", "-p", pid, "-f", config)
+	takesEachCertificate(t, a, "haproxy", address)
+}

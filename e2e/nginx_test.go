@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// nginxMain is as little of /etc/nginx/nginx.conf as there may be.
+const nginxMain = `
+daemon off;
+pid nginx.pid;
+error_log stderr notice;
+worker_processes 2;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    include conf.d/nginx.conf;
+}
+`
+
+func TestNginxTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
+	t.Parallel()
+	program, dir, address := needProgram(t, "COUNTERSIGN_NGINX"), shortDir(t), freeAddress(t)
+	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
+	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
+	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{
+		"/var/lib/countersign/nginx": filepath.Join(dir, "certs"), "/run/nginx.pid": filepath.Join(dir, "nginx.pid"),
+		"/usr/sbin/nginx": program, "listen 443": "listen " + address, "127.0.0.1:8080": startProgram(t),
+	}}
+	e.write(t, "nginx.conf")
+	writeWhole(t, filepath.Join(dir, "nginx.conf"), []byte(nginxMain))
+	a := e.startAgent(t)
+	startProcess(t, "nginx", program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	takesEachCertificate(t, a, "nginx", address)
+}
+
+// takesEachCertificate holds a server to five rotations, and one of the root, under
+// constant load: no connection and no request may fail.
+func takesEachCertificate(t *testing.T, a *agent, output, address string) {
+	t.Helper()
+	poll(t, output+" to listen", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	w := startWorkload(t, a.socket, "client")
+	p := startProber(t, w, address, "web.example.org")
+	l := startLoad(t, w, address, "web.example.org")
+	for range 5 {
+		p.awaitRotation(t)
+	}
+	a.rotateRoot(t, w, p)
+	p.awaitHandshakes(t, 20)
+	l.noFailures(t)
+	p.noFailures(t)
+	if n := a.metric(t, "countersign_output_events_total", `output="`+output+`"`, `event="reloaded"`); n < 6 {
+		t.Errorf("/metrics tells of %v reloads", n)
+	}
+}
+
+// rotateRoot does as a CA must: the new root is told to all before anything is signed
+// with it.
+func (a *agent) rotateRoot(t *testing.T, w *workload, p *prober) {
+	t.Helper()
+	first, next := w.bundle(), shortDir(t)
+	second := pki.NewBundle(writeCA(t, next, "second root"))
+	both := first.Union(second)
+	writeWhole(t, filepath.Join(a.ca, "root-cert.pem"), both.PEM())
+	w.await(t, "both roots", func() bool { return w.roots.Equal(both) })
+	p.awaitRotation(t) // by then whoever reads files has them, too
+	for _, file := range []string{"ca-cert.pem", "ca-key.pem"} {
+		writeWhole(t, filepath.Join(a.ca, file), []byte(readText(t, filepath.Join(next, file))))
+	}
+	p.awaitSigner(t, "second root")
+}
