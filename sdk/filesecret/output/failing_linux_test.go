@@ -32,6 +32,7 @@ const asWriter = "OUTPUT_TEST_WRITER"
 type job struct {
 	Folder, Link string
 	Owner        *int
+	caps         []uintptr // what the process may do, though it is not root's
 }
 
 // TestWriter is no test but that process.
@@ -96,7 +97,7 @@ func startOther(t *testing.T, j job) *other {
 	cmd.Env = append(os.Environ(), asWriter+"="+string(text))
 	cmd.Dir = "/"
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: j.caps}
 	}
 	input, err := cmd.StdinPipe()
 	must(t, err)

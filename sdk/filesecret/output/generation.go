@@ -33,7 +33,8 @@ func (w *writer) putGeneration(root *os.Root, s set) error {
 }
 
 func (w *writer) fillGeneration(root *os.Root, name string, s set) error {
-	if err := root.Mkdir(name, folderMode); err != nil {
+	// A try before may have left something that it could not remove.
+	if err := errors.Join(root.RemoveAll(name), root.Mkdir(name, folderMode)); err != nil {
 		return err
 	}
 	if err := root.Chmod(name, folderMode); err != nil { // whatever the umask

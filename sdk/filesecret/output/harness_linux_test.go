@@ -91,16 +91,19 @@ func start(t *testing.T, cfg output.Config, source secret.Source) *running {
 
 func (r *running) await(want output.EventType) {
 	r.t.Helper()
-	for {
-		select {
-		case got := <-r.events:
-			if got == want {
-				return
-			}
-		case <-time.After(patience):
-			r.t.Fatalf("%s did not happen:\n%s", want, r.log)
-		}
+	for r.next(want) != want {
 	}
+}
+
+func (r *running) next(want output.EventType) output.EventType {
+	r.t.Helper()
+	select {
+	case got := <-r.events:
+		return got
+	case <-time.After(patience):
+		r.t.Fatalf("%s did not happen:\n%s", want, r.log)
+	}
+	return ""
 }
 
 func read(t *testing.T, elements ...string) []byte {

@@ -48,14 +48,16 @@ func must(t *testing.T, errs ...error) {
 func TestTheFilesFollowEveryRotation(t *testing.T) {
 	source, dir := newRotating(t), filepath.Join(t.TempDir(), "made", "here")
 	r := start(t, output.Config{Folder: dir}, source)
-	for range 5 {
+	for n := range 5 {
+		if n > 0 {
+			source.rotate()
+		}
 		r.await(output.Written)
 		item := source.held("default")
 		if !bytes.Equal(read(t, dir, "cert-chain.pem"), item.Chain) || !bytes.Equal(read(t, dir, "key.pem"), item.Key) ||
 			!bytes.Equal(read(t, dir, "root-cert.pem"), source.held("ROOTCA").Roots) {
 			t.Fatal("the files are not what is held")
 		}
-		source.rotate()
 	}
 	for name, mode := range map[string]fs.FileMode{"key.pem": 0o600, "cert-chain.pem": 0o644, "root-cert.pem": 0o644} {
 		info, err := os.Stat(filepath.Join(dir, name))

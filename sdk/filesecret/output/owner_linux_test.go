@@ -88,6 +88,21 @@ func TestAnOwnerThatTheAgentCannotGiveIsRefusedAndTheOldFilesStay(t *testing.T) 
 	}
 }
 
+// Which an agent that is not root gets from its service manager.
+func TestToGiveFilesAwayTheAgentNeedsCapChownAlone(t *testing.T) {
+	dir := openDir(t)
+	uid, _ := another()
+	if uid == nobody { // who runs the agent here
+		uid--
+	}
+	startOther(t, job{Folder: dir, Owner: &uid, caps: []uintptr{unix.CAP_CHOWN}}).await(output.Written)
+	info, err := os.Stat(filepath.Join(dir, "cert-chain.pem"))
+	must(t, err)
+	if got := int(info.Sys().(*syscall.Stat_t).Uid); got != uid || info.Mode() != 0o644 {
+		t.Errorf("the file is user %d's, %s", got, info.Mode())
+	}
+}
+
 func TestOtherUsersMayEnterTheFoldersWhateverTheUmask(t *testing.T) {
 	dir := openDir(t)
 	startOther(t, job{Folder: filepath.Join(dir, "made", "here"), Link: "current"}).await(output.Written)

@@ -120,7 +120,7 @@ func TestAReloadThatFailedIsTriedAgain(t *testing.T) {
 		return nil
 	}}, newRotating(t))
 	for _, want := range []output.EventType{output.Written, output.ReloadFailed, output.ReloadFailed, output.Reloaded} {
-		if got := <-r.events; got != want {
+		if got := r.next(want); got != want {
 			t.Fatalf("%s instead of %s:\n%s", got, want, r.log)
 		}
 	}
