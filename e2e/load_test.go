@@ -46,7 +46,7 @@ func startProgram(t *testing.T) (address string) {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// load is what a server bears beside a prober, whose connections are new each: long
+// load is what a server bears beside a prober: more connections that are new each, long
 // answers, and requests that follow each other on connections that are kept.
 type load struct {
 	url string
@@ -71,6 +71,9 @@ func startLoad(t *testing.T, w *workload, target, server string) *load {
 	}
 	for range 3 {
 		ask("long", "/long", &http.Transport{DisableKeepAlives: true}, 0)
+	}
+	for range 2 {
+		ask("new", "/", &http.Transport{DisableKeepAlives: true}, probeInterval/4)
 	}
 	ask("kept", "/", &http.Transport{}, probeInterval)
 	ask("kept, HTTP/2", "/", &http.Transport{ForceAttemptHTTP2: true}, probeInterval)
@@ -132,7 +135,7 @@ func (l *load) noFailures(t *testing.T) {
 	t.Helper()
 	await(t, &l.mu, &l.changed, "answers to all kinds of requests", func() bool {
 		a := l.answers
-		return len(l.failures) > 0 || a["long"] >= 6 && a["long, HTTP/2"] >= 2 && a["kept"] >= 50 && a["kept, HTTP/2"] >= 50
+		return len(l.failures) > 0 || a["long"] >= 6 && a["long, HTTP/2"] >= 2 && a["new"] >= 500 && a["kept"] >= 50 && a["kept, HTTP/2"] >= 50
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
