@@ -44,9 +44,9 @@ func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
 	good := output.Process{PIDFile: pidFile, Executable: self, UID: os.Getuid()}
 	log := slog.New(slog.DiscardHandler)
 	for says, p := range map[string]output.Process{
-		"does not run /bin/sh":  {PIDFile: pidFile, Executable: "/bin/sh", UID: good.UID},
-		"it is to be user 4711": {PIDFile: pidFile, Executable: self, UID: 4711},
-		"no such file":          {PIDFile: pidFile + "x", Executable: self, UID: good.UID},
+		"does not run /bin/sh": {PIDFile: pidFile, Executable: "/bin/sh", UID: good.UID},
+		"to be user 4711":      {PIDFile: pidFile, Executable: self, UID: 4711},
+		"no such file":         {PIDFile: pidFile + "x", Executable: self, UID: good.UID},
 	} {
 		if err := output.Signal(p, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v", says, err)
