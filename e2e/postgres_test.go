@@ -49,7 +49,7 @@ func startPostgres(t *testing.T) *postgres {
 	}
 	p.agent = e.startAgent(t)
 	config := e.write(t, "postgresql.conf", "port = "+p.port, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off")
-	writeWhole(t, filepath.Join(data, "pg_hba.conf"), []byte("hostssl all all all trust\n"))
+	writeWhole(t, filepath.Join(data, "pg_hba.conf"), []byte("hostssl all postgres all trust\n"))
 	giveTo(t, p.user, data)
 	p.process = startProcessAs(t, p.user, "postgres", program, "-D", data, "-c", "config_file="+config)
 	t.Cleanup(func() { p.stop(t, syscall.SIGINT) }) // which waits for no client

@@ -184,6 +184,21 @@ func TestWhatCannotBeWrittenLeavesTheOldFilesWholeAndIsTriedAgain(t *testing.T) 
 	}
 }
 
+func TestAFileThatCannotBeReplacedLeavesTheOthersAsTheyWere(t *testing.T) {
+	source, dir := newRotating(t), t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "key.pem", "a-folder"), 0o700), os.WriteFile(filepath.Join(dir, "cert-chain.pem"), []byte("old"), 0o600))
+	r := start(t, output.Config{Folder: dir}, source)
+	r.await(output.WriteFailed)
+	if got := read(t, dir, "cert-chain.pem"); string(got) != "old" {
+		t.Error("the chain is another than before")
+	}
+	must(t, os.RemoveAll(filepath.Join(dir, "key.pem")))
+	r.await(output.Written)
+	if got := contents(t, dir); len(got) != 3 || !bytes.Equal(got["key.pem"], source.held("default").Key) {
+		t.Errorf("there are %d files", len(got))
+	}
+}
+
 func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

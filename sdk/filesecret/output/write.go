@@ -10,8 +10,12 @@ import (
 	"slices"
 )
 
-// unfinished begins the name of a file or link that is not renamed yet.
-const unfinished = ".new-"
+const (
+	// unfinished begins the name of a file or link that is not renamed yet.
+	unfinished = ".new-"
+	// replaced begins the name of a file that another takes the place of.
+	replaced = ".old-"
+)
 
 // put writes the whole set or, as far as the file system allows, nothing: all
 // contents are on the disk before the first name changes.
@@ -64,26 +68,45 @@ func (w *writer) checkFolder(folder *os.Root) {
 	}
 }
 
-func (w *writer) putFlat(folder *os.Root, s set) (err error) {
+// putFlat replaces the files one after the other. Where one cannot be, those before it
+// are put back: a chain beside another key would be worse than an old pair.
+func (w *writer) putFlat(folder *os.Root, s set) error {
 	files := slices.Clone(w.Files)
 	// A reader that finds the new key finds its chain, too.
 	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a), rank(b)) })
-	defer func() {
-		for _, file := range files {
-			_ = folder.Remove(unfinished + file.Name) // it is there only after a failure
-		}
-	}()
+	tidy(folder, files) // after one that was killed
+	defer tidy(folder, files)
 	for _, file := range files {
 		if err := w.create(folder, unfinished+file.Name, file, s); err != nil {
 			return err
 		}
 	}
-	for _, file := range files {
+	for n, file := range files {
+		// The first time there is none; a file system may know no links, and then what
+		// was there cannot be put back.
+		_ = folder.Link(file.Name, replaced+file.Name)
 		if err := folder.Rename(unfinished+file.Name, file.Name); err != nil {
-			return err
+			return errors.Join(err, putBack(folder, files[:n]))
 		}
 	}
 	return syncFolder(folder)
+}
+
+func putBack(folder *os.Root, files []File) error {
+	var errs []error
+	for _, file := range files {
+		if err := folder.Rename(replaced+file.Name, file.Name); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, syncFolder(folder))...)
+}
+
+func tidy(folder *os.Root, files []File) {
+	for _, file := range files {
+		_ = folder.Remove(unfinished + file.Name) // it is there only after a failure
+		_ = folder.Remove(replaced + file.Name)
+	}
 }
 
 // rank puts what holds a key last.
