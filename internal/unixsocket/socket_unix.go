@@ -31,6 +31,24 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
+// Locked tells whether somebody who made the socket at path with [Listen] still
+// serves it, in whichever process. It makes no file.
+func Locked(path string) (bool, error) {
+	file, err := os.OpenFile(path+".lock", os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the lock beside the socket: %w", err)
+	}
+	defer file.Close() // and the lock with it
+	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
 // umask belongs to the whole process. While a socket is made it is stricter; a
 // file that somebody else makes in that moment has fewer rights, never more.
 var umask sync.Mutex

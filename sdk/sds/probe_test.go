@@ -1,0 +1,75 @@
+package sds_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/countersign-dev/countersign/sdk/sds"
+)
+
+func probe(t *testing.T, path string) (*sds.Peer, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	return sds.Probe(ctx, path)
+}
+
+func TestAProbeKnowsAnSDSServerAndItsUser(t *testing.T) {
+	peer, err := probe(t, start(t, newDrawer(), sds.Config{}))
+	if err != nil || peer == nil || int(peer.UID) != os.Geteuid() || peer.PID != 0 && int(peer.PID) != os.Getpid() {
+		t.Errorf("got %v, %v", peer, err)
+	}
+}
+
+func TestAProbeTellsWhatIsNoSDSServer(t *testing.T) {
+	for name, serve := range map[string]struct {
+		with func(net.Listener)
+		want string
+	}{
+		"hangs":     {func(net.Listener) {}, "does not answer"},
+		"closes":    {func(l net.Listener) { acceptEach(l, func(net.Conn) {}) }, "does not speak HTTP/2"},
+		"another":   {func(l net.Listener) { acceptEach(l, func(c net.Conn) { _, _ = c.Write([]byte("220 mail\r\n")) }) }, "does not speak HTTP/2"},
+		"other RPC": {func(l net.Listener) { _ = grpc.NewServer().Serve(l) }, "has no SDS"},
+	} {
+		path := filepath.Join(shortDir(t), "socket")
+		listener := listenPlain(t, path)
+		served := make(chan struct{})
+		go func() { defer close(served); serve.with(listener) }()
+		peer, err := probe(t, path)
+		if peer == nil || err == nil || !strings.Contains(err.Error(), serve.want) {
+			t.Errorf("%s: got %v, %v", name, peer, err)
+		}
+		_ = listener.Close()
+		<-served
+	}
+}
+
+func acceptEach(l net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		serve(conn)
+		_ = conn.Close()
+	}
+}
+
+func TestAProbeOfADeadSocketKnowsNobody(t *testing.T) {
+	path := filepath.Join(shortDir(t), "socket")
+	listener := listenPlain(t, path)
+	listener.SetUnlinkOnClose(false)
+	_ = listener.Close()
+	for _, path := range []string{path, path + "-none"} {
+		if peer, err := probe(t, path); peer != nil || err == nil {
+			t.Errorf("%s: got %v, %v", path, peer, err)
+		}
+	}
+}
