@@ -66,8 +66,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	if missingProtection != "" {
 		log.Warn("a protection is missing on this system", "missing", missingProtection)
 	}
-	choice := c.Choice()
-	log.Info("the source is chosen", "secret", config.DefaultSecret, "provider", choice.Entry, "binary", choice.Provider, "because", choice.Rule)
+	tellChoice(c, log)
 	page, err := listenPage(c.Status.Address, log)
 	if err != nil {
 		return settingsError{fmt.Errorf("status.address: %w", err)}
@@ -119,6 +118,18 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	}
 	defer watchConfig(in, log, r.reload)()
 	return child.run(ctx, a)
+}
+
+// tellChoice says in a line for each what answers the two names of every Envoy.
+func tellChoice(c config.Config, log *slog.Logger) {
+	for _, s := range c.Sources() {
+		if s.Name == config.DefaultSecret || s.Name == config.RootCA {
+			log.Info("the source is chosen", "secret", s.Name, "from", placeOf(s), "because", s.Rule)
+		}
+	}
+	if c.ListenPath() != c.Socket.Path {
+		log.Info("another program's SDS socket is left alone", "socket", c.Socket.Path, "serves_itself", c.ListenPath())
+	}
 }
 
 func newLog(c config.Log) (*slog.Logger, *slog.LevelVar) {

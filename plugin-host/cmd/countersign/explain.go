@@ -55,22 +55,12 @@ It exits with 2 where a setting is wrong, and shows what could be understood.`,
 type explained struct {
 	Settings  []config.Explained `json:"settings"`
 	Authority config.Choice      `json:"authority"` // who signs "default"
-	Secrets   []origin           `json:"secrets"`
-}
-
-// origin says where a secret comes from.
-type origin struct {
-	Name      string   `json:"name"`
-	Kind      string   `json:"kind"`
-	Providers []string `json:"providers"` // who may sign it, in order, or whose roots it has
+	Socket    string             `json:"socket"`    // which the agent serves
+	Secrets   []config.Source    `json:"secrets"`
 }
 
 func explain(c config.Config) explained {
-	out := explained{Settings: c.Explain(), Authority: c.Choice(), Secrets: []origin{}}
-	for _, s := range c.Secrets {
-		out.Secrets = append(out.Secrets, origin{s.Name, s.Kind, s.Providers})
-	}
-	return out
+	return explained{Settings: c.Explain(), Authority: c.Choice(), Socket: c.ListenPath(), Secrets: c.Sources()}
 }
 
 func encodeExplained(w io.Writer, e explained) error {
@@ -85,15 +75,41 @@ func writeExplained(w io.Writer, e explained) error {
 	for _, s := range e.Settings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Setting, shortly(s.Value), s.From)
 	}
-	fmt.Fprintln(table, "\nSECRET\tKIND\tPROVIDERS")
+	fmt.Fprintln(table, "\nSECRET\tKIND\tFROM\tBECAUSE")
 	for _, s := range e.Secrets {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Name, s.Kind, strings.Join(s.Providers, ", "))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, s.Kind, placeOf(s), s.Rule)
 	}
-	if err := table.Flush(); err != nil || e.Authority.Entry == "" {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s is signed by %s, because %s\n", config.DefaultSecret, e.Authority.Entry, e.Authority.Rule)
+	_, err := fmt.Fprintf(w, "\n%s; the agent serves %s\n", answer(e.Authority, e.Secrets), e.Socket)
 	return err
+}
+
+// placeOf is what answers a name, in one cell.
+func placeOf(s config.Source) string {
+	switch {
+	case s.Socket != "":
+		return "socket " + s.Socket
+	case len(s.Files) > 0:
+		return "files " + strings.Join(s.Files, ", ")
+	case len(s.Providers) == 0 || s.Providers[0] == "":
+		return "-" // which the error says
+	}
+	return strings.Join(s.Providers, ", ")
+}
+
+// answer is the sentence about "default", which every Envoy asks for.
+func answer(authority config.Choice, secrets []config.Source) string {
+	if authority.Entry != "" {
+		return fmt.Sprintf("%s is signed by %s, because %s", config.DefaultSecret, authority.Entry, authority.Rule)
+	}
+	for _, s := range secrets {
+		if s.Name == config.DefaultSecret {
+			return fmt.Sprintf("%s comes from %s, because %s", s.Name, placeOf(s), s.Rule)
+		}
+	}
+	return "nothing answers " + config.DefaultSecret + " yet"
 }
 
 // shortly writes a value in one line; - is none.
@@ -129,11 +145,7 @@ It exits with 2 where a setting is wrong.`,
 			if err != nil {
 				return settingsError{err}
 			}
-			choice, does := c.Choice(), "is served"
-			if choice.Entry != "" {
-				does = "is signed by " + choice.Entry
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s %s, because %s\n", config.DefaultSecret, does, choice.Rule)
+			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s\n", answer(c.Choice(), c.Sources()))
 			return nil
 		},
 	}

@@ -106,6 +106,9 @@ func TestScripts(t *testing.T) {
 			},
 			// drained ends the agent by SIGTERM, and demands that it exits with 0.
 			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },
+			"foreign": standIn,
+			// end ends what foreign started.
+			"end": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).endStandIns() },
 			// logged PATTERN waits until the agent has logged it.
 			"logged": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).await(ts, args[0]) },
 		},
@@ -122,6 +125,15 @@ type background struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	grown chan struct{}
+
+	standIns []func() // what ends them; see standIn
+}
+
+func (b *background) endStandIns() {
+	for _, end := range b.standIns {
+		end()
+	}
+	b.standIns = nil
 }
 
 func (b *background) Write(text []byte) (int, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -23,6 +24,9 @@ type settings struct {
 	sets  []string
 	seen  [sha256.Size]byte // what was in the file when it was last read
 	proxy []string          // the command after --
+	// whose is decided at the first read, for as long as the agent runs: it has bound
+	// one socket or the other.
+	whose func() (*config.Foreign, error)
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -54,6 +58,14 @@ func (s *settings) read() (config.Config, error) {
 	if err != nil {
 		return c, err
 	}
+	if s.whose == nil {
+		s.whose = sync.OnceValues(func() (*config.Foreign, error) { return foreignAt(c.Socket) })
+	}
+	foreign, err := s.whose()
+	if err != nil {
+		return c, err
+	}
+	c.LeaveSocketTo(foreign)
 	// What is not installed first: of that, nobody can know what it is to be.
 	err = c.Complete()
 	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))

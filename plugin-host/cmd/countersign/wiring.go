@@ -17,7 +17,7 @@ import (
 func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (agent.Config, error) {
 	cfg := agent.Config{
 		Socket: sds.Config{
-			Path: c.Socket.Path, Mode: os.FileMode(c.Socket.Mode), Observe: m.stream,
+			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.stream,
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.secret, Log: log,

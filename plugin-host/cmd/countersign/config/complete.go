@@ -49,6 +49,10 @@ func (c *Config) settleChoice(bound bool) {
 		c.choice = Choice{Rule: "it is in files"}
 		return
 	}
+	if c.elsewhere(DefaultSecret) {
+		c.choice = Choice{Rule: c.foreignRule()}
+		return
+	}
 	if len(c.Secrets[0].Providers) == 0 {
 		return // it is none that anybody signs, which was told
 	}
@@ -171,11 +175,10 @@ func (c *Config) checkRest(p *problems) {
 	if j := c.Rotation.Jitter; !(j >= 0 && j < 1) || math.IsNaN(j) {
 		c.say(p, "rotation.jitter", j, "write 0 or more and less than 1")
 	}
-	switch n := len(c.Socket.Path); {
-	case n == 0:
-		c.say(p, "socket.path", "", "write the path of a unix socket")
-	case n > maxSocketPath:
-		c.say(p, "socket.path", c.Socket.Path, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
+	c.checkSocketPath(p, "socket.path", c.Socket.Path)
+	c.checkSocketPath(p, "socket.files_path", c.Socket.FilesPath)
+	if c.Socket.Path == c.Socket.FilesPath {
+		c.say(p, "socket.files_path", c.Socket.FilesPath, "that is socket.path; it is for when another program serves that one")
 	}
 	if err := checkStatusAddress(c.Status.Address); err != nil {
 		c.say(p, "status.address", c.Status.Address, err.Error())
@@ -190,6 +193,15 @@ func (c *Config) checkRest(p *problems) {
 	}
 	if c.TTL.Duration < minTTL {
 		c.say(p, "ttl", c.TTL, "write 1s or more")
+	}
+}
+
+func (c *Config) checkSocketPath(p *problems, setting, path string) {
+	switch n := len(path); {
+	case n == 0:
+		c.say(p, setting, "", "write the path of a unix socket")
+	case n > maxSocketPath:
+		c.say(p, setting, path, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
 	}
 }
 

@@ -24,8 +24,10 @@ type Config struct {
 
 	origins map[string]string // by path: the variable or flag that set it
 	written map[string]bool   // by path: what the file sets
+	lines   map[string]int    // by path: where
 	file    string            // its name
 	choice  Choice
+	foreign *Foreign // nil: the socket is the agent's
 }
 
 // Workload says what "default" is issued for, and what every secret starts from.
@@ -153,6 +155,13 @@ type Socket struct {
 	// AllowUIDs and AllowGIDs may connect besides the agent's own user and root.
 	AllowUIDs []uint32 `json:"allow_uids"`
 	AllowGIDs []uint32 `json:"allow_gids"`
+	// ForeignUIDs are users whose SDS server at Path is left alone when it answers at the
+	// start; "default" and "ROOTCA" are then its to serve. The agent's own user and root
+	// always are.
+	ForeignUIDs []uint32 `json:"foreign_uids"`
+	// FilesPath is where the agent serves all else then. Default:
+	// ./var/run/secrets/credential-uds/files-socket.
+	FilesPath string `json:"files_path"`
 }
 
 // Status is the page for operators.
@@ -170,13 +179,17 @@ type Log struct {
 // DefaultSocket is where the agent serves and the client asks.
 const DefaultSocket = "./var/run/secrets/workload-spiffe-uds/socket"
 
+// defaultFilesSocket is where Istio's agent serves beside another's SDS socket;
+// Envoys that it configures have the cluster sds-files-grpc for it.
+const defaultFilesSocket = "./var/run/secrets/credential-uds/files-socket"
+
 // defaults returns the configuration that nobody has set anything in.
 func defaults() Config {
 	return Config{
 		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
-		Socket:       Socket{Path: DefaultSocket, Mode: 0o600},
+		Socket:       Socket{Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),

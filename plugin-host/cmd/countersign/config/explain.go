@@ -14,7 +14,7 @@ import (
 type Explained struct {
 	Setting string `json:"setting"` // its path
 	Value   any    `json:"value"`   // as the file would have it; "(set)" hides one
-	From    string `json:"from"`    // the flag, variable or file, the setting that it follows from, or "default"
+	From    string `json:"from"`    // the flag, variable or FILE:LINE, the setting that it follows from, or "default"
 }
 
 // Explain returns every setting with where it came from, in the order of the file.
@@ -106,8 +106,11 @@ func isEmpty(v reflect.Value) bool {
 
 // entry adds what a provider is told: its settings and variables.
 func (e *explainer) entry(path string, value any, from string) {
+	above, _ := cutLast(path)
 	if own := e.from(path, false); own != byDefault {
 		from = own
+	} else if from == e.config.place(above) {
+		from = e.config.place(path)
 	}
 	below, isMap := value.(map[string]any)
 	if isMap && len(below) > 0 && (!isCredential(path) || strings.HasSuffix(path, ".headers")) { // their names may be seen
@@ -132,7 +135,7 @@ func (e *explainer) from(path string, hasValue bool) string {
 		return origin
 	}
 	if c.written[path] {
-		return c.file
+		return c.place(path)
 	}
 	if rule := c.rule(path); hasValue && rule != "" {
 		return rule
@@ -155,6 +158,8 @@ func (c *Config) rule(path string) string {
 		return "its name"
 	case list == "providers" && setting == "token_file":
 		return "where Istio mounts it"
+	case strings.HasPrefix(path, "files.secrets."):
+		return "files.mounted"
 	case list != "secrets":
 		return ""
 	case name == RootCA && strings.HasPrefix(setting, "provider"):

@@ -37,6 +37,8 @@ type FileSecret struct {
 	Key   string `json:"key"`
 	// Roots is a file of certificates, or system for the system's.
 	Roots string `json:"roots"`
+
+	rule string // why it is there, if nobody wrote it
 }
 
 // What Files.Mounted may be.
@@ -72,8 +74,8 @@ func (c *Config) completeFiles(p *problems) {
 	if f.Mounted != MountedOff {
 		f.Secrets = append(f.Secrets, c.mounted()...)
 	}
-	if c.choice.Rule == usualRule && !c.needsProvider() {
-		c.Providers, c.DefaultProvider = nil, "" // nobody asked for one
+	if (c.choice.Rule == usualRule || c.foreign != nil) && !c.needsProvider() {
+		c.Providers, c.DefaultProvider = nil, "" // nobody asked for one, or nobody asks it for anything
 	}
 }
 
@@ -98,7 +100,7 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 func (c *Config) mounted() (found []FileSecret) {
 	layouts := slices.DeleteFunc(filesecret.Layouts(), c.isOwn)
 	first := func(name string, has func(filesecret.Layout) bool, of func(filesecret.Layout) FileSecret) {
-		if c.FromFiles(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
+		if c.FromFiles(name) || c.elsewhere(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
 			return
 		}
 		i := slices.IndexFunc(layouts, has)
@@ -106,7 +108,12 @@ func (c *Config) mounted() (found []FileSecret) {
 			i = len(layouts) - 1
 		}
 		if i >= 0 {
-			found = append(found, of(layouts[i]))
+			s := of(layouts[i])
+			s.rule = "they are mounted there"
+			if c.Files.Mounted == MountedOnly {
+				s.rule = "files.mounted is only"
+			}
+			found = append(found, s)
 		}
 	}
 	first(DefaultSecret, filesecret.Layout.HasPair, func(l filesecret.Layout) FileSecret {
@@ -157,15 +164,18 @@ func (c *Config) FromFiles(name string) bool {
 	return slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
 }
 
-// signed leaves out the secrets that files answer.
+// answered tells whether a name needs nobody to sign it.
+func (c *Config) answered(name string) bool { return c.FromFiles(name) || c.elsewhere(name) }
+
+// signed leaves out the secrets that files, or another's socket, answer.
 func (c *Config) signed(secrets []Secret) []Secret {
-	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.FromFiles(s.Name) })
+	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.answered(s.Name) })
 }
 
 // needsProvider tells whether some secret has to be signed.
 func (c *Config) needsProvider() bool {
-	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.FromFiles(s.Name) })
-	return others || !c.FromFiles(DefaultSecret) || !c.FromFiles(RootCA)
+	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.answered(s.Name) })
+	return others || !c.answered(DefaultSecret) || !c.answered(RootCA)
 }
 
 func isOn(text string) bool {

@@ -54,7 +54,7 @@ func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
 			from    []string
 		}{
 			{"default", "", environ[:1], nil, test.byDefault, []string{"default", "where Istio mounts it", "nothing names another (CA_PROVIDER, CA_ADDR, providers): istiod at its usual address"}},
-			{"file", test.file, environ[:1], nil, test.inFile, []string{"countersign.yaml"}},
+			{"file", test.file, environ[:1], nil, test.inFile, []string{"countersign.yaml:1"}},
 			{"variable", "", environ, nil, test.want, []string{variable}},
 			{"variable over file", test.file, environ, nil, test.want, []string{variable}},
 			{"flag over all", test.file, environ, []Assignment{byFlag}, flagged(test.byDefault), []string{byFlag.Origin}},

@@ -122,8 +122,13 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 	if err := o.Config().Check(); err != nil {
 		p.add(fmt.Errorf("%s: %w", path, err))
 	}
-	for key, name := range map[string]string{"secret": o.Secret, "bundle": o.Bundle} {
-		if !c.FromFiles(name) && !c.configured(name) {
+	written := o.Config()
+	for key, name := range map[string]string{"secret": written.Pair, "bundle": written.Bundle} {
+		switch {
+		case name == "": // nothing of it is
+		case c.elsewhere(name):
+			c.say(p, path+"."+key, name, c.foreignRule()+" and serves it; remove the output, or stop that program")
+		case !c.FromFiles(name) && !c.configured(name):
 			c.say(p, path+"."+key, name, "no secret of that name is configured")
 		}
 	}

@@ -75,7 +75,7 @@ func (c *Config) readFile(name string, content []byte) error {
 		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
 	}
 	d := decoder{source: " in " + name, written: map[string]bool{}}
-	c.file, c.written = name, d.written
+	c.file, c.written, c.lines = name, d.written, linesOf(content)
 	if _, ok := tree.(map[string]any); !ok && tree != nil {
 		return fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
 	}

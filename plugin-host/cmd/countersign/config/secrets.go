@@ -67,16 +67,20 @@ func (c *Config) completeSecret(p *problems, s *Secret, i int) {
 }
 
 func (c *Config) completeKind(p *problems, s *Secret, path string) {
-	usual := KeyPair
-	if s.Name == RootCA {
-		usual = TrustBundle
-	}
+	usual := usualKind(s.Name)
 	if s.Kind == "" {
 		s.Kind = usual
 	}
 	if s.Kind != usual && (s.Name == RootCA || s.Name == DefaultSecret) {
 		c.say(p, path+".kind", s.Kind, "clients expect a "+usual+" by that name; use another name")
 	}
+}
+
+func usualKind(name string) string {
+	if name == RootCA {
+		return TrustBundle
+	}
+	return KeyPair
 }
 
 func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {

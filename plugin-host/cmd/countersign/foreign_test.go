@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+// standIn is a script's program at a socket that is no Countersign.
+//
+//	foreign sds PATH     serves SDS
+//	foreign grpc PATH    speaks gRPC and has no SDS
+//	foreign hang PATH    accepts connections and says nothing
+func standIn(ts *testscript.TestScript, _ bool, args []string) {
+	kind, path := args[0], ts.MkAbs(args[1])
+	listener, err := net.Listen("unix", path)
+	ts.Check(err)
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	end := func() { _ = listener.Close() }
+	switch kind {
+	case "hang":
+	case "sds", "grpc":
+		server := grpc.NewServer()
+		if kind == "sds" {
+			secretv3.RegisterSecretDiscoveryServiceServer(server, keeper{})
+		}
+		served := make(chan struct{})
+		go func() { defer close(served); _ = server.Serve(listener) }()
+		end = func() { server.Stop(); <-served }
+	default:
+		ts.Fatalf("there is no stand-in %q", kind)
+	}
+	ts.Defer(end)
+	agentOf(ts).standIns = append(agentOf(ts).standIns, end)
+}
+
+// keeper keeps a stream open on which nothing is asked for.
+type keeper struct {
+	secretv3.UnimplementedSecretDiscoveryServiceServer
+}
+
+func (keeper) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
+	<-stream.Context().Done()
+	return nil
+}
+
+func TestOnlyAllowedUsersMayServeTheWorkloadsIdentity(t *testing.T) {
+	s := config.Socket{ForeignUIDs: []uint32{4242}}
+	for uid, want := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4242: true, 4243: false} {
+		if got := mayBeLeft(s, uid); got != want {
+			t.Errorf("uid %d: %t, want %t", uid, got, want)
+		}
+	}
+}
+
+func TestNobodyIsForeignWhereNobodyListens(t *testing.T) {
+	began := time.Now()
+	for _, path := range []string{t.TempDir() + "/none", t.TempDir(), "/dev/null"} {
+		if foreign, err := foreignAt(config.Socket{Path: path}); foreign != nil || err != nil {
+			t.Errorf("%s: %v, %v", path, foreign, err)
+		}
+	}
+	if time.Since(began) > probeTimeout {
+		t.Error("what is no socket was waited for")
+	}
+}
