@@ -38,6 +38,7 @@ var programs = []struct{ dir, pkg, name string }{
 	{"../providers/file", ".", "countersign-provider-file"},
 	{"../providers/citadel", ".", "countersign-provider-citadel"},
 	{".", "./testprovider", "countersign-provider-moody"},
+	{".", "./foreignsds", "foreignsds"},
 }
 
 // built is where they are.
