@@ -69,6 +69,7 @@ func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
 		},
 		Locality: proxy.Locality{
 			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
+			WriteFile: x.Locality.WriteFile, Restart: x.Locality.Restart,
 			Tries: int(x.Locality.Tries), Interval: x.Locality.Interval.Duration, Timeout: x.Locality.Timeout.Duration,
 		},
 		RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,

@@ -68,6 +68,12 @@ type ProxyLocality struct {
 	Tries    uint32   `json:"tries"`
 	Interval Duration `json:"interval"`
 	Timeout  Duration `json:"timeout"`
+	// WriteFile is replaced with a zone when it is known, before the start or the
+	// reload: for a proxy that reads it when it gets a signal. Default: none.
+	WriteFile string `json:"write_file"`
+	// Restart has the proxy ended and started anew when the zone comes after its start;
+	// for one that no reload could hand it to. Default: false.
+	Restart bool `json:"restart"`
 }
 
 func defaultProxy() Proxy {
@@ -177,12 +183,32 @@ func (c *Config) checkLocality(p *problems) {
 	if at, err := url.Parse(l.URL); l.URL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
 		c.say(p, "proxy.locality.url", l.URL, "write http://HOST/PATH or https://HOST/PATH")
 	}
+	c.checkHandover(p)
 	if l.Tries == 0 {
 		c.say(p, "proxy.locality.tries", l.Tries, "write 1 or more")
 	}
 	c.least(p, "proxy.locality.interval", l.Interval, 100*time.Millisecond)
 	c.least(p, "proxy.locality.timeout", l.Timeout, 100*time.Millisecond)
 }
+
+// checkHandover demands a way for a zone that comes after the proxy's start.
+func (c *Config) checkHandover(p *problems) {
+	l, r := c.Proxy.Locality, c.Proxy.Reload
+	carried := r.HotRestart || len(r.Command) > 0
+	switch {
+	case l.source() == "" && (l.WriteFile != "" || l.Restart):
+		c.say(p, "proxy.locality", "", "write_file and restart are about a zone; say where it comes from: value, variable, file or url")
+	case l.WriteFile != "" && l.Restart:
+		p.add(errors.New("proxy.locality has write_file and restart: write the one that the proxy needs for a zone that comes after its start"))
+	case l.Restart && carried:
+		c.say(p, "proxy.locality.restart", l.Restart, "proxy.reload hands the zone over by itself; leave it out")
+	case r.Signal != "" && l.late() && l.WriteFile == "" && !l.Restart && c.Proxy.wantsLocality():
+		c.say(p, "proxy.reload.signal", r.Signal, "a signal carries no zone, and proxy.locality."+l.source()+" may have it only after the start; set proxy.locality.write_file to a file that the proxy reads at the signal, or proxy.locality.restart: true, or tries: 1")
+	}
+}
+
+// late tells whether the zone may come after the start.
+func (l ProxyLocality) late() bool { return l.Tries > 1 && (l.File != "" || l.URL != "") }
 
 func (x Proxy) wantsLocality() bool {
 	texts := slices.Concat(x.Command, x.Reload.Command)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -24,6 +25,16 @@ type Locality struct {
 	// Tries are made, Interval apart; each may take Timeout.
 	Tries             int
 	Interval, Timeout time.Duration
+
+	// A zone that comes after the start is handed over once. A reload by command, or a
+	// new epoch, has it by itself; a signal carries nothing, so that it needs one of the
+	// two, else the proxy has the zone from its next start.
+	//
+	// WriteFile is replaced whole (mode 0644) with the zone and a newline, before the
+	// start or the reload. Default: none.
+	WriteFile string
+	// Restart has the proxy ended and started anew, once. Default: false.
+	Restart bool
 }
 
 func (l Locality) configured() bool { return l.Value+l.Variable+l.File+l.URL != "" }
@@ -61,6 +72,9 @@ func (p *Proxy) locate(ctx context.Context, tried, located chan<- struct{}) {
 	for n := 1; ; n++ {
 		zone, err := p.find(ctx)
 		if err == nil {
+			err = p.cfg.Locality.write(zone)
+		}
+		if err == nil {
 			p.mu.Lock()
 			p.locality = zone
 			p.mu.Unlock()
@@ -92,6 +106,25 @@ func (l Locality) find(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("what was found is no locality: %.64q", zone)
 	}
 	return zone, nil
+}
+
+// write puts the zone into WriteFile, where there is one.
+func (l Locality) write(zone string) error {
+	if l.WriteFile == "" {
+		return nil
+	}
+	file, err := os.CreateTemp(filepath.Dir(l.WriteFile), "."+filepath.Base(l.WriteFile)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(zone + "\n")
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err == nil {
+		err = os.Rename(file.Name(), l.WriteFile)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // it may have been renamed
+	}
+	return err
 }
 
 func (l Locality) read(ctx context.Context) (string, error) {

@@ -23,10 +23,11 @@ func (j *job) outcome() <-chan error {
 	return j.done
 }
 
-// now is what a life would read if it were started now. A signal carries no locality.
+// now is what a life would read if it were started now. A signal by itself carries no
+// locality.
 func (p *Proxy) now() news {
 	n := news{digest: p.seen}
-	if p.cfg.Reload.Signal == 0 {
+	if p.cfg.Reload.Signal == 0 || p.cfg.Locality.WriteFile != "" || p.cfg.Locality.Restart {
 		n.locality = p.zone()
 	}
 	return n
@@ -35,8 +36,11 @@ func (p *Proxy) now() news {
 // outdated tells whether the current life has to be told anything.
 func (p *Proxy) outdated() bool {
 	l := p.current
-	return l != nil && !l.dismissed && !p.stopping && !p.cfg.Reload.none() && l.knows != p.now()
+	return l != nil && !l.dismissed && !p.stopping && (!p.cfg.Reload.none() || p.misses(l)) && l.knows != p.now()
 }
+
+// misses tells whether a life has to be replaced for the locality to reach it.
+func (p *Proxy) misses(l *life) bool { return p.cfg.Locality.Restart && l.knows.locality != p.zone() }
 
 // gather lets changes come for a while from the first one on, to be told as one.
 func (p *Proxy) gather() {
@@ -50,6 +54,10 @@ func (p *Proxy) reload() {
 	l, r := p.current, p.cfg.Reload
 	switch {
 	case !p.outdated(), p.old != nil, p.job != nil: // the end of the old, or of the job, gathers again
+	case p.misses(l):
+		p.reloads++
+		p.log.Info("the proxy is replaced: the locality came after its start", "pid", l.PID(), "locality", p.zone())
+		l.dismiss(p.cfg.StopTimeout)
 	case r.Signal != 0:
 		p.told(l, p.now(), l.Signal(r.Signal))
 	case r.HotRestart && p.spoilt:

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -56,6 +58,85 @@ func TestALocalityThatNobodyKnowsIsTriedSoOftenAndNoMore(t *testing.T) {
 		if w.asked != 3 {
 			t.Errorf("%d tries", w.asked)
 		}
+	})
+}
+
+func TestALateLocalityIsInAFileBeforeTheSignal(t *testing.T) {
+	cfg := located(Reload{Signal: syscall.SIGHUP}, ",eu-1")
+	cfg.Locality.WriteFile = filepath.Join(t.TempDir(), "zone")
+	inBubble(t, cfg, func(t *testing.T, w *world) {
+		close(w.ready)
+		time.Sleep(2 * time.Second)
+		w.starts(t, 1)
+		if _, err := os.Stat(cfg.Locality.WriteFile); err == nil {
+			t.Error("the file is there before the zone is known")
+		}
+		time.Sleep(time.Hour)
+		if got := w.last().got(); len(got) != 1 || got[0] != syscall.SIGHUP {
+			t.Errorf("it got %v", got)
+		}
+		w.starts(t, 1)
+		if text, err := os.ReadFile(cfg.Locality.WriteFile); string(text) != "eu-1\n" {
+			t.Errorf("the file has %q, %v", text, err)
+		}
+	})
+	if left, err := filepath.Glob(filepath.Dir(cfg.Locality.WriteFile) + "/.*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestALocalityWhoseFileCannotBeWrittenIsTriedAgain(t *testing.T) {
+	cfg := located(Reload{Signal: syscall.SIGHUP}, "eu-1,eu-1,eu-1")
+	folder := filepath.Join(t.TempDir(), "late")
+	cfg.Locality.WriteFile = filepath.Join(folder, "zone")
+	inBubble(t, cfg, func(t *testing.T, w *world) {
+		close(w.ready)
+		time.Sleep(3 * time.Second)
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if got := w.last().got(); len(got) != 1 || w.asked != 2 {
+			t.Errorf("it got %v after %d tries", got, w.asked)
+		}
+	})
+}
+
+func TestAProxyIsReplacedOnceForALateLocalityWhereThatIsWanted(t *testing.T) {
+	for name, reload := range map[string]Reload{"signal": {Signal: syscall.SIGHUP}, "none": {}} {
+		t.Run(name, func(t *testing.T) {
+			cfg := located(reload, ",eu-1")
+			cfg.Locality.Restart = true
+			inBubble(t, cfg, func(t *testing.T, w *world) {
+				close(w.ready)
+				time.Sleep(2 * time.Second)
+				w.starts(t, 1)
+				time.Sleep(time.Hour)
+				w.starts(t, 2)
+				if f, s := w.last(), w.p.Status(); f.argv[1] != "--zone=eu-1" || s.Restarts != 0 || s.Reloads != 1 {
+					t.Errorf("it was started as %v; status %+v", f.argv, s)
+				}
+				if got := w.all()[0].got(); len(got) != 1 || got[0] != syscall.SIGTERM {
+					t.Errorf("the one before got %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAProxyThatStartedWithItsLocalityIsNotReplaced(t *testing.T) {
+	cfg := located(Reload{Signal: syscall.SIGHUP}, "eu-1")
+	cfg.Locality.Restart = true
+	inBubble(t, cfg, func(t *testing.T, w *world) {
+		close(w.ready)
+		time.Sleep(time.Minute)
+		w.starts(t, 1)
+		w.change("other")
+		time.Sleep(time.Minute)
+		if got := w.last().got(); len(got) != 1 || got[0] != syscall.SIGHUP {
+			t.Errorf("it got %v", got)
+		}
+		w.starts(t, 1)
 	})
 }
 
