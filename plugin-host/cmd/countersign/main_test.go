@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,6 +110,10 @@ func TestScripts(t *testing.T) {
 			},
 			// drained ends the agent by SIGTERM, and demands that it exits with 0.
 			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },
+			// page SOCKET PATH puts what the agent's page shows there into page.txt.
+			"page": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(os.WriteFile(ts.MkAbs("page.txt"), fetch(ts, args[0], args[1]), 0o600))
+			},
 			"foreign": standIn,
 			// end ends what foreign started.
 			"end": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).endStandIns() },
@@ -113,6 +121,18 @@ func TestScripts(t *testing.T) {
 			"logged": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).await(ts, args[0]) },
 		},
 	})
+}
+
+func fetch(ts *testscript.TestScript, socket, path string) []byte {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	answer, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get("http://unix" + path)
+	ts.Check(err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	ts.Check(err)
+	return text
 }
 
 // agentKey is where a script's environment has its agent.

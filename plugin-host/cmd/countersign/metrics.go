@@ -22,6 +22,7 @@ type metrics struct {
 	streams   *prometheus.CounterVec
 	outputs   *prometheus.CounterVec
 	refused   prometheus.Counter
+	config    configMetrics
 	recorder  *status.Recorder // for the page
 }
 
@@ -46,6 +47,7 @@ func newMetrics(p *providers) *metrics {
 			Name: "countersign_refused_names_total", Help: "Names asked for that nobody configured, or not for this caller.",
 		}),
 	}
+	m.config = newConfigMetrics(m.registry)
 	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.refused, supervised{p},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {

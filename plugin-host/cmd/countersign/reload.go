@@ -33,17 +33,27 @@ type reloader struct {
 
 // reload reads the configuration again. A wrong one changes nothing.
 func (r *reloader) reload(ctx context.Context) {
-	c, err := r.reread()
+	changed, err := r.try(ctx)
+	r.metrics.reloaded(err)
 	if err != nil {
 		r.log.Error("the configuration was not taken over, the one before stays", "error", err)
 		return
+	}
+	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+}
+
+// try takes over a changed configuration and names what changed, or returns why it is
+// refused.
+func (r *reloader) try(ctx context.Context) (changed []string, err error) {
+	c, err := r.reread()
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
 	kept, err := r.take(ctx, c)
 	if err != nil {
-		r.log.Error("the configuration was not taken over, the one before stays", "error", err)
-		return
+		return nil, err
 	}
 	if kept != nil {
 		r.log.Error("the configuration was not taken over whole; what is named goes on as it was", "error", kept)
@@ -51,9 +61,9 @@ func (r *reloader) reload(ctx context.Context) {
 	if names := config.NeedRestart(config.Changed(r.started, c)); len(names) > 0 {
 		r.log.Warn("these settings have changed and need a restart of the agent", "settings", strings.Join(names, ", "))
 	}
-	changed := config.Changed(r.running, c)
+	changed = config.Changed(r.running, c)
 	r.running = c
-	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+	return changed, nil
 }
 
 // take takes over what it can: first whoever has to be ready, then who is served

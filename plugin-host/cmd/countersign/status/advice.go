@@ -46,6 +46,9 @@ const (
 	wrongReply = "The authority or its provider answers wrongly: tell its author. " + notServed
 )
 
+// configuration is where an error is that is of the configuration.
+const configuration = "configuration"
+
 // kind is an error that is not of an authority.
 type kind struct{ reason, does, do string }
 
@@ -61,6 +64,10 @@ var (
 	turnedDown = kind{
 		"reload refused", "What ran before runs on.",
 		"Mend the provider's settings, pin or binary, and send SIGHUP.",
+	}
+	mistaken = kind{
+		"refused", "What ran before runs on.",
+		"Mend the configuration: the log has every sentence, \"countersign config check\" with the agent's flags and variables says them again. A change of the file is noticed.",
 	}
 	nacked = kind{
 		"refused by the client", "The client keeps what it has; it gets the next version when there is one.",

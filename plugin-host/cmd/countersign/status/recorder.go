@@ -34,6 +34,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	errors  []Error           // the newest last
 	refused map[string]string // by provider: the reload error that was told last
+	config  Configuration
 	streams streams
 }
 
@@ -62,6 +63,18 @@ func (r *Recorder) Provider(s pluginhost.Status) {
 	if r.isNewRefusal(s) {
 		r.add(Error{At: time.Now(), Where: where, Reason: turnedDown.reason, Text: s.LastReload, Does: turnedDown.does, Do: turnedDown.do})
 	}
+}
+
+// Configuration is told the outcome of each reload; err is why it was refused.
+func (r *Recorder) Configuration(at time.Time, err error) {
+	now := Configuration{At: at}
+	if err != nil {
+		now.Refused = wire.CleanText(err.Error(), "")
+		r.add(Error{At: at, Where: configuration, Reason: mistaken.reason, Text: now.Refused, Does: mistaken.does, Do: mistaken.do})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config = now
 }
 
 // isNewRefusal tells a reload that failed from one that was told before.
@@ -97,7 +110,7 @@ func (r *Recorder) Complete(to *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to.OpenStreams, to.Events = r.streams.list(), r.streams.events
-	to.Errors = slices.Clone(r.errors)
+	to.Errors, to.Configuration = slices.Clone(r.errors), r.config
 	slices.SortStableFunc(to.Errors, func(a, b Error) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
 	present := to.present()
 	for i, e := range to.Errors {
@@ -124,6 +137,7 @@ func (r *Report) present() map[problem]bool {
 			all[problem{"roots of " + authority, s.Failure.At.Unix(), ""}] = true
 		}
 	}
+	all[problem{configuration, 0, r.Configuration.Refused}] = r.Configuration.Refused != ""
 	for _, p := range r.Providers {
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastError, "")}] = p.LastError != ""
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastReload, "")}] = p.LastReload != ""

@@ -18,12 +18,21 @@ type Report struct {
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included
-	Proxy     *proxy.Status   `json:"proxy,omitempty"`
+	// Configuration is whether the agent runs with what its file says.
+	Configuration Configuration `json:"configuration"`
+	Proxy         *proxy.Status `json:"proxy,omitempty"`
 	// OpenStreams are the newest of them, Events what has happened on all.
 	OpenStreams []Stream `json:"open_streams,omitempty"`
 	Events      Events   `json:"stream_events"`
 	// Errors are the last ones, the newest first.
 	Errors []Error `json:"errors,omitempty"`
+}
+
+// Configuration is what became of the last change of it.
+type Configuration struct {
+	// Refused is why it was not taken over, so that the one before runs on; empty: it was.
+	Refused string    `json:"refused,omitempty"`
+	At      time.Time `json:"at,omitzero"` // of that reload; zero: there was none since the start
 }
 
 // Build is what the agent's binary is made of.

@@ -123,6 +123,10 @@ func (r Report) Summary() mark {
 		whole.Words += fmt.Sprintf(" %d of %d providers ready.", ready, len(r.Providers))
 		whole.Grade = worse(whole.Grade, "fair")
 	}
+	if r.Configuration.Refused != "" {
+		whole.Words += " The changed configuration was refused."
+		whole.Grade = worse(whole.Grade, "fair")
+	}
 	for _, s := range r.Secrets {
 		whole.Grade = worse(whole.Grade, r.MarkOf(s).Grade)
 	}
