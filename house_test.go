@@ -73,7 +73,7 @@ var arrows = map[string][]string{
 	"sdk/xds":               {},
 	"sdk/sds":               {"internal/unixsocket", "sdk/secret", "sdk/xds"},
 	"sdk/filesecret":        {"internal/filewatch", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output": {"sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output": {"internal/command", "sdk/pki", "sdk/secret"},
 	"sdk/agent":             {"sdk/sds", "sdk/secret"},
 	"sdk/authn":             {"internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":  {"internal/endpoint", "internal/foreign", "sdk/pki"},

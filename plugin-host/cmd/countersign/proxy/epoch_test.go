@@ -36,7 +36,7 @@ func TestAnEpochFollowsTheOtherByTheBaseIDOfTheFirst(t *testing.T) {
 				slices.Contains(now.argv, "--use-dynamic-base-id") {
 				t.Errorf("epoch %d is %v", epoch, now.argv)
 			}
-			if got := strings.Join(w.ran()[epoch-1].argv, " "); got != "true --mode validate" {
+			if got := strings.Join(w.ran()[epoch-1].Args, " "); got != "true --mode validate" {
 				t.Errorf("epoch %d was checked by %q", epoch, got)
 			}
 			// A change while the old one drains waits for its end.

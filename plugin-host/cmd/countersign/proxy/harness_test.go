@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/command"
 )
 
 // patience is how long a test waits for what real processes do.
@@ -23,10 +25,10 @@ func path() string { return "PATH=" + os.Getenv("PATH") }
 type world struct {
 	mu       sync.Mutex
 	children []*fakeChild
-	refuse   error     // what a start ends with
-	stubborn bool      // children ignore SIGTERM
-	commands []command // that were run
-	failing  error     // what a command ends with
+	refuse   error             // what a start ends with
+	stubborn bool              // children ignore SIGTERM
+	commands []command.Program // that were run
+	failing  error             // what a command ends with
 	slow     time.Duration
 	files    string // the digest of the watched folders
 	zones    []string
@@ -97,7 +99,7 @@ func (w *world) launch(s start) (child, error) {
 	return f, nil
 }
 
-func (w *world) run(ctx context.Context, c command) error {
+func (w *world) run(ctx context.Context, c command.Program) error {
 	w.mu.Lock()
 	w.commands = append(w.commands, c)
 	slow := w.slow
@@ -157,7 +159,7 @@ func (w *world) starts(t *testing.T, want int) {
 }
 
 // ran returns the commands so far.
-func (w *world) ran() []command {
+func (w *world) ran() []command.Program {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+
+	"github.com/countersign-dev/countersign/internal/command"
 )
 
 // process is a child that is a process.
@@ -21,7 +23,7 @@ type process struct {
 // agent's standard output and error, and none of its other descriptors.
 func launch(s start) (child, error) {
 	p := &process{cmd: exec.Command(s.argv[0], s.argv[1:]...), ended: make(chan struct{})} //nolint:gosec // the operator says what is run
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = s.env, os.Stdout, os.Stderr, attributes()
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = s.env, os.Stdout, os.Stderr, command.OwnGroup()
 	// What the agent itself was started with would be passed on.
 	keepDescriptors()
 	if err := p.cmd.Start(); err != nil {
@@ -58,7 +60,7 @@ func (p *process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		killGroup(p.cmd.Process)
+		command.KillGroup(p.cmd.Process)
 	}
 }
 

@@ -2,13 +2,6 @@
 
 package proxy
 
-import (
-	"os"
-	"syscall"
-)
-
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
 func keepDescriptors() {}
 
 // reap waits for the end. What is left of the group is not killed: here its id may be
@@ -19,5 +12,3 @@ func (p *process) reap() {
 	p.reaped = true
 	p.mu.Unlock()
 }
-
-func killGroup(leader *os.Process) { _ = syscall.Kill(-leader.Pid, syscall.SIGKILL) }

@@ -2,16 +2,11 @@ package proxy
 
 import (
 	"math"
-	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
-)
 
-// attributes: a group of its own, and death with the thread that started it.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+	"github.com/countersign-dev/countersign/internal/command"
+)
 
 // keepDescriptors has what this process inherited end at the next exec. Before Linux
 // 5.11 there is no such call, and what was handed to the agent reaches the proxy.
@@ -26,10 +21,8 @@ func (p *process) reap() {
 		}
 	}
 	p.mu.Lock()
-	killGroup(p.cmd.Process)
+	command.KillGroup(p.cmd.Process)
 	p.reaped = true
 	p.mu.Unlock()
 	_ = p.cmd.Wait() // ProcessState says it
 }
-
-func killGroup(leader *os.Process) { _ = syscall.Kill(-leader.Pid, syscall.SIGKILL) }

@@ -1,12 +1,5 @@
 package proxy
 
-import (
-	"os"
-	"syscall"
-)
-
-func attributes() *syscall.SysProcAttr { return nil }
-
 func keepDescriptors() {}
 
 func (p *process) reap() {
@@ -15,6 +8,3 @@ func (p *process) reap() {
 	p.reaped = true
 	p.mu.Unlock()
 }
-
-// killGroup kills the one process: there are no groups.
-func killGroup(leader *os.Process) { _ = leader.Kill() }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/command"
 )
 
 // Restart says after which end the proxy is started again.
@@ -89,7 +91,7 @@ type Proxy struct {
 
 	// What a test replaces.
 	launch func(start) (child, error)
-	run    func(context.Context, command) error
+	run    func(context.Context, command.Program) error
 	digest func() string
 	find   func(context.Context) (string, error)
 
@@ -120,7 +122,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{cfg: cfg, log: cfg.Log.With("proxy", cfg.Command[0]), launch: launch}
-	p.run = commander{p.log}.run
+	p.run = func(ctx context.Context, c command.Program) error { return c.RunLogged(ctx, p.log) }
 	p.digest = (&watched{paths: cfg.Watch.Folders, log: p.log}).digest
 	p.find = cfg.Locality.find
 	p.status = Status{Command: cfg.Command[0], State: Waiting, Since: time.Now()}

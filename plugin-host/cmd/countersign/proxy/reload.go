@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/command"
 )
 
 // job is a reload that takes its time, for one life.
@@ -73,9 +75,9 @@ func (p *Proxy) prepare(l *life) {
 	j := &job{of: l, tells: p.now(), done: make(chan error, 1)}
 	p.job = j
 	ctx, cancel := context.WithTimeout(p.work, p.cfg.Reload.Timeout)
-	c := command{argv: p.fill(p.cfg.Reload.Command, l.PID()), env: p.environment()}
+	c := command.Program{Args: p.fill(p.cfg.Reload.Command, l.PID()), Env: p.environment()}
 	if p.cfg.Reload.HotRestart {
-		c.argv = append(p.fill(p.cfg.Command, l.PID()), "--mode", "validate")
+		c.Args = append(p.fill(p.cfg.Command, l.PID()), "--mode", "validate")
 	}
 	go func() {
 		defer cancel()

@@ -82,7 +82,7 @@ func TestAReloadCommandGetsThePIDAndIsNotRunTwiceAtOnce(t *testing.T) {
 		if got := len(w.ran()); got != 1 {
 			t.Errorf("%d commands were run", got)
 		}
-		if got := w.ran()[0].argv; !slices.Equal(got, []string{"true", "100"}) {
+		if got := w.ran()[0].Args; !slices.Equal(got, []string{"true", "100"}) {
 			t.Errorf("the command is %v", got)
 		}
 		time.Sleep(time.Minute)

@@ -1,0 +1,42 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxOutput = 16 << 10 // of a command, in bytes; the rest is thrown away
+	maxLines  = 20       // of it that are logged
+)
+
+// RunLogged is Run with both outputs in the log, a line each, cut and escaped. What a
+// program leaves behind is no failure: daemons do so.
+func (p Program) RunLogged(ctx context.Context, log *slog.Logger) error {
+	out := &Head{Most: maxOutput}
+	err := p.Run(ctx, out, out)
+	n := 0
+	for line := range strings.Lines(string(out.Bytes())) {
+		if n++; n > maxLines {
+			break
+		}
+		log.Info("output of the command", "command", p.Args[0], "line", clip(strings.TrimSpace(line)))
+	}
+	if errors.Is(err, ErrLeftBehind) {
+		return nil
+	}
+	return err
+}
+
+// clip makes text that others wrote fit for a log.
+func clip(text string) string {
+	const most = 256
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
