@@ -111,6 +111,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	}
 	metrics.child(child)
 	page.serve(a, providers, metrics, child)
+	defer returnMemory(a)()
 	defer writeOutputs(outputs, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // proxyEndedError is what the agent ends with after a proxy that has ended for good.
@@ -82,15 +81,7 @@ func (p *proxyChild) close() {
 }
 
 // ready returns when every secret is held, or ctx ends.
-func (p *proxyChild) ready(ctx context.Context) error {
-	for _, name := range p.agent.Ready() {
-		// Any other error is that the name is not there for everybody; it is not waited for.
-		if _, err := secret.Get(ctx, p.agent.Secrets(), secret.Caller{}, name); ctx.Err() != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (p *proxyChild) ready(ctx context.Context) error { return awaitSecrets(ctx, p.agent) }
 
 // run serves until ctx ends or the proxy has ended for good. The proxy goes first,
 // so that it has its secrets to the end.

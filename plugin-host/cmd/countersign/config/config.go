@@ -22,10 +22,10 @@ type Config struct {
 	// DrainTimeout is how long streams get to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 
-	origins map[string]string // by path: the variable or flag that set it
-	written map[string]bool   // by path: what the file sets
-	lines   map[string]int    // by path: where
-	file    string            // its name
+	origins map[string]string     // by path: the variable or flag that set it
+	written map[string]bool       // by path: what the file sets
+	lines   func() map[string]int // by path: where
+	file    string                // its name
 	choice  Choice
 	foreign *Foreign // nil: the socket is the agent's
 }

@@ -50,7 +50,7 @@ func nodeLabel(entry *yaml.Node, i int) string {
 // countersign.yaml:7.
 func (c *Config) place(path string) string {
 	for at := path; at != ""; at, _ = cutLast(at) {
-		if line := c.lines[at]; line > 0 {
+		if line := c.lines()[at]; line > 0 {
 			return c.file + ":" + strconv.Itoa(line)
 		}
 	}

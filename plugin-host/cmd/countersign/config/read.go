@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/yaml"
 )
@@ -75,7 +76,8 @@ func (c *Config) readFile(name string, content []byte) error {
 		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
 	}
 	d := decoder{source: " in " + name, written: map[string]bool{}}
-	c.file, c.written, c.lines = name, d.written, linesOf(content)
+	c.file, c.written = name, d.written
+	c.lines = sync.OnceValue(func() map[string]int { return linesOf(content) }) // few ask
 	if _, ok := tree.(map[string]any); !ok && tree != nil {
 		return fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
 	}

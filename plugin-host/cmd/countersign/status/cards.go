@@ -1,0 +1,192 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func (m *markup) secrets(r Report) {
+	m.section("secrets", "Secrets", func() {
+		m.put("<div class=\"cards\">")
+		for _, s := range r.Secrets {
+			m.secret(r, s)
+		}
+		if len(r.Secrets) == 0 {
+			m.put("<p>No secret is configured.</p>")
+		}
+		m.put("\n</div>\n")
+	})
+}
+
+func (m *markup) secret(r Report, s secret.Status) {
+	m.put("\n<article>\n<h3>%v</h3>\n", clean(s.Name))
+	m.mark(r.MarkOf(s))
+	if s.Item != nil {
+		m.life(r.LifeOf(s.Item), s.Item.Kind == secret.TrustBundle)
+	}
+	m.put("\n<dl class=\"facts\">\n")
+	if s.Item == nil || s.Asked != s.Item.Identity.String() {
+		m.put("<dt>Asked for</dt><dd class=\"id\">%v</dd>\n", clean(s.Asked))
+	}
+	if s.Item != nil {
+		m.item(s.Item)
+	} else {
+		m.put("<dt>Asked of</dt><dd>%v</dd>\n", cleanAll(s.Authorities))
+	}
+	m.put("<dt>Kind</dt><dd>%v</dd>\n", clean(s.Kind))
+	asking := ""
+	if s.Asking {
+		asking = "; a request is on its way"
+	}
+	m.put("<dt>Served so far</dt><dd>%v%v</dd>\n", s.Rotations, asking)
+	m.token(s.TokenExpiry)
+	if s.Failure != nil {
+		m.failure(s.Failure)
+	}
+	m.put("</dl>\n</article>")
+}
+
+// life writes the bar from issue to expiry, and its scale.
+func (m *markup) life(l life, bundle bool) {
+	renewal := ""
+	if !l.Renew.IsZero() {
+		renewal = "; renewal " + at(l.Renew, m.now).Far
+	}
+	m.put(`
+<svg class="life" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="%v %% of its life is over%v; end %v">
+<rect class="track" width="1000" height="16"/>`, l.Percent(), renewal, at(l.Until, m.now).Far)
+	if !l.Renew.IsZero() {
+		m.put("\n<rect class=\"late\" x=\"%v\" width=\"%v\" height=\"16\"/>", l.Turn, l.Left())
+	}
+	m.put("\n<rect class=\"gone\" width=\"%v\" height=\"16\"/>", l.Gone)
+	if !l.Renew.IsZero() {
+		m.put("\n<line class=\"turn\" x1=\"%v\" x2=\"%v\" y1=\"0\" y2=\"16\"/>", l.Turn, l.Turn)
+	}
+	m.put("\n</svg>\n<dl class=\"scale\">\n")
+	from, until := "Issued", "Expiry"
+	if bundle {
+		from, until = "First root from", "Last root until"
+	}
+	m.put("<div>")
+	m.at(from, l.From)
+	m.put("</div>\n")
+	if !l.Renew.IsZero() {
+		m.put("<div>")
+		m.at("Renewal", l.Renew)
+		m.put("</div>\n")
+	}
+	m.put("<div>")
+	m.at(until, l.Until)
+	m.put("</div>\n</dl>")
+}
+
+func (m *markup) item(i *secret.Item) {
+	if !i.Identity.IsZero() {
+		m.id("Identity", clean(i.Identity.String()))
+	}
+	m.code("Serial", clean(i.Serial))
+	m.code("SHA-256", clean(i.Fingerprint))
+	m.code("Root", short(i.RootFingerprint))
+	by, signer := "Signed by", ""
+	if i.Kind == secret.TrustBundle {
+		by = "Roots of"
+	}
+	if i.Signer != "" {
+		signer = " (provider " + clean(i.Signer) + ")"
+	}
+	m.put("<dt>%v</dt><dd>%v%v</dd>\n", by, clean(i.Authority), signer)
+}
+
+// token writes when that for the next request ends.
+func (m *markup) token(end time.Time) {
+	if end.IsZero() {
+		return
+	}
+	m.put("<dt>Token for the next one</dt><dd>")
+	if end.After(m.now) {
+		m.put("until ")
+	} else {
+		m.put(`<span class="mark bad">ended</span> `)
+	}
+	m.moment(end)
+	m.put("</dd>\n")
+}
+
+func (m *markup) failure(f *secret.Failure) {
+	m.put("<dt>Last failure</dt><dd>%v, ", clean(f.Reason))
+	m.moment(f.At)
+	if !f.NextTry.IsZero() {
+		m.put("; the next try is %v", at(f.NextTry, m.now).Far)
+	}
+	m.put("</dd>\n")
+}
+
+func (m *markup) errors(r Report) {
+	m.section("errors", "Last errors", func() {
+		for _, e := range r.Errors {
+			m.error(e)
+		}
+		if len(r.Errors) == 0 {
+			m.put("<p>None since the agent was started.</p>")
+		}
+		m.put("\n")
+	})
+}
+
+func (m *markup) error(e Error) {
+	present, state, words := "", "past", "earlier"
+	if e.Now {
+		present, state, words = "present", "bad", "not overcome"
+	}
+	m.put("\n<article class=\"error %v\">\n<h3>%v: %v</h3>\n", present, clean(e.Where), clean(e.Reason))
+	m.put("<p><span class=\"mark %v\">%v</span> ", state, words)
+	m.moment(e.At)
+	if e.Count > 1 {
+		m.put(", %v times", e.Count)
+	}
+	m.put("</p>\n<blockquote>%v</blockquote>\n<dl class=\"facts\">", clean(e.Text))
+	m.fact("The agent", e.Does)
+	m.fact("What to do", e.Do)
+	m.put("</dl>\n</article>")
+}
+
+func (m *markup) providers(r Report) {
+	m.section("providers", "Providers", func() {
+		m.put("<div class=\"cards\">")
+		for _, p := range r.Providers {
+			m.provider(p)
+		}
+		if len(r.Providers) == 0 {
+			m.put("<p>No provider is configured.</p>")
+		}
+		m.put("\n</div>\n")
+	})
+}
+
+func (m *markup) provider(p Provider) {
+	m.put("\n<article>\n<h3>%v</h3>\n", clean(p.Name))
+	m.mark(p.Mark())
+	m.put("<dl class=\"facts\">\n<dt>Since</dt><dd>")
+	m.moment(p.Since)
+	version := ""
+	if p.Version != "" {
+		version = ", version " + clean(p.Version)
+	}
+	m.put("</dd>\n<dt>Provider</dt><dd>%v%v</dd>\n", clean(p.Provider), version)
+	m.fact("Abilities", cleanAll(p.Abilities))
+	m.fact("Restarts", strconv.Itoa(p.Restarts))
+	m.fact("Reloads", strconv.Itoa(p.Reloads))
+	if p.PID != 0 {
+		m.fact("Process", fmt.Sprint(p.PID))
+	}
+	m.at("Next start", p.NextStart)
+	m.fact("Last error", clean(p.LastError))
+	m.fact("Refused reload", clean(p.LastReload))
+	m.id("Binary", clean(p.Path))
+	m.code("SHA-256", clean(p.SHA256))
+	m.fact("Known by", clean(p.Authentication))
+	m.put("</dl>\n</article>")
+}

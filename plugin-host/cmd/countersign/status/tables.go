@@ -1,0 +1,86 @@
+package status
+
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// maxRoots of a bundle are shown.
+const maxRoots = 100
+
+func (m *markup) roots(r Report) {
+	m.section("roots", "Roots", func() {
+		for n, s := range r.Secrets {
+			if len(s.Roots) == 0 {
+				continue
+			}
+			name := clean(s.Name)
+			m.table(fmt.Sprintf("roots-%d", n), "Roots of "+name, "Roots in "+name,
+				[]string{"Subject", "SHA-256", "Named by", "Valid until", "Stays"}, func() {
+					for _, root := range s.Roots[:min(maxRoots, len(s.Roots))] {
+						m.root(root)
+					}
+				})
+		}
+	})
+}
+
+func (m *markup) root(root secret.Root) {
+	m.put("\n<tr><th scope=\"row\">%v</th><td><code title=\"%v\">%v</code></td><td>%v</td><td>",
+		clean(root.Subject), clean(root.Fingerprint), short(root.Fingerprint), cleanAll(root.Authorities))
+	m.moment(root.NotAfter)
+	m.put("</td><td>")
+	if root.KeptUntil.IsZero() {
+		m.put("while it is named")
+	} else {
+		m.put("<span class=\"mark fair\">dropped</span> until ")
+		m.moment(root.KeptUntil)
+	}
+	m.put("</td></tr>")
+}
+
+func (m *markup) streams(r Report) {
+	m.section("streams", "Streams", func() {
+		m.counts(r)
+		if len(r.OpenStreams) == 0 {
+			return
+		}
+		caption := "Open streams"
+		if len(r.OpenStreams) < r.Streams {
+			caption = fmt.Sprintf("Open streams, the newest %d of %d", len(r.OpenStreams), r.Streams)
+		}
+		m.table("open-streams", "Open streams", caption,
+			[]string{"Caller", "Node", "Open since", "Last push", "Pushes", "Accepted", "Refused"}, func() {
+				for _, s := range r.OpenStreams {
+					m.stream(s)
+				}
+			})
+	})
+}
+
+func (m *markup) counts(r Report) {
+	m.put("<dl class=\"counts\">\n")
+	for _, count := range []struct {
+		name  string
+		value int
+	}{
+		{"Open", r.Streams}, {"Opened", r.Events.Opened}, {"Closed", r.Events.Closed}, {"Pushes", r.Events.Pushed},
+		{"Accepted", r.Events.Acked}, {"Refused by clients", r.Events.Nacked}, {"Names refused", r.Events.Refused},
+	} {
+		m.put("<div><dt>%v</dt><dd>%v</dd></div>\n", count.name, count.value)
+	}
+	m.put("</dl>\n")
+}
+
+func (m *markup) stream(s Stream) {
+	m.put("\n<tr><th scope=\"row\">%v</th><td>%v</td><td>", clean(s.Caller), clean(s.Node))
+	m.moment(s.Since)
+	m.put("</td><td>")
+	if s.LastPush.IsZero() {
+		m.put("none")
+	} else {
+		m.moment(s.LastPush)
+	}
+	m.put("</td><td class=\"n\">%v</td><td class=\"n\">%v</td><td class=\"n\">%v</td></tr>", s.Pushed, s.Acked, s.Nacked)
+}
