@@ -8,11 +8,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -62,14 +65,17 @@ func (s *secrets) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSec
 	var names []string
 	for n := 1; ; n++ {
 		req, err := stream.Recv()
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		if slices.Equal(names, req.ResourceNames) {
 			continue // an acknowledgement
 		}
 		names = req.ResourceNames
-		answer := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: fmt.Sprint(n), Nonce: fmt.Sprint(n)}
+		answer := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: strconv.Itoa(n), Nonce: strconv.Itoa(n)}
 		for _, name := range names {
 			resource, err := anypb.New(s.secret(name))
 			if err != nil {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// OwnGroup: a group of its own.
+// OwnGroup asks for a group of its own.
 func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // KillGroup kills the process and all that is left of its group; gone is fine.

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// OwnGroup: a group of its own, and death with the thread that started it.
+// OwnGroup asks for a group of its own, and death with the thread that started it.
 func OwnGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

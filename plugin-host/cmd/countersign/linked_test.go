@@ -17,9 +17,10 @@ func TestTheProgramLinksNoTemplates(t *testing.T) {
 	}
 	for line := range strings.Lines(string(out)) {
 		pkg, imports, _ := strings.Cut(line, ": ")
-		// cobra has it for those who set templates, and the linker drops it for us; so does x/net/trace, which grpcnotrace leaves out.
+		// cobra has it for those who set templates, and the linker drops it for us;
+		// x/net/trace is left out by the tag grpcnotrace.
 		known := []string{"github.com/spf13/cobra", "golang.org/x/net/trace", "html/template"}
-		for _, imported := range strings.Fields(imports) {
+		for imported := range strings.FieldsSeq(imports) {
 			if strings.HasSuffix(imported, "/template") && !slices.Contains(known, pkg) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -180,7 +179,7 @@ func (m *markup) provider(p Provider) {
 	m.fact("Restarts", strconv.Itoa(p.Restarts))
 	m.fact("Reloads", strconv.Itoa(p.Reloads))
 	if p.PID != 0 {
-		m.fact("Process", fmt.Sprint(p.PID))
+		m.fact("Process", strconv.Itoa(p.PID))
 	}
 	m.at("Next start", p.NextStart)
 	m.fact("Last error", clean(p.LastError))

@@ -70,7 +70,7 @@ func (m *markup) head(r Report) {
 <link rel="icon" href="data:,">
 <noscript><meta http-equiv="refresh" content="15"></noscript>
 <style>`, whole.Words)
-	m.WriteString(styleText) // ours, whole and embedded: nothing foreign is in it
+	m.Buffer.WriteString(styleText) // ours, whole and embedded: nothing foreign is in it
 	m.put(`</style>
 </head>
 <body>
@@ -97,6 +97,6 @@ func (m *markup) foot(r Report) {
 <p><a href="/status">The same as JSON</a> · <a href="/metrics">Metrics</a> · <a href="/readyz">Readiness</a></p>
 </footer>
 <script>`, clean(r.Build.Version), revision, clean(r.Build.Platform), clean(r.Build.Go))
-	m.WriteString(scriptText) // as the style
+	m.Buffer.WriteString(scriptText) // as the style
 	m.put("</script>\n</body>\n</html>\n")
 }

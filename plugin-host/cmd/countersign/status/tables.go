@@ -82,5 +82,9 @@ func (m *markup) stream(s Stream) {
 	} else {
 		m.moment(s.LastPush)
 	}
-	m.put("</td><td class=\"n\">%v</td><td class=\"n\">%v</td><td class=\"n\">%v</td></tr>", s.Pushed, s.Acked, s.Nacked)
+	m.put("</td>")
+	for _, n := range []int{s.Pushed, s.Acked, s.Nacked} {
+		m.put("<td class=\"n\">%v</td>", n)
+	}
+	m.put("</tr>")
 }
