@@ -11,7 +11,7 @@ import (
 // methods by their names: with it the linker keeps every method of every message of
 // Envoy's, 5 MB of them.
 type markup struct {
-	bytes.Buffer
+	out bytes.Buffer
 	now time.Time
 }
 
@@ -22,7 +22,7 @@ func (m *markup) put(ours string, args ...any) {
 	for i, arg := range args {
 		escaped[i] = html.EscapeString(fmt.Sprint(arg))
 	}
-	fmt.Fprintf(m, ours, escaped...)
+	fmt.Fprintf(&m.out, ours, escaped...)
 }
 
 // moment writes a time.

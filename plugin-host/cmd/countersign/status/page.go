@@ -42,7 +42,7 @@ func Page(report func() Report) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
-		_, _ = page.WriteTo(w) // a client that went away
+		_, _ = page.out.WriteTo(w) // a client that went away
 	})
 }
 
@@ -70,7 +70,7 @@ func (m *markup) head(r Report) {
 <link rel="icon" href="data:,">
 <noscript><meta http-equiv="refresh" content="15"></noscript>
 <style>`, whole.Words)
-	m.Buffer.WriteString(styleText) // ours, whole and embedded: nothing foreign is in it
+	m.out.WriteString(styleText) // ours, whole and embedded: nothing foreign is in it
 	m.put(`</style>
 </head>
 <body>
@@ -97,6 +97,6 @@ func (m *markup) foot(r Report) {
 <p><a href="/status">The same as JSON</a> · <a href="/metrics">Metrics</a> · <a href="/readyz">Readiness</a></p>
 </footer>
 <script>`, clean(r.Build.Version), revision, clean(r.Build.Platform), clean(r.Build.Go))
-	m.Buffer.WriteString(scriptText) // as the style
+	m.out.WriteString(scriptText) // as the style
 	m.put("</script>\n</body>\n</html>\n")
 }
