@@ -49,8 +49,10 @@ func TestAProgramIsRunWithoutAShellAndItsOutputIsCleanInTheLog(t *testing.T) {
 
 func TestAProgramHasNoEnvironmentButItsOwn(t *testing.T) {
 	t.Setenv("A_SECRET", "geheim")
-	if log, err := logged(t, command.Program{Args: []string{"/usr/bin/env"}}); err != nil || strings.Contains(log, "geheim") {
-		t.Errorf("%v, the log is %q", err, log)
+	out := &command.Head{Most: 1 << 20}
+	err := command.Program{Args: []string{"/usr/bin/env"}}.Run(t.Context(), out, out)
+	if err != nil || len(out.Bytes()) > 0 {
+		t.Errorf("%v, %d bytes of environment", err, len(out.Bytes()))
 	}
 }
 
