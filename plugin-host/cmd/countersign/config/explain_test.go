@@ -105,7 +105,7 @@ exchange: [{url: "https://u:geheim@sts.example/token"}, {provider: true}]
 	for path, want := range map[string]any{
 		"sources.0.file": "/token", "sources.1.command.env.KEY": "(set)", "exchange.0.url": "https://u:xxxxx@sts.example/token", "exchange.1.provider": true,
 	} {
-		if got := explained(t, c, "providers.file.token."+path); got.Value != want || got.From != "countersign.yaml" {
+		if got := explained(t, c, "providers.file.token."+path); got.Value != want || !strings.HasPrefix(got.From, "countersign.yaml:") {
 			t.Errorf("%s: got %+v, want %v", path, got, want)
 		}
 	}
