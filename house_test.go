@@ -67,8 +67,8 @@ func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
 var arrows = map[string][]string{
 	"sdk/ca":                {},
 	"sdk/pki":               {},
-	"sdk/token":             {"internal/foreign", "sdk/ca"},
-	"sdk/token/exchange":    {"internal/foreign", "sdk/ca", "sdk/token"},
+	"sdk/token":             {"internal/command", "internal/foreign", "sdk/ca"},
+	"sdk/token/exchange":    {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
 	"sdk/secret":            {"sdk/ca", "sdk/pki"},
 	"sdk/xds":               {},
 	"sdk/sds":               {"internal/unixsocket", "sdk/secret", "sdk/xds"},
@@ -80,7 +80,7 @@ var arrows = map[string][]string{
 	"sdk/authn/jwt":         {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview": {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":            {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":     {"internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":     {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/provider/wire":     {"internal/foreign", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":          {"internal/near", "sdk/ca", "sdk/provider/wire"},
 }

@@ -3,12 +3,11 @@ package token
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/command"
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -18,8 +17,6 @@ const (
 	// maxOutput has room for a token and the JSON around it.
 	maxOutput = 2 * maxToken
 	maxStderr = 4 << 10
-	// lingering is how long a process may hold the output that a command left behind.
-	lingering = time.Second
 )
 
 // Command is a source that runs a program for each token, without a shell, in a
@@ -64,54 +61,29 @@ func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
 func (c Command) run(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stdout, stderr := &bounded{most: maxOutput, full: cancel}, &bounded{most: maxStderr, full: func() {}}
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...) //nolint:gosec // the operator's
-	cmd.Env = append([]string{execInfo}, c.Env...)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, lingering
-	ownGroup(cmd)
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		endGroup(cmd) // it cannot have been reused: somebody in it holds the output
-		err = errors.New("it left a process behind that holds its output")
-	}
+	stdout, stderr := &command.Head{Most: maxOutput, Full: cancel}, &command.Head{Most: maxStderr}
+	program := command.Program{Args: c.Args, Env: append([]string{execInfo}, c.Env...), KillRest: true}
+	err := program.Run(ctx, stdout, stderr)
 	switch {
-	case stdout.over:
+	case stdout.Over():
 		return nil, fmt.Errorf("it wrote more than %d bytes", maxOutput)
 	case err != nil:
-		return nil, fmt.Errorf("%w%s", err, stderr.said(stdout))
+		return nil, fmt.Errorf("%w%s", err, said(stderr.Bytes(), stdout.Bytes()))
 	}
-	return stdout.buffer.Bytes(), nil
+	return stdout.Bytes(), nil
 }
 
 func (c Command) String() string { return "token command " + c.Args[0] }
-
-// bounded is a program's output up to a size. What is more is dropped.
-type bounded struct {
-	buffer bytes.Buffer // not embedded: io.Copy would find its ReadFrom, which knows no bound
-	most   int
-	over   bool
-	full   func() // called when there is more
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	room := b.most - b.buffer.Len()
-	if len(p) <= room {
-		return b.buffer.Write(p)
-	}
-	b.over = true
-	b.full()
-	b.buffer.Write(p[:room])
-	return len(p), nil
-}
 
 // looksSecret is a word that may be a credential: nobody knows the token that a
 // program which failed may have written to its standard error.
 var looksSecret = regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]*`)
 
-func (b *bounded) said(stdout *bounded) string {
-	text := looksSecret.ReplaceAll(bytes.TrimSpace(b.buffer.Bytes()), []byte("(hidden)"))
+// said is what the program wrote to its standard error, for a text.
+func said(stderr, stdout []byte) string {
+	text := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
 	if len(text) == 0 {
 		return ""
 	}
-	return ", and says: " + foreign.Clean(string(text), ca.Token(stdout.buffer.String()))
+	return ", and says: " + foreign.Clean(string(text), ca.Token(stdout))
 }

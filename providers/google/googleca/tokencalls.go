@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -141,7 +142,7 @@ func (c *calls) refusal(reply *http.Response) error {
 	}
 	err := c.errorf(refusedBecause(reply.StatusCode, word), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = foreign.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
+		err.RetryAfter = endpoint.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
 	}
 	return err
 }

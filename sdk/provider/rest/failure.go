@@ -7,15 +7,12 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
-
-// maxRetryAfter bounds what a server may ask for. The engine honours less still.
-const maxRetryAfter = 24 * time.Hour
 
 // Reason is what an HTTP status (RFC 9110, section 15) stands for: 401 that the
 // credential was not accepted, 403 that the caller may not, 409 a conflict, 425 and 429
@@ -60,19 +57,8 @@ func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
 		}
 	}
 	failed := ca.Errorf(reason, "%s answered %s with %d%s", c.Host(), call.name(), status, said)
-	failed.RetryAfter = retryAfter(reply.Header.Get("Retry-After"), time.Now())
+	failed.RetryAfter = endpoint.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
 	return failed
-}
-
-// retryAfter reads both forms of the header (RFC 9110, section 10.2.3).
-func retryAfter(text string, now time.Time) time.Duration {
-	var after time.Duration
-	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
-		after = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(text); err == nil {
-		after = at.Sub(now)
-	}
-	return max(0, min(after, maxRetryAfter))
 }
 
 // unreachable is a call without an answer.

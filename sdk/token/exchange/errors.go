@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -50,7 +50,7 @@ func (c *call) refusal(r reply) error {
 	}
 	err := c.errorf(reasonOf(r.status, said.Error), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = foreign.RetryAfter(r.header.Get("Retry-After"), time.Now())
+		err.RetryAfter = endpoint.RetryAfter(r.header.Get("Retry-After"), time.Now())
 	}
 	return err
 }

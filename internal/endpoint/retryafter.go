@@ -1,4 +1,4 @@
-package foreign
+package endpoint
 
 import (
 	"net/http"
