@@ -41,6 +41,20 @@ func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
 	}
 }
 
+// Whoever wants certificates in a server of his own pays for no protocol that he
+// does not speak.
+func TestSecretsForTLSCompileNoGRPCNoEnvoyAndNoHTTP(t *testing.T) {
+	for _, pkg := range []string{"./sdk/secret", "./sdk/tlsconfig"} {
+		for _, dep := range deps(t, pkg) {
+			for _, foreign := range []string{"google.golang.org/grpc", "go-control-plane", "google.golang.org/protobuf", "net/http"} {
+				if strings.HasPrefix(dep, foreign) || strings.Contains(dep, "/"+foreign) {
+					t.Errorf("%s compiles %s", pkg, dep)
+				}
+			}
+		}
+	}
+}
+
 func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
 	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
 		for _, dep := range deps(t, pkg) {
@@ -65,24 +79,27 @@ func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
 
 // arrows are the imports that each package of the sdk may have of the house.
 var arrows = map[string][]string{
-	"sdk/ca":                {},
-	"sdk/pki":               {},
-	"sdk/token":             {"internal/command", "internal/foreign", "sdk/ca"},
-	"sdk/token/exchange":    {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
-	"sdk/secret":            {"sdk/ca", "sdk/pki"},
-	"sdk/xds":               {},
-	"sdk/sds":               {"internal/unixsocket", "sdk/secret", "sdk/xds"},
-	"sdk/filesecret":        {"internal/filewatch", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output": {"internal/command", "sdk/pki", "sdk/secret"},
-	"sdk/agent":             {"sdk/sds", "sdk/secret"},
-	"sdk/authn":             {"internal/foreign", "sdk/ca", "sdk/pki"},
-	"sdk/authn/federation":  {"internal/endpoint", "internal/foreign", "sdk/pki"},
-	"sdk/authn/jwt":         {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
-	"sdk/authn/tokenreview": {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
-	"sdk/catest":            {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":     {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
-	"sdk/provider/wire":     {"internal/foreign", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":          {"internal/near", "sdk/ca", "sdk/provider/wire"},
+	"sdk/ca":                      {},
+	"sdk/pki":                     {},
+	"sdk/token":                   {"internal/command", "internal/foreign", "sdk/ca"},
+	"sdk/token/exchange":          {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
+	"sdk/secret":                  {"sdk/ca", "sdk/pki"},
+	"sdk/xds":                     {},
+	"sdk/sds":                     {"internal/unixsocket", "sdk/secret", "sdk/xds"},
+	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":       {"internal/command", "sdk/pki", "sdk/secret"},
+	"sdk/agent":                   {"sdk/sds", "sdk/secret"},
+	"sdk/authn":                   {"internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":        {"internal/endpoint", "internal/foreign", "sdk/pki"},
+	"sdk/authn/jwt":               {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
+	"sdk/authn/tokenreview":       {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
+	"sdk/catest":                  {"sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":           {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/provider/wire":           {"internal/foreign", "proto/provider/v1", "sdk/ca"},
+	"sdk/provider":                {"internal/near", "sdk/ca", "sdk/provider/wire"},
+	"sdk/tlsconfig":               {"sdk/pki", "sdk/secret"},
+	"sdk/tlsconfig/grpccreds":     {"sdk/tlsconfig"},
+	"sdk/tlsconfig/httptransport": {"sdk/pki", "sdk/tlsconfig"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {

@@ -1,0 +1,120 @@
+package tlsconfig
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Why a handshake failed: the Reason of an [*Error] ([errors.Is]).
+var (
+	// ErrNotHeld: the source does not give the secret; it is also the source's own
+	// error, such as [secret.ErrClosed].
+	ErrNotHeld = errors.New("a secret that TLS needs is not held")
+	// ErrRootsGone: the roots were held before, and the source gives none any more.
+	// Nobody is trusted by what they were; it is also the source's own error.
+	ErrRootsGone = errors.New("the roots that peers were verified with are gone")
+	// ErrEmptyBundle: there is no root in the trust bundle.
+	ErrEmptyBundle = errors.New("the trust bundle is empty")
+	// ErrMalformed: the source gave something else than a secret of this kind.
+	ErrMalformed = errors.New("a secret cannot be used for TLS")
+	// ErrUntrusted: the peer's certificates do not lead to the roots.
+	ErrUntrusted = errors.New("the peer's certificate is not trusted")
+	// ErrNoID: the peer's certificate has no SPIFFE ID, or more than one.
+	ErrNoID = errors.New("the peer's certificate has no SPIFFE ID")
+	// ErrTrustDomain: the peer is of another trust domain.
+	ErrTrustDomain = errors.New("the peer is of another trust domain")
+	// ErrOtherName: the peer is somebody else.
+	ErrOtherName = errors.New("the peer has another name")
+	// ErrRefused: an authorizer's own error, which it wraps.
+	ErrRefused = errors.New("the peer is refused")
+)
+
+// Error is why a handshake failed, on the side that ended it. The other side sees
+// an alert only.
+type Error struct {
+	// Reason is one of the errors of this package.
+	Reason error
+	// Expected is what would have been right, and Seen what was there instead: short
+	// texts, what is foreign in them bounded and escaped.
+	Expected, Seen string
+	// Err is what lies behind it; may be nil.
+	Err error
+}
+
+// Error returns one sentence.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%v: expected %s, seen %s", e.Reason, e.Expected, e.Seen)
+	if e.Err != nil {
+		text += fmt.Sprintf(" (%s)", clean(e.Err.Error()))
+	}
+	return text
+}
+
+// Unwrap returns the reason and what lies behind it.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Err}
+}
+
+func (e *Error) expecting(what string) *Error {
+	e.Expected = what
+	return e
+}
+
+// missing is the error where the source gives nothing; before is what it gave last.
+func missing(name string, kind secret.Kind, err error, before *secret.Item) *Error {
+	e := &Error{Reason: ErrNotHeld, Expected: fmt.Sprintf("the %s %.256q", kind, name), Seen: "none", Err: err}
+	if kind == secret.TrustBundle && before != nil && !errors.Is(err, secret.ErrClosed) {
+		e.Reason = ErrRootsGone
+		e.Seen = "none any more, version " + before.Version + " before"
+	}
+	return e
+}
+
+func emptyBundle(item *secret.Item) *Error {
+	return &Error{
+		Reason: ErrEmptyBundle, Expected: fmt.Sprintf("one root at least in the %s %.256q", secret.TrustBundle, item.Name),
+		Seen: "none in version " + item.Version,
+	}
+}
+
+// malformed is the error where an item is not what it should be; err quotes no key.
+func malformed(name string, kind secret.Kind, err error) *Error {
+	return &Error{Reason: ErrMalformed, Expected: fmt.Sprintf("the %s %.256q", kind, name), Seen: "something else", Err: err}
+}
+
+func (v *Verifier) untrusted(held *roots, leaf *x509.Certificate, err error) *Error {
+	return &Error{
+		Reason:   ErrUntrusted,
+		Expected: fmt.Sprintf("a %s's certificate under one of the %d roots in %.256q", v.as.peer, held.bundle.Len(), v.roots.name),
+		Seen:     describe(leaf), Err: err,
+	}
+}
+
+// describe returns the names of a certificate for an error, or its subject.
+func describe(cert *x509.Certificate) string {
+	var names []string
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	names = append(names, cert.DNSNames...)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf("the subject %.256q", cert.Subject.String())
+	}
+	return fmt.Sprintf("%.256q", strings.Join(names, ", "))
+}
+
+// clean cuts foreign text to 256 bytes and escapes its control characters.
+func clean(text string) string {
+	quoted := fmt.Sprintf("%.256q", text)
+	return quoted[1 : len(quoted)-1]
+}

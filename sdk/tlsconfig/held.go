@@ -1,0 +1,121 @@
+package tlsconfig
+
+import (
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// held is a secret in the form that TLS takes it in, made once for each version.
+type held[T any] struct {
+	source secret.Source
+	caller secret.Caller
+	name   string
+	kind   secret.Kind
+	parse  func(*secret.Item) (*T, error)
+
+	last atomic.Pointer[form[T]]
+	mu   sync.Mutex // held while a new version is parsed
+}
+
+type form[T any] struct {
+	item  *secret.Item
+	value *T
+}
+
+// of tells whether the form is that of the item.
+func (f *form[T]) of(item *secret.Item) bool {
+	return f != nil && (f.item == item || f.item.Version == item.Version && item.Version != "")
+}
+
+// get returns the secret as it is held now, and allocates nothing where it was seen
+// before. The error is an [*Error].
+func (h *held[T]) get() (*T, error) {
+	f, err := h.now()
+	if err != nil {
+		return nil, err
+	}
+	return f.value, nil
+}
+
+// version returns that of the secret held now, or "".
+func (h *held[T]) version() string {
+	f, err := h.now()
+	if err != nil {
+		return ""
+	}
+	return f.item.Version
+}
+
+func (h *held[T]) now() (*form[T], error) {
+	last := h.last.Load()
+	item, err := h.source.Peek(h.caller, h.name)
+	switch {
+	case err != nil:
+		return nil, missing(h.name, h.kind, err, last.seen())
+	case last.of(item):
+		return last, nil
+	}
+	return h.renew()
+}
+
+// renew peeks again, so that of two that came at once none brings an older version back.
+func (h *held[T]) renew() (*form[T], error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.last.Load()
+	item, err := h.source.Peek(h.caller, h.name)
+	switch {
+	case err != nil:
+		return nil, missing(h.name, h.kind, err, last.seen())
+	case last.of(item):
+		return last, nil
+	case item.Kind != h.kind:
+		return nil, malformed(h.name, h.kind, fmt.Errorf("it is a %s", item.Kind))
+	}
+	value, err := h.parse(item)
+	if err != nil {
+		return nil, err
+	}
+	next := &form[T]{item, value}
+	h.last.Store(next)
+	return next, nil
+}
+
+// seen is what was held before, or nil.
+func (f *form[T]) seen() *secret.Item {
+	if f == nil {
+		return nil
+	}
+	return f.item
+}
+
+// keyPair is the certificate that is shown to peers.
+type keyPair = held[tls.Certificate]
+
+func newKeyPair(o Options) *keyPair {
+	return &keyPair{source: o.Source, caller: o.Caller, name: o.Certificate, kind: secret.KeyPair, parse: parsePair}
+}
+
+func parsePair(item *secret.Item) (*tls.Certificate, error) {
+	chain, err := pki.ParseCertificates(item.Chain)
+	if err != nil {
+		return nil, malformed(item.Name, secret.KeyPair, err)
+	}
+	key, err := pki.ParseKey(item.Key)
+	if err != nil {
+		return nil, malformed(item.Name, secret.KeyPair, err)
+	}
+	if !pki.SameKey(key.Public(), chain[0].PublicKey) {
+		return nil, malformed(item.Name, secret.KeyPair, fmt.Errorf("its key is not that of its certificate (serial %s)", item.Serial))
+	}
+	cert := &tls.Certificate{PrivateKey: key, Leaf: chain[0]}
+	for _, c := range chain {
+		cert.Certificate = append(cert.Certificate, c.Raw)
+	}
+	return cert, nil
+}

@@ -1,0 +1,102 @@
+package tlsconfig
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// maxVerified is how many peers are remembered as verified by one version of the
+// roots; with more, all are forgotten.
+const maxVerified = 1000
+
+// roots are one version of the trust bundle, and the peers it was found to vouch for:
+// whoever comes again, or resumes a session, costs no signature check. They are
+// forgotten with the version.
+type roots struct {
+	bundle *pki.Bundle
+	pool   *x509.CertPool
+
+	mu       sync.Mutex
+	verified map[[sha256.Size]byte]path // by the leaf
+}
+
+// path is a verified chain and when it is valid.
+type path struct {
+	chain       []*x509.Certificate // the leaf first, the root last
+	from, until time.Time
+}
+
+// bundle is the trust bundle that peers are verified with.
+type bundle = held[roots]
+
+func newBundle(o Options) *bundle {
+	return &bundle{source: o.Source, caller: o.Caller, name: o.Roots, kind: secret.TrustBundle, parse: parseRoots}
+}
+
+func parseRoots(item *secret.Item) (*roots, error) {
+	if len(item.Roots) == 0 {
+		return nil, emptyBundle(item)
+	}
+	certs, err := pki.ParseCertificates(item.Roots)
+	if err != nil {
+		return nil, malformed(item.Name, secret.TrustBundle, err)
+	}
+	b := pki.NewBundle(certs...)
+	return &roots{bundle: b, pool: b.Pool(), verified: make(map[[sha256.Size]byte]path)}, nil
+}
+
+// verify returns the way from the first of the certificates to one of the roots.
+func (r *roots) verify(certs []*x509.Certificate, usage x509.ExtKeyUsage) ([]*x509.Certificate, error) {
+	now := time.Now()
+	key := sha256.Sum256(certs[0].Raw)
+	if p, ok := r.known(key); ok && !now.Before(p.from) && !now.After(p.until) {
+		return p.chain, nil
+	}
+	between := x509.NewCertPool()
+	for _, cert := range certs[1:] {
+		between.AddCert(cert)
+	}
+	chains, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: r.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := pathOf(chains[0])
+	r.remember(key, p)
+	return p.chain, nil
+}
+
+func pathOf(chain []*x509.Certificate) path {
+	p := path{chain, chain[0].NotBefore, chain[0].NotAfter}
+	for _, cert := range chain[1:] {
+		if cert.NotBefore.After(p.from) {
+			p.from = cert.NotBefore
+		}
+		if cert.NotAfter.Before(p.until) {
+			p.until = cert.NotAfter
+		}
+	}
+	return p
+}
+
+func (r *roots) known(key [sha256.Size]byte) (path, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.verified[key]
+	return p, ok
+}
+
+func (r *roots) remember(key [sha256.Size]byte, p path) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.verified) == maxVerified {
+		clear(r.verified)
+	}
+	r.verified[key] = p
+}
