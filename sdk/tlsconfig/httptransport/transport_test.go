@@ -1,0 +1,273 @@
+package httptransport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig/httptransport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// drawer is a source that a test fills.
+type drawer struct {
+	mu    sync.Mutex
+	items map[string]*secret.Item
+}
+
+func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if item := d.items[name]; item != nil {
+		return item, nil
+	}
+	return nil, secret.ErrNotReady
+}
+
+func (d *drawer) Watch(secret.Caller, string, func(string)) (func(), error) { return func() {}, nil }
+
+func (d *drawer) trust(roots ...*pki.Bundle) {
+	var all *pki.Bundle
+	for _, r := range roots {
+		all = all.Union(r)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.items["ROOTCA"] = nil
+	if all.Len() > 0 {
+		d.items["ROOTCA"] = &secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: strings.Join(all.Fingerprints(), ""), Roots: all.PEM()}
+	}
+}
+
+// renew gives it a certificate for localhost.
+func (d *drawer) renew(t *testing.T, authority *catest.CA) {
+	t.Helper()
+	key, err := pki.GenerateKey("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := pki.NewIdentity("spiffe://example.org/web", []string{"localhost"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(key, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := authority.CSRSign(context.Background(), ca.SignRequest{CSR: csr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.items["default"] = &secret.Item{Name: "default", Kind: secret.KeyPair, Version: string(reply.Chain), Chain: reply.Chain, Key: pem}
+}
+
+// scene is a server and a client of one authority.
+type scene struct {
+	t         *testing.T
+	authority *catest.CA
+	web, app  *drawer
+	client    *http.Client
+	url       string
+
+	mu    sync.Mutex
+	conns map[string]bool // those that requests came on, by the client's address
+	hold  chan struct{}   // what a request for /slow waits for
+	slow  chan struct{}   // told when one has begun
+}
+
+func newScene(t *testing.T, base *http.Transport) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, authority: catest.NewCA(catest.Options{}), web: &drawer{items: map[string]*secret.Item{}}, app: &drawer{items: map[string]*secret.Item{}},
+		conns: map[string]bool{}, hold: make(chan struct{}), slow: make(chan struct{}, 1),
+	}
+	for _, d := range []*drawer{s.web, s.app} {
+		d.renew(t, s.authority)
+		d.trust(s.authority.Bundle())
+	}
+	cfg, err := tlsconfig.Server(s.options(s.web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(s)
+	server.EnableHTTP2 = true
+	server.TLS = cfg
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	s.url = "https://localhost:" + port
+	transport, err := httptransport.New(s.options(s.app), base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client = &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	t.Cleanup(s.client.CloseIdleConnections)
+	return s
+}
+
+func (s *scene) options(d *drawer) tlsconfig.Options {
+	o := tlsconfig.Options{Source: d, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.SPIFFEID("spiffe://example.org/web")}
+	if d == s.app {
+		o.Peer = tlsconfig.ServerName()
+	}
+	return o
+}
+
+// ServeHTTP remembers the connection, and has /slow wait.
+func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.conns[r.RemoteAddr] = true
+	s.mu.Unlock()
+	if r.URL.Path == "/slow" {
+		s.slow <- struct{}{}
+		<-s.hold
+	}
+	_, _ = io.WriteString(w, r.Proto)
+}
+
+func (s *scene) get(path string) (body string, serial string, err error) {
+	answer, err := s.client.Get(s.url + path)
+	if err != nil {
+		return "", "", err
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body)
+	return string(content), answer.TLS.PeerCertificates[0].SerialNumber.String(), err
+}
+
+func (s *scene) post(url string, body io.Reader) error {
+	answer, err := s.client.Post(url, "text/plain", body)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+func (s *scene) must(path string) (serial string) {
+	s.t.Helper()
+	_, serial, err := s.get(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return serial
+}
+
+func (s *scene) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+var protocols = map[string]*http.Transport{"HTTP/2.0": nil, "HTTP/1.1": {}}
+
+func TestOnlyADroppedRootTakesTheConnectionsThatWereMadeUnderIt(t *testing.T) {
+	for protocol, base := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			s := newScene(t, base)
+			body, first, err := s.get("/")
+			if err != nil || body != protocol {
+				t.Fatalf("%s, %v", body, err)
+			}
+			other := catest.NewCA(catest.Options{}).Bundle()
+			s.app.trust(s.authority.Bundle(), other)
+			s.web.renew(t, s.authority)
+			if serial := s.must("/"); serial != first || s.connections() != 1 {
+				t.Errorf("%d connections: a root more and a new certificate are no reason for another", s.connections())
+			}
+			s.app.trust(s.authority.Bundle())
+			if serial := s.must("/"); serial == first || s.connections() != 2 {
+				t.Errorf("%d connections: a dropped root is a reason for another", s.connections())
+			}
+		})
+	}
+}
+
+func TestARequestInFlightSurvivesADroppedRoot(t *testing.T) {
+	for protocol, base := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			s := newScene(t, base)
+			answered := make(chan error, 1)
+			go func() {
+				_, _, err := s.get("/slow")
+				answered <- err
+			}()
+			<-s.slow
+			s.authority.Rotate()
+			for _, d := range []*drawer{s.web, s.app} {
+				d.renew(t, s.authority)
+				d.trust(s.authority.Bundle())
+			}
+			s.must("/")
+			if s.connections() != 2 {
+				t.Errorf("%d connections, want another beside that in flight", s.connections())
+			}
+			close(s.hold)
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWithoutRootsNothingIsSent(t *testing.T) {
+	s := newScene(t, nil)
+	s.must("/")
+	s.app.trust()
+	body := &closing{Reader: strings.NewReader("x")}
+	err := s.post(s.url, body)
+	if _, typed := errors.AsType[*tlsconfig.Error](err); !typed || !errors.Is(err, tlsconfig.ErrRootsGone) || !body.closed {
+		t.Errorf("got %v; the body is closed: %v", err, body.closed)
+	}
+}
+
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+func TestAServerUnderAnotherRootIsRefused(t *testing.T) {
+	s := newScene(t, nil)
+	s.app.trust(catest.NewCA(catest.Options{}).Bundle())
+	if _, _, err := s.get("/"); !errors.Is(err, tlsconfig.ErrUntrusted) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPlaintextIsRefused(t *testing.T) {
+	s := newScene(t, nil)
+	if err := s.post(strings.Replace(s.url, "https", "http", 1), nil); err == nil || !strings.Contains(err.Error(), "https is right") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestABaseThatDialsTLSItselfIsRefused(t *testing.T) {
+	base := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return &tls.Conn{}, nil }}
+	s := newScene(t, nil)
+	if _, err := httptransport.New(s.options(s.app), base); err == nil || !strings.Contains(err.Error(), "DialTLSContext") {
+		t.Errorf("got %v", err)
+	}
+}
