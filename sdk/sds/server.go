@@ -18,6 +18,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/unixpeer"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
@@ -69,12 +70,12 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missingProtection != "" {
-		cfg.Log.Warn("a protection is missing on this system", "missing", missingProtection)
+	if unixpeer.MissingProtection != "" {
+		cfg.Log.Warn("a protection is missing on this system", "missing", unixpeer.MissingProtection)
 	}
 	policy := &atomic.Pointer[Policy]{}
 	policy.Store(&cfg.Policy)
-	admit := func(ctx context.Context) (secret.Caller, error) { return policy.Load().admit(ctx) }
+	admit := func(ctx context.Context) (secret.Caller, error) { return policy.Load().Admit(ctx) }
 	service, err := NewService(ServiceConfig{
 		Secrets: secrets, Admit: admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
@@ -107,7 +108,7 @@ func (c Config) checked() (Config, error) {
 
 func newGRPC(cfg Config, service *Service, admit func(context.Context) (secret.Caller, error)) *grpc.Server {
 	server := grpc.NewServer(
-		grpc.Creds(peerCredentials{}),
+		grpc.Creds(unixpeer.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -154,7 +155,7 @@ func (s *Server) End(match func(secret.Caller) bool, err error) int { return s.s
 // many were ended.
 func (s *Server) SetPolicy(p Policy) int {
 	s.policy.Store(&p)
-	gone := func(c secret.Caller) bool { return p.check(Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil }
+	gone := func(c secret.Caller) bool { return p.Check(Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil }
 	return s.End(gone, status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
 }
 

@@ -1,4 +1,4 @@
-package sds
+package unixpeer
 
 import (
 	"net"
@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const missingProtection = "the peer's process is not known here, so a provider's is not refused"
+// MissingProtection is what is missing on this system, for the log.
+const MissingProtection = "the peer's process is not known here, so a provider's is not refused"
 
 func peerOf(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()

@@ -1,13 +1,14 @@
 //go:build !linux && !darwin
 
-package sds
+package unixpeer
 
 import (
 	"net"
 	"os"
 )
 
-const missingProtection = "the system does not tell who has connected: whoever may open the socket's file is answered"
+// MissingProtection is what is missing on this system, for the log.
+const MissingProtection = "the system does not tell who has connected: whoever may open the socket's file is answered"
 
 // peerOf takes everybody for the agent's own user; the socket's file has to keep
 // others out.

@@ -1,4 +1,4 @@
-package sds
+package unixpeer
 
 import (
 	"net"
@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// missingProtection is empty: the kernel tells who has connected.
-const missingProtection = ""
+// MissingProtection is what is missing on this system, for the log; empty here, as
+// the kernel tells who has connected.
+const MissingProtection = ""
 
 func peerOf(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()
