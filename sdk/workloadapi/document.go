@@ -1,0 +1,100 @@
+package workloadapi
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// document is a secret as the protocol has it, in DER.
+type document struct {
+	version string // of the item
+	id      string // the SPIFFE ID; key pairs only
+	domain  string // its trust domain's, as in "spiffe://example.org"; key pairs only
+	certs   []byte // one after another
+	key     []byte // PKCS #8; key pairs only
+}
+
+// documents are made once for each version of a secret and shared by all streams.
+type documents struct {
+	made sync.Map // of weak.Pointer[secret.Item] to result
+}
+
+type result struct {
+	document *document
+	err      error
+}
+
+// of returns the document of an item, and whether it was made just now.
+func (d *documents) of(item *secret.Item) (r result, first bool) {
+	key := weak.Make(item)
+	if known, ok := d.made.Load(key); ok {
+		return known.(result), false
+	}
+	r.document, r.err = newDocument(item)
+	if _, there := d.made.LoadOrStore(key, r); there {
+		return r, false
+	}
+	// It goes when the last holder lets go of the item.
+	runtime.AddCleanup(item, func(key weak.Pointer[secret.Item]) { d.made.Delete(key) }, key)
+	return r, true
+}
+
+func newDocument(item *secret.Item) (*document, error) {
+	if item.Kind == secret.TrustBundle {
+		certs, err := pki.ParseCertificates(item.Roots)
+		if err != nil {
+			return nil, err
+		}
+		return &document{version: item.Version, certs: der(certs)}, nil
+	}
+	chain, err := pki.ParseCertificates(item.Chain)
+	if err != nil {
+		return nil, err
+	}
+	d := &document{version: item.Version, certs: der(chain)}
+	if d.id, d.domain, err = spiffeID(chain[0]); err != nil {
+		return nil, err
+	}
+	d.key, err = keyDER(item.Key)
+	return d, err
+}
+
+// spiffeID returns the SPIFFE ID of a leaf and that of its trust domain.
+func spiffeID(leaf *x509.Certificate) (id, domain string, err error) {
+	if len(leaf.URIs) != 1 {
+		return "", "", fmt.Errorf("the certificate names %d URIs; the Workload API needs one SPIFFE ID", len(leaf.URIs))
+	}
+	u, err := pki.ParseSPIFFEID(leaf.URIs[0].String())
+	if err != nil {
+		return "", "", err
+	}
+	return u.String(), "spiffe://" + u.Host, nil
+}
+
+func keyDER(pem []byte) ([]byte, error) {
+	key, err := pki.ParseKey(pem)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, errors.New("the key cannot be written as PKCS #8") // its own error may quote it
+	}
+	return der, nil
+}
+
+func der(certs []*x509.Certificate) []byte {
+	var out bytes.Buffer
+	for _, cert := range certs {
+		out.Write(cert.Raw)
+	}
+	return out.Bytes()
+}

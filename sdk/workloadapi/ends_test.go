@@ -1,0 +1,155 @@
+package workloadapi_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/unixpeer"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+// ready is a source with one identity.
+func ready(t *testing.T) *drawer {
+	t.Helper()
+	authority := catest.NewCA(catest.Options{})
+	return newDrawer(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+}
+
+var calls = map[string]any{
+	"FetchX509SVID": &workloadv1.X509SVIDRequest{}, "FetchX509Bundles": &workloadv1.X509BundlesRequest{},
+	"FetchJWTSVID": &workloadv1.JWTSVIDRequest{}, "FetchJWTBundles": &workloadv1.JWTBundlesRequest{}, "ValidateJWTSVID": &workloadv1.ValidateJWTSVIDRequest{},
+}
+
+func TestACallWithoutTheSecurityHeaderIsRefused(t *testing.T) {
+	_, c := start(t, ready(t), workloadapi.Config{})
+	for _, header := range [][]string{nil, {"workload.spiffe.io", "True"}, {"workload.spiffe.io", ""}, {"workload.spiffe.io", "true", "workload.spiffe.io", "false"}} {
+		c.header = header
+		for method, request := range calls {
+			err := open[workloadv1.X509SVIDResponse](c, method, request).end()
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "workload.spiffe.io must be true") {
+				t.Errorf("%s with %q: %v", method, header, err)
+			}
+		}
+	}
+}
+
+func TestJWTsAreNotOffered(t *testing.T) {
+	_, c := start(t, ready(t), workloadapi.Config{})
+	for method, request := range calls {
+		if strings.Contains(method, "JWT") {
+			if err := open[workloadv1.JWTSVIDResponse](c, method, request).end(); status.Code(err) != codes.Unimplemented {
+				t.Errorf("%s: %v", method, err)
+			}
+		}
+	}
+}
+
+func TestACallerWithoutAnIdentityIsDenied(t *testing.T) {
+	source := ready(t)
+	delete(source.items, "default")
+	_, c := start(t, source, workloadapi.Config{})
+	for _, err := range []error{c.svids().end(), c.bundles().end()} {
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestAStreamWhoseLastIdentityIsTakenAwayEndsDenied(t *testing.T) {
+	source := ready(t)
+	_, c := start(t, source, workloadapi.Config{})
+	svids := c.svids()
+	svids.get()
+	source.change(func() { delete(source.items, "default") })
+	if err := svids.end(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASourceThatHasEndedMakesStreamsComeAgain(t *testing.T) {
+	source := ready(t)
+	_, c := start(t, source, workloadapi.Config{})
+	svids := c.svids()
+	svids.get()
+	source.change(func() { source.err = secret.ErrClosed })
+	if err := svids.end(); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if err := c.svids().end(); status.Code(err) != codes.Unavailable {
+		t.Errorf("a new one: %v", err)
+	}
+}
+
+func TestANewPolicyEndsTheStreamsThatItNoLongerAdmits(t *testing.T) {
+	source := ready(t)
+	server, c := start(t, source, workloadapi.Config{})
+	svids := c.svids()
+	svids.get()
+	if n := server.SetPolicy(unixpeer.Policy{UIDs: []uint32{1}}); n != 0 {
+		t.Errorf("%d streams were ended by a policy that admits them", n)
+	}
+	nobody := unixpeer.Policy{Refuse: func(unixpeer.Peer) error { return errors.New("not today") }}
+	if n := server.SetPolicy(nobody); n != 1 {
+		t.Errorf("%d streams were ended, want 1", n)
+	}
+	for _, err := range []error{svids.end(), c.svids().end()} {
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := server.Streams(); n != 0 {
+		t.Errorf("%d streams are open", n)
+	}
+}
+
+func TestCloseEndsStreamsSoThatClientsComeAgain(t *testing.T) {
+	source := ready(t)
+	server, c := start(t, source, workloadapi.Config{})
+	svids := c.svids()
+	svids.get()
+	closed := make(chan error, 1)
+	go func() { closed <- server.Close(context.Background()) }()
+	if err := svids.end(); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	source.mu.Lock()
+	defer source.mu.Unlock()
+	if len(source.notify) != 0 {
+		t.Errorf("%d watches are left", len(source.notify))
+	}
+}
+
+// The policy changes while a caller is being admitted by the one before.
+func TestACallerAdmittedByThePolicyOfBeforeComesAgain(t *testing.T) {
+	var service *workloadapi.Service
+	first := true
+	service, err := workloadapi.NewService(workloadapi.ServiceConfig{
+		Secrets: ready(t),
+		Admit: func(context.Context) (secret.Caller, error) {
+			if first {
+				first = false
+				service.End(func(secret.Caller) bool { return true }, status.Error(codes.PermissionDenied, "gone"))
+			}
+			return secret.Caller{}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := serveOn(t, service)
+	if err := c.svids().end(); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	c.svids().get()
+}

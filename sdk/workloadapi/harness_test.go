@@ -1,0 +1,246 @@
+package workloadapi_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// drawer is a source of items that a test may replace.
+type drawer struct {
+	mu      sync.Mutex
+	items   map[string]*secret.Item // nil: not ready
+	err     error
+	callers map[secret.Caller]bool
+	notify  map[int]func()
+	next    int
+}
+
+func newDrawer(items ...*secret.Item) *drawer {
+	d := &drawer{items: map[string]*secret.Item{}, callers: map[secret.Caller]bool{}, notify: map[int]func(){}}
+	for _, item := range items {
+		d.items[item.Name] = item
+	}
+	return d
+}
+
+func (d *drawer) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.callers[caller] = true
+	item, known := d.items[name]
+	switch {
+	case d.err != nil:
+		return nil, d.err
+	case !known:
+		return nil, secret.ErrUnknown
+	case item == nil:
+		return nil, secret.ErrNotReady
+	}
+	return item, nil
+}
+
+func (d *drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return nil, d.err
+	}
+	id := d.next
+	d.next++
+	d.notify[id] = func() { notify(name) }
+	return func() { d.mu.Lock(); delete(d.notify, id); d.mu.Unlock() }, nil
+}
+
+// change changes the drawer and tells all who watch.
+func (d *drawer) change(f func()) {
+	d.mu.Lock()
+	f()
+	var all []func()
+	for _, notify := range d.notify {
+		all = append(all, notify)
+	}
+	d.mu.Unlock()
+	for _, notify := range all {
+		notify()
+	}
+}
+
+func (d *drawer) put(items ...*secret.Item) {
+	d.change(func() {
+		for _, item := range items {
+			d.items[item.Name] = item
+		}
+	})
+}
+
+// keyPair is a new certificate of these names.
+func keyPair(t *testing.T, authority *catest.CA, name, spiffeID string, dnsNames ...string) *secret.Item {
+	t.Helper()
+	id, err := pki.NewIdentity(spiffeID, dnsNames, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.GenerateKey("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(key, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := authority.CSRSign(context.Background(), ca.SignRequest{CSR: csr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &secret.Item{Name: name, Kind: secret.KeyPair, Version: string(reply.Chain), Chain: reply.Chain, Key: pem}
+}
+
+func bundle(authority *catest.CA, name string) *secret.Item {
+	roots := authority.Bundle().PEM()
+	return &secret.Item{Name: name, Kind: secret.TrustBundle, Version: string(roots), Roots: roots}
+}
+
+// start serves the source on a new socket until the test ends.
+func start(t *testing.T, source secret.Source, cfg workloadapi.Config) (*workloadapi.Server, *client) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "wapi") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cfg.Path = filepath.Join(dir, "socket")
+	server, err := workloadapi.Listen(cfg, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := errors.Join(server.Close(ctx), <-served, server.Close(ctx)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if _, err := os.Lstat(cfg.Path); err == nil {
+			t.Error("the socket is still there")
+		}
+	})
+	return server, dial(t, cfg.Path)
+}
+
+// client calls the service by the names of the standard.
+type client struct {
+	t      *testing.T
+	conn   *grpc.ClientConn
+	header []string
+}
+
+func dial(t *testing.T, socket string) *client {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &client{t, conn, []string{"workload.spiffe.io", "true"}}
+}
+
+// stream is an open call, whose answers are of one type.
+type stream[M any] struct {
+	grpc.ClientStream
+	t *testing.T
+}
+
+func open[M any](c *client, method string, request any) *stream[M] {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), c.header...), patience)
+	c.t.Cleanup(cancel)
+	s, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/SpiffeWorkloadAPI/"+method)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := errors.Join(s.SendMsg(request), s.CloseSend()); err != nil {
+		c.t.Fatal(err)
+	}
+	return &stream[M]{s, c.t}
+}
+
+func (c *client) svids() *stream[workloadv1.X509SVIDResponse] {
+	return open[workloadv1.X509SVIDResponse](c, "FetchX509SVID", &workloadv1.X509SVIDRequest{})
+}
+
+func (c *client) bundles() *stream[workloadv1.X509BundlesResponse] {
+	return open[workloadv1.X509BundlesResponse](c, "FetchX509Bundles", &workloadv1.X509BundlesRequest{})
+}
+
+// get returns the next answer.
+func (s *stream[M]) get() *M {
+	s.t.Helper()
+	answer := new(M)
+	if err := s.RecvMsg(answer); err != nil {
+		s.t.Fatal(err)
+	}
+	return answer
+}
+
+// end returns what the stream ends with, and fails if an answer comes first.
+func (s *stream[M]) end() error {
+	s.t.Helper()
+	answer := new(M)
+	err := s.RecvMsg(answer)
+	if err == nil {
+		s.t.Fatal("an answer came")
+	}
+	return err
+}
+
+// serveOn puts the service on a server of one's own.
+func serveOn(t *testing.T, service *workloadapi.Service) *client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "wapi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	service.Register(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return dial(t, listener.Addr().String())
+}

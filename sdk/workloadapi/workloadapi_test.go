@@ -1,0 +1,171 @@
+package workloadapi_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
+	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
+	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
+	source := newDrawer(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
+		Identities: []workloadapi.Identity{{"default", "ROOTCA", "internal"}, {"outer", "ROOTCA", "external"}, {"other", "ROOTCA", "others"}},
+		Federated:  map[string]string{"partner.example": "PARTNER", "gone.example": "GONE"},
+	}})
+	answer := c.svids().get()
+	if len(answer.Svids) != 2 {
+		t.Fatalf("%d identities", len(answer.Svids))
+	}
+	for i, want := range []struct{ id, hint string }{{"spiffe://example.org/web", "internal"}, {"spiffe://example.org/outer", "external"}} {
+		svid := answer.Svids[i]
+		if svid.SpiffeId != want.id || svid.Hint != want.hint {
+			t.Errorf("identity %d is %s, %s", i, svid.SpiffeId, svid.Hint)
+		}
+		checkSVID(t, svid, ours)
+	}
+	if got := answer.FederatedBundles; len(got) != 1 || !bytes.Equal(got["spiffe://partner.example"], rootDER(theirs)) {
+		t.Errorf("federated: %v", slices.Collect(maps.Keys(got)))
+	}
+	bundles := c.bundles().get().Bundles
+	if len(bundles) != 2 || !bytes.Equal(bundles["spiffe://example.org"], rootDER(ours)) || !bytes.Equal(bundles["spiffe://partner.example"], rootDER(theirs)) {
+		t.Errorf("bundles: %v", slices.Collect(maps.Keys(bundles)))
+	}
+	for caller := range source.callers {
+		if caller.PID != int32(os.Getpid()) || int(caller.UID) != os.Geteuid() {
+			t.Errorf("the source was asked for %v", caller)
+		}
+	}
+}
+
+func checkSVID(t *testing.T, svid *workloadv1.X509SVID, authority *catest.CA) {
+	t.Helper()
+	chain, err := x509.ParseCertificates(svid.X509Svid)
+	if err != nil || len(chain) != 2 || chain[0].URIs[0].String() != svid.SpiffeId {
+		t.Fatalf("%d certificates, %v", len(chain), err)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(svid.X509SvidKey)
+	if err != nil || !pki.SameKey(key.(crypto.Signer).Public(), chain[0].PublicKey) {
+		t.Errorf("the key is another: %v", err)
+	}
+	if !bytes.Equal(svid.Bundle, rootDER(authority)) {
+		t.Error("the bundle is another")
+	}
+}
+
+func rootDER(authority *catest.CA) []byte { return authority.Bundle().Certificates()[0].Raw }
+
+func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	source := newDrawer(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	_, c := start(t, source, workloadapi.Config{})
+	svids, bundles := c.svids(), c.bundles()
+	first := svids.get()
+	bundles.get()
+	source.change(func() {}) // a notice of nothing
+	source.put(keyPair(t, authority, "default", "spiffe://example.org/web"))
+	second := svids.get()
+	if bytes.Equal(first.Svids[0].X509Svid, second.Svids[0].X509Svid) || !bytes.Equal(first.Svids[0].Bundle, second.Svids[0].Bundle) {
+		t.Error("what was pushed is not the rotation")
+	}
+	authority.Rotate()
+	source.put(bundle(authority, "ROOTCA"))
+	if third := svids.get(); bytes.Equal(third.Svids[0].Bundle, first.Svids[0].Bundle) || len(third.Svids[0].X509SvidKey) == 0 {
+		t.Error("the roots were not pushed with the rest")
+	}
+	if got := bundles.get().Bundles["spiffe://example.org"]; !bytes.Equal(got, rootDER(authority)) {
+		t.Error("a bundle was pushed that is not new")
+	}
+}
+
+func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	source := newDrawer(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
+	source.items["first"], source.items["third"] = nil, nil
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
+		Identities: []workloadapi.Identity{{"unknown", "ROOTCA", "u"}, {"first", "ROOTCA", "1"}, {"second", "ROOTCA", "2"}, {"third", "ROOTCA", "3"}},
+	}})
+	svids := c.svids()
+	source.put(keyPair(t, authority, "first", "spiffe://example.org/first"))
+	if got := hints(svids.get()); got != "1 2" {
+		t.Errorf("got %q", got)
+	}
+	source.put(keyPair(t, authority, "third", "spiffe://example.org/third"))
+	if got := hints(svids.get()); got != "1 2 3" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func hints(answer *workloadv1.X509SVIDResponse) string {
+	var all []string
+	for _, svid := range answer.Svids {
+		all = append(all, svid.Hint)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	pair := keyPair(t, authority, "names", "", "web.example.org")
+	source := newDrawer(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	var log bytes.Buffer
+	_, c := start(t, source, workloadapi.Config{
+		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"names", "ROOTCA", "n"}, {"default", "ROOTCA", "d"}}},
+		Log:   slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for range 3 {
+		if got := hints(c.svids().get()); got != "d" {
+			t.Errorf("got %q", got)
+		}
+	}
+	if n := strings.Count(log.String(), "left out of the Workload API"); n != 1 || strings.Contains(log.String(), "PRIVATE") {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+}
+
+func TestAForeignBundleOfTheCallersOwnTrustDomainIsNotSent(t *testing.T) {
+	ours, theirs := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
+	source := newDrawer(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{Federated: map[string]string{"example.org": "PARTNER"}}})
+	if got := c.svids().get().FederatedBundles; len(got) != 0 {
+		t.Error("it was sent")
+	}
+	if got := c.bundles().get().Bundles["spiffe://example.org"]; !bytes.Equal(got, rootDER(ours)) {
+		t.Error("it took the place of the right one")
+	}
+}
+
+func TestWrongSettingsAreRefusedBeforeASocketIsTaken(t *testing.T) {
+	for want, cfg := range map[string]workloadapi.Config{
+		"Config.Path is empty":       {},
+		"needs a Certificate":        {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{Certificate: "default"}}}},
+		`hint "a" is there twice`:    {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"a", "R", "a"}, {"b", "R", "a"}}}},
+		`"Example.com" is not valid`: {Path: "x", Offer: workloadapi.Offer{Federated: map[string]string{"Example.com": "R"}}},
+		"name a trust bundle":        {Path: "x", Offer: workloadapi.Offer{Federated: map[string]string{"example.com": ""}}},
+	} {
+		if cfg.Path != "" {
+			cfg.Path = t.TempDir() + "/socket"
+		}
+		if _, err := workloadapi.Listen(cfg, newDrawer()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if _, err := os.Lstat(cfg.Path); err == nil {
+			t.Error("a socket was taken")
+		}
+	}
+	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: newDrawer()}); err == nil {
+		t.Error("a service that admits nobody was made")
+	}
+}
