@@ -1,5 +1,6 @@
 // Package agent is the door for embedders: it wires the engine that obtains and
-// rotates secrets to the SDS server on a unix socket. Call [Run], or [New] where
+// rotates secrets to the SDS server on a unix socket and, where it is wanted, to the
+// SPIFFE Workload API on another. Call [Run], or [New] where
 // the secrets or their status are wanted beside it. It reads no flag, no
 // environment and no file, and cannot tell a provider's process from a [ca.Client]
 // of your own.
@@ -14,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 // Config is what an agent is made of.
@@ -28,6 +30,10 @@ type Config struct {
 	// Socket is where and to whom they are served. Its Log and Observe are the
 	// agent's where they are not set.
 	Socket sds.Config
+	// WorkloadAPI is where and what of the secrets is served over the SPIFFE Workload
+	// API, beside SDS: its Path says where. Its Policy is Socket's, its Log the agent's
+	// where it is not set. Default: not at all.
+	WorkloadAPI workloadapi.Config
 	// DrainTimeout is how long the streams may take to end when Run's context
 	// does. Default: 5 s.
 	DrainTimeout time.Duration
@@ -45,38 +51,59 @@ type Agent struct {
 	sources []secret.Source // the Manager is the last of them
 	secrets *secret.Manager
 	server  *sds.Server
+	spiffe  *workloadapi.Server // nil: it is off
 }
 
-// New checks the configuration, takes the socket, and begins to obtain the
+// New checks the configuration, takes the sockets, and begins to obtain the
 // secrets. [Agent.Run] serves them; whoever does not call it calls [Agent.Close].
 func New(cfg Config) (*Agent, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = 5 * time.Second
-	}
-	if cfg.Socket.Log == nil {
-		cfg.Socket.Log = cfg.Log
-	}
-	// The socket first: nothing is asked of an authority where it is somebody else's.
+	cfg = cfg.withDefaults()
+	// The sockets first: nothing is asked of an authority where one is somebody else's.
 	source := &lateSource{}
-	server, err := sds.Listen(cfg.Socket, source)
-	if err != nil {
+	a := &Agent{drain: cfg.DrainTimeout}
+	if err := a.listen(cfg, source); err != nil {
 		return nil, err
 	}
 	secrets, err := secret.New(secret.Config{
 		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Observe: cfg.Observe, Log: cfg.Log,
 	})
 	if err != nil {
-		return nil, errors.Join(err, server.Close(context.Background()))
+		return nil, errors.Join(err, a.closeServers(context.Background()))
 	}
-	sources := append(slices.Clone(cfg.Sources), secrets)
-	source.Source = secret.First(sources...)
-	return &Agent{drain: cfg.DrainTimeout, sources: sources, secrets: secrets, server: server}, nil
+	a.secrets, a.sources = secrets, append(slices.Clone(cfg.Sources), secrets)
+	source.Source = secret.First(a.sources...)
+	return a, nil
 }
 
-// lateSource is filled in after the socket is taken and before it is served.
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 5 * time.Second
+	}
+	if c.Socket.Log == nil {
+		c.Socket.Log = c.Log
+	}
+	if c.WorkloadAPI.Log == nil {
+		c.WorkloadAPI.Log = c.Log
+	}
+	c.WorkloadAPI.Policy = c.Socket.Policy
+	return c
+}
+
+// listen takes the sockets, all or none.
+func (a *Agent) listen(cfg Config, source secret.Source) (err error) {
+	if a.server, err = sds.Listen(cfg.Socket, source); err != nil || cfg.WorkloadAPI.Path == "" {
+		return err
+	}
+	if a.spiffe, err = workloadapi.Listen(cfg.WorkloadAPI, source); err != nil {
+		return errors.Join(err, a.server.Close(context.Background()))
+	}
+	return nil
+}
+
+// lateSource is filled in after the sockets are taken and before they are served.
 type lateSource struct{ secret.Source }
 
 // Run makes an agent and serves until ctx ends; see [New] and [Agent.Run].

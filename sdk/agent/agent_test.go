@@ -2,9 +2,11 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +14,12 @@ import (
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -183,5 +189,77 @@ func TestAStreamGetsANameThatAReloadMadeKnown(t *testing.T) {
 	}
 	if secret := string(answer.Resources[0].Value); !strings.Contains(secret, "more") {
 		t.Error("it is not more")
+	}
+}
+
+func TestAnAgentServesTheWorkloadAPIBesideSDSUnderOnePolicy(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	cfg.WorkloadAPI.Path = filepath.Join(filepath.Dir(cfg.Socket.Path), "spiffe")
+	var asked atomic.Int64
+	cfg.Socket.Policy.Refuse = func(sds.Peer) error { asked.Add(1); return nil }
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	fetch(t, cfg.Socket.Path, "default")
+	before := asked.Load()
+	stream := fetchSVID(t, cfg.WorkloadAPI.Path)
+	answer := &workloadv1.X509SVIDResponse{}
+	if err := stream.RecvMsg(answer); err != nil || len(answer.Svids) != 1 || answer.Svids[0].SpiffeId != "spiffe://example.org/web" {
+		t.Fatalf("got %v, %v", len(answer.Svids), err)
+	}
+	if n := a.Streams(); n != 1 || asked.Load() == before {
+		t.Errorf("%d streams; the policy was asked: %v", n, asked.Load() != before)
+	}
+	if n := a.SetPolicy(sds.Policy{Refuse: func(sds.Peer) error { return errors.New("not today") }}); n != 1 {
+		t.Errorf("%d streams were ended", n)
+	}
+	if err := stream.RecvMsg(answer); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("got %v", err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{cfg.Socket.Path, cfg.WorkloadAPI.Path} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
+	}
+}
+
+func fetchSVID(t *testing.T, socket string) grpc.ClientStream {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "workload.spiffe.io", "true"), patience)
+	t.Cleanup(cancel)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/SpiffeWorkloadAPI/FetchX509SVID")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func TestAWorkloadAPISocketThatIsAnothersLeavesNothing(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	cfg.WorkloadAPI.Path = cfg.Socket.Path + ".file"
+	if err := os.WriteFile(cfg.WorkloadAPI.Path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(cfg.Socket.Path); err == nil {
+		t.Error("the socket of SDS was left")
 	}
 }

@@ -36,8 +36,14 @@ func (a *Agent) Ready() []string {
 	return missing
 }
 
-// Streams returns how many streams and fetches are open.
-func (a *Agent) Streams() int { return a.server.Streams() }
+// Streams returns how many streams and fetches are open, on all sockets.
+func (a *Agent) Streams() int {
+	n := a.server.Streams()
+	if a.spiffe != nil {
+		n += a.spiffe.Streams()
+	}
+	return n
+}
 
 // Reload takes over another list of secrets and authorities, whole or not at all, and
 // leaves alone what is the same; see [secret.Manager.Reload].
@@ -45,9 +51,15 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 	return a.secrets.Reload(secrets, authorities)
 }
 
-// SetPolicy says from now on which peers the socket answers; see
+// SetPolicy says from now on which peers the sockets answer; see
 // [sds.Server.SetPolicy].
-func (a *Agent) SetPolicy(p sds.Policy) int { return a.server.SetPolicy(p) }
+func (a *Agent) SetPolicy(p sds.Policy) int {
+	n := a.server.SetPolicy(p)
+	if a.spiffe != nil {
+		n += a.spiffe.SetPolicy(p)
+	}
+	return n
+}
 
 // Retry has failed attempts of an authority made again at once: call it when its
 // provider, token or settings have changed. An empty name is all authorities.
@@ -57,22 +69,42 @@ func (a *Agent) Retry(authority string) { a.secrets.Kick(authority) }
 // clients come back to a successor, then the requests in flight. It returns nil
 // where ctx ended it.
 func (a *Agent) Run(ctx context.Context) error {
-	served := make(chan error, 1)
-	go func() { served <- a.server.Serve() }()
-	var err error
+	servers := []func() error{a.server.Serve}
+	if a.spiffe != nil {
+		servers = append(servers, a.spiffe.Serve)
+	}
+	served := make(chan error, len(servers))
+	for _, serve := range servers {
+		go func() { served <- serve() }()
+	}
+	var errs []error
 	select {
 	case <-ctx.Done():
-		err = a.Close()
-		return errors.Join(err, <-served)
-	case err = <-served: // the listener broke
-		return errors.Join(err, a.Close())
+	case err := <-served: // a listener broke
+		errs, servers = append(errs, err), servers[1:]
 	}
+	errs = append(errs, a.Close())
+	for range servers {
+		errs = append(errs, <-served)
+	}
+	return errors.Join(errs...)
 }
 
-// Close ends the agent and removes its socket; Run returns then, too. It may be
+// Close ends the agent and removes its sockets; Run returns then, too. It may be
 // called twice.
 func (a *Agent) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 	defer cancel()
-	return errors.Join(a.server.Close(ctx), a.secrets.Close())
+	return errors.Join(a.closeServers(ctx), a.secrets.Close())
+}
+
+// closeServers ends the streams of all sockets at once, so that the time to drain is
+// the same for all.
+func (a *Agent) closeServers(ctx context.Context) error {
+	if a.spiffe == nil {
+		return a.server.Close(ctx)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- a.spiffe.Close(ctx) }()
+	return errors.Join(a.server.Close(ctx), <-closed)
 }
