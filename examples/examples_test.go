@@ -1,0 +1,197 @@
+// Package examples_test builds the examples and uses each as its reader would.
+package examples_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"go.uber.org/goleak"
+)
+
+const patience = 30 * time.Second
+
+// programs is the folder of the built examples, and of the provider that one needs.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "examples")
+	if err == nil {
+		programs = dir
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+func build(to string) error {
+	for _, pkg := range []string{"./...", "github.com/countersign-dev/countersign/providers/file"} {
+		target := to + "/"
+		if pkg != "./..." {
+			target += "countersign-provider-file"
+		}
+		if out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", target, pkg).CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return nil
+}
+
+// example is a program that runs in a folder of its own until the test ends.
+type example struct {
+	t   *testing.T
+	dir string
+	out *bufio.Reader
+}
+
+func start(t *testing.T, name string, args ...string) *example {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ex") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cmd := exec.Command(filepath.Join(programs, name), args...)
+	cmd.Dir = dir
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, stderr.String())
+		}
+	})
+	return &example{t, dir, bufio.NewReader(out)}
+}
+
+// line returns the next line that the program prints.
+func (e *example) line() string {
+	e.t.Helper()
+	line, err := e.out.ReadString('\n')
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// until waits for what tells nobody that it changed.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("waited %s in vain for %s", patience, what)
+		}
+	}
+}
+
+func TestTheHTTPSServerRenewsItsCertificateWhileItRuns(t *testing.T) {
+	t.Parallel()
+	e := start(t, "https-server", "-listen", "127.0.0.1:0", "-ttl", "4s")
+	address := e.line()
+	first := serial(e, address)
+	until(t, "another certificate", func() bool { return serial(e, address) != first })
+}
+
+// serial makes a request on a connection of its own, and returns the serial number of
+// the server's certificate.
+func serial(e *example, address string) string {
+	e.t.Helper()
+	roots, err := os.ReadFile(filepath.Join(e.dir, "ca", "root-cert.pem"))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(roots)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost"}, DisableKeepAlives: true}
+	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("https://" + address)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.TLS.PeerCertificates[0].SerialNumber.String()
+}
+
+func TestTheSidesOfGRPCKnowEachOtherByTheirSPIFFEIDs(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
+	if got, err := cmd.CombinedOutput(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestAProgramWithASPIFFELibraryUsesTheWorkloadAPI(t *testing.T) {
+	t.Parallel()
+	e := start(t, "workload-api", "-id", "spiffe://example.org/shop")
+	address, ok := strings.CutPrefix(e.line(), "SPIFFE_ENDPOINT_SOCKET=")
+	if got := spiffeID(t, address); !ok || got != "spiffe://example.org/shop" {
+		t.Errorf("got %q at %q", got, address)
+	}
+}
+
+func spiffeID(t *testing.T, address string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(address)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	svid, err := source.GetX509SVID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return svid.ID.String()
+}
+
+func TestAnAgentOfOnesOwnServesWhatAProviderSigns(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(programs, "countersign-provider-file")
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	e := start(t, "custom-agent", "-provider", binary, "-sha256", hex.EncodeToString(sum[:]))
+	socket := filepath.Join(e.dir, "spiffe.sock")
+	until(t, "the socket", func() bool { _, err := os.Lstat(socket); return err == nil })
+	if got := spiffeID(t, "unix://"+socket); got != "spiffe://example.org/web" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := os.Lstat(filepath.Join(e.dir, "sds.sock")); err != nil {
+		t.Error(err)
+	}
+}

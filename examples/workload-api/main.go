@@ -1,0 +1,76 @@
+// Command workload-api serves the SPIFFE Workload API to the programs of this user,
+// with certificates of an authority in a folder; put the client of yours in its place.
+// A program that uses a SPIFFE library finds it by the variable that it prints.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/countersign-dev/countersign/providers/file/fileca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "workload-api:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	dir := flag.String("ca", "ca", "folder of the authority; made where it is missing")
+	socket := flag.String("socket", "spiffe.sock", "unix socket to serve on")
+	name := flag.String("id", "spiffe://example.org/web", "SPIFFE ID of the programs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	authority, err := fileca.Open(ctx, fileca.Settings{Dir: *dir, SelfSigned: true})
+	if err != nil {
+		return err
+	}
+	defer authority.Close()
+	id, err := pki.NewIdentity(*name, nil, nil)
+	if err != nil {
+		return err
+	}
+	secrets, err := secret.New(secret.Config{
+		Authorities: []secret.Authority{{Name: "file", Client: authority}},
+		Secrets: []secret.Spec{
+			{Name: "default", Kind: secret.KeyPair, Identity: id, Authorities: []string{"file"}},
+			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"file"}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer secrets.Close()
+
+	server, err := workloadapi.Listen(workloadapi.Config{Path: *socket}, secrets)
+	if err != nil {
+		return err
+	}
+	path, err := filepath.Abs(*socket)
+	if err != nil {
+		return err
+	}
+	fmt.Println("SPIFFE_ENDPOINT_SOCKET=unix://" + path)
+	defer context.AfterFunc(ctx, func() { end(server) })()
+	return server.Serve()
+}
+
+// end lets the programs' streams end for a second.
+func end(server *workloadapi.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = server.Close(ctx)
+}
