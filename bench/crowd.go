@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -29,6 +31,7 @@ type crowd struct {
 	socket string
 	shared *grpc.ClientConn // nil: each stream has a connection of its own
 	bare   bool             // streams of gRPC's own health service, for comparison
+	spiffe bool             // streams of the SPIFFE Workload API
 	ctx    context.Context
 	leave  context.CancelFunc
 	gone   sync.WaitGroup
@@ -38,7 +41,10 @@ type crowd struct {
 }
 
 func newCrowd(socket string, kind crowding) (*crowd, error) {
-	c := &crowd{socket: socket, bare: kind.bare, last: make(chan time.Time, 1)}
+	c := &crowd{socket: socket, bare: kind.bare, spiffe: kind.spiffe, last: make(chan time.Time, 1)}
+	if c.spiffe {
+		c.socket += ".spiffe"
+	}
 	c.ctx, c.leave = context.WithCancel(context.Background())
 	var err error
 	if kind.shared {
@@ -96,8 +102,11 @@ func (c *crowd) join() error {
 		context.AfterFunc(c.ctx, func() { _ = own.Close() })
 		conn = own
 	}
-	if c.bare {
+	switch {
+	case c.bare:
 		return c.watchHealth(conn)
+	case c.spiffe:
+		return c.followSVIDs(conn)
 	}
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(c.ctx)
 	if err != nil {
@@ -125,6 +134,31 @@ func (c *crowd) watchHealth(conn *grpc.ClientConn) error {
 		return err
 	}
 	c.count()
+	return nil
+}
+
+// followSVIDs opens a stream of the Workload API.
+func (c *crowd) followSVIDs(conn *grpc.ClientConn) error {
+	ctx := metadata.AppendToOutgoingContext(c.ctx, "workload.spiffe.io", "true")
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/SpiffeWorkloadAPI/FetchX509SVID")
+	if err != nil {
+		return err
+	}
+	next := func() error {
+		err := stream.RecvMsg(&workloadv1.X509SVIDResponse{})
+		if err == nil {
+			c.count()
+		}
+		return err
+	}
+	if err := errors.Join(stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend(), next()); err != nil {
+		return err
+	}
+	c.gone.Go(func() {
+		for next() == nil {
+			continue
+		}
+	})
 	return nil
 }
 

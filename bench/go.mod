@@ -13,6 +13,7 @@ require (
 	github.com/countersign-dev/countersign/plugin-host v0.0.0-00010101000000-000000000000
 	github.com/countersign-dev/countersign/providers/file v0.0.0-00010101000000-000000000000
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/spiffe/go-spiffe/v2 v2.9.0
 	golang.org/x/sync v0.24.0
 	google.golang.org/grpc v1.85.0
 )

@@ -20,11 +20,15 @@ type crowding struct {
 	streams int
 	shared  bool
 	bare    bool // of gRPC's own health service: the least that a stream costs
+	spiffe  bool // of the SPIFFE Workload API, not SDS
 }
 
 func (c crowding) String() string {
 	if c.bare {
 		return fmt.Sprintf("for comparison: %d streams of gRPC's health service, each on its own connection", c.streams)
+	}
+	if c.spiffe {
+		return fmt.Sprintf("%d streams of the Workload API, each on its own connection", c.streams)
 	}
 	if c.shared {
 		return fmt.Sprintf("%d streams on one connection", c.streams)
@@ -40,12 +44,19 @@ type cost struct {
 	cpu                    time.Duration // of the server, for a push to one stream
 }
 
-// streams measures what streams cost the server. The kinds take turns.
+// streams measures what streams cost the server.
 func (b *bench) streams() error {
 	if err := raiseFiles(); err != nil {
 		return err
 	}
-	kinds := []crowding{{1000, false, false}, {1000, true, false}, {5000, false, false}, {5000, true, false}, {5000, false, true}}
+	return b.compare(
+		crowding{streams: 1000}, crowding{streams: 1000, shared: true}, crowding{streams: 1000, spiffe: true},
+		crowding{streams: 5000}, crowding{streams: 5000, shared: true}, crowding{streams: 5000, bare: true},
+	)
+}
+
+// compare has the kinds take turns.
+func (b *bench) compare(kinds ...crowding) error {
 	costs := make([][]cost, len(kinds))
 	for range streamRuns {
 		for i, kind := range kinds {
@@ -56,7 +67,7 @@ func (b *bench) streams() error {
 			costs[i] = append(costs[i], c)
 		}
 	}
-	fmt.Println("\n| SDS server, client on the same cores | memory for a stream, resident (heap + stacks) | all answered | rotation to the last stream | server's CPU for a push and stream |\n|---|---|---|---|---|")
+	fmt.Println("\n| Server of streams, client on the same cores | memory for a stream, resident (heap + stacks) | all answered | rotation to the last stream | server's CPU for a push and stream |\n|---|---|---|---|---|")
 	for i, kind := range kinds {
 		m := medianCost(costs[i])
 		rotation := fmt.Sprintf("%.2f s | %.1f µs", m.rotated.Seconds(), float64(m.cpu)/float64(time.Microsecond))

@@ -1,5 +1,5 @@
-// Command streamserver serves one secret over SDS, for measuring what streams
-// cost. It obeys lines on standard input and answers each with one line of JSON:
+// Command streamserver serves one secret over SDS, and over the SPIFFE Workload API
+// on a socket whose name ends in ".spiffe", for measuring what streams cost. It obeys lines on standard input and answers each with one line of JSON:
 // "rotate" (answered when all watchers are told), "memory" (answered when garbage
 // is collected and given back) and "cpu".
 package main
@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 func main() {
@@ -25,13 +26,21 @@ func main() {
 }
 
 func run(socket string) error {
-	held := newRotating()
+	held, err := newRotating()
+	if err != nil {
+		return err
+	}
 	server, err := sds.Listen(sds.Config{Path: socket}, held)
+	if err != nil {
+		return err
+	}
+	spiffe, err := workloadapi.Listen(workloadapi.Config{Path: socket + ".spiffe"}, held)
 	if err != nil {
 		return err
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve() }()
+	go func() { failed <- spiffe.Serve() }()
 	go func() { failed <- obey(held) }()
 	return <-failed
 }
@@ -43,7 +52,9 @@ func obey(held *rotating) error {
 		var answer any
 		switch lines.Text() {
 		case "rotate":
-			held.rotate()
+			if err := held.rotate(); err != nil {
+				return err
+			}
 		case "memory":
 			answer = readMemory()
 		case "cpu":
