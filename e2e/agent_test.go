@@ -59,6 +59,7 @@ type agentConfig struct {
 	files       map[string]any
 	outputs     []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
+	workloadAPI map[string]any // nil: it is off
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
 	first, standIn string
@@ -167,6 +168,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"outputs":      c.outputs,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
+		"workload_api": c.workloadAPI,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,16 +83,21 @@ func (e *embedded) start() *sdkagent.Agent {
 	return a
 }
 
-// source is go-spiffe's, as an application has it.
 func (e *embedded) source() *workloadapi.X509Source {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	return x509Source(e.t, e.config.WorkloadAPI.Path)
+}
+
+// x509Source is go-spiffe's, as an application has it.
+func x509Source(t *testing.T, socket string) *workloadapi.X509Source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+e.config.WorkloadAPI.Path)))
+	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
 	if err != nil {
-		e.t.Fatal(err)
+		t.Fatal(err)
 	}
-	e.t.Cleanup(func() { source.Close() })
+	t.Cleanup(func() { source.Close() })
 	return source
 }
 
@@ -139,6 +145,23 @@ func TestGoSPIFFEGetsItsIdentitiesAndFollowsRotationsAndRestarts(t *testing.T) {
 		t.Error("the certificate is gone with the agent")
 	}
 	e.start()
+	another(t, source, second)
+}
+
+func TestGoSPIFFEUsesTheAgentsBinaryThroughARotationAndAKill(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(shortDir(t), "spiffe")
+	a := startAgent(t, agentConfig{selfSigned: true, workloadAPI: map[string]any{
+		"socket": socket, "identities": []map[string]any{{"name": "client", "hint": "out"}, {"name": "default", "hint": "in"}},
+	}})
+	source := x509Source(t, socket)
+	svid, err := source.GetX509SVID()
+	if err != nil || svid.ID.String() != clientID || svid.Hint != "out" {
+		t.Fatalf("got %v, %v", svid, err)
+	}
+	second := another(t, source, svid.Certificates[0].SerialNumber.String())
+	a.stop(t, syscall.SIGKILL)
+	a.start(t)
 	another(t, source, second)
 }
 

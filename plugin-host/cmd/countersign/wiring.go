@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (agent.Config, error) {
@@ -20,6 +21,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.stream,
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
+		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.secret, Log: log,
 	}
 	var errs []error
@@ -38,6 +40,14 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 		}
 	}
 	return cfg, errors.Join(errs...)
+}
+
+func workloadAPI(c config.WorkloadAPI) workloadapi.Config {
+	out := workloadapi.Config{Path: c.Socket, Mode: os.FileMode(c.Mode), Offer: workloadapi.Offer{Federated: c.Federated}}
+	for _, identity := range c.Identities {
+		out.Identities = append(out.Identities, workloadapi.Identity{Certificate: identity.Name, Roots: identity.Bundle, Hint: identity.Hint})
+	}
+	return out
 }
 
 func authorityOf(entry config.Provider, client ca.Client, book *tokenBook) (secret.Authority, error) {

@@ -37,6 +37,7 @@ func (c *Config) Complete() error {
 	c.completeSecrets(&p)
 	c.settleChoice(bound)
 	c.completeOutputs(&p)
+	c.completeWorkloadAPI(&p)
 	return p.err()
 }
 

@@ -16,9 +16,11 @@ type Config struct {
 	Outputs  []Output `json:"outputs"`
 	Rotation Rotation `json:"rotation"`
 	Socket   Socket   `json:"socket"`
-	Status   Status   `json:"status"`
-	Proxy    Proxy    `json:"proxy"`
-	Log      Log      `json:"log"`
+	// WorkloadAPI is off where it has no socket.
+	WorkloadAPI WorkloadAPI `json:"workload_api"`
+	Status      Status      `json:"status"`
+	Proxy       Proxy       `json:"proxy"`
+	Log         Log         `json:"log"`
 	// DrainTimeout is how long streams get to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 
@@ -190,6 +192,7 @@ func defaults() Config {
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
 		Socket:       Socket{Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
+		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),

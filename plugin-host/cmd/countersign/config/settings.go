@@ -49,6 +49,7 @@ func Settings() []Setting {
 		{"socket.mode", "socket-mode", "permissions of the socket, octal"},
 		{"socket.allow_uids", "socket-allow-uids", "users that may connect, separated by commas"},
 		{"socket.allow_gids", "socket-allow-gids", "groups that may connect, separated by commas"},
+		{"workload_api.socket", "workload-api-socket", "unix socket to serve the SPIFFE Workload API on"},
 		{"status.address", "status-address", "loopback host:port or unix:PATH for health, metrics and status"},
 		{"log.level", "log-level", "debug, info, warn or error"},
 		{"log.format", "log-format", "text or json"},

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// WorkloadAPI is where the SPIFFE Workload API is served, to the peers that socket
+// admits.
+type WorkloadAPI struct {
+	// Socket is a unix socket; workloads find it by
+	// SPIFFE_ENDPOINT_SOCKET=unix://<absolute path>. Default: off.
+	Socket string `json:"socket"`
+	// Mode is octal, in quotes. Default: "0600".
+	Mode FileMode `json:"mode"`
+	// Identities are what a workload gets, in this order: the first is the one that it
+	// uses by default. Default: the secret "default".
+	Identities []WorkloadIdentity `json:"identities"`
+	// Federated are trust bundles by the foreign trust domain whose peers they verify.
+	// Default: none.
+	Federated map[string]string `json:"federated"`
+}
+
+// WorkloadIdentity is a secret with a SPIFFE ID.
+type WorkloadIdentity struct {
+	Name string `json:"name"`
+	// Bundle is the trust bundle of its trust domain. Default: ROOTCA.
+	Bundle string `json:"bundle"`
+	// Hint says what it is for where there are several, as in internal. Default: none.
+	Hint string `json:"hint"`
+}
+
+// completeWorkloadAPI comes after the secrets, which it refers to.
+func (c *Config) completeWorkloadAPI(p *problems) {
+	w := &c.WorkloadAPI
+	if w.Socket == "" {
+		if len(w.Identities)+len(w.Federated) > 0 {
+			c.say(p, "workload_api.socket", "", "write the path of a unix socket, or leave workload_api out")
+		}
+		return
+	}
+	switch n := len(w.Socket); {
+	case n > maxSocketPath:
+		c.say(p, "workload_api.socket", w.Socket, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
+	case w.Socket == c.Socket.Path:
+		c.say(p, "workload_api.socket", w.Socket, "SDS is served there; write another path")
+	}
+	if len(w.Identities) == 0 {
+		w.Identities = []WorkloadIdentity{{Name: DefaultSecret}}
+	}
+	hints, names := map[string]bool{"": false}, map[string]bool{}
+	for i := range w.Identities {
+		c.completeIdentity(p, &w.Identities[i], i, hints, names)
+	}
+	for _, domain := range slices.Sorted(maps.Keys(w.Federated)) {
+		if err := pki.CheckTrustDomain(domain); err != nil {
+			p.add(fmt.Errorf("workload_api.federated: %w", err))
+			continue
+		}
+		c.refer(p, "workload_api.federated."+domain, w.Federated[domain], TrustBundle)
+	}
+}
+
+func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints, names map[string]bool) {
+	if w.Name == "" {
+		c.say(p, fmt.Sprintf("workload_api.identities.%d.name", i), "", "write the name of a secret")
+		return
+	}
+	path := "workload_api.identities." + clip(w.Name)
+	if w.Bundle == "" {
+		w.Bundle = RootCA
+	}
+	if names[w.Name] {
+		p.add(fmt.Errorf("workload_api.identities has %q twice", clip(w.Name)))
+	}
+	if hints[w.Hint] {
+		c.say(p, path+".hint", w.Hint, "another identity has it, too; each needs its own")
+	}
+	names[w.Name], hints[w.Hint] = true, w.Hint != ""
+	c.refer(p, path+".name", w.Name, KeyPair)
+	c.refer(p, path+".bundle", w.Bundle, TrustBundle)
+}
+
+// refer checks that a secret of that kind is configured, and has a SPIFFE ID where it
+// is a key pair. What comes from files is not looked into.
+func (c *Config) refer(p *problems, path, name, kind string) {
+	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	switch {
+	case i < 0 && c.FromFiles(name):
+	case i < 0:
+		c.say(p, path, name, "no secret of that name is configured")
+	case c.Secrets[i].Kind != kind:
+		c.say(p, path, name, "it is a "+c.Secrets[i].Kind+"; name a "+kind)
+	case kind == KeyPair && c.Secrets[i].SPIFFEID == "":
+		c.say(p, path, name, "the secret has no spiffe_id, which the Workload API needs")
+	}
+}

@@ -1,0 +1,54 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestTheWorkloadAPIOffersDefaultUnlessItSaysMore(t *testing.T) {
+	if c, _ := mustLoad(t, working, nil); c.WorkloadAPI.Socket != "" || len(c.WorkloadAPI.Identities) != 0 {
+		t.Errorf("without a word there is %+v", c.WorkloadAPI)
+	}
+	c, _ := mustLoad(t, working+"workload_api: {socket: ./spiffe}\n", nil)
+	if want := []WorkloadIdentity{{Name: "default", Bundle: "ROOTCA"}}; !reflect.DeepEqual(c.WorkloadAPI.Identities, want) || c.WorkloadAPI.Mode != 0o600 {
+		t.Errorf("got %+v", c.WorkloadAPI)
+	}
+	c, _ = mustLoad(t, working+`
+secrets: [{name: edge, spiffe_id: "spiffe://example.org/edge"}, {name: partner, kind: trust-bundle, providers: [file]}]
+workload_api:
+  socket: ./spiffe
+  mode: "0660"
+  identities: [{name: edge, hint: external}, {name: default, bundle: ROOTCA, hint: internal}]
+  federated: {partner.example: partner}
+`, nil)
+	if w := c.WorkloadAPI; w.Identities[0] != (WorkloadIdentity{"edge", "ROOTCA", "external"}) || w.Mode != 0o660 || w.Federated["partner.example"] != "partner" {
+		t.Errorf("got %+v", w)
+	}
+	if got := NeedRestart([]string{"workload_api.socket"}); len(got) != 1 {
+		t.Error("a running agent would not take it over")
+	}
+}
+
+func TestAWrongWorkloadAPIIsRefused(t *testing.T) {
+	secrets := working + "secrets: [{name: names, dns_names: [a.example]}, {name: edge, spiffe_id: \"spiffe://example.org/edge\"}]\n"
+	for file, want := range map[string]string{
+		"{identities: [{name: default}]}":                                               "workload_api.socket is not set",
+		"{socket: ./var/run/secrets/workload-spiffe-uds/socket}":                        "SDS is served there",
+		"{socket: " + strings.Repeat("x", 108) + "}":                                    "107 at most",
+		"{socket: s, identities: [{name: nobody}]}":                                     `workload_api.identities.nobody.name is "nobody": no secret of that name`,
+		"{socket: s, identities: [{hint: x}]}":                                          "workload_api.identities.0.name is not set",
+		"{socket: s, identities: [{name: ROOTCA}]}":                                     "it is a trust-bundle; name a key-pair",
+		"{socket: s, identities: [{name: default, bundle: edge}]}":                      "it is a key-pair; name a trust-bundle",
+		"{socket: s, identities: [{name: names}]}":                                      "has no spiffe_id",
+		"{socket: s, identities: [{name: default, hint: a}, {name: edge, hint: a}]}":    `workload_api.identities.edge.hint is "a": another identity has it`,
+		"{socket: s, identities: [{name: default, hint: a}, {name: default, hint: b}]}": `has "default" twice`,
+		"{socket: s, federated: {Partner.example: ROOTCA}}":                             `trust domain "Partner.example" is not valid`,
+		"{socket: s, federated: {partner.example: default}}":                            "name a trust-bundle",
+		"{sockets: s}": "sockets",
+	} {
+		if _, _, err := load(secrets+"workload_api: "+file+"\n", nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", file, err, want)
+		}
+	}
+}
