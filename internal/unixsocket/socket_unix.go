@@ -5,10 +5,7 @@ package unixsocket
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -47,18 +44,6 @@ func Locked(path string) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-// umask belongs to the whole process. While a socket is made it is stricter; a
-// file that somebody else makes in that moment has fewer rights, never more.
-var umask sync.Mutex
-
-// listenWithMode makes the file with its mode from the first moment on.
-func listenWithMode(path string, mode fs.FileMode) (*net.UnixListener, error) {
-	umask.Lock()
-	defer umask.Unlock()
-	defer syscall.Umask(syscall.Umask(0o777 &^ int(mode.Perm())))
-	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 }
 
 func ours(info os.FileInfo) bool {
