@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -25,6 +26,7 @@ type held[T any] struct {
 type form[T any] struct {
 	item  *secret.Item
 	value *T
+	since time.Time // when it was first seen in the place of another; zero: it is the first
 }
 
 // of tells whether the form is that of the item.
@@ -42,13 +44,13 @@ func (h *held[T]) get() (*T, error) {
 	return f.value, nil
 }
 
-// version returns that of the secret held now, or "".
-func (h *held[T]) version() string {
+// version returns that of the secret held now, or "", and when it took another's place.
+func (h *held[T]) version() (version string, since time.Time) {
 	f, err := h.now()
 	if err != nil {
-		return ""
+		return "", time.Time{}
 	}
-	return f.item.Version
+	return f.item.Version, f.since
 }
 
 func (h *held[T]) now() (*form[T], error) {
@@ -81,7 +83,10 @@ func (h *held[T]) renew() (*form[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &form[T]{item, value}
+	next := &form[T]{item: item, value: value}
+	if last != nil {
+		next.since = time.Now()
+	}
 	h.last.Store(next)
 	return next, nil
 }

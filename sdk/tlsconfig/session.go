@@ -3,6 +3,7 @@ package tlsconfig
 import (
 	"crypto/tls"
 	"slices"
+	"time"
 )
 
 // versions are those of the secrets that a session depends on.
@@ -11,20 +12,44 @@ type versions struct {
 	roots *Verifier // nil: the peer is not verified
 }
 
+// settling is how long after a change nothing new is kept for resuming. A handshake
+// that began before a change may end after it, and nothing tells then which certificate
+// it has shown: its session, taken for one of the new version, would bring the old
+// certificate back again and again, until a handshake is refused for it.
+const settling = 30 * time.Second
+
 // tag stands for the secrets held now. It is "" where one of them is missing; then
 // nothing is resumed.
 func (v versions) tag() string {
-	pair, roots := "-", "-"
-	if v.pair != nil {
-		pair = v.pair.version()
-	}
-	if v.roots != nil {
-		roots = v.roots.roots.version()
-	}
-	if pair == "" || roots == "" {
+	tag, _ := v.tagSince()
+	return tag
+}
+
+// settled returns the tag for a new session, or "" where it is not to be resumed.
+func (v versions) settled() string {
+	tag, since := v.tagSince()
+	if !since.IsZero() && time.Since(since) < settling {
 		return ""
 	}
-	return "countersign " + pair + " " + roots
+	return tag
+}
+
+func (v versions) tagSince() (tag string, since time.Time) {
+	pair, roots := "-", "-"
+	var rootsSince time.Time
+	if v.pair != nil {
+		pair, since = v.pair.version()
+	}
+	if v.roots != nil {
+		roots, rootsSince = v.roots.roots.version()
+	}
+	if pair == "" || roots == "" {
+		return "", since
+	}
+	if rootsSince.After(since) {
+		since = rootsSince
+	}
+	return "countersign " + pair + " " + roots, since
 }
 
 // tickets are a server's: each carries the tag of what it was made under, and is
@@ -41,7 +66,7 @@ func (t *tickets) hook() {
 }
 
 func (t *tickets) wrap(state tls.ConnectionState, session *tls.SessionState) ([]byte, error) {
-	session.Extra = append(session.Extra, []byte(t.held.tag()))
+	session.Extra = append(session.Extra, []byte(t.held.settled()))
 	return t.cfg.EncryptTicket(state, session)
 }
 
@@ -77,7 +102,11 @@ func (s *sessions) Get(key string) (*tls.ClientSessionState, bool) {
 
 // Put keeps a session, or forgets one where it is nil.
 func (s *sessions) Put(key string, session *tls.ClientSessionState) {
-	if tag := s.held.tag(); tag != "" {
+	tag := s.held.tag()
+	if session != nil {
+		tag = s.held.settled()
+	}
+	if tag != "" {
 		s.ClientSessionCache.Put(tag+" "+key, session)
 	}
 }

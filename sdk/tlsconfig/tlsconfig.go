@@ -44,7 +44,7 @@ type Options struct {
 //
 // A ticket is good for as long as both the certificate and the roots are those that
 // it was made under; the handshake is a full one after that, and fails only if
-// that fails.
+// that fails. None is good that was made in the first 30 s after a change.
 //
 // The configuration is the caller's: NextProtos and MinVersion, for one, may be
 // set before it is used. It may be cloned and used by any number of listeners. Who
@@ -76,7 +76,7 @@ func Server(o Options) (*tls.Config, error) {
 // where o.Certificate is set, the certificate held now.
 //
 // A session is resumed only while both the certificate and the roots are those that
-// it was made under.
+// it was made under, and not if it was made in the first 30 s after a change.
 //
 // The configuration is the caller's, as that of [Server]. Its InsecureSkipVerify
 // is set, as the roots of a tls.Config cannot follow a rotation: VerifyConnection
