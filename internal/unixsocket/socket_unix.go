@@ -5,6 +5,7 @@ package unixsocket
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
 // verdict is how long a server that speaks HTTP/2 has to say that it has no SDS. It
@@ -32,7 +34,7 @@ func Probe(ctx context.Context, path string) (*Peer, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	peer, err := peerOf(conn.(*net.UnixConn))
+	peer, err := unixpeer.Of(conn.(*net.UnixConn))
 	if err != nil {
 		return nil, fmt.Errorf("ask who listens: %w", err)
 	}

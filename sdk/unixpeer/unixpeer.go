@@ -87,7 +87,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if !ok {
 		return nil, nil, fmt.Errorf("a connection of type %T is no unix socket's", conn)
 	}
-	who, err := peerOf(unixConn)
+	who, err := Of(unixConn)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask who has connected: %w", err)
 	}

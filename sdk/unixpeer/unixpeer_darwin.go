@@ -9,7 +9,9 @@ import (
 // MissingProtection is what is missing on this system, for the log.
 const MissingProtection = "the peer's process is not known here, so a provider's is not refused"
 
-func peerOf(conn *net.UnixConn) (Peer, error) {
+// Of returns who is at the other end of a connection, as the kernel knows it: whoever
+// connected, or on a connection of ours whoever listens.
+func Of(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Peer{}, err

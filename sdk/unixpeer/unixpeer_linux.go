@@ -10,7 +10,9 @@ import (
 // the kernel tells who has connected.
 const MissingProtection = ""
 
-func peerOf(conn *net.UnixConn) (Peer, error) {
+// Of returns who is at the other end of a connection, as the kernel knows it: whoever
+// connected, or on a connection of ours whoever listens.
+func Of(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Peer{}, err

@@ -10,8 +10,8 @@ import (
 // MissingProtection is what is missing on this system, for the log.
 const MissingProtection = "the system does not tell who has connected: whoever may open the socket's file is answered"
 
-// peerOf takes everybody for the agent's own user; the socket's file has to keep
+// Of takes everybody for the agent's own user; the socket's file has to keep
 // others out.
-func peerOf(*net.UnixConn) (Peer, error) {
+func Of(*net.UnixConn) (Peer, error) {
 	return Peer{UID: uint32(os.Geteuid())}, nil
 }
