@@ -70,6 +70,11 @@ func (f *fakeLife) Validate(context.Context, map[string]any) ([]wire.Diagnostic,
 	return nil, nil
 }
 
+func (f *fakeLife) ValidateOnline(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
+	found, _ := f.Validate(ctx, settings)
+	return found, ca.ErrUnimplemented
+}
+
 func (f *fakeLife) Configure(ctx context.Context, _ map[string]any) error {
 	switch f.is {
 	case "wrong":

@@ -2,12 +2,7 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"reflect"
 	"sync"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -20,14 +15,15 @@ type Definition struct {
 	name, version string
 	abilities     []wire.Ability
 	schema        func() (string, error)
-	check         func(settings map[string]any) error
+	check         func(settings map[string]any) []Diagnostic
+	ask           func(ctx context.Context, settings map[string]any) ([]Diagnostic, error)
 	open          func(ctx context.Context, settings map[string]any) (ca.Client, error)
 	protocols     []wire.Protocol
 }
 
-// Define describes a provider. S is the struct of its settings, read as JSON with
-// unknown keys refused; where it has a method Validate() error, that is asked, too.
-// C is the type whose methods are the provider's abilities.
+// Define describes a provider. S is the struct of its settings: see the package's
+// comment for its tags and methods. C is the type whose methods are the provider's
+// abilities.
 //
 // open gets checked settings and returns when the client can be used. It is called
 // again when the settings change; the earlier client is closed, where it is an
@@ -39,18 +35,40 @@ func Define[S any, C ca.Client](name, version string, open func(ctx context.Cont
 		abilities: abilitiesOf(client),
 		// Made when first asked for: reflection costs time that a start has not.
 		schema: sync.OnceValues(schemaOf[S]),
-		check: func(settings map[string]any) error {
-			_, err := decode[S](settings)
-			return err
+		check: func(settings map[string]any) []Diagnostic {
+			_, found, _ := read[S](settings)
+			return found
+		},
+		ask: func(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
+			checked, found, _ := read[S](settings)
+			if wire.HasErrors(found) {
+				return found, nil
+			}
+			more, err := online(ctx, &checked)
+			return append(found, more...), err
 		},
 		open: func(ctx context.Context, settings map[string]any) (ca.Client, error) {
-			checked, err := decode[S](settings)
+			checked, _, err := read[S](settings)
 			if err != nil {
 				return nil, err
 			}
 			return open(ctx, checked)
 		},
 	}
+}
+
+// read reads settings and has them check themselves. The error is of the reason
+// [ca.Invalid], or of the author's own.
+func read[S any](settings map[string]any) (out S, found []Diagnostic, err error) {
+	out, found = decode[S](settings)
+	if len(found) > 0 {
+		return out, found, asError(found)
+	}
+	found, err = offline(&out) // the pointer has the methods of the value, too
+	if err != nil {
+		return out, found, asInvalid(err, found)
+	}
+	return out, found, nil
 }
 
 // WithProtocols returns the same provider serving other versions of the protocol.
@@ -86,13 +104,4 @@ func abilitiesOf(client any) []wire.Ability {
 		abilities = append(abilities, wire.TokenExchanger)
 	}
 	return abilities
-}
-
-func schemaOf[S any]() (string, error) {
-	schema, err := jsonschema.For[S](nil)
-	if err != nil {
-		return "", fmt.Errorf("make the schema of the settings %s: %w", reflect.TypeFor[S](), err)
-	}
-	text, err := json.Marshal(schema)
-	return string(text), err
 }

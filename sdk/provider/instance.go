@@ -2,7 +2,6 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 
@@ -67,18 +66,12 @@ func (i *instance) Metadata(context.Context) (wire.Metadata, error) { return i.d
 
 // Validate implements [wire.Provider].
 func (i *instance) Validate(_ context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
-	err := i.definition.check(settings)
-	if err == nil {
-		return nil, nil
-	}
-	return []wire.Diagnostic{{Summary: messageOf(err)}}, nil
+	return i.definition.check(settings), nil
 }
 
-func messageOf(err error) string {
-	if e, ok := errors.AsType[*ca.Error](err); ok && e.Message != "" {
-		return e.Message
-	}
-	return err.Error()
+// ValidateOnline implements [wire.Provider].
+func (i *instance) ValidateOnline(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
+	return i.definition.ask(ctx, settings)
 }
 
 // Configure implements [wire.Provider]: the new client is opened first, and the

@@ -5,14 +5,30 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // What else the authority can do ([RootSource], [RootWatcher], [TokenExchanger],
-// [io.Closer]) is found by the methods that the type has.
+// [io.Closer]) is found by the methods that the type has. What an error means to the
+// host is said by the function around it: [Denied], [Unavailable], [RetryAfter] and
+// so on.
+//
+// The struct of the settings is their documentation and their check. Its fields take
+// these tags beside `json`:
+//
+//	jsonschema:"…"     what the setting is: a sentence for who writes a configuration
+//	default:"24h"      what it is where nothing is set; JSON, or a string as it is
+//	enum:"cas,meshca"  the only values, of a string or of a list of strings
+//	secret:"true"      the value is never printed; writeOnly and x-secret in the schema
+//
+// A field without a default and without omitempty or omitzero is required. What
+// tags cannot say is said by methods of the struct: Validate() for what shows without
+// network, ValidateOnline(ctx) for what the authority has to be asked. Each returns an
+// error (of several, errors.Join) or a []Diagnostic.
 package provider
 
 import (
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// The contract, under the names that an author needs. Package ca has their
+// The contract, under the names that an author needs. Packages ca and wire have their
 // promises.
 //
 //nolint:revive // the comment above is for all of them
@@ -28,21 +44,5 @@ type (
 	Token          = ca.Token
 	Error          = ca.Error
 	Reason         = ca.Reason
+	Diagnostic     = wire.Diagnostic
 )
-
-// The reasons of an [Error]; package ca says what a host does after each.
-const (
-	Invalid         = ca.Invalid
-	Denied          = ca.Denied
-	Unauthenticated = ca.Unauthenticated
-	RateLimited     = ca.RateLimited
-	Unavailable     = ca.Unavailable
-	Aborted         = ca.Aborted
-	Internal        = ca.Internal
-)
-
-// Errorf returns an [*Error]: the reason tells the host what to do, the text is a
-// sentence for the operator, without a key or a token. It may wrap a cause with %w.
-func Errorf(reason Reason, format string, args ...any) *Error {
-	return ca.Errorf(reason, format, args...)
-}

@@ -261,7 +261,11 @@ func (x *GetMetadataResponse) GetSettingsSchema() string {
 type ValidateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Optional. The settings; absent: none.
-	Settings      *structpb.Struct `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	Settings *structpb.Struct `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	// Optional. Ask the authority, too: whether it is reached and takes the
+	// credentials that the settings name. It must have nothing signed. Default:
+	// look at the settings alone, at once and without network.
+	Online        bool `protobuf:"varint,2,opt,name=online,proto3" json:"online,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,10 +307,20 @@ func (x *ValidateRequest) GetSettings() *structpb.Struct {
 	return nil
 }
 
+func (x *ValidateRequest) GetOnline() bool {
+	if x != nil {
+		return x.Online
+	}
+	return false
+}
+
 type ValidateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Optional. What was found; none: the settings are good.
-	Diagnostics   []*Diagnostic `protobuf:"bytes,1,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	Diagnostics []*Diagnostic `protobuf:"bytes,1,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	// Optional. The authority was asked, as the request wanted. A provider that has
+	// no such check, or does not know the field, leaves it out.
+	Online        bool `protobuf:"varint,2,opt,name=online,proto3" json:"online,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +360,13 @@ func (x *ValidateResponse) GetDiagnostics() []*Diagnostic {
 		return x.Diagnostics
 	}
 	return nil
+}
+
+func (x *ValidateResponse) GetOnline() bool {
+	if x != nil {
+		return x.Online
+	}
+	return false
 }
 
 // Diagnostic is one fault of the settings.
@@ -1055,11 +1076,13 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12>\n" +
 	"\tabilities\x18\x03 \x03(\x0e2 .countersign.provider.v1.AbilityR\tabilities\x12'\n" +
-	"\x0fsettings_schema\x18\x04 \x01(\tR\x0esettingsSchema\"F\n" +
+	"\x0fsettings_schema\x18\x04 \x01(\tR\x0esettingsSchema\"^\n" +
 	"\x0fValidateRequest\x123\n" +
-	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\"Y\n" +
+	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\x12\x16\n" +
+	"\x06online\x18\x02 \x01(\bR\x06online\"q\n" +
 	"\x10ValidateResponse\x12E\n" +
-	"\vdiagnostics\x18\x01 \x03(\v2#.countersign.provider.v1.DiagnosticR\vdiagnostics\"\xf2\x01\n" +
+	"\vdiagnostics\x18\x01 \x03(\v2#.countersign.provider.v1.DiagnosticR\vdiagnostics\x12\x16\n" +
+	"\x06online\x18\x02 \x01(\bR\x06online\"\xf2\x01\n" +
 	"\n" +
 	"Diagnostic\x12H\n" +
 	"\bseverity\x18\x01 \x01(\x0e2,.countersign.provider.v1.Diagnostic.SeverityR\bseverity\x12\x18\n" +

@@ -53,8 +53,8 @@ type ProviderClient interface {
 	// GetMetadata says what this provider is and what it can do. It is answered
 	// without settings, without network and at once.
 	GetMetadata(ctx context.Context, in *GetMetadataRequest, opts ...grpc.CallOption) (*GetMetadataResponse, error)
-	// Validate checks settings without taking them over. Faults are diagnostics in
-	// an OK answer.
+	// Validate checks settings without taking them over, and without network unless
+	// it is asked to look further. Faults are diagnostics in an OK answer.
 	//
 	//	INVALID_ARGUMENT  the settings cannot be read at all.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
@@ -128,8 +128,8 @@ type ProviderServer interface {
 	// GetMetadata says what this provider is and what it can do. It is answered
 	// without settings, without network and at once.
 	GetMetadata(context.Context, *GetMetadataRequest) (*GetMetadataResponse, error)
-	// Validate checks settings without taking them over. Faults are diagnostics in
-	// an OK answer.
+	// Validate checks settings without taking them over, and without network unless
+	// it is asked to look further. Faults are diagnostics in an OK answer.
 	//
 	//	INVALID_ARGUMENT  the settings cannot be read at all.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)

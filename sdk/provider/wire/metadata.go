@@ -124,6 +124,11 @@ type Diagnostic struct {
 	Pointer string
 }
 
+// HasErrors tells whether one of them is more than a warning.
+func HasErrors(found []Diagnostic) bool {
+	return slices.ContainsFunc(found, func(d Diagnostic) bool { return !d.Warning })
+}
+
 func diagnosticsToProto(in []Diagnostic) *providerv1.ValidateResponse {
 	out := new(providerv1.ValidateResponse)
 	for _, d := range in[:min(len(in), maxDiagnostics)] {

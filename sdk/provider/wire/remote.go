@@ -80,17 +80,29 @@ func (r *Remote) Metadata(ctx context.Context) (Metadata, error) {
 
 // Validate asks for the faults of settings; 64 at most are taken.
 func (r *Remote) Validate(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
+	out, err := r.validate(ctx, settings, false)
+	return diagnosticsFromProto(out), err
+}
+
+// ValidateOnline is [Provider.ValidateOnline].
+func (r *Remote) ValidateOnline(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
+	out, err := r.validate(ctx, settings, true)
+	found := diagnosticsFromProto(out)
+	if err == nil && !out.GetOnline() && !HasErrors(found) {
+		err = ca.Errorf(ca.Unimplemented, "the provider has no check that asks its authority")
+	}
+	return found, err
+}
+
+func (r *Remote) validate(ctx context.Context, settings map[string]any, online bool) (*providerv1.ValidateResponse, error) {
 	in, err := settingsToProto(settings)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.withDeadline(ctx)
 	defer cancel()
-	out, err := r.provider.Validate(ctx, &providerv1.ValidateRequest{Settings: in})
-	if err != nil {
-		return nil, failed(ctx, err, "")
-	}
-	return diagnosticsFromProto(out), nil
+	out, err := r.provider.Validate(ctx, &providerv1.ValidateRequest{Settings: in, Online: online})
+	return out, failed(ctx, err, "")
 }
 
 // Configure sends settings. Their values cross as JSON does: numbers are IEEE 754

@@ -63,6 +63,11 @@ func (f *fake) Validate(context.Context, map[string]any) ([]wire.Diagnostic, err
 	return f.found, nil
 }
 
+func (f *fake) ValidateOnline(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
+	found, _ := f.Validate(ctx, settings)
+	return found, ca.ErrUnimplemented
+}
+
 // serve returns a connection to a server of p.
 func serve(t *testing.T, p wire.Provider, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
@@ -295,4 +300,36 @@ func FuzzSignRequestFromProto(f *testing.F) {
 			t.Errorf("what was taken cannot be sent: %v", err)
 		}
 	})
+}
+
+func TestAProviderSaysWhetherItAskedItsAuthority(t *testing.T) {
+	warning := wire.Diagnostic{Summary: "odd", Warning: true}
+	for name, c := range map[string]struct {
+		p    wire.Provider
+		want error
+	}{
+		"it has no such check":           {&fake{found: []wire.Diagnostic{warning}}, ca.ErrUnimplemented},
+		"it asked":                       {&asking{&fake{found: []wire.Diagnostic{warning}}, nil}, nil},
+		"it found the settings wrong":    {&fake{found: []wire.Diagnostic{{Summary: "wrong"}}}, nil},
+		"it could not ask, and says why": {&asking{&fake{}, ca.ErrNotConfigured}, ca.ErrNotConfigured},
+	} {
+		remote := wire.NewRemote(serve(t, c.p), wire.RemoteOptions{})
+		found, err := remote.ValidateOnline(t.Context(), nil)
+		if !errors.Is(err, c.want) || err == nil && len(found) != 1 {
+			t.Errorf("%s: %v, %v", name, found, err)
+		}
+		if _, err := remote.Validate(t.Context(), nil); err != nil {
+			t.Errorf("%s: offline: %v", name, err)
+		}
+	}
+}
+
+// asking is a provider with an online check.
+type asking struct {
+	*fake
+	err error
+}
+
+func (a *asking) ValidateOnline(context.Context, map[string]any) ([]wire.Diagnostic, error) {
+	return a.found, a.err
 }

@@ -41,11 +41,18 @@ func (s *server) GetMetadata(ctx context.Context, _ *providerv1.GetMetadataReque
 }
 
 func (s *server) Validate(ctx context.Context, in *providerv1.ValidateRequest) (*providerv1.ValidateResponse, error) {
-	found, err := s.p.Validate(ctx, in.GetSettings().AsMap())
-	if err != nil {
+	validate := s.p.Validate
+	if in.GetOnline() {
+		validate = s.p.ValidateOnline
+	}
+	found, err := validate(ctx, in.GetSettings().AsMap())
+	unasked := in.GetOnline() && ca.ActionFor(err) == ca.Missing
+	if err != nil && !unasked {
 		return nil, ToStatus(err)
 	}
-	return diagnosticsToProto(found), nil
+	out := diagnosticsToProto(found)
+	out.Online = in.GetOnline() && !unasked
+	return out, nil
 }
 
 func (s *server) Configure(ctx context.Context, in *providerv1.ConfigureRequest) (*providerv1.ConfigureResponse, error) {

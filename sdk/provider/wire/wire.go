@@ -65,6 +65,10 @@ type Provider interface {
 	// Validate checks settings without taking them over. Their faults are the
 	// answer; an error says that they could not be looked at.
 	Validate(ctx context.Context, settings map[string]any) ([]Diagnostic, error)
+	// ValidateOnline is Validate and, where that finds no error, asks the authority,
+	// too: is it reached, does it take the credentials? Nothing is signed. A provider
+	// that has no such check answers [ca.ErrUnimplemented] beside what it found.
+	ValidateOnline(ctx context.Context, settings map[string]any) ([]Diagnostic, error)
 	// Configure takes settings over, whole. After an error the earlier stand.
 	Configure(ctx context.Context, settings map[string]any) error
 	// Ready returns nil as soon as requests can be served.

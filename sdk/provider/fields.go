@@ -1,0 +1,81 @@
+package provider
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+// field is one setting, as the struct's tags describe it.
+type field struct {
+	name      string // in JSON
+	kind      reflect.Type
+	about     string
+	required  bool
+	byDefault json.RawMessage // nil: none
+	enum      []string        // nil: any value
+	secret    bool
+}
+
+// fieldsOf returns the settings that a struct has, in its order; nil for any other
+// type, and for one that reads itself.
+func fieldsOf(t reflect.Type) []field {
+	if t.Kind() != reflect.Struct || readsItself(t) {
+		return nil
+	}
+	var fields []field
+	for _, f := range reflect.VisibleFields(t) {
+		tag := f.Tag.Get("json")
+		if f.IsExported() && tag != "-" && !f.Anonymous {
+			fields = append(fields, newField(f, tag))
+		}
+	}
+	return fields
+}
+
+func newField(f reflect.StructField, tag string) field {
+	name, options, _ := strings.Cut(tag, ",")
+	if name == "" {
+		name = f.Name
+	}
+	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true"}
+	if text, ok := f.Tag.Lookup("default"); ok {
+		out.byDefault = defaultOf(f.Type, text)
+	}
+	if text, ok := f.Tag.Lookup("enum"); ok {
+		out.enum = strings.Split(text, ",")
+	}
+	out.required = out.byDefault == nil && !strings.Contains(options, "omit")
+	return out
+}
+
+// defaultOf reads a tag as JSON where that fits the type, else as a string.
+func defaultOf(t reflect.Type, text string) json.RawMessage {
+	if json.Unmarshal([]byte(text), reflect.New(t).Interface()) == nil {
+		return json.RawMessage(text)
+	}
+	quoted, _ := json.Marshal(text) // a string always is JSON
+	return quoted
+}
+
+// readsItself tells whether a type has its own way to be read from JSON.
+func readsItself(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// bare returns what a pointer points to.
+func bare(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// namesOf returns the fields' names, in their order.
+func namesOf(fields []field) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return names
+}
