@@ -55,6 +55,17 @@ func TestSecretsForTLSCompileNoGRPCNoEnvoyAndNoHTTP(t *testing.T) {
 	}
 }
 
+// What the author of a provider links is his binary's size, start and CVEs.
+func TestAnAuthorsOnlyImportStaysSmall(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/provider") {
+		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "yaml"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/provider compiles %s", dep)
+			}
+		}
+	}
+}
+
 func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
 	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
 		for _, dep := range deps(t, pkg) {
