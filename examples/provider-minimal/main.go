@@ -1,23 +1,24 @@
-// Command provider-minimal is the smallest provider there is: replace the body of
-// CSRSign by a call of your CA. Build it as countersign-provider-minimal.
+// Command provider-minimal is the smallest provider there is: put a call of your CA
+// in the place of the one in memory. Build it as countersign-provider-minimal.
 package main
 
 import (
 	"context"
 
+	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
 type settings struct {
-	Address string `json:"address" jsonschema:"where the CA is, as in ca.example.org:443"`
+	Address string `json:"address" jsonschema:"where the CA is" default:"ca.example.org:443"`
 }
 
-type acme struct{ address string }
+type acme struct{ ca *catest.CA }
 
-func open(_ context.Context, s settings) (acme, error) { return acme{s.Address}, nil }
+func open(context.Context, settings) (acme, error) { return acme{catest.NewCA(catest.Options{})}, nil }
 
-func (a acme) CSRSign(_ context.Context, req provider.SignRequest) (provider.Certificate, error) {
-	return provider.Certificate{}, provider.Errorf(provider.Unavailable, "nobody signs %s at %q yet", req.SubjectID, a.address)
+func (a acme) CSRSign(ctx context.Context, req provider.SignRequest) (provider.Certificate, error) {
+	return a.ca.CSRSign(ctx, req)
 }
 
 func main() { provider.Main("minimal", "0.1.0", open) }
