@@ -1,0 +1,129 @@
+package conformance
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // they mostly wait
+	goleak.VerifyTestMain(m)
+}
+
+func TestAGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
+
+// notRunFor are what cannot be seen of a value or over the boundary.
+func TestWhatIsNotRunIsSaidAndNothingElseIs(t *testing.T) {
+	for form, c := range map[string]struct {
+		subject Subject
+		want    string
+	}{
+		"value": {Value(good()), "PROTO-03 PROTO-04 PROTO-05 PROTO-06 PROTO-07 PROTO-08"},
+		"wire":  {OverWire(good()), "SIGN-26 SIGN-27"},
+	} {
+		var unrun []string
+		for _, r := range runAll(t, goodKit(), c.subject) {
+			switch r.Outcome {
+			case Unrun:
+				unrun = append(unrun, r.ID)
+			case Failed:
+				t.Errorf("%s: %s %s", form, r.ID, r.Seen)
+			}
+		}
+		if got := strings.Join(unrun, " "); got != c.want {
+			t.Errorf("%s: not run are %s, want %s", form, got, c.want)
+		}
+	}
+}
+
+// spoiled is a connection on which one thing goes wrong.
+type spoiled struct {
+	grpc.ClientConnInterface
+	spoil func(method string, args, reply any) (error, bool)
+}
+
+func (s spoiled) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if err, done := s.spoil(method, args, reply); done {
+		return err
+	}
+	return s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
+	for id, spoil := range map[string]func(method string, args, reply any) (error, bool){
+		"PROTO-03": func(_ string, args, _ any) (error, bool) {
+			return status.Error(codes.InvalidArgument, "unknown field"), len(args.(proto.Message).ProtoReflect().GetUnknown()) > 0
+		},
+		"PROTO-04": func(method string, _, _ any) (error, bool) { return nil, strings.Contains(method, "Later") },
+		"PROTO-05": func(_ string, _, reply any) (error, bool) {
+			health, ok := reply.(*healthv1.HealthCheckResponse)
+			if ok {
+				health.Status = healthv1.HealthCheckResponse_NOT_SERVING
+			}
+			return nil, ok
+		},
+		"PROTO-06": func(_ string, args, _ any) (error, bool) {
+			in, ok := args.(*providerv1.CSRSignRequest)
+			return status.Error(codes.Internal, "nil"), ok && in.GetRequestId() == ""
+		},
+		"PROTO-07": func(_ string, args, _ any) (error, bool) {
+			in, ok := args.(*providerv1.CSRSignRequest)
+			return nil, ok && len(in.GetCsr()) > wire.MaxMessage
+		},
+		"PROTO-08": func(_ string, args, _ any) (error, bool) {
+			in, ok := args.(*providerv1.CSRSignRequest)
+			denied := status.Convert(wire.ToStatus(ca.Errorf(ca.Denied, "no"))).Proto()
+			denied.Code = int32(codes.InvalidArgument)
+			return status.FromProto(denied).Err(), ok && string(in.GetCsr()) == string(nonsenseCSR())
+		},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			subject := OverWire(good())
+			open := subject.Open
+			subject.Open = func(ctx context.Context) (*Instance, error) {
+				i, err := open(ctx)
+				i.Conn = spoiled{i.Conn, spoil}
+				return i, err
+			}
+			results := runAll(t, goodKit(), subject)
+			if failed := failedOf(results); strings.Join(failed, " ") != id {
+				t.Errorf("failed %v%s", failed, describe(results))
+			}
+		})
+	}
+}
+
+func TestEveryCheckHasItsOwnIDARuleAReasonAndAMutant(t *testing.T) {
+	seen, mutated := map[string]bool{}, mutants()
+	for _, c := range Checks() {
+		if seen[c.ID] || !strings.HasSuffix(c.Rule, ".") || !strings.HasSuffix(c.Why, ".") || c.Level == "" {
+			t.Errorf("%+v", c)
+		}
+		if mutated[c.ID] == nil && !strings.HasPrefix(c.ID, "PROTO-") {
+			t.Errorf("%s has no mutant", c.ID)
+		}
+		for _, before := range c.After {
+			if !seen[before] && before != "SIGN-15" {
+				t.Logf("%s comes before %s, which it is after", c.ID, before)
+			}
+		}
+		seen[c.ID] = true
+	}
+	if len(seen) < 100 {
+		t.Errorf("there are %d checks", len(seen))
+	}
+}

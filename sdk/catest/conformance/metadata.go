@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func metadataChecks() []Check {
+	return []Check{
+		{"META-01", Behaviour, "A provider without settings says what it is within a second.", "`provider list` and `inspect` ask before there are settings, and must not wait for a CA.", nil, metadataAtOnce},
+		{"META-02", Behaviour, "Its name is 1 to 63 of a-z, 0-9 and -, the first no -.", "The name is part of the binary's file name and of configurations.", []string{"META-01"}, nameIsWellFormed},
+		{"META-03", Behaviour, "Its version is 1 to 64 printable bytes.", "People compare it in tables and logs.", []string{"META-01"}, versionIsWellFormed},
+		{"META-04", Behaviour, "It has the ability certificate-authority.", "A provider that cannot sign is none.", []string{"META-01"}, canSign},
+		{"META-05", Behaviour, "No ability is named twice, and none is 0.", "A list with faults is a generated value that nobody filled in.", []string{"META-01"}, abilitiesAreDistinct},
+		{"META-06", Behaviour, "What it is does not depend on its settings.", "The host asks once, before it sends settings.", []string{"META-01"}, metadataStays},
+		{"META-07", Behaviour, "An ability that it does not declare answers unimplemented.", "The host remembers that and does not ask again; any other answer is tried for ever.", []string{"META-01"}, undeclaredIsUnimplemented},
+		{"META-08", Behaviour, "An ability that it declares is there.", "The host builds on it, and finds out when it is needed.", []string{"META-01"}, declaredIsThere},
+	}
+}
+
+func metadataAtOnce(ctx context.Context, s *Session) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	begin := time.Now()
+	if _, err := s.metadata(ctx, i); err != nil {
+		return fmt.Errorf("after %s: %w", time.Since(begin).Round(time.Millisecond), err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		return fmt.Errorf("it took %s", took.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// described asks an instance without settings what it is.
+func described(ctx context.Context, s *Session) (wire.Metadata, error) {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return wire.Metadata{}, err
+	}
+	return s.metadata(ctx, i)
+}
+
+func nameIsWellFormed(ctx context.Context, s *Session) error {
+	m, err := described(ctx, s)
+	if err == nil && !wire.ValidName(m.Name) {
+		return fmt.Errorf("it calls itself %q", m.Name)
+	}
+	return err
+}
+
+func versionIsWellFormed(ctx context.Context, s *Session) error {
+	m, err := described(ctx, s)
+	if err != nil {
+		return err
+	}
+	// Whatever else is wrong with the metadata has a check of its own.
+	return wire.Metadata{Name: "x", Version: m.Version, Abilities: []wire.Ability{wire.CertificateAuthority}}.Check()
+}
+
+func canSign(ctx context.Context, s *Session) error {
+	m, err := described(ctx, s)
+	if err == nil && !m.Has(wire.CertificateAuthority) {
+		return fmt.Errorf("it declares %v", m.Abilities)
+	}
+	return err
+}
+
+func abilitiesAreDistinct(ctx context.Context, s *Session) error {
+	m, err := described(ctx, s)
+	seen := map[wire.Ability]bool{0: true}
+	for _, a := range m.Abilities {
+		if seen[a] {
+			return fmt.Errorf("it declares %v", m.Abilities)
+		}
+		seen[a] = true
+	}
+	return err
+}
+
+func metadataStays(ctx context.Context, s *Session) error {
+	before, err := described(ctx, s)
+	if err != nil {
+		return err
+	}
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	after, err := s.metadata(ctx, i)
+	if err == nil && !reflect.DeepEqual(before, after) {
+		return fmt.Errorf("without settings it is %s %s %v, with settings %s %s %v", before.Name, before.Version, before.Abilities, after.Name, after.Version, after.Abilities)
+	}
+	return err
+}
+
+// asked calls an ability, and stops at the first thing that comes back.
+func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) error {
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	var err error
+	switch ability {
+	case wire.RootSource:
+		_, err = i.Roots(ctx)
+	case wire.RootWatcher:
+		enough := errors.New("enough")
+		err = i.WatchRoots(ctx, func([]byte) error { return enough })
+	case wire.TokenExchanger:
+		_, err = i.ExchangeToken(ctx, ca.TokenRequest{SubjectToken: madeUp})
+	}
+	return err
+}
+
+func undeclaredIsUnimplemented(ctx context.Context, s *Session) error {
+	return eachAbility(ctx, s, false, func(ability wire.Ability, err error) error {
+		if !errors.Is(err, ca.ErrUnimplemented) {
+			return fmt.Errorf("it does not declare %q, which answers %w", ability, orNone(err))
+		}
+		return nil
+	})
+}
+
+func declaredIsThere(ctx context.Context, s *Session) error {
+	return eachAbility(ctx, s, true, func(ability wire.Ability, err error) error {
+		if errors.Is(err, ca.ErrUnimplemented) {
+			return fmt.Errorf("it declares %q, which answers %w", ability, err)
+		}
+		return nil
+	})
+}
+
+// eachAbility asks every ability that is declared, or every one that is not.
+func eachAbility(ctx context.Context, s *Session, declared bool, judge func(wire.Ability, error) error) error {
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	m, err := s.metadata(ctx, i)
+	if err != nil {
+		return err
+	}
+	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger} {
+		if m.Has(ability) != declared {
+			continue
+		}
+		if err := judge(ability, asked(ctx, s, i, ability)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orNone makes an error of none, to print.
+func orNone(err error) error {
+	if err == nil {
+		return errors.New("without an error")
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func protocolChecks() []Check {
+	return []Check{
+		{"PROTO-01", Behaviour, "Without settings, CSRSign answers not configured (FAILED_PRECONDITION).", "The host then sends the settings, also to a provider that lost them.", nil, signUnconfigured},
+		{"PROTO-02", Behaviour, "Without settings, Ready answers not configured or unavailable.", "The host must not send requests yet.", nil, readyUnconfigured},
+		{"PROTO-03", Behaviour, "Fields that it does not know are passed over.", "A later host sends more, and must not lose older providers.", nil, unknownFields},
+		{"PROTO-04", Behaviour, "A method that it does not know is unimplemented, and it works on.", "A later host asks, and does without where the answer is no.", nil, unknownMethod},
+		{"PROTO-05", Behaviour, "grpc.health.v1.Health says SERVING for the service \"plugin\".", "The host asks every few seconds and kills what does not answer.", nil, healthServing},
+		{"PROTO-06", Behaviour, "A request without a CSR is INVALID_ARGUMENT, and it works on.", "Whatever comes over the wire, a provider answers by the table.", nil, emptyRequest},
+		{"PROTO-07", Behaviour, "A message of more than 4 MiB is refused, and it works on.", "One caller's message must not take the memory of all.", nil, hugeMessage},
+		{"PROTO-08", Behaviour, "A google.rpc.ErrorInfo of the domain countersign.dev has the reason that the table has for the status.", "A contradiction is read by its code, and the reason is lost.", nil, errorInfoFits},
+	}
+}
+
+func signUnconfigured(ctx context.Context, s *Session) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	req, _, err := s.good()
+	if err != nil {
+		return err
+	}
+	if _, err = i.CSRSign(ctx, req); !errors.Is(err, ca.ErrNotConfigured) {
+		return fmt.Errorf("it answers %w", orNone(err))
+	}
+	return nil
+}
+
+func readyUnconfigured(ctx context.Context, s *Session) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	err = i.Ready(ctx)
+	if !errors.Is(err, ca.ErrNotConfigured) && !errors.Is(err, ca.ErrUnavailable) {
+		return fmt.Errorf("it answers %w", orNone(err))
+	}
+	return nil
+}
+
+// connected returns the shared instance where there is a connection to it.
+func (s *Session) connected() (*Instance, error) {
+	i, err := s.Ready()
+	if err == nil && i.Conn == nil {
+		return nil, NotRun("a value has no protocol")
+	}
+	return i, err
+}
+
+// withMore adds a field that no version of the protocol has.
+func withMore[M proto.Message](m M) M {
+	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 15999, protowire.BytesType), "from a later host"))
+	return m
+}
+
+func unknownFields(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	req, key, err := s.good()
+	if err != nil {
+		return err
+	}
+	in, err := wire.SignRequestToProto(req)
+	if err != nil {
+		return err
+	}
+	if _, err := providerv1.NewProviderClient(i.Conn).GetMetadata(ctx, withMore(&providerv1.GetMetadataRequest{})); err != nil {
+		return fmt.Errorf("GetMetadata: %w", err)
+	}
+	if _, err := providerv1.NewProviderClient(i.Conn).Ready(ctx, withMore(&providerv1.ReadyRequest{})); err != nil {
+		return fmt.Errorf("Ready: %w", err)
+	}
+	out, err := providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, withMore(in))
+	if err != nil {
+		return fmt.Errorf("CSRSign: %w", err)
+	}
+	return hasKey(ca.Certificate{Chain: out.GetChain()}, key)
+}
+
+func unknownMethod(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	for _, method := range []string{"/countersign.provider.v1.Provider/FromALaterVersion", "/countersign.provider.v1.Later/Method"} {
+		if err := i.Conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{}); status.Code(err) != codes.Unimplemented {
+			return fmt.Errorf("%s: %w", method, orNone(err))
+		}
+	}
+	return worksOn(ctx, i)
+}
+
+func worksOn(ctx context.Context, i *Instance) error {
+	if err := i.Ready(ctx); err != nil {
+		return fmt.Errorf("after that: %w", err)
+	}
+	return nil
+}
+
+func healthServing(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	out, err := healthv1.NewHealthClient(i.Conn).Check(ctx, &healthv1.HealthCheckRequest{Service: wire.HealthService})
+	if err == nil && out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("it says %s", out.GetStatus())
+	}
+	return err
+}
+
+func emptyRequest(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	_, err = providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, &providerv1.CSRSignRequest{})
+	if status.Code(err) != codes.InvalidArgument {
+		return fmt.Errorf("it answers %w", orNone(err))
+	}
+	return worksOn(ctx, i)
+}
+
+func hugeMessage(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	req, _, err := s.good()
+	if err != nil {
+		return err
+	}
+	huge := &providerv1.CSRSignRequest{RequestId: req.ID, Csr: append(req.CSR, bytes.Repeat([]byte{'\n'}, wire.MaxMessage)...)}
+	if _, err := providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, huge); err == nil {
+		return fmt.Errorf("it took %d bytes", len(huge.GetCsr()))
+	}
+	return worksOn(ctx, i)
+}
+
+func errorInfoFits(ctx context.Context, s *Session) error {
+	i, err := s.connected()
+	if err != nil {
+		return err
+	}
+	req, _, err := s.good()
+	if err != nil {
+		return err
+	}
+	nonsense := &providerv1.CSRSignRequest{RequestId: req.ID, Csr: nonsenseCSR()}
+	_, err = providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, nonsense)
+	st, _ := status.FromError(err)
+	for _, detail := range st.Details() {
+		info, ok := detail.(*errdetails.ErrorInfo)
+		if !ok || info.GetDomain() != wire.ErrorDomain {
+			continue
+		}
+		// What both ends make of the code alone.
+		bare := status.Convert(wire.ToStatus(&ca.Error{Reason: ca.ReasonFor(wire.FromStatus(status.Error(st.Code(), "")))}))
+		if word := wordOf(bare); !strings.EqualFold(word, info.GetReason()) {
+			return fmt.Errorf("the status is %s and its reason %q; the table has %q", st.Code(), info.GetReason(), word)
+		}
+	}
+	return nil
+}
+
+func wordOf(st *status.Status) string {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,196 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func refusalChecks() []Check {
+	good := []string{"SET-06"}
+	return []Check{
+		{"DENY-01", Sign, "A CSR that is no CSR is refused as invalid.", "Nothing that comes later makes it one.", good, nonsenseIsInvalid},
+		{"DENY-02", Sign, "A CSR whose own signature does not hold is refused as invalid.", "Its sender does not have the key.", good, unprovenIsInvalid},
+		{"DENY-03", Sign, "A refusal says why, in one line.", "It is all that an operator gets to see.", []string{"DENY-01"}, refusalHasWords},
+		{"DENY-04", Sign, "No refusal quotes the token.", "Errors are logged, shown and sent on.", []string{"DENY-01"}, refusalWithoutToken},
+		{"DENY-05", Sign, "The kit's refused identity is refused as denied or invalid.", "The host then stops asking for a while; any other answer is tried again and again.", good, strangerIsDenied},
+		{"DENY-06", Sign, "A token that is not taken is unauthenticated, or denied.", "The host then reads the token again, which may be a new one.", good, tokenIsRefused},
+		{"DENY-07", Sign, "A request without the token that is required is unauthenticated, denied or invalid.", "A credential that is missing must not pass for one that is not needed.", good, tokenIsMissing},
+	}
+}
+
+// nonsenseCSR is PEM, of what no parser takes.
+func nonsenseCSR() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("this is no PKCS #10 request")})
+}
+
+// refusal is what a bad request is answered with.
+func (s *Session) refusal(ctx context.Context, change func(*ca.SignRequest)) error {
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	req, _, err := s.good()
+	if err != nil {
+		return err
+	}
+	change(&req)
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	_, err = i.CSRSign(ctx, req)
+	return err
+}
+
+// mustBe tells whether err is for one of these reasons.
+func mustBe(err error, reasons ...ca.Reason) error {
+	if _, unrun := errors.AsType[notRunError](err); unrun {
+		return err
+	}
+	if err == nil || !slices.Contains(reasons, ca.ReasonFor(err)) {
+		return fmt.Errorf("it answers %w", orNone(err))
+	}
+	return nil
+}
+
+func nonsenseIsInvalid(ctx context.Context, s *Session) error {
+	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.CSR = nonsenseCSR() }), ca.Invalid)
+}
+
+func unprovenIsInvalid(ctx context.Context, s *Session) error {
+	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.CSR = unproven(req.CSR) }), ca.Invalid)
+}
+
+// unproven turns over the last bit of a CSR's signature.
+func unproven(csr []byte) []byte {
+	block, _ := pem.Decode(csr)
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	return pem.EncodeToMemory(block)
+}
+
+// refusals are the errors of all that the kit knows to be refused.
+func (s *Session) refusals(ctx context.Context) []error {
+	errs := []error{s.refusal(ctx, func(req *ca.SignRequest) { req.CSR = nonsenseCSR() })}
+	if s.Kit.RefusedToken != "" {
+		errs = append(errs, s.refusal(ctx, func(req *ca.SignRequest) { req.Token = s.Kit.RefusedToken }))
+	}
+	if req, _, err := s.Request(s.Kit.RefusedIdentity, pki.ECDSAP256); err == nil {
+		errs = append(errs, s.refusal(ctx, func(r *ca.SignRequest) { *r = req }))
+	}
+	return errs
+}
+
+func refusalHasWords(ctx context.Context, s *Session) error {
+	for _, err := range s.refusals(ctx) {
+		e, ok := errors.AsType[*ca.Error](err)
+		if !ok {
+			continue
+		}
+		if text := e.Message; text == "" && e.Err == nil || strings.ContainsFunc(text, unicode.IsControl) {
+			return fmt.Errorf("it says %q", e.Error())
+		}
+	}
+	return nil
+}
+
+func refusalWithoutToken(ctx context.Context, s *Session) error {
+	for _, err := range s.refusals(ctx) {
+		if text := fmt.Sprintf("%v %+v", err, err); s.Shows(text) {
+			return errors.New("the token is in the error's text")
+		}
+	}
+	return nil
+}
+
+// Shows tells whether text has one of the session's tokens in it, or a good piece.
+func (s *Session) Shows(text string) bool {
+	for _, token := range s.tokens() {
+		whole := token.Reveal()
+		for _, piece := range []string{whole, whole[:len(whole)/2], whole[len(whole)/2:]} {
+			if len(piece) >= 8 && strings.Contains(text, piece) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func strangerIsDenied(ctx context.Context, s *Session) error {
+	if s.Kit.RefusedIdentity.none() {
+		return NotRun("needs refused_identity in the kit")
+	}
+	other, _, err := s.Request(s.Kit.RefusedIdentity, pki.ECDSAP256)
+	if err != nil {
+		return err
+	}
+	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { *req = other }), ca.Denied, ca.Invalid)
+}
+
+func tokenIsRefused(ctx context.Context, s *Session) error {
+	if s.Kit.RefusedToken == "" {
+		return NotRun("needs refused_token_file in the kit, with an expired token for instance")
+	}
+	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = s.Kit.RefusedToken }), ca.Unauthenticated, ca.Denied)
+}
+
+func tokenIsMissing(ctx context.Context, s *Session) error {
+	if !s.Kit.TokenRequired {
+		return NotRun("needs token_required in the kit, where a token is")
+	}
+	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = "" }), ca.Unauthenticated, ca.Denied, ca.Invalid)
+}
+
+// wishIsNoCommand asks for a certificate that may sign others.
+func wishIsNoCommand(ctx context.Context, s *Session) error {
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	req, err := s.wish()
+	if err != nil {
+		return err
+	}
+	cert, err := i.CSRSign(ctx, req)
+	if err != nil {
+		return mustBe(err, ca.Invalid, ca.Denied)
+	}
+	certs, err := pki.ParseCertificates(cert.Chain)
+	if err == nil && (certs[0].IsCA || certs[0].KeyUsage&x509.KeyUsageCertSign != 0) {
+		return errors.New("it got a CA certificate")
+	}
+	return err
+}
+
+// wish is a good request whose CSR has the basic constraint CA beside its names.
+func (s *Session) wish() (ca.SignRequest, error) {
+	req, _, err := s.good()
+	if err != nil {
+		return req, err
+	}
+	good, err := pki.ParseCSR(req.CSR)
+	if err != nil {
+		return req, err
+	}
+	key, err := newKey(pki.ECDSAP256)
+	if err != nil {
+		return req, err
+	}
+	isCA, err := asn1.Marshal(struct{ CA bool }{true})
+	if err != nil {
+		return req, err
+	}
+	extensions := append(slices.Clone(good.Extensions), pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: isCA})
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{ExtraExtensions: extensions}, key)
+	req.CSR = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return req, err
+}

@@ -1,0 +1,221 @@
+package conformance
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Session is one run over a [Subject]: what checks share. Its methods are for the
+// checks; [Session.Close] gives back what was opened.
+type Session struct {
+	Kit     Kit
+	Subject Subject
+
+	outcomes map[string]Outcome
+	quiet    time.Duration // how long a watch is looked at in which nothing happens
+	crowd    int           // how many calls are made at once
+	held     []*Instance   // for the whole session: the one that is configured
+	opened   []*Instance   // for one check
+	readied  func() (*Instance, error)
+	reply    func() (*reply, error)
+}
+
+// NewSession fills in the kit's defaults and opens nothing yet.
+func NewSession(kit Kit, subject Subject) *Session {
+	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Outcome{}, quiet: 300 * time.Millisecond, crowd: 64}
+	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
+	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
+	return s
+}
+
+// Close ends what is still open.
+func (s *Session) Close() {
+	s.closeAll(&s.opened)
+	s.closeAll(&s.held)
+}
+
+func (s *Session) closeAll(list *[]*Instance) {
+	for _, i := range *list {
+		i.Stop()
+	}
+	*list = nil
+}
+
+// Fresh returns an instance without settings. It ends with the check.
+func (s *Session) Fresh(ctx context.Context) (*Instance, error) { return s.open(ctx, &s.opened) }
+
+// FreshReady returns an instance of the check's own, with the kit's settings.
+func (s *Session) FreshReady(ctx context.Context) (*Instance, error) {
+	return s.configured(ctx, &s.opened)
+}
+
+// Ready returns the instance that all checks share, with the kit's settings. Where it
+// does not take them, that is one check's to say.
+func (s *Session) Ready() (*Instance, error) {
+	i, err := s.readied()
+	if err != nil {
+		return nil, NotRun("SET-06: %w", err)
+	}
+	return i, nil
+}
+
+func (s *Session) open(ctx context.Context, list *[]*Instance) (*Instance, error) {
+	i, err := s.Subject.Open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be opened: %w", err)
+	}
+	*list = append(*list, i)
+	return i, nil
+}
+
+func (s *Session) configured(ctx context.Context, list *[]*Instance) (*Instance, error) {
+	i, err := s.open(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	if err := i.Configure(ctx, s.Kit.Settings); err != nil {
+		return nil, fmt.Errorf("it refuses the kit's settings: %w", err)
+	}
+	return i, i.Ready(ctx)
+}
+
+// call bounds one call.
+func (s *Session) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Duration(s.Kit.CallTimeout))
+}
+
+// metadata is what the provider says, unchecked.
+func (s *Session) metadata(ctx context.Context, i *Instance) (wire.Metadata, error) {
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	if i.Conn == nil {
+		return i.Metadata(ctx)
+	}
+	out, err := providerv1.NewProviderClient(i.Conn).GetMetadata(ctx, &providerv1.GetMetadataRequest{})
+	m := wire.Metadata{Name: out.GetName(), Version: out.GetVersion(), SettingsSchema: out.GetSettingsSchema()}
+	for _, a := range out.GetAbilities() {
+		m.Abilities = append(m.Abilities, wire.Ability(a))
+	}
+	return m, err
+}
+
+// having returns the shared instance where it declares an ability.
+func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, error) {
+	i, err := s.Ready()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.metadata(ctx, i)
+	if err == nil && !m.Has(ability) {
+		return nil, NotRun("the provider has no ability %q", ability)
+	}
+	return i, err
+}
+
+// newKey makes a key for one request; those of slow kinds are made once.
+func newKey(kind pki.KeyType) (crypto.Signer, error) {
+	if kind == pki.RSA2048 || kind == pki.RSA3072 || kind == pki.RSA4096 {
+		return slowKeys(kind)
+	}
+	return pki.GenerateKey(kind)
+}
+
+//nolint:gochecknoglobals // a key of a test, that takes a while to make
+var rsaKeys sync.Map
+
+func slowKeys(kind pki.KeyType) (crypto.Signer, error) {
+	once, _ := rsaKeys.LoadOrStore(kind, sync.OnceValues(func() (crypto.Signer, error) { return pki.GenerateKey(kind) }))
+	return once.(func() (crypto.Signer, error))()
+}
+
+// Request asks for names with a new key, in the kit's way.
+func (s *Session) Request(names Names, kind pki.KeyType) (ca.SignRequest, crypto.PublicKey, error) {
+	key, err := newKey(kind)
+	if err != nil {
+		return ca.SignRequest{}, nil, err
+	}
+	id, err := pki.NewIdentity(names.SPIFFEID, names.DNSNames, names.IPAddresses)
+	if err != nil {
+		return ca.SignRequest{}, nil, fmt.Errorf("the kit's names: %w", err)
+	}
+	csr, err := pki.CreateCSR(key, id)
+	if err != nil {
+		return ca.SignRequest{}, nil, err
+	}
+	return s.asking(csr, id), key.Public(), nil
+}
+
+func (s *Session) asking(csr []byte, id pki.Identity) ca.SignRequest {
+	req := ca.SignRequest{
+		ID: uuid.NewString(), CSR: csr, DNSNames: id.DNSNames, IPAddresses: append([]netip.Addr(nil), id.IPAddresses...),
+		TTL: time.Duration(s.Kit.TTL), Token: s.Kit.Token,
+	}
+	if id.SPIFFEID != nil {
+		req.SubjectID = id.SPIFFEID.String()
+	}
+	return req
+}
+
+// good is a request that is to be signed.
+func (s *Session) good() (ca.SignRequest, crypto.PublicKey, error) {
+	return s.Request(s.Kit.Identity, pki.ECDSAP256)
+}
+
+// SignOnce has a good request signed, and looks at no more than the key.
+func (s *Session) SignOnce(ctx context.Context, client ca.Client) error {
+	req, key, err := s.good()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	cert, err := client.CSRSign(ctx, req)
+	if err != nil {
+		return fmt.Errorf("a good request: %w", err)
+	}
+	return hasKey(cert, key)
+}
+
+func hasKey(cert ca.Certificate, key crypto.PublicKey) error {
+	certs, err := pki.ParseCertificates(cert.Chain)
+	if err != nil {
+		return fmt.Errorf("the chain: %w", err)
+	}
+	if !pki.SameKey(key, certs[0].PublicKey) {
+		return fmt.Errorf("the first certificate (%s) has another key than the request", certs[0].Subject)
+	}
+	return nil
+}
+
+// clean makes what was seen fit to print, without any of the kit's tokens.
+func (s *Session) clean(text string) string {
+	for _, token := range s.tokens() {
+		text = strings.ReplaceAll(text, token.Reveal(), "(token)")
+	}
+	return wire.CleanText(text, "")
+}
+
+// tokens are all that the session may send.
+func (s *Session) tokens() []ca.Token {
+	var sent []ca.Token
+	for _, token := range []ca.Token{s.Kit.Token, s.Kit.RefusedToken, s.Kit.Exchange.SubjectToken, s.Kit.RefusedSubjectToken} {
+		if token != "" {
+			sent = append(sent, token)
+		}
+	}
+	return sent
+}

@@ -1,0 +1,423 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// stranger is a setting that no provider has.
+const stranger = "no_provider_has_this_setting"
+
+func settingsChecks() []Check {
+	schema := []string{"META-01", "SET-01"}
+	return []Check{
+		{"SET-01", Settings, "The schema of the settings is empty or a JSON Schema (draft 2020-12).", "Editors, `inspect` and `docs` read it.", []string{"META-01"}, schemaResolves},
+		{"SET-02", Settings, "The schema is of an object and allows no further properties.", "A mistyped setting is found while it is written.", schema, schemaIsStrict},
+		{"SET-03", Settings, "The schema describes each setting in words.", "It is the documentation that an operator has at hand.", schema, settingsAreDescribed},
+		{"SET-04", Settings, "Each default of the schema fits its setting.", "What is printed as the default can be written down.", schema, defaultsFit},
+		{"SET-05", Settings, "The kit's settings fit the schema.", "Otherwise the schema refuses what the provider takes.", schema, settingsFit},
+		{"SET-06", Settings, "Good settings are taken, and it gets ready.", "Everything else needs them.", nil, goodSettings},
+		{"SET-07", Settings, "A check of good settings finds no error.", "An error there stops the start.", []string{"SET-06"}, goodSettingsCheck},
+		{"SET-08", Settings, "A check finds an unknown setting, and names it.", "A mistyped setting that is passed over is a default that nobody wanted.", nil, unknownIsFound},
+		{"SET-09", Settings, "Settings with an unknown one are refused as invalid.", "What a check refuses must not be taken.", nil, unknownIsRefused},
+		{"SET-10", Settings, "A required setting that is left out is found.", "The schema says that it is needed.", schema, requiredIsFound},
+		{"SET-11", Settings, "A setting of another type than the schema's is found.", "A value that is read as something else is worse than an error.", schema, wrongTypeIsFound},
+		{"SET-12", Settings, "A value outside the schema's enum is found.", "The schema says that there are no others.", schema, outsideEnumIsFound},
+		{"SET-13", Settings, "A check finds what is wrong with the kit's wrong settings.", "What can be known before the start is said before the start.", nil, wrongIsFound},
+		{"SET-14", Settings, "The kit's wrong settings are refused as invalid.", "A provider that starts with them fails later, in the dark.", nil, wrongIsRefused},
+		{"SET-15", Settings, "A check takes nothing over.", "An operator checks settings beside a provider that works.", []string{"PROTO-02"}, checkTakesNothing},
+		{"SET-16", Settings, "After settings were refused, the earlier ones stand.", "A slip must not end what works.", []string{"SET-06", "SET-09"}, earlierStand},
+		{"SET-17", Settings, "The same settings can be sent again.", "The host does so whenever it is not sure.", []string{"SET-06"}, sameAgain},
+		{"SET-18", Settings, "A diagnostic has one line of words, and its pointer is empty or a JSON Pointer.", "It is shown beside the setting that it is about.", []string{"SET-08"}, diagnosticsAreWellFormed},
+		{"SET-19", Settings, "A setting that is called a password, secret, token or key is marked writeOnly.", "Only what is marked is kept out of print.", schema, secretsAreMarked},
+		{"SET-20", Settings, "No fault quotes a secret setting.", "Faults are logged.", schema, secretsAreNotQuoted},
+		{"SET-21", Settings, "An online check of good settings finds no error, or there is none.", "It is what `doctor` tells an operator.", []string{"SET-07"}, onlineCheck},
+	}
+}
+
+// schemaOf returns the provider's schema, and what it resolves to.
+func (s *Session) schemaOf(ctx context.Context) (*jsonschema.Schema, *jsonschema.Resolved, error) {
+	m, err := described(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.SettingsSchema == "" {
+		return nil, nil, NotRun("the provider has no schema: it takes no settings")
+	}
+	schema := &jsonschema.Schema{}
+	if err := json.Unmarshal([]byte(m.SettingsSchema), schema); err != nil {
+		return nil, nil, fmt.Errorf("it is no JSON Schema: %w", err)
+	}
+	resolved, err := schema.Resolve(nil)
+	return schema, resolved, err
+}
+
+func schemaResolves(ctx context.Context, s *Session) error {
+	_, _, err := s.schemaOf(ctx)
+	if _, none := errors.AsType[notRunError](err); none {
+		return nil
+	}
+	return err
+}
+
+func schemaIsStrict(ctx context.Context, s *Session) error {
+	schema, resolved, err := s.schemaOf(ctx)
+	if err != nil {
+		return err
+	}
+	if schema.Type != "object" {
+		return fmt.Errorf("its type is %q", schema.Type)
+	}
+	with := map[string]any{}
+	maps.Copy(with, s.Kit.Settings)
+	with[stranger] = true
+	if plain, err := plainJSON(with); err != nil || resolved.Validate(plain) == nil {
+		return errors.Join(err, fmt.Errorf("the schema lets %q pass; additionalProperties: false refuses it", stranger))
+	}
+	return nil
+}
+
+// eachSetting goes through the schema's properties in their order.
+func (s *Session) eachSetting(ctx context.Context, look func(name string, property *jsonschema.Schema) error) error {
+	schema, _, err := s.schemaOf(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		if err := look(name, schema.Properties[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func settingsAreDescribed(ctx context.Context, s *Session) error {
+	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		if strings.TrimSpace(property.Description) == "" && property.Ref == "" {
+			return fmt.Errorf("%s has no description", name)
+		}
+		return nil
+	})
+}
+
+func defaultsFit(ctx context.Context, s *Session) error {
+	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		if property.Default == nil || property.Ref != "" {
+			return nil
+		}
+		var value any
+		resolved, err := property.CloneSchemas().Resolve(nil)
+		if err == nil {
+			err = errors.Join(json.Unmarshal(property.Default, &value), resolved.Validate(value))
+		}
+		if err != nil {
+			return fmt.Errorf("the default of %s, %s: %w", name, property.Default, err)
+		}
+		return nil
+	})
+}
+
+func settingsFit(ctx context.Context, s *Session) error {
+	_, resolved, err := s.schemaOf(ctx)
+	if err != nil {
+		return err
+	}
+	plain, err := plainJSON(s.Kit.Settings)
+	return errors.Join(err, resolved.Validate(plain))
+}
+
+// plainJSON returns a copy with nothing in it but what JSON has.
+func plainJSON(settings map[string]any) (map[string]any, error) {
+	plain := map[string]any{}
+	if settings == nil {
+		return plain, nil
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	return plain, json.Unmarshal(text, &plain)
+}
+
+func goodSettings(_ context.Context, s *Session) error {
+	_, err := s.readied()
+	return err
+}
+
+// faultsOf has settings checked by an instance that has none.
+func (s *Session) faultsOf(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	return i.Validate(ctx, settings)
+}
+
+func goodSettingsCheck(ctx context.Context, s *Session) error {
+	found, err := s.faultsOf(ctx, s.Kit.Settings)
+	if err == nil && wire.HasErrors(found) {
+		return fmt.Errorf("it finds %s", summaries(found))
+	}
+	return err
+}
+
+func summaries(found []wire.Diagnostic) string {
+	texts := make([]string, len(found))
+	for i, d := range found {
+		texts[i] = d.Summary
+	}
+	return fmt.Sprintf("%q", texts)
+}
+
+// with returns the kit's settings and one more.
+func (s *Session) with(name string, value any) map[string]any {
+	settings := maps.Clone(s.Kit.Settings)
+	if settings == nil {
+		settings = map[string]any{}
+	}
+	settings[name] = value
+	return settings
+}
+
+// mustFind has settings checked that have a fault.
+func (s *Session) mustFind(ctx context.Context, what string, settings map[string]any) ([]wire.Diagnostic, error) {
+	found, err := s.faultsOf(ctx, settings)
+	if err == nil && !wire.HasErrors(found) {
+		return nil, fmt.Errorf("%s: nothing is found", what)
+	}
+	return found, err
+}
+
+func unknownIsFound(ctx context.Context, s *Session) error {
+	found, err := s.mustFind(ctx, "a setting "+stranger, s.with(stranger, true))
+	if err == nil && !strings.Contains(summaries(found), stranger) {
+		return fmt.Errorf("it finds %s, and does not name %s", summaries(found), stranger)
+	}
+	return err
+}
+
+// mustRefuse sends settings that have a fault.
+func (s *Session) mustRefuse(ctx context.Context, settings map[string]any) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	if err := i.Configure(ctx, settings); !errors.Is(err, ca.ErrInvalid) {
+		return fmt.Errorf("it answers %w", orNone(err))
+	}
+	return nil
+}
+
+func unknownIsRefused(ctx context.Context, s *Session) error {
+	return s.mustRefuse(ctx, s.with(stranger, true))
+}
+
+func requiredIsFound(ctx context.Context, s *Session) error {
+	schema, _, err := s.schemaOf(ctx)
+	if err != nil {
+		return err
+	}
+	if len(schema.Required) == 0 {
+		return NotRun("no setting is required")
+	}
+	for _, name := range schema.Required {
+		settings := maps.Clone(s.Kit.Settings)
+		delete(settings, name)
+		if _, err := s.mustFind(ctx, "without "+name, settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// another returns a value that is of none of the types of a property.
+func another(property *jsonschema.Schema) any {
+	types := append([]string{property.Type}, property.Types...)
+	switch {
+	case len(types) == 1 && types[0] == "" || property.Ref != "":
+		return nil // anything goes, or it is said elsewhere
+	case !slices.Contains(types, "object"):
+		return map[string]any{"of": "another type"}
+	case !slices.Contains(types, "boolean"):
+		return true
+	}
+	return nil
+}
+
+func wrongTypeIsFound(ctx context.Context, s *Session) error {
+	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		value := another(property)
+		if value == nil {
+			return nil
+		}
+		_, err := s.mustFind(ctx, fmt.Sprintf("%s is %v", name, value), s.with(name, value))
+		return err
+	})
+}
+
+func outsideEnumIsFound(ctx context.Context, s *Session) error {
+	some := false
+	err := s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		if property.Enum == nil {
+			return nil
+		}
+		some = true
+		_, err := s.mustFind(ctx, name+" is "+stranger, s.with(name, stranger))
+		return err
+	})
+	if err == nil && !some {
+		return NotRun("no setting has an enum")
+	}
+	return err
+}
+
+var errNoWrongSettings = NotRun("needs wrong_settings in the kit")
+
+func wrongIsFound(ctx context.Context, s *Session) error {
+	if s.Kit.WrongSettings == nil {
+		return errNoWrongSettings
+	}
+	_, err := s.mustFind(ctx, "the kit's wrong settings", s.Kit.WrongSettings)
+	return err
+}
+
+func wrongIsRefused(ctx context.Context, s *Session) error {
+	if s.Kit.WrongSettings == nil {
+		return errNoWrongSettings
+	}
+	return s.mustRefuse(ctx, s.Kit.WrongSettings)
+}
+
+func checkTakesNothing(ctx context.Context, s *Session) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := i.Validate(ctx, s.Kit.Settings); err != nil {
+		return err
+	}
+	if err := i.Ready(ctx); err == nil {
+		return errors.New("after a check it is ready, with no settings sent")
+	}
+	return nil
+}
+
+func earlierStand(ctx context.Context, s *Session) error {
+	i, err := s.FreshReady(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.Configure(ctx, s.with(stranger, true)); err == nil {
+		return errors.New("an unknown setting was taken")
+	}
+	return worksOn(ctx, i)
+}
+
+func sameAgain(ctx context.Context, s *Session) error {
+	i, err := s.FreshReady(ctx)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := i.Configure(ctx, s.Kit.Settings); err != nil {
+			return err
+		}
+	}
+	return i.Ready(ctx)
+}
+
+func diagnosticsAreWellFormed(ctx context.Context, s *Session) error {
+	found, err := s.faultsOf(ctx, s.with(stranger, true))
+	for _, d := range found {
+		switch {
+		case strings.TrimSpace(d.Summary) == "":
+			return errors.New("a diagnostic has no summary")
+		case strings.ContainsFunc(d.Summary, unicode.IsControl):
+			return fmt.Errorf("the summary %q has more than one line", d.Summary)
+		case d.Pointer != "" && d.Pointer[0] != '/':
+			return fmt.Errorf("the pointer is %q; one begins with /", d.Pointer)
+		}
+	}
+	return err
+}
+
+var secretName = regexp.MustCompile(`(?i)^(.*_)?(password|passphrase|secret|token|api_?key|private_?key|secret_?id)$`)
+
+func secretsAreMarked(ctx context.Context, s *Session) error {
+	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		if property.Type == "string" && secretName.MatchString(name) && !property.WriteOnly {
+			return fmt.Errorf("%s is not marked", name)
+		}
+		return nil
+	})
+}
+
+// canary stands for a secret setting.
+const canary = "canary-that-nobody-prints"
+
+func secretsAreNotQuoted(ctx context.Context, s *Session) error {
+	some := false
+	err := s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
+		if !property.WriteOnly {
+			return nil
+		}
+		some = true
+		for _, value := range []any{canary, []any{canary}, map[string]any{"of": canary}} {
+			settings := s.with(name, value)
+			settings[stranger] = true
+			if err := s.quotes(ctx, settings); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err == nil && !some {
+		return NotRun("no setting is secret")
+	}
+	return err
+}
+
+// quotes looks for the canary in all that settings are answered with.
+func (s *Session) quotes(ctx context.Context, settings map[string]any) error {
+	i, err := s.Fresh(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := i.Validate(ctx, settings)
+	said := fmt.Sprintf("%+v %v %v", found, err, i.Configure(ctx, settings))
+	if strings.Contains(said, canary) {
+		return errors.New("its value is in a diagnostic or an error")
+	}
+	return nil
+}
+
+func onlineCheck(ctx context.Context, s *Session) error {
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	found, err := i.ValidateOnline(ctx, s.Kit.Settings)
+	if errors.Is(err, ca.ErrUnimplemented) {
+		return NotRun("the provider has no online check")
+	}
+	if err == nil && wire.HasErrors(found) {
+		return fmt.Errorf("it finds %s", summaries(found))
+	}
+	return err
+}

@@ -1,0 +1,392 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func signChecks() []Check {
+	good, read := []string{"SET-06", "SIGN-01"}, []string{"SIGN-01", "SIGN-02"}
+	return []Check{
+		{"SIGN-01", Sign, "A good request is signed.", "It is what a provider is for.", []string{"SET-06"}, goodIsSigned},
+		{"SIGN-02", Sign, "The chain is PEM blocks CERTIFICATE and nothing else.", "What cannot be read is refused as a whole.", good, chainIsPEM},
+		{"SIGN-03", Sign, "The chain has 10 certificates at most.", "Each peer reads all of them at each connection.", read, chainIsShort},
+		{"SIGN-04", Sign, "The first certificate has the key of the request.", "The workload has no other key.", read, leafHasKey},
+		{"SIGN-05", Sign, "The leaf is no CA certificate.", "Whoever has it could sign in everybody's name.", read, leafIsNoCA},
+		{"SIGN-06", Sign, "The leaf's key usage has digital signature, or there is none.", "TLS needs it.", read, leafMaySign},
+		{"SIGN-07", Sign, "The leaf's extended key usage has TLS server or client, or there is none.", "It is refused in a handshake otherwise.", read, leafFitsTLS},
+		{"SIGN-08", Sign, "The leaf's names are those asked for, as close as the kit declares.", "A certificate of another name is somebody else's.", read, namesAsAsked},
+		{"SIGN-09", Sign, "No root is in the chain.", "A peer trusts the roots it has, and a root in the chain is dead weight at best.", read, noRootInChain},
+		{"SIGN-10", Sign, "No signature in the chain is made with MD5 or SHA-1.", "Both can be forged, and TLS stacks refuse them.", read, signaturesAreStrong},
+		{"SIGN-11", Sign, "Each certificate of the chain is signed by the next.", "TLS sends them in this order (RFC 8446, section 4.4.2).", []string{"SIGN-02", "SIGN-10"}, chainIsInOrder},
+		{"SIGN-12", Sign, "What stands above the leaf may sign certificates.", "A peer refuses a chain over one that may not.", read, aboveAreCAs},
+		{"SIGN-13", Sign, "The leaf has version 3 and no critical extension that Go does not know.", "A peer has to refuse what it does not understand and must.", read, extensionsAreKnown},
+		{"SIGN-14", Sign, "The reply has valid roots, or the provider tells them by itself.", "Without a root nothing can be verified.", good, rootsAreThere},
+		{"SIGN-15", Sign, "The chain leads to one of the roots.", "Nothing unverified is served.", []string{"SIGN-02", "SIGN-10", "SIGN-11", "SIGN-12", "SIGN-13", "SIGN-14"}, chainVerifies},
+		{"SIGN-16", Sign, "The leaf is valid now, or in 5 minutes at most.", "One that begins later is of no use yet.", read, beginsNow},
+		{"SIGN-17", Sign, "The leaf ends after it begins, and after now.", "An expired one is of no use.", read, endsLater},
+		{"SIGN-18", Sign, "The leaf ends no later than asked, 5 minutes aside, unless the kit declares a fixed lifetime.", "Who asks for an hour means an hour.", read, livesAsAsked},
+		{"SIGN-19", Sign, "The leaf ends no later than what it was signed by.", "The last part of its life would be worth nothing.", []string{"SIGN-02", "SIGN-14", "SIGN-17"}, endsWithItsIssuers},
+		{"SIGN-20", Sign, "A new request gets a certificate of its own key, however alike its names.", "The key of the last request is gone.", []string{"SIGN-04"}, newRequestNewCertificate},
+		{"SIGN-21", Sign, "Two certificates have two serial numbers.", "A revocation names one by its serial number.", []string{"SIGN-04", "SIGN-20"}, serialsDiffer},
+		{"SIGN-22", Sign, "A request that names no lifetime is signed for one that the authority chooses.", "The lifetime is optional.", []string{"SIGN-02", "SIGN-17"}, lifetimeIsOptional},
+		{"SIGN-23", Sign, "Each kind of key is signed, or refused as invalid.", "Any other answer makes the host try for ever.", []string{"SIGN-04", "SIGN-20"}, eachKindOfKey},
+		{"SIGN-24", Sign, "A request that is repeated gets a certificate for its key.", "The host repeats a request whose answer it never got.", []string{"SIGN-04"}, repeatIsServed},
+		{"SIGN-25", Sign, "A request for a CA certificate gets none.", "What a CSR wishes for is not what its sender may have.", []string{"SIGN-05"}, wishIsNoCommand},
+		{"SIGN-26", Sign, "The request is not changed.", "The host sends the same bytes again in a retry.", []string{"SIGN-01"}, requestStays},
+		{"SIGN-27", Sign, "A reply is not changed once it is given.", "The host keeps it without a copy.", read, replyStays},
+	}
+}
+
+func goodIsSigned(_ context.Context, s *Session) error {
+	_, err := s.reply()
+	return err
+}
+
+// looking is a check that only looks at the first reply.
+func looking(s *Session, look func(r *reply) error) error {
+	r, err := s.reply()
+	if err != nil {
+		return err
+	}
+	if r.fault != nil {
+		return NotRun("SIGN-02: %w", r.fault)
+	}
+	return look(r)
+}
+
+func chainIsPEM(_ context.Context, s *Session) error {
+	r, err := s.reply()
+	if err != nil {
+		return err
+	}
+	return r.fault
+}
+
+func chainIsShort(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if len(r.chain) > 10 {
+			return fmt.Errorf("it has %d", len(r.chain))
+		}
+		return nil
+	})
+}
+
+func leafHasKey(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error { return hasKey(r.cert, r.key) })
+}
+
+func leafIsNoCA(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if r.leaf().IsCA || r.leaf().KeyUsage&x509.KeyUsageCertSign != 0 {
+			return errors.New("it may sign certificates")
+		}
+		return nil
+	})
+}
+
+func leafMaySign(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if usage := r.leaf().KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
+			return fmt.Errorf("its key usage is %b", usage)
+		}
+		return nil
+	})
+}
+
+func leafFitsTLS(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		leaf := r.leaf()
+		fits := func(u x509.ExtKeyUsage) bool {
+			return u == x509.ExtKeyUsageAny || u == x509.ExtKeyUsageServerAuth || u == x509.ExtKeyUsageClientAuth
+		}
+		if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0 && !slices.ContainsFunc(leaf.ExtKeyUsage, fits) {
+			return fmt.Errorf("it has %v", leaf.ExtKeyUsage)
+		}
+		return nil
+	})
+}
+
+func namesAsAsked(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		want, err := pki.NewIdentity(s.Kit.Identity.SPIFFEID, s.Kit.Identity.DNSNames, s.Kit.Identity.IPAddresses)
+		if err != nil {
+			return err
+		}
+		got, err := pki.IdentityOf(r.leaf())
+		how := s.Kit.nameCheck()
+		switch {
+		case how == pki.AnyName:
+			return nil
+		case err != nil:
+			return err
+		case how == pki.ExactNames && !got.Equal(want), how == pki.TrustDomainName && got.TrustDomain() != want.TrustDomain():
+			return fmt.Errorf("asked for %q, it has %q", want, got)
+		}
+		return nil
+	})
+}
+
+func selfSigned(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawSubject, cert.RawIssuer) &&
+		cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
+}
+
+func noRootInChain(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		for i, cert := range r.chain {
+			if selfSigned(cert) {
+				return fmt.Errorf("certificate %d of %d, %q, is self-signed", i+1, len(r.chain), cert.Subject)
+			}
+		}
+		return nil
+	})
+}
+
+func signaturesAreStrong(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		for i, cert := range r.chain {
+			switch cert.SignatureAlgorithm {
+			case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1:
+				return fmt.Errorf("certificate %d of %d is signed with %s", i+1, len(r.chain), cert.SignatureAlgorithm)
+			}
+		}
+		return nil
+	})
+}
+
+func chainIsInOrder(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		for i, cert := range r.chain[1:] {
+			below := r.chain[i]
+			if err := cert.CheckSignature(below.SignatureAlgorithm, below.RawTBSCertificate, below.Signature); err != nil {
+				return fmt.Errorf("certificate %d, %q, did not sign certificate %d, %q", i+2, cert.Subject, i+1, below.Subject)
+			}
+		}
+		return nil
+	})
+}
+
+func aboveAreCAs(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		for i, cert := range r.chain[1:] {
+			if !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+				return fmt.Errorf("certificate %d, %q, is no CA certificate", i+2, cert.Subject)
+			}
+		}
+		return nil
+	})
+}
+
+func extensionsAreKnown(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if leaf := r.leaf(); leaf.Version != 3 || len(leaf.UnhandledCriticalExtensions) > 0 {
+			return fmt.Errorf("it has version %d and the critical extensions %v", leaf.Version, leaf.UnhandledCriticalExtensions)
+		}
+		return nil
+	})
+}
+
+func rootsAreThere(ctx context.Context, s *Session) error {
+	r, err := s.reply()
+	if err != nil {
+		return err
+	}
+	_, err = s.rootsOf(ctx, r)
+	return err
+}
+
+func chainVerifies(ctx context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		roots, err := s.rootsOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		return r.verify(roots)
+	})
+}
+
+func beginsNow(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if ahead := r.leaf().NotBefore.Sub(r.now); ahead > pki.MaxClockSkew {
+			return fmt.Errorf("it begins in %s", ahead.Round(time.Second))
+		}
+		return nil
+	})
+}
+
+func endsLater(_ context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		if leaf := r.leaf(); !leaf.NotAfter.After(leaf.NotBefore) || !leaf.NotAfter.After(r.now) {
+			return fmt.Errorf("it is valid from %s to %s", stamp(leaf.NotBefore), stamp(leaf.NotAfter))
+		}
+		return nil
+	})
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func livesAsAsked(_ context.Context, s *Session) error {
+	if s.Kit.FixedLifetime {
+		return NotRun("the kit says that the authority fixes the lifetime")
+	}
+	return looking(s, func(r *reply) error {
+		if end := r.now.Add(r.req.TTL); r.leaf().NotAfter.After(end.Add(pki.MaxClockSkew)) {
+			return fmt.Errorf("asked for %s, until %s, it ends %s", r.req.TTL, stamp(end), stamp(r.leaf().NotAfter))
+		}
+		return nil
+	})
+}
+
+func endsWithItsIssuers(ctx context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		roots, err := s.rootsOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		above := slices.Clone(r.chain[1:])
+		last := r.chain[len(r.chain)-1]
+		for _, root := range roots.Certificates() {
+			if last.CheckSignatureFrom(root) == nil {
+				above = append(above, root)
+			}
+		}
+		for _, cert := range above {
+			if r.leaf().NotAfter.After(cert.NotAfter) {
+				return fmt.Errorf("it ends %s, and %q ends %s", stamp(r.leaf().NotAfter), cert.Subject, stamp(cert.NotAfter))
+			}
+		}
+		return nil
+	})
+}
+
+// another has one more good request signed and read.
+func (s *Session) another(ctx context.Context, change func(*ca.SignRequest)) (*reply, error) {
+	i, err := s.Ready()
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.ask(ctx, i, change)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.fault
+}
+
+func serialsDiffer(ctx context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		other, err := s.another(ctx, func(*ca.SignRequest) {})
+		if err != nil {
+			return err
+		}
+		if r.leaf().SerialNumber.Cmp(other.leaf().SerialNumber) == 0 {
+			return fmt.Errorf("both are %x", r.leaf().SerialNumber)
+		}
+		return nil
+	})
+}
+
+func lifetimeIsOptional(ctx context.Context, s *Session) error {
+	r, err := s.another(ctx, func(req *ca.SignRequest) { req.TTL = 0 })
+	if err != nil {
+		return err
+	}
+	if !r.leaf().NotAfter.After(r.now) {
+		return fmt.Errorf("it ends %s", stamp(r.leaf().NotAfter))
+	}
+	return nil
+}
+
+func eachKindOfKey(ctx context.Context, s *Session) error {
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	for _, kind := range s.Kit.Keys {
+		req, key, err := s.Request(s.Kit.Identity, kind)
+		if err != nil {
+			return err
+		}
+		cert, err := i.CSRSign(ctx, req)
+		if errors.Is(err, ca.ErrInvalid) {
+			continue
+		}
+		if err == nil {
+			err = hasKey(cert, key)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func repeatIsServed(ctx context.Context, s *Session) error {
+	return looking(s, func(r *reply) error {
+		i, err := s.Ready()
+		if err != nil {
+			return err
+		}
+		cert, err := i.CSRSign(ctx, r.req)
+		if err != nil {
+			return fmt.Errorf("the second time it answers %w", err)
+		}
+		return hasKey(cert, r.key)
+	})
+}
+
+func newRequestNewCertificate(ctx context.Context, s *Session) error {
+	r, err := s.another(ctx, func(*ca.SignRequest) {})
+	if err != nil {
+		return err
+	}
+	return hasKey(r.cert, r.key)
+}
+
+func requestStays(ctx context.Context, s *Session) error {
+	if s.Subject.Form != "value" {
+		return NotRun("over the boundary it has a copy of its own")
+	}
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	req, _, err := s.good()
+	if err != nil {
+		return err
+	}
+	before := ca.SignRequest{CSR: slices.Clone(req.CSR), DNSNames: slices.Clone(req.DNSNames), IPAddresses: slices.Clone(req.IPAddresses)}
+	if _, err := i.CSRSign(ctx, req); err != nil {
+		return err
+	}
+	if !bytes.Equal(before.CSR, req.CSR) || !slices.Equal(before.DNSNames, req.DNSNames) || !slices.Equal(before.IPAddresses, req.IPAddresses) {
+		return errors.New("its CSR or its names are others now")
+	}
+	return nil
+}
+
+func replyStays(ctx context.Context, s *Session) error {
+	if s.Subject.Form != "value" {
+		return NotRun("over the boundary it has a copy of its own")
+	}
+	r, err := s.another(ctx, func(*ca.SignRequest) {})
+	if err != nil {
+		return err
+	}
+	before := slices.Clone(r.cert.Chain)
+	if _, err := s.another(ctx, func(*ca.SignRequest) {}); err != nil {
+		return err
+	}
+	if !bytes.Equal(before, r.cert.Chain) {
+		return errors.New("the next request changed its chain")
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Subject is a way to the provider under test.
+type Subject struct {
+	Form string // value, wire or process
+	// Open returns a provider that has no settings yet.
+	Open func(ctx context.Context) (*Instance, error)
+}
+
+// Instance is one of the provider.
+type Instance struct {
+	wire.Provider
+	// Conn is the connection to it; nil where it is a value.
+	Conn grpc.ClientConnInterface
+	// Busy is how many calls it is at work on; nil where that cannot be seen.
+	Busy func() int
+	// Stop ends it.
+	Stop func()
+}
+
+// Value is a provider in this process.
+func Value(make func() wire.Provider) Subject {
+	return Subject{Form: "value", Open: func(context.Context) (*Instance, error) {
+		p := make()
+		return &Instance{Provider: p, Stop: func() { closeProvider(p) }}, nil
+	}}
+}
+
+func closeProvider(p wire.Provider) {
+	if closer, ok := p.(io.Closer); ok {
+		_ = closer.Close() // what it says goes nowhere in a process either
+	}
+}
+
+// OverWire is the same provider with the protocol in between, in memory.
+func OverWire(make func() wire.Provider) Subject {
+	return Subject{Form: "wire", Open: func(context.Context) (*Instance, error) { return serve(make()) }}
+}
+
+const pipeSize = 1 << 20
+
+func serve(p wire.Provider) (*Instance, error) {
+	var busy atomic.Int64
+	listener := bufconn.Listen(pipeSize)
+	server := grpc.NewServer(append(wire.ServerOptions(nil), grpc.ChainUnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			busy.Add(1)
+			defer busy.Add(-1)
+			return next(ctx, req)
+		}))...)
+	wire.Register(server, wire.V1(), p)
+	serving := health.NewServer()
+	serving.SetServingStatus(wire.HealthService, healthv1.HealthCheckResponse_SERVING)
+	healthv1.RegisterHealthServer(server, serving)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until stop
+	}()
+	conn, err := grpc.NewClient("passthrough:///provider", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	stop := func() {
+		_ = errors.Join(conn.Close(), listener.Close()) // both are in memory
+		server.Stop()
+		<-served
+		closeProvider(p)
+	}
+	return &Instance{
+		Provider: wire.NewRemote(conn, wire.RemoteOptions{}), Conn: conn,
+		Busy: func() int { return int(busy.Load()) }, Stop: stop,
+	}, err
+}

@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func tokenChecks() []Check {
+	granted := []string{"TOKEN-01"}
+	return []Check{
+		{"TOKEN-01", TokenExchange, "The kit's subject token is exchanged.", "It is what the ability is for.", []string{"SET-06", "META-08"}, tokenIsExchanged},
+		{"TOKEN-02", TokenExchange, "The new token ends later than now, or says nothing of its end.", "One that has ended is asked for again at once, for ever.", granted, tokenIsFresh},
+		{"TOKEN-03", TokenExchange, "The kind of the new token is a URI, or not said.", "RFC 8693, section 3.", granted, tokenKindIsURI},
+		{"TOKEN-04", TokenExchange, "The new token is printable and has no blanks.", "It is sent in a header.", granted, tokenIsPrintable},
+		{"TOKEN-05", TokenExchange, "A subject token that is not taken is unauthenticated, denied or invalid.", "The host then reads the token again, which may be a new one.", []string{"SET-06", "META-08"}, subjectIsRefused},
+		{"TOKEN-06", TokenExchange, "No refusal quotes the subject token.", "Errors are logged, shown and sent on.", []string{"SET-06", "META-08"}, exchangeWithoutToken},
+		{"TOKEN-07", TokenExchange, "Without settings, the answer is not configured.", "The host then sends the settings.", nil, exchangeUnconfigured},
+		{"TOKEN-08", TokenExchange, "64 exchanges at once are all granted.", "An agent on a node has many workloads.", granted, exchangesAtOnce},
+	}
+}
+
+func (s *Session) exchange(ctx context.Context) (ca.ExchangedToken, error) {
+	i, err := s.having(ctx, wire.TokenExchanger)
+	if err != nil {
+		return ca.ExchangedToken{}, err
+	}
+	if s.Kit.Exchange.SubjectToken == "" {
+		return ca.ExchangedToken{}, NotRun("needs exchange.subject_token_file in the kit")
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	return i.ExchangeToken(ctx, s.Kit.Exchange)
+}
+
+func tokenIsExchanged(ctx context.Context, s *Session) error {
+	token, err := s.exchange(ctx)
+	if err == nil && token.AccessToken == "" {
+		return errors.New("the new token is empty")
+	}
+	return err
+}
+
+func tokenIsFresh(ctx context.Context, s *Session) error {
+	token, err := s.exchange(ctx)
+	if err == nil && !token.Expiry.IsZero() && !token.Expiry.After(time.Now()) {
+		return fmt.Errorf("it ended %s", stamp(token.Expiry))
+	}
+	return err
+}
+
+func tokenKindIsURI(ctx context.Context, s *Session) error {
+	token, err := s.exchange(ctx)
+	if err != nil || token.IssuedType == "" {
+		return err
+	}
+	if kind, err := url.Parse(token.IssuedType); err != nil || kind.Scheme == "" {
+		return fmt.Errorf("it is %q", token.IssuedType)
+	}
+	return nil
+}
+
+func tokenIsPrintable(ctx context.Context, s *Session) error {
+	token, err := s.exchange(ctx)
+	odd := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	if err == nil && strings.ContainsFunc(token.AccessToken.Reveal(), odd) {
+		return errors.New("it has a character that is not")
+	}
+	return err
+}
+
+// refusedExchange has a token exchanged that is not taken.
+func (s *Session) refusedExchange(ctx context.Context) error {
+	i, err := s.having(ctx, wire.TokenExchanger)
+	if err != nil {
+		return err
+	}
+	if s.Kit.RefusedSubjectToken == "" {
+		return NotRun("needs refused_subject_token_file in the kit")
+	}
+	req := s.Kit.Exchange
+	req.SubjectToken = s.Kit.RefusedSubjectToken
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	_, err = i.ExchangeToken(ctx, req)
+	return err
+}
+
+func subjectIsRefused(ctx context.Context, s *Session) error {
+	return mustBe(s.refusedExchange(ctx), ca.Unauthenticated, ca.Denied, ca.Invalid)
+}
+
+func exchangeWithoutToken(ctx context.Context, s *Session) error {
+	err := s.refusedExchange(ctx)
+	if _, unrun := errors.AsType[notRunError](err); unrun {
+		return err
+	}
+	if s.Shows(fmt.Sprint(err)) {
+		return errors.New("the token is in the error's text")
+	}
+	return nil
+}
+
+func exchangeUnconfigured(ctx context.Context, s *Session) error {
+	return unconfigured(ctx, s, wire.TokenExchanger)
+}
+
+func exchangesAtOnce(ctx context.Context, s *Session) error {
+	if _, err := s.exchange(ctx); err != nil {
+		return err
+	}
+	return together(s.crowd, func() error { return tokenIsExchanged(ctx, s) })
+}

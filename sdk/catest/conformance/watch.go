@@ -1,0 +1,249 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func watchChecks() []Check {
+	first := []string{"WATCH-01"} // and with it the ability
+	return []Check{
+		{"WATCH-01", RootWatch, "A watch tells the roots of the moment at once.", "Whoever connects waits for them.", []string{"SET-06", "META-08"}, watchTellsAtOnce},
+		{"WATCH-02", RootWatch, "What a watch tells is self-signed CA certificates, one at least.", "An empty set would take all trust away.", first, watchTellsRoots},
+		{"WATCH-03", RootWatch, "A watch and a question tell the same roots.", "The host uses whichever comes first.", []string{"WATCH-02", "ROOT-03", "ROOT-06", "ROOT-07"}, watchAgrees},
+		{"WATCH-04", RootWatch, "A watch goes on while nothing happens.", "The host opens one that ended again, for ever.", first, watchGoesOn},
+		{"WATCH-05", RootWatch, "A watch does not repeat a set that has not changed.", "Each set may be sent to every workload.", []string{"WATCH-02", "WATCH-04"}, watchDoesNotRepeat},
+		{"WATCH-06", RootWatch, "A watch that is given up ends within 250 ms.", "The host waits for it when it stops.", first, watchEnds},
+		{"WATCH-07", RootWatch, "Two watches at once are both served.", "A reload has two for a moment.", first, twoWatches},
+		{"WATCH-08", RootWatch, "Without settings, the answer is not configured.", "The host then sends the settings.", nil, watchUnconfigured},
+		{"WATCH-09", RootWatch, "After new settings a new watch is served, and one that ended said unavailable.", "The host opens it again.", []string{"WATCH-01", "SET-17"}, watchAfterSettings},
+		{"WATCH-10", RootWatch, "A watch ends when nobody takes what it tells.", "It would go on for nobody.", first, watchEndsWithItsTaker},
+	}
+}
+
+// watching is a watch and what it told.
+type watching struct {
+	told chan []byte
+	over chan error
+	end  context.CancelFunc
+	// patience is how long the first set is waited for.
+	patience time.Duration
+}
+
+func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watching{told: make(chan []byte, 1000), over: make(chan error, 1), end: cancel, patience: time.Duration(s.Kit.CallTimeout)}
+	go func() {
+		w.over <- client.WatchRoots(ctx, func(roots []byte) error {
+			select {
+			case w.told <- roots:
+			default: // a thousand are enough to see it
+			}
+			return nil
+		})
+	}()
+	return w
+}
+
+// close ends the watch, and returns what it said last.
+func (w *watching) close() error {
+	w.end()
+	return <-w.over
+}
+
+// first waits for the first set.
+func (w *watching) first() ([]byte, error) {
+	select {
+	case roots := <-w.told:
+		return roots, nil
+	case err := <-w.over:
+		w.over <- err
+		return nil, fmt.Errorf("the watch ended with %w", orNone(err))
+	case <-time.After(w.patience):
+		return nil, fmt.Errorf("nothing came within %s", w.patience)
+	}
+}
+
+// watched begins a watch of the shared instance.
+func (s *Session) watched(ctx context.Context) (*watching, error) {
+	i, err := s.having(ctx, wire.RootWatcher)
+	if err != nil {
+		return nil, err
+	}
+	return s.watch(ctx, i), nil
+}
+
+// firstOfWatch begins a watch, and ends it after its first set.
+func (s *Session) firstOfWatch(ctx context.Context) ([]byte, error) {
+	w, err := s.watched(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close() //nolint:errcheck // given up: what it says has a check of its own
+	return w.first()
+}
+
+func watchTellsAtOnce(ctx context.Context, s *Session) error {
+	_, err := s.firstOfWatch(ctx)
+	return err
+}
+
+func watchTellsRoots(ctx context.Context, s *Session) error {
+	text, err := s.firstOfWatch(ctx)
+	if err == nil {
+		_, err = pki.ParseBundle(text)
+	}
+	return err
+}
+
+func watchAgrees(ctx context.Context, s *Session) error {
+	text, err := s.firstOfWatch(ctx)
+	if err != nil {
+		return err
+	}
+	told, err := s.toldBundle(ctx)
+	if err != nil {
+		return err
+	}
+	watched, err := pki.ParseBundle(text)
+	if err == nil && !watched.Equal(told) {
+		return fmt.Errorf("the watch tells %v, the question %v", watched.Fingerprints(), told.Fingerprints())
+	}
+	return err
+}
+
+func watchGoesOn(ctx context.Context, s *Session) error {
+	w, err := s.watched(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	select {
+	case err := <-w.over:
+		return fmt.Errorf("it ended with %w", orNone(err))
+	case <-time.After(s.quiet):
+		_ = w.close()
+		return nil
+	}
+}
+
+func watchDoesNotRepeat(ctx context.Context, s *Session) error {
+	w, err := s.watched(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.close() //nolint:errcheck // given up: what it says has a check of its own
+	first, err := w.first()
+	if err != nil {
+		return err
+	}
+	select {
+	case next := <-w.told:
+		return sameAgainTold(first, next)
+	case <-time.After(s.quiet):
+		return nil
+	}
+}
+
+func sameAgainTold(first, next []byte) error {
+	before, err := pki.ParseBundle(first)
+	if err != nil {
+		return err
+	}
+	after, err := pki.ParseBundle(next)
+	if err == nil && before.Equal(after) {
+		return fmt.Errorf("%v came twice", before.Fingerprints())
+	}
+	return err
+}
+
+func watchEnds(ctx context.Context, s *Session) error {
+	w, err := s.watched(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := w.first(); err != nil {
+		_ = w.close()
+		return err
+	}
+	begin := time.Now()
+	_ = w.close()
+	if took := time.Since(begin); took > promptness {
+		return fmt.Errorf("it went on for %s", took.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func twoWatches(ctx context.Context, s *Session) error {
+	first, err := s.watched(ctx)
+	if err != nil {
+		return err
+	}
+	defer first.close() //nolint:errcheck // given up: what it says has a check of its own
+	if _, err := first.first(); err != nil {
+		return err
+	}
+	_, err = s.firstOfWatch(ctx)
+	return err
+}
+
+func watchUnconfigured(ctx context.Context, s *Session) error {
+	return unconfigured(ctx, s, wire.RootWatcher)
+}
+
+func watchAfterSettings(ctx context.Context, s *Session) error {
+	if _, err := s.having(ctx, wire.RootWatcher); err != nil {
+		return err
+	}
+	i, err := s.FreshReady(ctx)
+	if err != nil {
+		return err
+	}
+	earlier := s.watch(ctx, i)
+	defer earlier.end()
+	if _, err := earlier.first(); err != nil {
+		return err
+	}
+	if err := i.Configure(ctx, s.Kit.Settings); err != nil {
+		return err
+	}
+	later := s.watch(ctx, i)
+	defer later.close() //nolint:errcheck // given up: what it says has a check of its own
+	if _, err := later.first(); err != nil {
+		return fmt.Errorf("the new watch: %w", err)
+	}
+	return earlier.maybeOver(s.quiet)
+}
+
+// maybeOver is for a watch that may have ended, if with the right word.
+func (w *watching) maybeOver(within time.Duration) error {
+	select {
+	case err := <-w.over:
+		if err == nil || ca.ActionFor(err) != ca.Wait {
+			return fmt.Errorf("the earlier watch ended with %w", orNone(err))
+		}
+	case <-time.After(within):
+		_ = w.close()
+	}
+	return nil
+}
+
+func watchEndsWithItsTaker(ctx context.Context, s *Session) error {
+	i, err := s.having(ctx, wire.RootWatcher)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	full := errors.New("nobody takes it")
+	if err := i.WatchRoots(ctx, func([]byte) error { return full }); !errors.Is(err, full) {
+		return fmt.Errorf("it ended with %w", orNone(err))
+	}
+	return nil
+}
