@@ -32,7 +32,7 @@ func goodKit() Kit {
 		RefusedIdentity: Names{SPIFFEID: "spiffe://stranger.test/web"},
 		Token:           goodToken, RefusedToken: staleToken, TokenRequired: true,
 		Exchange: ca.TokenRequest{SubjectToken: goodSubject, Audience: "ca"}, RefusedSubjectToken: badSubject,
-		CallTimeout: Duration(time.Second),
+		Keys: []pki.KeyType{pki.ECDSAP256, pki.RSA2048}, CallTimeout: Duration(time.Second),
 	}
 }
 
@@ -207,7 +207,7 @@ func refusingSubjects(err error) func() wire.Provider {
 
 // crowded refuses more than a few at once.
 func crowded() func() error {
-	slots := make(chan struct{}, 8)
+	slots := make(chan struct{}, 9)
 	return func() error {
 		select {
 		case slots <- struct{}{}:

@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6") // they mostly wait
+	_ = flag.Set("test.parallel", "4") // they mostly wait
 	goleak.VerifyTestMain(m)
 }
 

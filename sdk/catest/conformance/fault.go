@@ -48,13 +48,24 @@ func manyAtOnce(ctx context.Context, s *Session) error {
 	return together(s.crowd, func() error { return s.SignOnce(ctx, i) })
 }
 
+// prompt lets a provider try three times: a busy machine is not its fault.
+func prompt(do func() error) error {
+	var err error
+	for range 3 {
+		if err = do(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 func cancelledEnds(ctx context.Context, s *Session) error {
 	i, err := s.Ready()
 	if err != nil {
 		return err
 	}
 	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
-		if err := s.cancelled(ctx, i, after); err != nil {
+		if err := prompt(func() error { return s.cancelled(ctx, i, after) }); err != nil {
 			return err
 		}
 	}

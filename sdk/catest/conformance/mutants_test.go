@@ -27,7 +27,7 @@ import (
 func runAll(t *testing.T, kit Kit, subject Subject) []Result {
 	t.Helper()
 	s := NewSession(kit, subject)
-	s.quiet, s.crowd = 60*time.Millisecond, 24
+	s.quiet, s.crowd = 60*time.Millisecond, 12
 	defer s.Close()
 	var results []Result
 	for _, check := range Checks() {
@@ -317,7 +317,7 @@ func signMutants() map[string]func() wire.Provider {
 			return nil
 		}),
 		"SIGN-27": replying(func(_ ca.SignRequest, c *ca.Certificate) error {
-			if calls() < 14 { // not while many are signed at once
+			if calls() < 12 { // not while many are signed at once
 				if last != nil {
 					last[len(last)-1] = ' '
 				}
@@ -345,7 +345,7 @@ func refusalMutants() map[string]func() wire.Provider {
 
 func faultMutants() map[string]func() wire.Provider {
 	full, gone := crowded(), counting()
-	lost := false
+	var lost atomic.Bool
 	return map[string]func() wire.Provider{
 		"FAULT-01": before(func(_ context.Context, req ca.SignRequest) error {
 			if req.TTL == 0 {
@@ -384,8 +384,8 @@ func faultMutants() map[string]func() wire.Provider {
 			}
 		}),
 		"FAULT-05": before(func(ctx context.Context, _ ca.SignRequest) error {
-			if lost || ctx.Err() != nil && gone() > 10 {
-				lost = true
+			if lost.Load() || ctx.Err() != nil && gone() > 10 {
+				lost.Store(true)
 				return provider.Errorf(provider.RateLimited, "all places are taken")
 			}
 			return nil

@@ -164,6 +164,10 @@ func sameAgainTold(first, next []byte) error {
 }
 
 func watchEnds(ctx context.Context, s *Session) error {
+	return prompt(func() error { return s.watchEndsOnce(ctx) })
+}
+
+func (s *Session) watchEndsOnce(ctx context.Context) error {
 	w, err := s.watched(ctx)
 	if err != nil {
 		return err
