@@ -113,7 +113,7 @@ var arrows = map[string][]string{
 	"sdk/tlsconfig":               {"sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":     {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport": {"sdk/pki", "sdk/tlsconfig"},
-	"sdk/catest/conformance":      {"proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -71,6 +72,9 @@ type Options struct {
 	OnState func(Status)
 	// Log gets the providers' own records, too. Default: silent.
 	Log *slog.Logger
+	// Stderr gets what providers write on standard error as it comes, unbounded and
+	// with whatever is in it: for who tests a provider. Default: nobody.
+	Stderr io.Writer
 
 	// StartTimeout bounds the way from the start to the metadata. Default: 10 s.
 	StartTimeout time.Duration
@@ -112,6 +116,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnState == nil {
 		o.OnState = func(Status) {}
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

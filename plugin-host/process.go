@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -81,7 +82,7 @@ func spawn(opts Options, entry Entry, b *binary, hold *confine.Restraint, number
 	}
 	p.log = opts.Log.With("provider", entry.Name, "pid", p.pid, "generation", number)
 	p.relay = newRelay(p.log)
-	go p.relay.run(p.pipes.stderr)
+	go p.relay.run(io.TeeReader(p.pipes.stderr, p.opts.Stderr))
 	go p.await()
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {
 		p.log.Warn(limitsMissing, "limits", missing.String())

@@ -13,7 +13,7 @@ import (
 )
 
 func providerCommand() *cobra.Command {
-	return group("provider", "Look at the installed providers", providerListCommand())
+	return group("provider", "Look at the installed providers", providerListCommand(), providerTestCommand())
 }
 
 // installed is a provider's binary as `provider list` shows it.

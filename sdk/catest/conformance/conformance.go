@@ -97,7 +97,7 @@ func (s *Session) Do(ctx context.Context, c Check) Result {
 	} else if err != nil {
 		out.Outcome, out.Seen = Failed, s.clean(err.Error())
 	}
-	s.outcomes[c.ID] = out.Outcome
+	s.outcomes[c.ID] = out
 	return out
 }
 
@@ -113,8 +113,11 @@ func (s *Session) guarded(ctx context.Context, c Check) (err error) {
 
 func (s *Session) missing(c Check) error {
 	for _, id := range c.After {
-		if outcome, done := s.outcomes[id]; done && outcome != Passed {
-			return NotRun("%s %s, and without it this tells nothing", id, outcome)
+		switch before, done := s.outcomes[id]; {
+		case done && before.Outcome == Failed:
+			return NotRun("%s failed, and without it this tells nothing", id)
+		case done && before.Outcome == Unrun:
+			return NotRun("%s", before.Seen)
 		}
 	}
 	return nil

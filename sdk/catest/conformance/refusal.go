@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 func refusalChecks() []Check {
@@ -193,4 +194,26 @@ func (s *Session) wish() (ca.SignRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{ExtraExtensions: extensions}, key)
 	req.CSR = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	return req, err
+}
+
+// Tease makes calls of every kind that carry a token, good ones and refused ones.
+func (s *Session) Tease(ctx context.Context, p wire.Provider) {
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	for _, change := range []func(*ca.SignRequest){
+		func(*ca.SignRequest) {},
+		func(req *ca.SignRequest) { req.CSR = nonsenseCSR() },
+		func(req *ca.SignRequest) { req.Token = s.Kit.RefusedToken },
+		func(req *ca.SignRequest) { req.SubjectID = s.Kit.RefusedIdentity.SPIFFEID },
+	} {
+		if req, _, err := s.good(); err == nil {
+			change(&req)
+			_, _ = p.CSRSign(ctx, req) // what it leaves behind is what counts
+		}
+	}
+	for _, token := range s.tokens() {
+		req := s.Kit.Exchange
+		req.SubjectToken = token
+		_, _ = p.ExchangeToken(ctx, req)
+	}
 }

@@ -23,7 +23,7 @@ type Session struct {
 	Kit     Kit
 	Subject Subject
 
-	outcomes map[string]Outcome
+	outcomes map[string]Result
 	quiet    time.Duration // how long a watch is looked at in which nothing happens
 	crowd    int           // how many calls are made at once
 	held     []*Instance   // for the whole session: the one that is configured
@@ -34,7 +34,7 @@ type Session struct {
 
 // NewSession fills in the kit's defaults and opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
-	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Outcome{}, quiet: 300 * time.Millisecond, crowd: 64}
+	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: 300 * time.Millisecond, crowd: 64}
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
 	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
 	return s

@@ -1,0 +1,112 @@
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// rig is a provider on the bench.
+type rig struct {
+	path  string
+	entry pluginhost.Entry
+	opts  pluginhost.Options
+	seen  *seen
+}
+
+// open starts a process that has no settings yet.
+func (r *rig) open(ctx context.Context) (*conformance.Instance, error) {
+	probe, err := r.probe(ctx, r.opts)
+	if err != nil {
+		return nil, err
+	}
+	return &conformance.Instance{Provider: probe.Provider, Conn: probe.Conn(), Stop: probe.Close}, nil
+}
+
+// probe starts a process and reaches it.
+func (r *rig) probe(ctx context.Context, opts pluginhost.Options) (*pluginhost.Probe, error) {
+	probe, err := pluginhost.NewProbe(opts, r.entry)
+	if err != nil {
+		return nil, err
+	}
+	if err := probe.Launch(); err != nil {
+		probe.Close()
+		return nil, err
+	}
+	if err := probe.Connect(ctx); err != nil {
+		probe.Close()
+		return nil, err
+	}
+	return probe, nil
+}
+
+// ready starts a process and gives it the kit's settings.
+func (r *rig) ready(ctx context.Context) (*pluginhost.Probe, error) {
+	probe, err := r.probe(ctx, r.opts)
+	if err != nil {
+		return nil, err
+	}
+	err = probe.Configure(ctx, r.entry.Settings)
+	if err == nil {
+		err = probe.Ready(ctx)
+	}
+	if err != nil {
+		probe.Close()
+		return nil, err
+	}
+	return probe, nil
+}
+
+// supervised runs the provider as an agent does.
+func (r *rig) supervised(ctx context.Context) (*pluginhost.Provider, error) {
+	opts := r.opts
+	opts.HealthInterval = 200 * time.Millisecond
+	return pluginhost.Open(ctx, opts, r.entry)
+}
+
+// protocols returns the options with other versions of the protocol offered.
+func (r *rig) protocols(offered ...wire.Protocol) pluginhost.Options {
+	opts := r.opts
+	opts.Protocols, opts.StartTimeout = offered, 5*time.Second
+	return opts
+}
+
+// maxSeen bounds what is kept of a provider's output.
+const maxSeen = 4 << 20
+
+// seen is what the provider wrote and what the host said of it.
+type seen struct{ stderr, log tape }
+
+func newSeen() *seen { return &seen{} }
+
+func (s *seen) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// tape keeps what is written to it, and how much that was.
+type tape struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	size int
+}
+
+// Write implements [io.Writer]. It never fails.
+func (t *tape) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.size += len(b)
+	t.text.Write(b[:min(len(b), max(0, maxSeen-t.text.Len()))])
+	return len(b), nil
+}
+
+func (t *tape) read() (text string, size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String(), t.size
+}

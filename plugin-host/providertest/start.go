@@ -1,0 +1,197 @@
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+const startBound = 5 * time.Second
+
+// byHand starts the file as a shell would.
+func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.path)
+	var stderr bytes.Buffer
+	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
+	cmd.Env = os.Environ()
+	for key, value := range r.entry.Env {
+		cmd.Env = append(cmd.Env, key+"="+value)
+	}
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("it still runs after %s", startBound)
+	case err == nil:
+		return errors.New("it ends with status 0")
+	case strings.TrimSpace(stderr.String()) == "":
+		return fmt.Errorf("it says nothing: %w", err)
+	}
+	return nil
+}
+
+func (r *rig) starts(ctx context.Context, _ *conformance.Session) error {
+	p, err := r.supervised(ctx)
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+func (r *rig) nameIsFiles(ctx context.Context, _ *conformance.Session) error {
+	probe, err := r.probe(ctx, r.opts)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	out, err := providerv1.NewProviderClient(probe.Conn()).GetMetadata(ctx, &providerv1.GetMetadataRequest{})
+	if err == nil && out.GetName() != r.entry.Name {
+		return fmt.Errorf("it calls itself %q, its file %s", out.GetName(), filepath.Base(r.path))
+	}
+	return err
+}
+
+func (r *rig) stdoutIsQuiet(ctx context.Context, s *conformance.Session) error {
+	probe, err := r.ready(ctx)
+	if err != nil {
+		return err
+	}
+	_ = s.SignOnce(ctx, probe) // what comes of it has a check of its own
+	probe.Close()
+	if text, _ := r.seen.log.read(); strings.Contains(text, "wrote on standard output after its handshake line") {
+		return errors.New("something was written there")
+	}
+	return nil
+}
+
+// nobodys is a version of the protocol that no provider has.
+func nobodys() wire.Protocol {
+	p := wire.V1()
+	p.Version = 97
+	return p
+}
+
+func (r *rig) choosesKnown(ctx context.Context, _ *conformance.Session) error {
+	probe, err := r.probe(ctx, r.protocols(wire.V1(), nobodys()))
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	if _, err := probe.Metadata(ctx); err != nil {
+		return err
+	}
+	if spoken := probe.Status().Protocol; spoken != 1 {
+		return fmt.Errorf("it chose %d", spoken)
+	}
+	return nil
+}
+
+func (r *rig) refusesUnknown(ctx context.Context, _ *conformance.Session) error {
+	_, before := r.seen.stderr.read()
+	probe, err := pluginhost.NewProbe(r.protocols(nobodys()), r.entry)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	if err := probe.Launch(); err != nil {
+		return err
+	}
+	if probe.Connect(ctx) == nil {
+		return errors.New("it goes on, in a version that it does not have")
+	}
+	select {
+	case <-probe.Ended():
+	case <-time.After(startBound):
+		return fmt.Errorf("it still runs after %s", startBound)
+	}
+	if _, after := r.seen.stderr.read(); after == before || strings.Contains(probe.Err().Error(), "status 0") {
+		return fmt.Errorf("%w, and it wrote %d bytes", probe.Err(), after-before)
+	}
+	return nil
+}
+
+func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
+	for _, protocol := range []wire.Protocol{wire.V1(), conformance.V2()} {
+		if err := r.inVersion(ctx, s, protocol); err != nil {
+			return fmt.Errorf("version %d: %w", protocol.Version, err)
+		}
+	}
+	return nil
+}
+
+func (r *rig) inVersion(ctx context.Context, s *conformance.Session, protocol wire.Protocol) error {
+	probe, err := r.probe(ctx, r.protocols(protocol))
+	if err != nil && protocol.Version > 1 {
+		return nil // it does not speak it
+	} else if err != nil {
+		return err
+	}
+	defer probe.Close()
+	if err := probe.Configure(ctx, r.entry.Settings); err != nil {
+		return err
+	}
+	return s.SignOnce(ctx, probe)
+}
+
+// socketIsClosed tries the sockets that the provider made, as a stranger would.
+func (r *rig) socketIsClosed(ctx context.Context, _ *conformance.Session) error {
+	dir, err := os.MkdirTemp(r.opts.RuntimeDir, "kit")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	opts := r.opts
+	opts.RuntimeDir = dir
+	probe, err := r.probe(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type() != fs.ModeSocket {
+			return err
+		}
+		return tryAsStranger(ctx, path)
+	})
+}
+
+func tryAsStranger(ctx context.Context, socket string) error {
+	for how, with := range map[string]credentials.TransportCredentials{
+		"without TLS":           insecure.NewCredentials(),
+		"without a certificate": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // the point is to be let in or not
+		"with another's certificate": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec // as above
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return strangersPair() }}),
+	} {
+		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(with))
+		if err != nil {
+			return err
+		}
+		called, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err = providerv1.NewProviderClient(conn).GetMetadata(called, &providerv1.GetMetadataRequest{})
+		cancel()
+		_ = conn.Close()
+		if ca.ReasonFor(wire.FromStatus(err)) != ca.Unavailable && ca.ReasonFor(wire.FromStatus(err)) != ca.Deadline {
+			return fmt.Errorf("its socket answers %s: %v", how, err)
+		}
+	}
+	return nil
+}
