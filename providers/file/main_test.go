@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -79,7 +80,9 @@ func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {
 	if err := remote.Configure(ctx, map[string]any{"dir": dir, "self_signed": true, "max_ttl": "1h"}); err != nil {
 		t.Fatal(err)
 	}
-	mustSign(ctx, t, remote)
+	if err := conformance.NewSession(conformance.Kit{}, conformance.Subject{}).SignOnce(ctx, remote); err != nil {
+		t.Error(err)
+	}
 }
 
 // mustRefuse demands that wrong settings are refused with what is wrong.
@@ -98,36 +101,12 @@ func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir stri
 	}
 }
 
-func mustSign(ctx context.Context, t *testing.T, remote *wire.Remote) {
-	t.Helper()
-	id, err := pki.NewIdentity("spiffe://example.org/ns/shop/sa/web", []string{"web.shop.svc"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, _ := pki.GenerateKey("")
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := ca.SignRequest{ID: "5ff3a8c4-5c46-4f0b-a7e7-4a6d8a9b2a11", CSR: csr, SubjectID: id.SPIFFEID.String(), DNSNames: id.DNSNames}
-	reply, err := remote.CSRSign(ctx, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	enough := errors.New("enough")
-	var roots *pki.Bundle
-	if err := remote.WatchRoots(ctx, func(told []byte) error {
-		roots, _ = pki.ParseBundle(told)
-		return enough
-	}); !errors.Is(err, enough) {
-		t.Fatal(err)
-	}
-	check := pki.Check{Key: key.Public(), Identity: id, Roots: roots, Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}
-	if _, err := check.Chain(reply.Chain); err != nil {
-		t.Error(err)
-	}
-	request.DNSNames = []string{"admin.shop.svc"}
-	if _, err := remote.CSRSign(ctx, request); !errors.Is(err, ca.ErrInvalid) {
-		t.Errorf("another name than the CSR's: %v", err)
-	}
+func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ca")
+	conformance.Run(t, conformance.Kit{
+		Settings:        map[string]any{"dir": dir, "self_signed": true, "trust_domain": "example.org"},
+		WrongSettings:   map[string]any{"dir": dir, "max_ttl": "soon"},
+		Identity:        conformance.Names{SPIFFEID: "spiffe://example.org/ns/shop/sa/web", DNSNames: []string{"web.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
+		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
+	}, provider.Define("file", version, open).Provider)
 }
