@@ -1,0 +1,21 @@
+package citadelca
+
+import (
+	"context"
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	sdk "github.com/countersign-dev/countersign/sdk/provider"
+)
+
+func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+	server := start(t)
+	settings := server.settings(t)
+	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
+	conformance.Run(t, conformance.Kit{
+		Settings:      map[string]any{"address": settings.Address, "root_file": settings.RootFile},
+		WrongSettings: map[string]any{"address": "istiod"},
+		Identity:      conformance.Names{SPIFFEID: webID},
+		Token:         theToken,
+	}, sdk.Define("citadel", "1", open).Provider)
+}
