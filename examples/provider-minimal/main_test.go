@@ -1,0 +1,12 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Kit{}, provider.Define("minimal", "0.1.0", open).Provider)
+}
