@@ -47,11 +47,11 @@ func (r *rig) struck(ctx context.Context, s *conformance.Session, signal os.Sign
 	defer p.Close() //nolint:errcheck // never fails
 	before := p.Status()
 	stop := signOn(ctx, s, p)
-	defer stop()
 	process, err := os.FindProcess(before.PID)
 	if err == nil {
 		err = process.Signal(signal)
 	}
+	stop()
 	if err != nil {
 		return err
 	}
@@ -78,20 +78,26 @@ func awaitNext(ctx context.Context, p *pluginhost.Provider, generation int) erro
 	}
 }
 
-// signOn keeps a few requests in flight until stop. What becomes of them is not
-// looked at.
+// signOn keeps a few requests in flight until stop, and returns when one has come
+// back. What becomes of them is not looked at.
 func signOn(ctx context.Context, s *conformance.Session, p *pluginhost.Provider) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
+	back := make(chan struct{}, 1)
 	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				once, done := context.WithTimeout(ctx, time.Second)
 				_ = s.SignOnce(once, p)
 				done()
+				select {
+				case back <- struct{}{}:
+				default:
+				}
 			}
 		})
 	}
+	<-back
 	return func() { cancel(); all.Wait() }
 }
 
@@ -122,7 +128,7 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 	go func() { _ = probe.WatchRoots(calling, func([]byte) error { return nil }) }()
 	go func() { _ = s.SignOnce(calling, probe) }()
 	probe.EndLifeline()
-	return gone(probe, time.Second)
+	return gone(probe, r.lifelineBound)
 }
 
 func (r *rig) terminated(ctx context.Context, _ *conformance.Session) error {
@@ -138,7 +144,7 @@ func (r *rig) terminated(ctx context.Context, _ *conformance.Session) error {
 	if err != nil {
 		return conformance.NotRun("this system has no SIGTERM: %w", err)
 	}
-	return gone(probe, 10*time.Second)
+	return gone(probe, r.termBound)
 }
 
 func (r *rig) reloaded(ctx context.Context, s *conformance.Session) error {

@@ -18,6 +18,12 @@ type rig struct {
 	entry pluginhost.Entry
 	opts  pluginhost.Options
 	seen  *seen
+	// What came of using it, and why there is nothing.
+	used   *usage
+	unused error
+	// How long the process may take to start or to refuse to, and to end after its
+	// lifeline has, and after SIGTERM.
+	startBound, lifelineBound, termBound time.Duration
 }
 
 // open starts a process that has no settings yet.
@@ -73,7 +79,7 @@ func (r *rig) supervised(ctx context.Context) (*pluginhost.Provider, error) {
 // protocols returns the options with other versions of the protocol offered.
 func (r *rig) protocols(offered ...wire.Protocol) pluginhost.Options {
 	opts := r.opts
-	opts.Protocols, opts.StartTimeout = offered, 5*time.Second
+	opts.Protocols, opts.StartTimeout = offered, r.startBound
 	return opts
 }
 
@@ -82,8 +88,6 @@ const maxSeen = 4 << 20
 
 // seen is what the provider wrote and what the host said of it.
 type seen struct{ stderr, log tape }
-
-func newSeen() *seen { return &seen{} }
 
 func (s *seen) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

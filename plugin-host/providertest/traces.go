@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -21,50 +22,90 @@ const (
 	spareFiles = 8 // descriptors that come and go
 )
 
-// signMany has certificates signed one after the other.
-func signMany(ctx context.Context, s *conformance.Session, probe *pluginhost.Probe) error {
-	for range many {
-		if err := s.SignOnce(ctx, probe); err != nil {
-			return err
-		}
-	}
-	return nil
+// usage is what a process left behind that signed many, and was used in every way.
+type usage struct {
+	written          string // on standard error
+	size             int    // of it
+	before, after    int    // descriptors
+	uncounted        error  // why there are no descriptors
+	environ, cmdline string // empty where the system does not tell
 }
 
-// written returns what a process wrote on standard error that signed many.
-func (r *rig) written(ctx context.Context, s *conformance.Session) (text string, size int, err error) {
-	before, sizeBefore := r.seen.stderr.read()
+// use does that once, for all checks that look at it.
+func (r *rig) use(ctx context.Context, s *conformance.Session) (*usage, error) {
+	if r.used == nil && r.unused == nil {
+		r.used, r.unused = r.useOnce(ctx, s)
+	}
+	return r.used, r.unused
+}
+
+func (r *rig) useOnce(ctx context.Context, s *conformance.Session) (*usage, error) {
+	textBefore, sizeBefore := r.seen.stderr.read()
 	probe, err := r.ready(ctx)
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
-	err = signMany(ctx, s, probe)
+	u, err := signMany(ctx, s, probe)
 	probe.Close() // and its last words are read
-	text, size = r.seen.stderr.read()
-	return text[len(before):], size - sizeBefore, err
+	if err != nil {
+		return nil, err
+	}
+	text, size := r.seen.stderr.read()
+	u.written, u.size = text[len(textBefore):], size-sizeBefore
+	return u, nil
+}
+
+func signMany(ctx context.Context, s *conformance.Session, probe *pluginhost.Probe) (*usage, error) {
+	if err := s.SignOnce(ctx, probe); err != nil { // it may open what stays open
+		return nil, err
+	}
+	u := &usage{}
+	u.before, u.uncounted = descriptors(probe)
+	for range many {
+		if err := s.SignOnce(ctx, probe); err != nil {
+			return nil, err
+		}
+	}
+	u.after, _ = descriptors(probe)
+	s.Tease(ctx, probe)
+	environ, _ := os.ReadFile(proc(probe, "environ"))
+	cmdline, _ := os.ReadFile(proc(probe, "cmdline"))
+	u.environ, u.cmdline = string(environ), string(cmdline)
+	return u, nil
+}
+
+func (r *rig) stdoutIsQuiet(ctx context.Context, s *conformance.Session) error {
+	_, err := r.use(ctx, s)
+	if text, _ := r.seen.log.read(); strings.Contains(text, "wrote on standard output after its handshake line") {
+		return errors.New("something was written there")
+	}
+	return err
 }
 
 func (r *rig) writesLittle(ctx context.Context, s *conformance.Session) error {
-	_, size, err := r.written(ctx, s)
-	if err == nil && size > maxOutput {
-		return fmt.Errorf("it wrote %d bytes", size)
+	u, err := r.use(ctx, s)
+	if err == nil && u.size > maxOutput {
+		return fmt.Errorf("it wrote %d bytes", u.size)
 	}
 	return err
 }
 
 func (r *rig) linesAreShort(ctx context.Context, s *conformance.Session) error {
-	text, _, err := r.written(ctx, s)
-	for line := range strings.SplitSeq(text, "\n") {
+	u, err := r.use(ctx, s)
+	if err != nil {
+		return err
+	}
+	for line := range strings.SplitSeq(u.written, "\n") {
 		if len(line) > maxLine {
 			return fmt.Errorf("one has %d bytes; it begins %.60q", len(line), line)
 		}
 	}
-	return err
+	return nil
 }
 
 // proc reads what the system tells of a process.
 func proc(probe *pluginhost.Probe, what string) string {
-	return filepath.Join("/proc", fmt.Sprint(probe.Status().PID), what)
+	return filepath.Join("/proc", strconv.Itoa(probe.Status().PID), what)
 }
 
 // descriptors counts the open ones of a process.
@@ -76,44 +117,45 @@ func descriptors(probe *pluginhost.Probe) (int, error) {
 	return len(open), nil
 }
 
-// leaks does something often, and compares the descriptors before and after. A first
-// time opens what stays open.
-func (r *rig) leaks(ctx context.Context, first, often func(*pluginhost.Probe) error) error {
+// grew compares descriptors before and after.
+func grew(before, after int) error {
+	if after > before+spareFiles {
+		return fmt.Errorf("%d before, %d after", before, after)
+	}
+	return nil
+}
+
+func (r *rig) signingLeaksNothing(ctx context.Context, s *conformance.Session) error {
+	u, err := r.use(ctx, s)
+	if err != nil {
+		return err
+	}
+	if u.uncounted != nil {
+		return u.uncounted
+	}
+	return grew(u.before, u.after)
+}
+
+func (r *rig) settingsLeakNothing(ctx context.Context, _ *conformance.Session) error {
 	probe, err := r.ready(ctx)
 	if err != nil {
 		return err
 	}
 	defer probe.Close()
-	if err := first(probe); err != nil {
-		return err
-	}
 	before, err := descriptors(probe)
 	if err != nil {
 		return err
 	}
-	if err := often(probe); err != nil {
-		return err
+	for range 20 {
+		if err := probe.Configure(ctx, r.entry.Settings); err != nil {
+			return err
+		}
 	}
 	after, err := descriptors(probe)
-	if err == nil && after > before+spareFiles {
-		return fmt.Errorf("%d before, %d after", before, after)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (r *rig) signingLeaksNothing(ctx context.Context, s *conformance.Session) error {
-	return r.leaks(ctx, func(p *pluginhost.Probe) error { return s.SignOnce(ctx, p) }, func(p *pluginhost.Probe) error { return signMany(ctx, s, p) })
-}
-
-func (r *rig) settingsLeakNothing(ctx context.Context, _ *conformance.Session) error {
-	again := func(p *pluginhost.Probe) error { return p.Configure(ctx, r.entry.Settings) }
-	return r.leaks(ctx, again, func(p *pluginhost.Probe) error {
-		var errs []error
-		for range 20 {
-			errs = append(errs, again(p))
-		}
-		return errors.Join(errs...)
-	})
+	return grew(before, after)
 }
 
 // noNetwork compares the process's sockets with the system's of the network.
@@ -163,23 +205,17 @@ func sockets(probe *pluginhost.Probe) ([]string, error) {
 	return inodes, nil
 }
 
-// traces is all that a process shows of itself, after it was used in every way.
+// traces is all that the provider showed of itself in the whole run.
 func (r *rig) traces(ctx context.Context, s *conformance.Session) (map[string]string, error) {
-	probe, err := r.ready(ctx)
+	u, err := r.use(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	s.Tease(ctx, probe)
-	environ, errs := os.ReadFile(proc(probe, "environ"))
-	cmdline, err := os.ReadFile(proc(probe, "cmdline"))
-	probe.Close()
 	written, _ := r.seen.stderr.read()
 	logged, _ := r.seen.log.read()
-	out := map[string]string{"what it writes": written, "the host's log": logged}
-	if errors.Join(errs, err) == nil {
-		out["its environment"], out["its command line"] = string(environ), string(cmdline)
-	}
-	return out, nil
+	return map[string]string{
+		"what it writes": written, "the host's log": logged, "its environment": u.environ, "its command line": u.cmdline,
+	}, nil
 }
 
 func (r *rig) tokensStayInside(ctx context.Context, s *conformance.Session) error {

@@ -43,7 +43,7 @@ func metadataAtOnce(ctx context.Context, s *Session) error {
 
 // described asks an instance without settings what it is.
 func described(ctx context.Context, s *Session) (wire.Metadata, error) {
-	i, err := s.Fresh(ctx)
+	i, err := s.blank()
 	if err != nil {
 		return wire.Metadata{}, err
 	}

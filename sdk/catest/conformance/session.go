@@ -29,6 +29,7 @@ type Session struct {
 	held     []*Instance   // for the whole session: the one that is configured
 	opened   []*Instance   // for one check
 	readied  func() (*Instance, error)
+	blank    func() (*Instance, error) // without settings, for checks that leave it so
 	reply    func() (*reply, error)
 }
 
@@ -36,6 +37,7 @@ type Session struct {
 func NewSession(kit Kit, subject Subject) *Session {
 	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: 300 * time.Millisecond, crowd: 64}
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
+	s.blank = sync.OnceValues(func() (*Instance, error) { return s.open(context.Background(), &s.held) })
 	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
 	return s
 }

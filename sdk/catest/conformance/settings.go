@@ -158,7 +158,7 @@ func goodSettings(_ context.Context, s *Session) error {
 
 // faultsOf has settings checked by an instance that has none.
 func (s *Session) faultsOf(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
-	i, err := s.Fresh(ctx)
+	i, err := s.blank()
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func unknownIsFound(ctx context.Context, s *Session) error {
 
 // mustRefuse sends settings that have a fault.
 func (s *Session) mustRefuse(ctx context.Context, settings map[string]any) error {
-	i, err := s.Fresh(ctx)
+	i, err := s.blank()
 	if err != nil {
 		return err
 	}
@@ -395,7 +395,7 @@ func secretsAreNotQuoted(ctx context.Context, s *Session) error {
 
 // quotes looks for the canary in all that settings are answered with.
 func (s *Session) quotes(ctx context.Context, settings map[string]any) error {
-	i, err := s.Fresh(ctx)
+	i, err := s.blank()
 	if err != nil {
 		return err
 	}

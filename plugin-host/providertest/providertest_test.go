@@ -1,0 +1,170 @@
+package providertest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// install makes this test's binary a provider of that name.
+func install(t *testing.T, name string) Target {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, prefix+name)
+	if err := os.Link(self, path); err != nil {
+		program, err := os.ReadFile(self)
+		if err == nil {
+			err = os.WriteFile(path, program, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime := filepath.Join(dir, "run")
+	if err := os.Mkdir(runtime, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left, _ := os.ReadDir(runtime); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	return Target{Path: path, TempDir: runtime, Env: map[string]string{"GORACE": "atexit_sleep_ms=0"}, Kit: conformance.Kit{
+		Settings:        map[string]any{"folder": dir, "password": "a-very-secret-password"},
+		WrongSettings:   map[string]any{"folder": "wrong"},
+		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
+		TokenRequired:   true, Keys: []pki.KeyType{pki.ECDSAP256}, CallTimeout: conformance.Duration(5 * time.Second),
+	}}
+}
+
+func failed(report *conformance.Report) (ids, seen []string) {
+	for _, r := range report.Results {
+		if r.Outcome == conformance.Failed {
+			ids, seen = append(ids, r.ID), append(seen, r.ID+": "+r.Seen)
+		}
+	}
+	return ids, seen
+}
+
+func TestProvidersThatKeepTheRulesPassHoweverTheyServe(t *testing.T) {
+	for name, unrun := range map[string]string{
+		"good":   "",
+		"pinned": "",
+		"stock":  "PROC-13",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := install(t, name)
+			report, err := Run(t.Context(), target, func(conformance.Result) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, seen := failed(report); seen != nil {
+				t.Errorf("failed:\n%s", strings.Join(seen, "\n"))
+			}
+			var skipped []string
+			for _, r := range report.Results {
+				if r.Outcome == conformance.Unrun && strings.HasPrefix(r.ID, "PROC-") {
+					skipped = append(skipped, r.ID)
+				}
+			}
+			if got := strings.Join(skipped, " "); got != unrun || report.Passed < 90 {
+				t.Errorf("%d passed, not run of a process's: %q, want %q", report.Passed, got, unrun)
+			}
+		})
+	}
+}
+
+// The rest cannot be broken alone: a provider that does not start (03), or that the
+// host's own kill (12) or reload (15) breaks, fails others with it.
+var withoutMutant = []string{"PROC-03", "PROC-12", "PROC-15"}
+
+func TestAProcessThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
+	for _, check := range processChecks(nil) {
+		if slices.Contains(withoutMutant, check.ID) {
+			continue
+		}
+		t.Run(check.ID, func(t *testing.T) {
+			t.Parallel()
+			ids, seen := runProcessChecks(t, install(t, strings.ToLower(check.ID)))
+			if !slices.Equal(ids, []string{check.ID}) {
+				t.Errorf("failed:\n%s", strings.Join(seen, "\n"))
+			}
+		})
+	}
+}
+
+// runProcessChecks runs those alone, with less patience.
+func runProcessChecks(t *testing.T, target Target) (ids, seen []string) {
+	t.Helper()
+	r, err := newRig(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.startBound, r.lifelineBound, r.termBound = 2*time.Second, 200*time.Millisecond, time.Second
+	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open})
+	defer session.Close()
+	report := &conformance.Report{}
+	for _, check := range processChecks(r) {
+		report.Add(session.Do(t.Context(), check))
+	}
+	return failed(report)
+}
+
+func TestWhatCannotBeRunIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "provider")
+	script := filepath.Join(dir, prefix+"open")
+	for _, path := range []string{other, script} {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(script, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		other:                               "is called countersign-provider-<name>",
+		script:                              "others may write it",
+		filepath.Join(dir, prefix+"nobody"): "not installed",
+	} {
+		report, err := Run(context.Background(), Target{Path: path}, func(conformance.Result) {})
+		if report != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+func TestAProviderThatEndsAtOnceFailsWhatIsAskedFirst(t *testing.T) {
+	target := install(t, "exits")
+	target.Levels = []conformance.Level{conformance.Sign}
+	script := "#!/bin/sh\necho no licence found >&2\nexit 3\n"
+	if err := os.Remove(target.Path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(target.Path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(t.Context(), target, func(conformance.Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Passed > 0 || report.Results[0].Outcome == conformance.Passed {
+		t.Errorf("%+v", report.Results[0])
+	}
+}
