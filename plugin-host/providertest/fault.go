@@ -98,6 +98,7 @@ func signOn(ctx context.Context, s *conformance.Session, p *pluginhost.Provider)
 		})
 	}
 	<-back
+	time.Sleep(10 * time.Millisecond) // all came back at once: into the middle of the next ones
 	return func() { cancel(); all.Wait() }
 }
 

@@ -146,7 +146,7 @@ func (r *rig) socketIsClosed(ctx context.Context, _ *conformance.Session) error 
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is in a folder for temporary files
 	opts := r.opts
 	opts.RuntimeDir = dir
 	probe, err := r.probe(ctx, opts)
@@ -177,8 +177,8 @@ func tryAsStranger(ctx context.Context, socket string) error {
 		_, err = providerv1.NewProviderClient(conn).GetMetadata(called, &providerv1.GetMetadataRequest{})
 		cancel()
 		_ = conn.Close()
-		if ca.ReasonFor(wire.FromStatus(err)) != ca.Unavailable && ca.ReasonFor(wire.FromStatus(err)) != ca.Deadline {
-			return fmt.Errorf("its socket answers %s: %v", how, err)
+		if reason := ca.ReasonFor(wire.FromStatus(err)); err == nil || reason != ca.Unavailable && reason != ca.Deadline {
+			return fmt.Errorf("its socket answers a stranger %s", how)
 		}
 	}
 	return nil

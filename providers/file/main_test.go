@@ -90,7 +90,7 @@ func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir stri
 	t.Helper()
 	for says, settings := range map[string]map[string]any{
 		filepath.Join(dir, "ca-cert.pem"): {"dir": dir},
-		"dir is not set":                    {},
+		"dir is not set":                  {},
 		`max_ttl is "soon"`:               {"dir": dir, "max_ttl": "soon"},
 		"max_ttl is a number":             {"dir": dir, "max_ttl": 24},
 		"did you mean self_signed":        {"dir": dir, "self_singed": true},
