@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -50,6 +51,7 @@ type authority struct {
 }
 
 func open(_ context.Context, s settings) (*authority, error) {
+	slog.Warn("opened", "fail", s.Fail, slog.Group("names", "of", []string{"a", "b"}))
 	switch s.Fail {
 	case "settings":
 		return nil, provider.Errorf(provider.Invalid, "fail is %q: leave it out", s.Fail)

@@ -21,9 +21,9 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
-	providerv2 "github.com/countersign-dev/countersign/proto/provider/v2"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -40,9 +40,9 @@ func TestMain(m *testing.M) {
 		definition := provider.Define("test", "1", open)
 		switch os.Getenv(speaks) {
 		case "1,2":
-			definition = definition.WithProtocols(wire.V1(), v2())
+			definition = definition.WithProtocols(wire.V1(), conformance.V2())
 		case "2":
-			definition = definition.WithProtocols(v2())
+			definition = definition.WithProtocols(conformance.V2())
 		}
 		definition.Serve()
 		return
@@ -113,48 +113,6 @@ func (a *authority) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.
 		return ca.ExchangedToken{AccessToken: ca.Token(fmt.Sprint(strings.Count(string(out), "socket:")))}, err
 	}
 	return ca.ExchangedToken{AccessToken: "for " + req.SubjectToken, Expiry: time.Unix(1e9, 0)}, nil
-}
-
-// v2 is the experimental version of the protocol.
-func v2() wire.Protocol {
-	return wire.Protocol{
-		Version: 2,
-		Register: func(r grpc.ServiceRegistrar, signer ca.Client) {
-			providerv2.RegisterCertificateAuthorityServer(r, serverV2{signer: signer})
-		},
-		Dial: func(conn grpc.ClientConnInterface) ca.Client {
-			return clientV2{providerv2.NewCertificateAuthorityClient(conn)}
-		},
-	}
-}
-
-type serverV2 struct {
-	providerv2.UnimplementedCertificateAuthorityServer
-	signer ca.Client
-}
-
-func (s serverV2) CSRSign(ctx context.Context, in *providerv2.CSRSignRequest) (*providerv2.CSRSignResponse, error) {
-	cert, err := wire.Sign(ctx, s.signer, in.GetRequest())
-	if err != nil {
-		return nil, err
-	}
-	return &providerv2.CSRSignResponse{Certificate: wire.CertificateToProto(cert)}, nil
-}
-
-type clientV2 struct {
-	conn providerv2.CertificateAuthorityClient
-}
-
-func (c clientV2) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	in, err := wire.SignRequestToProto(req)
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	out, err := c.conn.CSRSign(ctx, &providerv2.CSRSignRequest{Request: in})
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	return wire.CertificateFromProto(out.GetCertificate())
 }
 
 // stockHost is what a go-plugin host has for a version of the protocol.
@@ -266,10 +224,10 @@ func TestTheHighestCommonVersionIsSpoken(t *testing.T) {
 		want     int // 0: none
 	}{
 		{"1", []wire.Protocol{wire.V1()}, 1},
-		{"1", []wire.Protocol{wire.V1(), v2()}, 1},
+		{"1", []wire.Protocol{wire.V1(), conformance.V2()}, 1},
 		{"1,2", []wire.Protocol{wire.V1()}, 1},
-		{"1,2", []wire.Protocol{wire.V1(), v2()}, 2},
-		{"2", []wire.Protocol{wire.V1(), v2()}, 2},
+		{"1,2", []wire.Protocol{wire.V1(), conformance.V2()}, 2},
+		{"2", []wire.Protocol{wire.V1(), conformance.V2()}, 2},
 		{"2", []wire.Protocol{wire.V1()}, 0},
 	} {
 		client, err := start(t, c.provider, true, c.host...)
