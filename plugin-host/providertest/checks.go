@@ -54,5 +54,7 @@ func processChecks(r *rig) []conformance.Check {
 			Why: "Logs are kept and shared, and every process of the user can read the other two.", After: signs, Run: r.tokensStayInside},
 		{ID: "PROC-21", Level: level, Rule: "No secret setting and no private key appears in what it writes, in its environment or its command line.",
 			Why: "Logs are kept and shared, and every process of the user can read the other two.", After: signs, Run: r.secretsStayInside},
+		{ID: "PROC-22", Level: level, Rule: "While what it writes is not read, it signs on: 20 certificates leave less than the 64 KiB that a pipe takes.",
+			Why: "A host that is slow for a moment must not hold up every workload.", After: append(signs, "PROC-16"), Run: r.unread},
 	}
 }

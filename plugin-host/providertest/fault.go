@@ -172,3 +172,31 @@ func (r *rig) reloaded(ctx context.Context, s *conformance.Session) error {
 		}
 	}
 }
+
+// dam takes nothing until it is opened.
+type dam struct{ opened chan struct{} }
+
+// Write implements [io.Writer].
+func (d dam) Write(b []byte) (int, error) {
+	<-d.opened
+	return len(b), nil
+}
+
+// unread has certificates signed while nobody reads what the process writes.
+func (r *rig) unread(ctx context.Context, s *conformance.Session) error {
+	opts, held := r.opts, dam{make(chan struct{})}
+	opts.Stderr = held
+	probe, err := r.readyWith(ctx, opts)
+	if err != nil {
+		close(held.opened)
+		return err
+	}
+	defer probe.Close()
+	defer close(held.opened) // or nothing of it would ever end
+	for n := range 20 {
+		if err := s.SignOnce(ctx, probe); err != nil {
+			return fmt.Errorf("after %d: %w", n, err)
+		}
+	}
+	return nil
+}

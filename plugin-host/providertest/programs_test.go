@@ -139,6 +139,14 @@ func (a *authority) misbehave(req ca.SignRequest) error {
 			*a.said = true
 			fmt.Fprintln(os.Stderr, strings.Repeat("x", 9000))
 		}
+	case "proc-22":
+		if forever.Lock(); !*a.said {
+			*a.said = true
+			for range 100 {
+				fmt.Fprintln(os.Stderr, strings.Repeat("x", 1000))
+			}
+		}
+		forever.Unlock()
 	case "proc-18":
 		keep()
 	case "proc-20":

@@ -48,7 +48,7 @@ func install(t *testing.T, name string) Target {
 		Settings:        map[string]any{"folder": dir, "password": "a-very-secret-password"},
 		WrongSettings:   map[string]any{"folder": "wrong"},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
-		TokenRequired:   true, Keys: []pki.KeyType{pki.ECDSAP256}, CallTimeout: conformance.Duration(5 * time.Second),
+		TokenRequired:   true, Keys: []pki.KeyType{pki.ECDSAP256}, CallTimeout: conformance.Duration(4 * time.Second),
 	}}
 }
 

@@ -53,8 +53,10 @@ func (r *rig) probe(ctx context.Context, opts pluginhost.Options) (*pluginhost.P
 }
 
 // ready starts a process and gives it the kit's settings.
-func (r *rig) ready(ctx context.Context) (*pluginhost.Probe, error) {
-	probe, err := r.probe(ctx, r.opts)
+func (r *rig) ready(ctx context.Context) (*pluginhost.Probe, error) { return r.readyWith(ctx, r.opts) }
+
+func (r *rig) readyWith(ctx context.Context, opts pluginhost.Options) (*pluginhost.Probe, error) {
+	probe, err := r.probe(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
