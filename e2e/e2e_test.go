@@ -56,9 +56,11 @@ func binaries(t *testing.T) string {
 	built.once.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "e2e-bin"); built.err == nil {
 			built.err = errors.Join(os.Chmod(built.dir, 0o755), buildInto(built.dir)) // other users run them, too
+		}
 	})
 	if built.err != nil {
 		t.Fatal(built.err)
+	}
 	return built.dir
 }
 
@@ -69,5 +71,7 @@ func buildInto(dir string) error {
 		cmd.Dir = p.dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
+		}
+	}
 	return nil
 }

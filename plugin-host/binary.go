@@ -39,7 +39,7 @@ func verify(path, pin string, seen receipts) (*binary, error) {
 	}
 	if pin != "" && !strings.EqualFold(pin, b.sha256) {
 		_ = b.Close()
-		return nil, refuse(path, "its SHA-256 is %s, the entry pins %s; if the file was replaced on purpose, pin the new one", b.sha256, strings.ToLower(pin))
+		return nil, refuse(path, "its SHA-256 is %s, %s is pinned; if the file was replaced on purpose, pin the new one", b.sha256, strings.ToLower(pin))
 	}
 	return b, nil
 }

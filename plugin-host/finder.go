@@ -9,12 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-
-	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-// prefix is what the name of every provider's binary begins with.
-const prefix = "countersign-provider-"
 
 // Search is where to look for providers, as main read it from flags and
 // environment. [DefaultDirs] puts it in order.
@@ -69,6 +64,7 @@ type Finder struct {
 // Found is one file that is named like a provider.
 type Found struct {
 	Name       string // of the provider: the file is countersign-provider-<Name>
+	Version    string // after the @ of the file's name; empty: there is none
 	Path       string // as it was found; a symbolic link is not resolved
 	ShadowedBy string // Path of the one that is used in its stead; empty: this one is used
 	Refused    error  // why it would not be started; nil: it would
@@ -88,16 +84,24 @@ func (f Found) SHA256() (string, error) {
 // NotFoundError says that no folder has a provider of that name.
 type NotFoundError struct {
 	Name      string
+	Version   string   // empty: the file without one
 	Dirs      []string // where it was looked for
-	Installed []string // the names that are there
+	Installed []string // what is there, as in acme, or acme@1.2.0
 }
 
-// Error names what was looked for, where, and what is installed.
+// Error names what was looked for, where, what is installed, and, of several versions
+// of which none is chosen, how to choose one.
 func (e *NotFoundError) Error() string {
 	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "no folder at all")
 	installed := cmp.Or(strings.Join(e.Installed, ", "), "none")
-	return fmt.Sprintf("provider %q is not installed: no %s in %s; installed: %s",
-		e.Name, binaryName(e.Name), dirs, installed)
+	text := fmt.Sprintf("provider %q is not installed: no %s in %s; installed: %s",
+		ref(e.Name, e.Version), BinaryName(e.Name, e.Version), dirs, installed)
+	for _, other := range e.Installed {
+		if e.Version == "" && strings.HasPrefix(other, e.Name+"@") {
+			return text + fmt.Sprintf("; a file with a version runs when it is locked: countersign provider lock %s", other)
+		}
+	}
+	return text
 }
 
 // RefusedError says why a file that is there is not run.
@@ -116,26 +120,30 @@ func refuse(path, format string, args ...any) error {
 // Find returns the first provider of that name. One that must not be run is an
 // error (a [*RefusedError]) even where a later folder has another: what runs must
 // not depend on who spoiled the first.
-func (f Finder) Find(name string) (Found, error) {
-	if err := checkName(name); err != nil {
+func (f Finder) Find(name string) (Found, error) { return f.FindVersion(name, "") }
+
+// FindVersion is Find for countersign-provider-<name>@<version>; without a version it
+// is Find itself.
+func (f Finder) FindVersion(name, version string) (Found, error) {
+	if err := errors.Join(checkName(name), checkVersion(version)); err != nil {
 		return Found{}, err
 	}
 	for _, dir := range absoluteOnce(f.Dirs) {
-		path := filepath.Join(dir, binaryName(name))
+		path := filepath.Join(dir, BinaryName(name, version))
 		if _, err := os.Lstat(path); err == nil || !missing(err) {
-			found := Found{Name: name, Path: path}
+			found := Found{Name: name, Version: version, Path: path}
 			_, found.Refused = inspect(path)
 			return found, found.Refused
 		}
 	}
-	return Found{}, f.notFound(name)
+	return Found{}, f.notFound(name, version)
 }
 
-func (f Finder) notFound(name string) error {
-	e := &NotFoundError{Name: name, Dirs: absoluteOnce(f.Dirs)}
+func (f Finder) notFound(name, version string) error {
+	e := &NotFoundError{Name: name, Version: version, Dirs: absoluteOnce(f.Dirs)}
 	for _, found := range f.List() {
 		if found.ShadowedBy == "" {
-			e.Installed = append(e.Installed, found.Name)
+			e.Installed = append(e.Installed, ref(found.Name, found.Version))
 		}
 	}
 	slices.Sort(e.Installed)
@@ -153,13 +161,13 @@ func (f Finder) List() []Found {
 			continue // not there, or not ours to read: Find says so where it matters
 		}
 		for _, entry := range entries {
-			name, ok := providerName(entry.Name())
+			name, version, ok := ParseBinaryName(entry.Name())
 			if !ok {
 				continue
 			}
-			found := Found{Name: name, Path: filepath.Join(dir, entry.Name()), ShadowedBy: first[name]}
-			first[name] = cmp.Or(first[name], found.Path)
-			if found.Refused = checkName(name); found.Refused == nil {
+			found := Found{Name: name, Version: version, Path: filepath.Join(dir, entry.Name()), ShadowedBy: first[entry.Name()]}
+			first[entry.Name()] = cmp.Or(first[entry.Name()], found.Path)
+			if found.Refused = errors.Join(checkName(name), checkVersion(version)); found.Refused == nil {
 				_, found.Refused = inspect(found.Path)
 			}
 			all = append(all, found)
@@ -168,22 +176,8 @@ func (f Finder) List() []Found {
 	return all
 }
 
-func checkName(name string) error {
-	if !wire.ValidName(name) {
-		return fmt.Errorf("provider name %s is refused: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", foreign(name))
-	}
-	return nil
-}
-
 func missing(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotFolder)
-}
-
-func binaryName(name string) string { return prefix + name + exeSuffix }
-
-func providerName(file string) (string, bool) {
-	name, ok := strings.CutPrefix(file, prefix)
-	return strings.TrimSuffix(name, exeSuffix), ok && strings.HasSuffix(name, exeSuffix)
 }
 
 // inspect checks that the file at path is one to run and returns its path

@@ -25,8 +25,14 @@ type Entry struct {
 	Name string
 	// Provider is the <name> of countersign-provider-<name>. Default: Name.
 	Provider string
+	// Version chooses countersign-provider-<name>@<version>. Default: the file without
+	// a version.
+	Version string
+	// Path is a file that was just built, to run in place of what is installed; it
+	// needs no pin, and Version is not looked at. Default: none.
+	Path string
 	// SHA256 of the binary, hex; without it the start is refused unless
-	// [Options.Dev].
+	// [Options.Dev], or Path.
 	SHA256 string
 	// Settings are the provider's own; they are sent again after each start.
 	Settings map[string]any
@@ -150,12 +156,12 @@ func (e Entry) withDefaults(dev bool) (Entry, error) {
 }
 
 func (e Entry) check(dev bool) error {
-	if err := errors.Join(checkName(e.Provider), checkEnvironment(e.Env), e.Limits.Check()); err != nil {
+	if err := errors.Join(checkName(e.Provider), checkVersion(e.Version), checkEnvironment(e.Env), e.Limits.Check()); err != nil {
 		return err
 	}
-	if e.SHA256 == "" && !dev {
-		return errors.New("it has no pin: set sha256 in its entry to the SHA-256 of its binary " +
-			"(`countersign provider list` prints it), or say --dev to start whatever is there")
+	if e.SHA256 == "" && e.Path == "" && !dev {
+		return errors.New("it has no pin: lock it (`countersign provider lock`), or set sha256 in its entry to the SHA-256 of its " +
+			"binary (`countersign provider list` prints it), or say --dev to start whatever is there")
 	}
 	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
 		return fmt.Errorf("sha256 is %s; use the 64 hex digits of the binary's SHA-256", foreign(e.SHA256))

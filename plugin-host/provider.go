@@ -84,20 +84,9 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := Finder{Dirs: opts.Dirs}.Find(entry.Provider)
+	path, b, err := locate(opts, entry)
 	if err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
-	}
-	real, err := inspect(found.Path)
-	if err != nil {
-		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
-	}
-	b, err := verify(real, entry.SHA256, receipts{opts.ReceiptDir, opts.Log})
-	if err != nil {
-		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
-	}
-	if entry.SHA256 == "" {
-		opts.Log.Warn("a provider is started without a pin, as --dev allows", "provider", entry.Name, "path", found.Path, "sha256", b.sha256)
 	}
 	hold, missing, err := confine.New(entry.Name, entry.User, entry.Limits)
 	if err != nil {
@@ -111,7 +100,31 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 		opts.Groups.addUser(uid)
 	}
 	launch := func(number int) (instance, error) { return spawn(opts, entry, b, hold, number) }
-	return &plan{entry: entry, path: found.Path, binary: b, launch: launch}, nil
+	return &plan{entry: entry, path: path, binary: b, launch: launch}, nil
+}
+
+// locate finds the binary of an entry and verifies it; path is as it was found.
+func locate(opts Options, entry Entry) (path string, b *binary, err error) {
+	path, allowed := entry.Path, "a build of one's own"
+	if path == "" {
+		allowed = "--dev"
+		found, err := Finder{Dirs: opts.Dirs}.FindVersion(entry.Provider, entry.Version)
+		if err != nil {
+			return "", nil, err
+		}
+		path = found.Path
+	}
+	real, err := inspect(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if b, err = verify(real, entry.SHA256, receipts{opts.ReceiptDir, opts.Log}); err != nil {
+		return "", nil, err
+	}
+	if entry.SHA256 == "" {
+		opts.Log.Warn("a provider is started without a pin", "allowed_by", allowed, "provider", entry.Name, "path", path, "sha256", b.sha256)
+	}
+	return path, b, nil
 }
 
 // Start starts the provider and returns when it is ready. A handshake that fails

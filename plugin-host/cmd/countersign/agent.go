@@ -53,6 +53,7 @@ once, with 130.`,
 		},
 	}
 	in.addFlags(cmd.Flags())
+	in.addBuildFlags(cmd.Flags())
 	return cmd
 }
 

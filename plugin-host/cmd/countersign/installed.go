@@ -17,7 +17,11 @@ func checkInstalled(c config.Config) error {
 	finder := pluginhost.Finder{Dirs: searchDirs(c.ProviderDirs)}
 	var errs []error
 	for _, entry := range c.Providers {
-		_, err := finder.Find(cmp.Or(entry.Provider, entry.Name))
+		build := c.BuildOf(entry)
+		if build.Path != "" {
+			continue // told when it is verified
+		}
+		_, err := finder.FindVersion(cmp.Or(entry.Provider, entry.Name), build.Version)
 		if _, missing := errors.AsType[*pluginhost.NotFoundError](err); !missing {
 			continue // what may not run is told when it is verified
 		}

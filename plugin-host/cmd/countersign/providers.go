@@ -39,14 +39,14 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,
 	}
-	if err := each(c.Providers, p.find); err != nil {
+	if err := each(c.Providers, func(entry config.Provider) error { return p.find(entry, c.BuildOf(entry)) }); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
-func (p *providers) find(entry config.Provider) error {
-	found, err := pluginhost.Find(p.opts, entryOf(entry))
+func (p *providers) find(entry config.Provider, build config.Build) error {
+	found, err := pluginhost.Find(p.opts, entryOf(entry, build))
 	if err != nil {
 		return asSettings(err)
 	}
@@ -81,13 +81,18 @@ func each(entries []config.Provider, do func(config.Provider) error) error {
 	return errors.Join(errs...)
 }
 
-func entryOf(p config.Provider) pluginhost.Entry {
-	return pluginhost.Entry{
+func entryOf(p config.Provider, b config.Build) pluginhost.Entry {
+	e := pluginhost.Entry{
 		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
 		Limits: pluginhost.Limits{
 			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
 		},
+		Version: b.Version, Path: b.Path,
 	}
+	if b.Path != "" {
+		e.SHA256 = "" // the pin of what is installed says nothing of it
+	}
+	return e
 }
 
 // start starts all of them, for an agent that wants to know when one is back.
@@ -113,7 +118,7 @@ func (p *providers) reload(ctx context.Context, c config.Config) (kept, err erro
 		if !isNew(entry) {
 			return nil
 		}
-		if err := p.find(entry); err != nil {
+		if err := p.find(entry, c.BuildOf(entry)); err != nil {
 			return err
 		}
 		return p.of(entry.Name).Start(ctx)
@@ -125,7 +130,7 @@ func (p *providers) reload(ctx context.Context, c config.Config) (kept, err erro
 		if isNew(entry) {
 			return nil
 		}
-		return running[entry.Name].Reload(ctx, entryOf(entry))
+		return running[entry.Name].Reload(ctx, entryOf(entry, c.BuildOf(entry)))
 	}), nil
 }
 

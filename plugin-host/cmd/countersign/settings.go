@@ -27,6 +27,8 @@ type settings struct {
 	// whose is decided at the first read, for as long as the agent runs: it has bound
 	// one socket or the other.
 	whose func() (*config.Foreign, error)
+
+	devBuilds []string // --dev-provider
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -39,6 +41,11 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 			flags.Lookup(setting.Flag).NoOptDefVal = "true"
 		}
 	}
+}
+
+// addBuildFlags adds what is no setting: nobody runs it twice without thinking of it.
+func (s *settings) addBuildFlags(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&s.devBuilds, "dev-provider", nil, "NAME=PATH: run this build of a provider, not pinned, in place of the installed one (repeatable)")
 }
 
 // fileName returns the file of the flag, else of the variable; empty: none.
@@ -55,7 +62,10 @@ func (s *settings) read() (config.Config, error) {
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
 	}
-	if err != nil {
+	if err := errors.Join(err, s.useBuilds(&c)); err != nil {
+		return c, err
+	}
+	if err := pin(&c); err != nil {
 		return c, err
 	}
 	if s.whose == nil {

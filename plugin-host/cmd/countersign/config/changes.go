@@ -65,7 +65,7 @@ func (c *Config) entries() []string {
 
 // live are the settings, and the beginnings of such, that a running agent takes over.
 var live = []string{
-	"providers.", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
+	"providers.", "lock", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
 	"log.level", "socket.allow_uids", "socket.allow_gids",
 }
 

@@ -29,7 +29,8 @@ type Config struct {
 	lines   func() map[string]int // by path: where
 	file    string                // its name
 	choice  Choice
-	foreign *Foreign // nil: the socket is the agent's
+	foreign *Foreign         // nil: the socket is the agent's
+	builds  map[string]Build // by the binary's name: what is not to be found in an entry
 }
 
 // Workload says what "default" is issued for, and what every secret starts from.
@@ -58,6 +59,10 @@ type Plugins struct {
 	// RuntimeDir takes the providers' private folders. Default: $XDG_RUNTIME_DIR,
 	// else the temp folder.
 	RuntimeDir string `json:"runtime_dir"`
+	// Lock is the lock file, which pins providers whose entries name no sha256; it is
+	// made by "countersign provider lock". Default: countersign.lock beside this file,
+	// where there is one.
+	Lock string `json:"lock"`
 	// Dev lets providers run without a pinned SHA-256. Default: false.
 	Dev bool `json:"dev"`
 }
@@ -68,8 +73,8 @@ type Provider struct {
 	Name string `json:"name"`
 	// Provider is the binary's name. Default: Name.
 	Provider string `json:"provider"`
-	// SHA256 is the only binary that may run, in hex. Default: none, refused
-	// without dev.
+	// SHA256 is the only binary that may run, in hex. Default: the lock file's, else
+	// none, refused without dev.
 	SHA256 string `json:"sha256"`
 	// Settings are the provider's own; its documentation has them. Default: none.
 	Settings map[string]any `json:"settings"`

@@ -42,6 +42,7 @@ func Settings() []Setting {
 		{"default_provider", "default-provider", "provider for secrets that name none"},
 		{"provider_dirs", "provider-dir", "folders to search for providers before all others, separated by commas"},
 		{"runtime_dir", "runtime-dir", "folder for the providers' private sockets"},
+		{"lock", "lock", "lock file that pins providers; countersign.lock beside the configuration by default"},
 		{"dev", "dev", "run providers without a pinned SHA-256"},
 		{"rotation.ratio", "rotation-ratio", "renew when this part of the lifetime is left"},
 		{"rotation.jitter", "rotation-jitter", "how far the ratio is drawn to either side"},

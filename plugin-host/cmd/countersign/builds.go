@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+)
+
+// pin takes over what the lock file has for this platform, where there is one.
+func pin(c *config.Config) error {
+	path, wanted := c.LockPath()
+	if path == "" {
+		return nil
+	}
+	l, err := lock.Read(path)
+	if errors.Is(err, fs.ErrNotExist) && !wanted {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	locked := map[string]config.Build{}
+	for _, p := range l.Providers {
+		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
+			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256}
+		}
+	}
+	return c.Pin(path, locked)
+}
+
+// useBuilds takes over --dev-provider.
+func (s *settings) useBuilds(c *config.Config) error {
+	var errs []error
+	for _, flag := range s.devBuilds {
+		name, path, err := parseBuild("--dev-provider", flag)
+		if err == nil {
+			err = c.UseBuild(name, config.Build{Path: path})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--dev-provider: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parseBuild reads NAME=PATH.
+func parseBuild(flag, value string) (name, path string, err error) {
+	name, path, ok := strings.Cut(value, "=")
+	if !ok || name == "" || path == "" {
+		return "", "", fmt.Errorf("%s is %.256q: write NAME=PATH, such as acme=./countersign-provider-acme", flag, value)
+	}
+	path, err = filepath.Abs(path)
+	return name, path, err
+}

@@ -1,0 +1,195 @@
+// Package lock is the lock file: which build of which provider an agent may run, by
+// its SHA-256. [Read] takes only a file that nobody but root or this user can have
+// written; [Lock.Write] makes one.
+//
+// The file is JSON:
+//
+//	{"format": 1, "providers": [{"name": "acme", "version": "1.2.0", "protocol": 1,
+//	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…"}]}
+package lock
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// FileName is what a lock file is called where nobody says otherwise.
+const FileName = "countersign.lock"
+
+const (
+	format  = 1
+	maxFile = 1 << 20
+)
+
+// Lock is what a lock file holds. It is not safe for concurrent use.
+type Lock struct {
+	Format int `json:"format"`
+	// Providers are in the order of name, os and arch, each of these once: of the
+	// versions that lie side by side, one is pinned.
+	Providers []Provider `json:"providers"`
+}
+
+// Provider is one build of a provider.
+type Provider struct {
+	Name string `json:"name"`
+	// Version is what it said itself when it was locked.
+	Version string `json:"version"`
+	// Protocol is the version of the protocol that it and the host agreed on.
+	Protocol int `json:"protocol"`
+	// OS and Arch are Go's names of what it is built for.
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	// File is the name of its file, in whichever folder it is found:
+	// countersign-provider-<name>, or countersign-provider-<name>@<version>.
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"` // 64 hex digits in lower case
+}
+
+// FileVersion is the version in the name of its file; empty: there is none.
+func (p Provider) FileVersion() string {
+	_, version, _ := pluginhost.ParseBinaryName(p.File)
+	return version
+}
+
+// Of returns the build of a provider for a platform.
+func (l *Lock) Of(name, goos, arch string) (Provider, bool) {
+	i := slices.IndexFunc(l.Providers, func(p Provider) bool { return p.Name == name && p.OS == goos && p.Arch == arch })
+	if i < 0 {
+		return Provider{}, false
+	}
+	return l.Providers[i], true
+}
+
+// Put adds a build, in place of the one of that name and platform.
+func (l *Lock) Put(p Provider) {
+	same := func(other Provider) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
+	l.Providers = append(slices.DeleteFunc(l.Providers, same), p)
+	slices.SortFunc(l.Providers, func(a, b Provider) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch))
+	})
+}
+
+// Error says that a lock file cannot be used.
+type Error struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("the lock file %s: %v", e.Path, e.Err) }
+
+// Unwrap implements [errors.Unwrap].
+func (e *Error) Unwrap() error { return e.Err }
+
+// Read reads and checks a lock file. One that is not there is an [os.ErrNotExist].
+func Read(path string) (*Lock, error) {
+	l, err := read(path)
+	if err != nil {
+		return nil, &Error{path, err}
+	}
+	return l, nil
+}
+
+func read(path string) (*Lock, error) {
+	file, err := openTrusted(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	return parse(text)
+}
+
+func parse(text []byte) (*Lock, error) {
+	var l Lock
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields() // what is not understood may be what protects
+	if err := decoder.Decode(&l); err != nil {
+		return nil, fmt.Errorf("it is not what `countersign provider lock` writes (%s); make it anew", wire.CleanText(err.Error(), ""))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows its end; make it anew by `countersign provider lock`")
+	}
+	return &l, l.check()
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (l *Lock) check() error {
+	if l.Format != format {
+		return fmt.Errorf("its format is %d, this program reads %d; make it anew by `countersign provider lock`", l.Format, format)
+	}
+	var errs []error
+	seen := map[[3]string]bool{}
+	for _, p := range l.Providers {
+		key := [3]string{p.Name, p.OS, p.Arch}
+		if seen[key] {
+			errs = append(errs, fmt.Errorf("%q is in it twice for %s/%s", wire.CleanText(p.Name, ""), wire.CleanText(p.OS, ""), wire.CleanText(p.Arch, "")))
+		}
+		seen[key] = true
+		errs = append(errs, p.check())
+	}
+	return errors.Join(errs...)
+}
+
+func (p Provider) check() error {
+	name, version, ok := pluginhost.ParseBinaryName(p.File)
+	switch {
+	case !wire.ValidName(p.Name):
+		return fmt.Errorf("the name %q is none: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", wire.CleanText(p.Name, ""))
+	case !ok || name != p.Name || pluginhost.BinaryName(name, version) != p.File:
+		return fmt.Errorf("the file of %q is %q: %s is allowed, or %s", p.Name, wire.CleanText(p.File, ""),
+			pluginhost.BinaryName(p.Name, ""), pluginhost.BinaryName(p.Name, "VERSION"))
+	case !sha256Hex.MatchString(p.SHA256):
+		return fmt.Errorf("the sha256 of %q is %q: 64 hexadecimal digits in lower case are allowed", p.Name, wire.CleanText(p.SHA256, ""))
+	case p.OS == "" || p.Arch == "":
+		return fmt.Errorf("%q names no os and arch", p.Name)
+	}
+	return nil
+}
+
+// Write replaces the file in one step; its mode is 0644.
+func (l *Lock) Write(path string) error {
+	l.Format = format
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err == nil {
+		err = replace(path, append(text, '\n'))
+	}
+	if err != nil {
+		return &Error{path, err}
+	}
+	return nil
+}
+
+func replace(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	err = errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}

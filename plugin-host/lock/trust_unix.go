@@ -1,0 +1,73 @@
+//go:build unix
+
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const othersWrite = 0o022
+
+// openTrusted opens a file that nobody but root or this user can have written or put
+// there. What is checked is what is read: the open file, and the folder of its path
+// without symbolic links (Kubernetes mounts files as links).
+func openTrusted(path string) (*os.File, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFolder(filepath.Dir(real)); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOpen(file); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func checkOpen(file *os.File) error {
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("it is not a regular file (%s)", info.Mode().Type())
+	case info.Mode().Perm()&othersWrite != 0:
+		return fmt.Errorf("others may write it (mode %04o); look at what it says, then chmod go-w", info.Mode().Perm())
+	}
+	return checkOwner(info)
+}
+
+func checkOwner(info os.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("its owner cannot be told")
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to uid %d, neither root nor the user that runs this (uid %d)", info.Name(), st.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// checkFolder: whoever may write the folder could put an older lock of ours there.
+func checkFolder(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&othersWrite != 0 && info.Mode()&os.ModeSticky == 0 {
+		return fmt.Errorf("others may write its folder (mode %04o); chmod go-w %s", info.Mode().Perm(), folder)
+	}
+	return checkOwner(info)
+}
