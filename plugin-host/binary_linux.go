@@ -170,3 +170,9 @@ func (b *binary) command() (path string, extra []*os.File) {
 	}
 	return "/proc/self/fd/" + strconv.Itoa(int(b.file.Fd())), nil
 }
+
+// mountedNoexec tells whether nothing may be executed where f is.
+func mountedNoexec(f *os.File) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_NOEXEC != 0
+}

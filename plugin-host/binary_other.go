@@ -34,3 +34,6 @@ func (b *binary) unchanged() error { return nil }
 
 // command is the file itself.
 func (b *binary) command() (path string, extra []*os.File) { return b.path, nil }
+
+// mountedNoexec cannot be told here.
+func mountedNoexec(*os.File) bool { return false }

@@ -204,3 +204,10 @@ func inspect(path string) (string, error) {
 	}
 	return real, checkFile(path, info)
 }
+
+// CheckFile says why the file at path would not be run: its kind, its owner or mode,
+// or its folder's. Its content is not looked at.
+func CheckFile(path string) error {
+	_, err := inspect(path)
+	return err
+}

@@ -132,6 +132,9 @@ func (p *process) start(entry Entry, b *binary, hold *confine.Restraint) (err er
 	if errors.Is(err, syscall.ENOEXEC) {
 		return refuse(b.path, "%s", whyNotExecutable(b.file))
 	}
+	if errors.Is(err, syscall.EACCES) && mountedNoexec(b.file) {
+		return refuse(b.path, "its file system is mounted noexec; move it to another, or mount that one without")
+	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", b.path, err)
 	}

@@ -13,11 +13,13 @@ import (
 )
 
 // pin takes over what the lock file has for this platform, where there is one.
-func pin(c *config.Config) error {
+func (s *settings) pin(c *config.Config) error {
 	path, wanted := c.LockPath()
+	s.lock = path
 	if path == "" {
 		return nil
 	}
+	s.lockSeen = contentOf(readFile(path))
 	l, err := lock.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && !wanted {
 		return nil
@@ -38,7 +40,7 @@ func pin(c *config.Config) error {
 func (s *settings) useBuilds(c *config.Config) error {
 	var errs []error
 	for _, flag := range s.devBuilds {
-		name, path, err := parseBuild("--dev-provider", flag)
+		name, path, err := parseBuild(flag)
 		if err == nil {
 			err = c.UseBuild(name, config.Build{Path: path})
 		}
@@ -50,10 +52,10 @@ func (s *settings) useBuilds(c *config.Config) error {
 }
 
 // parseBuild reads NAME=PATH.
-func parseBuild(flag, value string) (name, path string, err error) {
+func parseBuild(value string) (name, path string, err error) {
 	name, path, ok := strings.Cut(value, "=")
 	if !ok || name == "" || path == "" {
-		return "", "", fmt.Errorf("%s is %.256q: write NAME=PATH, such as acme=./countersign-provider-acme", flag, value)
+		return "", "", fmt.Errorf("%.256q is no build: write NAME=PATH, such as acme=./countersign-provider-acme", value)
 	}
 	path, err = filepath.Abs(path)
 	return name, path, err

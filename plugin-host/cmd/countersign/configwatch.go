@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/filewatch"
 )
 
-// watchConfig calls reload at each SIGHUP and whenever the file has another content,
+// watchConfig calls reload at each SIGHUP and whenever one of its files has another content,
 // one after the other. The function that it returns ends that, and returns when no
 // reload is under way.
 func watchConfig(in *settings, log *slog.Logger, reload func(context.Context)) (stop func()) {
@@ -18,8 +18,8 @@ func watchConfig(in *settings, log *slog.Logger, reload func(context.Context)) (
 	signal.Notify(hangups, syscall.SIGHUP)
 	var changes <-chan struct{}
 	unwatch := func() {}
-	if file := in.fileName(); file != "" {
-		watcher := filewatch.New(filewatch.Options{Log: log}, file)
+	if files := in.watched(); len(files) > 0 {
+		watcher := filewatch.New(filewatch.Options{Log: log}, files...)
 		changes, unwatch = watcher.C, watcher.Close
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -18,12 +18,18 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // programs are built once, where the scripts find them.
 var programs string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(wire.MagicCookieKey) != "" {
+		beProvider(filepath.Base(os.Args[0]))
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == asAgent {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		os.Exit(run())
@@ -97,6 +103,20 @@ func TestScripts(t *testing.T) {
 				if fmt.Sprint(code) != args[0] {
 					ts.Fatalf("countersign %v: exit code %d, want %s", args[1:], code, args[0])
 				}
+			},
+			// install PROGRAM FILE makes a provider of the file or of this test's binary.
+			"install": func(ts *testscript.TestScript, _ bool, args []string) {
+				program := filepath.Join(programs, "countersign-provider-"+args[0])
+				if args[0] == "odd" {
+					program = self
+				}
+				ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[1])), 0o755))
+				ts.Check(os.Link(program, ts.MkAbs(args[1])))
+			},
+			// append FILE TEXT adds to a file.
+			"append": func(ts *testscript.TestScript, _ bool, args []string) {
+				text := ts.ReadFile(args[0]) + args[1]
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 			},
 			// agent ARG… starts the program in the background; it ends with the script.
 			"agent": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).start(ts, self, args) },
@@ -186,7 +206,7 @@ func (b *background) start(ts *testscript.TestScript, self string, args []string
 	b.grown = make(chan struct{}, 1)
 	b.cmd = exec.Command(self, append([]string{asAgent, "agent"}, args...)...)
 	b.cmd.Dir = ts.MkAbs(".")
-	b.cmd.Env = []string{"COUNTERSIGN_PROVIDER_PATH=" + programs, "TMPDIR=" + ts.Getenv("TMPDIR"), "HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
+	b.cmd.Env = []string{"COUNTERSIGN_PROVIDER_PATH=" + ts.Getenv("COUNTERSIGN_PROVIDER_PATH"), "TMPDIR=" + ts.Getenv("TMPDIR"), "HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
 	b.cmd.Stderr = b
 	ts.Check(b.cmd.Start())
 	ts.Defer(func() { b.stop(ts) })

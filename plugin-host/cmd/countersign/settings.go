@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/spf13/pflag"
@@ -23,7 +24,10 @@ type settings struct {
 	file  string
 	sets  []string
 	seen  [sha256.Size]byte // what was in the file when it was last read
-	proxy []string          // the command after --
+	lock  string            // the lock file that was looked for last; empty: none
+
+	lockSeen [sha256.Size]byte
+	proxy    []string // the command after --
 	// whose is decided at the first read, for as long as the agent runs: it has bound
 	// one socket or the other.
 	whose func() (*config.Foreign, error)
@@ -65,7 +69,7 @@ func (s *settings) read() (config.Config, error) {
 	if err := errors.Join(err, s.useBuilds(&c)); err != nil {
 		return c, err
 	}
-	if err := pin(&c); err != nil {
+	if err := s.pin(&c); err != nil {
 		return c, err
 	}
 	if s.whose == nil {
@@ -81,10 +85,15 @@ func (s *settings) read() (config.Config, error) {
 	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
 }
 
-// changed tells whether the file has another content than when it was last read.
+// watched are the files that the configuration was read from.
+func (s *settings) watched() []string {
+	return slices.DeleteFunc([]string{s.fileName(), s.lock}, func(file string) bool { return file == "" })
+}
+
+// changed tells whether one of them has another content than when it was last read.
 func (s *settings) changed() bool {
 	file := s.fileName()
-	return file != "" && contentOf(readFile(file)) != s.seen
+	return file != "" && contentOf(readFile(file)) != s.seen || s.lock != "" && contentOf(readFile(s.lock)) != s.lockSeen
 }
 
 // contentOf stands for what is in a file, or for why it cannot be read.

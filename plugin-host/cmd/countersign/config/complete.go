@@ -124,7 +124,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	entry.SHA256 = strings.ToLower(entry.SHA256)
 	switch {
 	case entry.SHA256 == "" && !c.Dev && !c.BuildOf(*entry).unpinned():
-		c.say(p, path+".sha256", "", `lock the provider by "countersign provider lock", or write the SHA-256 of the binary, which "countersign provider list" shows, or start with --dev where nobody is to be protected`)
+		c.say(p, path+".sha256", "", `write the SHA-256 of the binary, which "countersign provider list" shows, or have it locked by "countersign provider lock", or start with --dev where nobody is to be protected`)
 	case entry.SHA256 != "" && !sha256Hex.MatchString(entry.SHA256):
 		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)
 	}

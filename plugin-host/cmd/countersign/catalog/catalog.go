@@ -1,0 +1,165 @@
+// Package catalog is which providers are installed and which of them are pinned:
+// [Catalog.List] looks, [Catalog.Verify] holds files against their pins,
+// [Catalog.Lock] makes pins, and [Catalog.Find] finds the one that a person named.
+// Only a binary that is pinned, or that somebody named for it, is ever run.
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Catalog is where providers are looked for, and what pins them. It is not safe for
+// concurrent use with [Catalog.Lock].
+type Catalog struct {
+	// Options are for every process that is started; Dev is not looked at. Required.
+	Options pluginhost.Options
+	// Locked is the lock file's content; never nil.
+	Locked *lock.Lock
+	// Entries are the configuration's: their pins, users, limits and variables count
+	// for the provider that each is of. Default: none.
+	Entries []pluginhost.Entry
+}
+
+// Target is one binary to run.
+type Target struct {
+	Name    string // of the provider; empty: whatever it calls itself
+	Version string // in the name of its file
+	Path    string
+	Pin     string // SHA-256 in hex; empty: it is not pinned
+	entry   pluginhost.Entry
+}
+
+// Label is what sentences call it.
+func (t Target) Label() string {
+	switch {
+	case t.Name == "":
+		return t.Path
+	case t.Version != "":
+		return t.Name + "@" + t.Version
+	}
+	return t.Name
+}
+
+// Entry is the entry that runs it; without the settings.
+func (t Target) Entry() pluginhost.Entry {
+	e := t.entry
+	e.Provider = cmp.Or(t.Name, "provider")
+	e.Name, e.Version, e.Path, e.SHA256, e.Settings = e.Provider, "", t.Path, t.Pin, nil
+	return e
+}
+
+// Find returns the binary that a person means: a path (with a / in it), a name that
+// is installed, or NAME@VERSION. A name alone is the locked version where there is one.
+func (c *Catalog) Find(what string) (Target, error) {
+	if strings.ContainsRune(what, filepath.Separator) || strings.Contains(what, "/") {
+		return c.file(what)
+	}
+	name, version, _ := strings.Cut(what, "@")
+	if locked, ok := c.locked(name); ok && version == "" {
+		version = locked.FileVersion()
+	}
+	found, err := pluginhost.Finder{Dirs: c.Options.Dirs}.FindVersion(name, version)
+	if err != nil {
+		return Target{}, err
+	}
+	return c.target(found), nil
+}
+
+// file is a binary by its path. Its name says whose it is, or says nothing.
+func (c *Catalog) file(path string) (Target, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Target{}, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return Target{}, fmt.Errorf("there is no provider to run: %w", err)
+	}
+	name, version, ok := pluginhost.ParseBinaryName(filepath.Base(path))
+	if !ok || !wire.ValidName(name) {
+		return Target{Path: path}, nil
+	}
+	return c.target(pluginhost.Found{Name: name, Version: version, Path: path}), nil
+}
+
+func (c *Catalog) target(found pluginhost.Found) Target {
+	t := Target{Name: found.Name, Version: found.Version, Path: found.Path}
+	for _, entry := range c.Entries {
+		if cmp.Or(entry.Provider, entry.Name) == found.Name {
+			t.entry = entry
+			if found.Version == "" {
+				t.Pin = entry.SHA256
+			}
+			break
+		}
+	}
+	if locked, ok := c.locked(found.Name); ok {
+		t.Pin = "" // of another version of it, which is the pinned one
+		if locked.FileVersion() == found.Version {
+			t.Pin = locked.SHA256
+		}
+	}
+	return t
+}
+
+func (c *Catalog) locked(name string) (lock.Provider, bool) {
+	return c.Locked.Of(name, runtime.GOOS, runtime.GOARCH)
+}
+
+// Description is what a provider said of itself when it was run once.
+type Description struct {
+	wire.Metadata
+	Protocol       int
+	Authentication pluginhost.Authentication
+	SHA256         string // of what was executed
+	Settings       []schema.Setting
+}
+
+// Describe runs the target once, without settings, and asks what it is.
+func (c *Catalog) Describe(ctx context.Context, t Target) (Description, error) {
+	opts := c.Options
+	opts.Dev = true // whether it may run was the caller's to decide
+	probe, err := pluginhost.NewProbe(opts, t.Entry())
+	if err != nil {
+		return Description{}, bare(err)
+	}
+	defer probe.Close()
+	if err := probe.Launch(); err != nil {
+		return Description{}, err
+	}
+	if err := probe.Connect(ctx); err != nil {
+		return Description{}, err
+	}
+	m, err := probe.Metadata(ctx)
+	if err != nil {
+		return Description{}, err
+	}
+	settings, err := schema.Parse(m.SettingsSchema)
+	s := probe.Status()
+	return Description{m, s.Protocol, s.Authentication, s.SHA256, settings}, errors.Join(t.Check(m), err)
+}
+
+// bare leaves out the name of the entry, which was made for the occasion.
+func bare(err error) error { return cmp.Or(errors.Unwrap(err), err) }
+
+// Check compares what a provider says with the name of its file.
+func (t Target) Check(m wire.Metadata) error {
+	switch {
+	case t.Name != "" && m.Name != t.Name:
+		return fmt.Errorf("it calls itself %q, its file %q: rename the file %s", m.Name, t.Name, pluginhost.BinaryName(m.Name, t.Version))
+	case t.Version != "" && m.Version != t.Version:
+		return fmt.Errorf("it says that it is version %q, its file says %q: rename the file %s", m.Version, t.Version, pluginhost.BinaryName(t.Name, m.Version))
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+)
+
+// Item is one installed file, as it is shown.
+type Item struct {
+	Name        string   `json:"name"`
+	FileVersion string   `json:"file_version,omitempty"`
+	Version     string   `json:"version,omitempty"` // as a pinned provider said itself
+	Protocol    int      `json:"protocol,omitempty"`
+	Abilities   []string `json:"abilities,omitempty"`
+	Path        string   `json:"path"`
+	SHA256      string   `json:"sha256,omitempty"`
+	Pinned      bool     `json:"pinned"`
+	ShadowedBy  string   `json:"shadowed_by,omitempty"`
+	Refused     string   `json:"refused,omitempty"`
+}
+
+// List returns every installed provider, in the order of search. Those that are pinned
+// are run, all at once and without settings, to ask what they are; what is wrong with
+// one is said of that one.
+func (c *Catalog) List(ctx context.Context) []Item {
+	found := pluginhost.Finder{Dirs: c.Options.Dirs}.List()
+	items := make([]Item, len(found))
+	var all sync.WaitGroup
+	for i, f := range found {
+		all.Go(func() { items[i] = c.item(ctx, f) })
+	}
+	all.Wait()
+	return items
+}
+
+func (c *Catalog) item(ctx context.Context, f pluginhost.Found) Item {
+	i := Item{Name: f.Name, FileVersion: f.Version, Path: f.Path, ShadowedBy: f.ShadowedBy}
+	err := f.Refused
+	if err == nil {
+		i.SHA256, err = f.SHA256()
+	}
+	target := c.target(f)
+	if i.Pinned = target.Pin != "" && f.ShadowedBy == ""; i.Pinned && err == nil {
+		err = i.describe(ctx, c, target)
+	}
+	if err != nil {
+		i.Refused = err.Error()
+	}
+	return i
+}
+
+func (i *Item) describe(ctx context.Context, c *Catalog, t Target) error {
+	d, err := c.Describe(ctx, t)
+	if err != nil {
+		return err
+	}
+	i.Version, i.Protocol = d.Version, d.Protocol
+	for _, ability := range d.Abilities {
+		i.Abilities = append(i.Abilities, ability.String())
+	}
+	return nil
+}
+
+// Note is what a person has to know of it.
+func (i Item) Note() string {
+	switch {
+	case i.Refused != "":
+		return i.Refused
+	case i.ShadowedBy != "":
+		return "shadowed by " + i.ShadowedBy
+	case !i.Pinned:
+		return "not locked, so it was not run"
+	}
+	return "can " + strings.Join(i.Abilities, ", ")
+}

@@ -1,0 +1,69 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+)
+
+// Lock runs the target once to ask what it is, and pins the bytes that were executed.
+// It returns what is locked now, and what was before, if anything.
+func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider, err error) {
+	t.Pin = "" // that is what is being made
+	if t.Name == "" {
+		return now, before, fmt.Errorf("%s is not named like a provider: name the file countersign-provider-NAME, or countersign-provider-NAME@VERSION", t.Path)
+	}
+	d, err := c.Describe(ctx, t)
+	if err != nil {
+		return now, before, fmt.Errorf("%s (%s) is not locked: %w", t.Label(), t.Path, err)
+	}
+	before, _ = c.locked(t.Name)
+	now = lock.Provider{
+		Name: d.Name, Version: d.Version, Protocol: d.Protocol, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		File: pluginhost.BinaryName(t.Name, t.Version), SHA256: d.SHA256,
+	}
+	c.Locked.Put(now)
+	return now, before, nil
+}
+
+// Verified is a locked provider held against its file.
+type Verified struct {
+	lock.Provider
+	Path    string `json:"path,omitempty"` // empty: no file is there, or it is another platform's
+	Here    bool   `json:"here"`           // it is for this platform
+	Refused string `json:"refused,omitempty"`
+}
+
+// Verify reads the file of each provider that is locked, and runs none.
+func (c *Catalog) Verify() []Verified {
+	all := []Verified{}
+	for _, p := range c.Locked.Providers {
+		v := Verified{Provider: p, Here: p.OS == runtime.GOOS && p.Arch == runtime.GOARCH}
+		if v.Here {
+			if err := c.verify(&v); err != nil {
+				v.Refused = err.Error()
+			}
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func (c *Catalog) verify(v *Verified) error {
+	found, err := pluginhost.Finder{Dirs: c.Options.Dirs}.FindVersion(v.Name, v.FileVersion())
+	v.Path = found.Path
+	if err != nil {
+		return err
+	}
+	opts := c.Options
+	opts.ReceiptDir = "" // every byte is read
+	probe, err := pluginhost.NewProbe(opts, pluginhost.Entry{Name: v.Name, Path: found.Path, SHA256: v.SHA256})
+	if err != nil {
+		return bare(err)
+	}
+	probe.Close()
+	return nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// oddSettings have a word for each column of the table.
+type oddSettings struct {
+	Address string   `json:"address" jsonschema:"where the CA is" default:"ca.example:443"`
+	Mode    string   `json:"mode,omitempty" jsonschema:"how it signs | what" enum:"sign,away,deny"`
+	Key     string   `json:"key,omitempty" secret:"true"`
+	Zone    string   `json:"zone"`
+	Names   []string `json:"names,omitempty"`
+}
+
+type oddCA struct {
+	*catest.CA
+	mode string
+}
+
+func openOdd(_ context.Context, s oddSettings) (*oddCA, error) {
+	if s.Zone == "closed" {
+		return nil, provider.Unavailable(fmt.Errorf("nobody is at %s", s.Address))
+	}
+	return &oddCA{catest.NewCA(catest.Options{}), s.Mode}, nil
+}
+
+// CSRSign does as the settings say.
+func (o *oddCA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	if o.mode == "deny" {
+		return ca.Certificate{}, provider.Denied(fmt.Errorf("nobody has an entry for %s", req.SubjectID))
+	}
+	return o.CA.CSRSign(ctx, req)
+}
+
+// lying is a provider whose description of itself is wrong.
+type lying struct {
+	wire.Provider
+	metadata wire.Metadata
+}
+
+func (l lying) Metadata(context.Context) (wire.Metadata, error) { return l.metadata, nil }
+
+// beProvider is what this binary does when a host has started it: the provider odd
+// of the version 1.2.0, or what is wrong with its file's name.
+func beProvider(file string) {
+	name := strings.TrimPrefix(file, "countersign-provider-")
+	good := wire.Metadata{Name: name, Version: "1.2.0", Abilities: []wire.Ability{wire.CertificateAuthority}}
+	switch name {
+	case "nameless":
+		good.Name = "../x"
+	case "versionless":
+		good.Version = ""
+	case "schemaless":
+		good.SettingsSchema = `{"properties": 7}`
+	case "unable":
+		good.Abilities = nil
+	case "crash":
+		fmt.Fprintln(os.Stderr, "no licence was found")
+		os.Exit(3)
+	case "silent":
+		select {}
+	default:
+		provider.Main("odd", "1.2.0", openOdd)
+	}
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: served{provider: lying{provider.Define(name, "1", openOdd).Provider(), good}}}},
+		GRPCServer:       plugin.DefaultGRPCServer,
+	})
+}
+
+// served is a provider as any go-plugin program has one.
+type served struct {
+	plugin.NetRPCUnsupportedPlugin
+	provider wire.Provider
+}
+
+func (s served) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
+	wire.Register(server, wire.V1(), s.provider)
+	return nil
+}
+
+func (served) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("no host")
+}

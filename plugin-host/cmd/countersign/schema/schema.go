@@ -1,0 +1,190 @@
+// Package schema reads the JSON Schema of a provider's settings for people:
+// [Parse] makes one [Setting] of each property, however deep. A schema is foreign
+// text: what is not understood is passed over, and all of it is bounded.
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+const (
+	maxSettings = 1000
+	maxDepth    = 16
+)
+
+// Setting is one that a provider takes. All texts are bounded and printable.
+type Setting struct {
+	Name        string `json:"name"` // its path: "key.file"; [] is any entry of a list, * any name
+	Type        string `json:"type"` // in words: "string", "list of string", "string or null"
+	Default     string `json:"default,omitempty"`
+	Required    bool   `json:"required"` // where what it is below of is set
+	Secret      bool   `json:"secret"`
+	Description string `json:"description,omitempty"`
+	// Allowed are the only values; none: any.
+	Allowed []string `json:"allowed,omitempty"`
+}
+
+// node is what is read of a schema.
+type node struct {
+	Title       string          `json:"title"`
+	Description string          `json:"description"`
+	Type        types           `json:"type"`
+	Default     json.RawMessage `json:"default"`
+	Enum        []any           `json:"enum"`
+	Const       any             `json:"const"`
+	Required    []string        `json:"required"`
+	Properties  properties      `json:"properties"`
+	Items       *node           `json:"items"`
+	Others      *node           `json:"additionalProperties"`
+	WriteOnly   bool            `json:"writeOnly"`
+	XSecret     bool            `json:"x-secret"`
+}
+
+// UnmarshalJSON takes true and false for schemas, as the draft does.
+func (n *node) UnmarshalJSON(text []byte) error {
+	if s := string(text); s == "true" || s == "false" {
+		return nil
+	}
+	type plain node
+	return json.Unmarshal(text, (*plain)(n))
+}
+
+// types is a name or a list of them.
+type types []string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *types) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*t = types{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(t))
+}
+
+// properties keep the order in which they are written.
+type properties []property
+
+type property struct {
+	name string
+	node *node
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *properties) UnmarshalJSON(text []byte) error {
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return errors.New("properties are no object")
+	}
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		var n node
+		if err := decoder.Decode(&n); err != nil {
+			return err
+		}
+		*p = append(*p, property{key.(string), &n}) // of an object, every other token is a string
+	}
+	return nil
+}
+
+// Parse returns the settings in the order of the schema; an empty schema has none.
+func Parse(text string) ([]Setting, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var root node
+	if err := json.Unmarshal([]byte(text), &root); err != nil {
+		return nil, fmt.Errorf("the schema of its settings cannot be read: %s", wire.CleanText(err.Error(), ""))
+	}
+	if len(root.Type) > 0 && !slices.Contains(root.Type, "object") {
+		return nil, fmt.Errorf("the schema of its settings is for %s; settings are an object", wire.CleanText(root.Type.words(), ""))
+	}
+	var r reader
+	r.object("", &root, 0)
+	if len(r.all) > maxSettings {
+		return nil, fmt.Errorf("the schema of its settings has more than %d settings", maxSettings)
+	}
+	return r.all, nil
+}
+
+type reader struct{ all []Setting }
+
+func (r *reader) object(path string, n *node, depth int) {
+	for _, p := range n.Properties {
+		name := wire.CleanText(p.name, "")
+		if path != "" {
+			name = path + "." + name
+		}
+		r.add(name, p.node, slices.Contains(n.Required, p.name), depth)
+	}
+}
+
+func (r *reader) add(path string, n *node, required bool, depth int) {
+	if depth > maxDepth || len(r.all) > maxSettings {
+		return
+	}
+	s := Setting{
+		Name: path, Type: n.typed(), Required: required, Secret: n.WriteOnly || n.XSecret,
+		Description: wire.CleanText(strings.TrimSpace(n.Title+separator(n)+n.Description), ""), Allowed: n.allowed(),
+	}
+	if len(n.Default) > 0 && !s.Secret {
+		s.Default = wire.CleanText(string(n.Default), "")
+	}
+	r.all = append(r.all, s)
+	r.object(path, n, depth+1)
+	if n.Items != nil && len(n.Items.Properties) > 0 {
+		r.object(path+"[]", n.Items, depth+1)
+	}
+	if n.Others != nil && len(n.Others.Properties) > 0 {
+		r.object(path+".*", n.Others, depth+1)
+	}
+}
+
+func separator(n *node) string {
+	if n.Title != "" && n.Description != "" {
+		return ": "
+	}
+	return ""
+}
+
+// typed says in words what a setting is.
+func (n *node) typed() string {
+	switch {
+	case n.Items != nil && slices.Contains(n.Type, "array"):
+		return "list of " + n.Items.typed()
+	case len(n.Properties) == 0 && n.Others != nil && len(n.Others.Type) > 0 && slices.Contains(n.Type, "object"):
+		return "map of " + n.Others.typed()
+	case len(n.Type) == 0:
+		return "any"
+	}
+	return wire.CleanText(n.Type.words(), "")
+}
+
+func (t types) words() string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(t), func(name string) bool { return name == "null" && len(t) > 1 }), " or ")
+}
+
+func (n *node) allowed() []string {
+	values := n.Enum
+	if n.Items != nil && len(values) == 0 {
+		values = n.Items.Enum
+	}
+	if n.Const != nil {
+		values = []any{n.Const}
+	}
+	var all []string
+	for _, v := range values[:min(len(values), 64)] {
+		text, _ := json.Marshal(v) // it came from JSON
+		all = append(all, wire.CleanText(string(text), ""))
+	}
+	return all
+}
