@@ -27,11 +27,13 @@ const channelAddress = wire.ChannelAddress
 // by its handshake line; see proto/provider/PROTOCOL.md.
 type Authentication string
 
-// The three ways, and none for a provider in the host's own process.
+// The three ways, one for a provider in its author's debugger, and none for one in the
+// host's own process.
 const (
 	Channel   Authentication = "inherited channel"
 	PinnedTLS Authentication = "mutual TLS, both keys the host's"
 	AutoMTLS  Authentication = "AutoMTLS"
+	Attached  Authentication = "attached in a debugger: same user"
 	InHost    Authentication = "in process"
 )
 

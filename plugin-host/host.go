@@ -31,6 +31,9 @@ type Entry struct {
 	// Path is a file that was just built, to run in place of what is installed; it
 	// needs no pin, and Version is not looked at. Default: none.
 	Path string
+	// Attach is the socket of a [Debugger], whose provider is used in place of a process
+	// of one's own: neither pinned nor confined. Default: none.
+	Attach string
 	// SHA256 of the binary, hex; without it the start is refused unless
 	// [Options.Dev], or Path.
 	SHA256 string
@@ -159,7 +162,7 @@ func (e Entry) check(dev bool) error {
 	if err := errors.Join(checkName(e.Provider), checkVersion(e.Version), checkEnvironment(e.Env), e.Limits.Check()); err != nil {
 		return err
 	}
-	if e.SHA256 == "" && e.Path == "" && !dev {
+	if e.SHA256 == "" && e.Path == "" && e.Attach == "" && !dev {
 		return errors.New("it has no pin: lock it (`countersign provider lock`), or set sha256 in its entry to the SHA-256 of its " +
 			"binary (`countersign provider list` prints it), or say --dev to start whatever is there")
 	}

@@ -84,6 +84,9 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if entry.Attach != "" {
+		return attachPlan(opts, entry)
+	}
 	path, b, err := locate(opts, entry)
 	if err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
@@ -101,6 +104,16 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	}
 	launch := func(number int) (instance, error) { return spawn(opts, entry, b, hold, number) }
 	return &plan{entry: entry, path: path, binary: b, launch: launch}, nil
+}
+
+// attachPlan is of a provider that somebody else starts.
+func attachPlan(opts Options, entry Entry) (*plan, error) {
+	if err := checkAttach(entry.Attach); err != nil {
+		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
+	}
+	opts.Log.Warn("a provider that runs in a debugger is attached: it is neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
+	launch := func(int) (instance, error) { return newAttached(opts, entry.Attach), nil }
+	return &plan{entry: entry, path: entry.Attach, launch: launch}, nil
 }
 
 // locate finds the binary of an entry and verifies it; path is as it was found.

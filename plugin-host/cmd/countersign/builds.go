@@ -36,18 +36,22 @@ func (s *settings) pin(c *config.Config) error {
 	return c.Pin(path, locked)
 }
 
-// useBuilds takes over --dev-provider.
+// useBuilds takes over --dev-provider and --insecure-attach.
 func (s *settings) useBuilds(c *config.Config) error {
 	var errs []error
-	for _, flag := range s.devBuilds {
-		name, path, err := parseBuild(flag)
-		if err == nil {
-			err = c.UseBuild(name, config.Build{Path: path})
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--dev-provider: %w", err))
+	use := func(flag string, values []string, build func(path string) config.Build) {
+		for _, value := range values {
+			name, path, err := parseBuild(value)
+			if err == nil {
+				err = c.UseBuild(name, build(path))
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+			}
 		}
 	}
+	use("--dev-provider", s.devBuilds, func(path string) config.Build { return config.Build{Path: path} })
+	use("--insecure-attach", s.attached, func(path string) config.Build { return config.Build{Attach: path} })
 	return errors.Join(errs...)
 }
 

@@ -18,7 +18,7 @@ func checkInstalled(c config.Config) error {
 	var errs []error
 	for _, entry := range c.Providers {
 		build := c.BuildOf(entry)
-		if build.Path != "" {
+		if build.Path+build.Attach != "" {
 			continue // told when it is verified
 		}
 		_, err := finder.FindVersion(cmp.Or(entry.Provider, entry.Name), build.Version)

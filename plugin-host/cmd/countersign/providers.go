@@ -87,9 +87,9 @@ func entryOf(p config.Provider, b config.Build) pluginhost.Entry {
 		Limits: pluginhost.Limits{
 			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
 		},
-		Version: b.Version, Path: b.Path,
+		Version: b.Version, Path: b.Path, Attach: b.Attach,
 	}
-	if b.Path != "" {
+	if b.Path+b.Attach != "" {
 		e.SHA256 = "" // the pin of what is installed says nothing of it
 	}
 	return e

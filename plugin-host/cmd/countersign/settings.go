@@ -33,6 +33,7 @@ type settings struct {
 	whose func() (*config.Foreign, error)
 
 	devBuilds []string // --dev-provider
+	attached  []string // --insecure-attach
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -50,6 +51,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 // addBuildFlags adds what is no setting: nobody runs it twice without thinking of it.
 func (s *settings) addBuildFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.devBuilds, "dev-provider", nil, "NAME=PATH: run this build of a provider, not pinned, in place of the installed one (repeatable)")
+	flags.StringArrayVar(&s.attached, "insecure-attach", nil, "NAME=SOCKET: use a provider that \"countersign provider debug\" has in a debugger, neither pinned nor confined (repeatable)")
 }
 
 // fileName returns the file of the flag, else of the variable; empty: none.

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// talker is a process whose lines are waited for.
+type talker struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+// talk starts a process and reads what it writes.
+func talk(t *testing.T, dir string, env []string, name string, args ...string) *talker {
+	t.Helper()
+	p := &talker{t, exec.Command(name, args...), make(chan string, 1000)}
+	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
+	r, w := io.Pipe()
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(r); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
+		defer timer.Stop()
+		_ = p.cmd.Wait()
+		_ = w.Close()
+	})
+	return p
+}
+
+// hear returns the first line with the pattern in it.
+func (p *talker) hear(pattern string) []string {
+	p.t.Helper()
+	wanted, deadline := regexp.MustCompile(pattern), time.After(20*time.Second)
+	var heard []string
+	for {
+		select {
+		case line := <-p.lines:
+			heard = append(heard, line)
+			if found := wanted.FindStringSubmatch(line); found != nil {
+				return found
+			}
+		case <-deadline:
+			p.t.Fatalf("%q was not heard in:\n%s", pattern, strings.Join(heard, "\n"))
+		}
+	}
+}
+
+func TestTheCommandsThatDebugPrintsHaveAnAgentUseTheProviderInADebugger(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	config := "namespace: a\nservice_account: web\nsocket: {path: ./sock}\nproviders: [{name: odd, settings: {zone: a}}]\n"
+	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}
+	debugger := talk(t, dir, env, self, asAgent, "provider", "debug", "odd="+self, "--insecure")
+	printed := debugger.hear(`^  (\S+) dlv exec (\S+)$`)
+	talk(t, dir, nil, printed[1], printed[2]) // without the debugger, which is not everywhere
+	attach := debugger.hear(`^  countersign (agent --insecure-attach odd=\S+)$`)
+	agent := talk(t, dir, env, self, append(append([]string{asAgent}, strings.Fields(attach[1])...), "--config", "c.yaml")...)
+	agent.hear("neither pinned nor confined")
+	agent.hear("provider=odd state=ready")
+}

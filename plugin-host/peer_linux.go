@@ -1,0 +1,22 @@
+package pluginhost
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerUID asks the kernel who is at the other end.
+func peerUID(conn *net.UnixConn) (uid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	failed := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if failed != nil || err != nil {
+		return 0, errors.Join(failed, err)
+	}
+	return int(cred.Uid), nil
+}
