@@ -22,7 +22,7 @@ import (
 func providerCommand() *cobra.Command {
 	return group("provider", "See, pin, examine and write providers",
 		providerTestCommand(),
-		providerListCommand(), providerLockCommand(), providerVerifyCommand(), providerInspectCommand(), providerDocsCommand(), providerDoctorCommand(), providerDebugCommand())
+		providerListCommand(), providerLockCommand(), providerVerifyCommand(), providerInspectCommand(), providerDocsCommand(), providerDoctorCommand(), providerDebugCommand(), providerNewCommand())
 }
 
 func providerListCommand() *cobra.Command {

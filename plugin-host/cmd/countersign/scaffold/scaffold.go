@@ -1,0 +1,106 @@
+// Package scaffold writes the module of a new provider: [Write]. It needs no network:
+// what a module has to know of its dependencies is copied from the sdk's source.
+package scaffold
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"text/template"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Plan is what to write.
+type Plan struct {
+	Name   string // of the provider: 1 to 63 of a-z, 0-9 and -. Required.
+	Dir    string // the folder to make. Default: countersign-provider-<Name>.
+	Module string // Default: example.com/countersign-provider-<Name>.
+	SDK    SDK
+}
+
+//go:embed all:template
+var templates embed.FS
+
+// files are what is written, by the name of their template.
+var files = map[string]string{
+	"main.go.tmpl": "main.go", "main_test.go.tmpl": "main_test.go", "go.mod.tmpl": "go.mod",
+	"README.md.tmpl": "README.md", "SETTINGS.md.tmpl": "SETTINGS.md", "ci.yml.tmpl": ".github/workflows/ci.yml", "gitignore.tmpl": ".gitignore",
+}
+
+var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
+
+// withDefaults returns the plan, whole, or what is wrong with it.
+func (p Plan) withDefaults() (Plan, error) {
+	if !wire.ValidName(p.Name) {
+		return p, fmt.Errorf("the name %q is none of a provider: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", wire.CleanText(p.Name, ""))
+	}
+	file := "countersign-provider-" + p.Name
+	if p.Dir == "" {
+		p.Dir = file
+	}
+	if p.Module == "" {
+		p.Module = "example.com/" + file
+	}
+	if len(p.Module) > 255 || !modulePath.MatchString(p.Module) {
+		return p, fmt.Errorf("the module %q is no path: write one such as example.com/%s", wire.CleanText(p.Module, ""), file)
+	}
+	return p, nil
+}
+
+// Write makes the folder and everything in it, or nothing. A folder that is there is
+// left alone. It returns the folder.
+func Write(p Plan) (string, error) {
+	p, err := p.withDefaults()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%s is there already, and nothing is overwritten: name another folder by --dir", p.Dir)
+	}
+	parent := filepath.Dir(p.Dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // source code, for whoever may read the folder
+		return "", err
+	}
+	half, err := os.MkdirTemp(parent, ".countersign-new-")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(p.fill(half), os.Chmod(half, 0o755)) //nolint:gosec // see above
+	if err == nil {
+		err = os.Rename(half, p.Dir)
+	}
+	if err != nil {
+		_ = os.RemoveAll(half)
+		return "", err
+	}
+	return p.Dir, nil
+}
+
+func (p Plan) fill(dir string) error {
+	set, err := template.New("").Option("missingkey=error").Delims("<<", ">>").ParseFS(templates, "template/*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for from, to := range files {
+		var text bytes.Buffer
+		err := set.ExecuteTemplate(&text, from, p)
+		errs = append(errs, err, writeFile(filepath.Join(dir, to), text.Bytes()))
+	}
+	if p.SDK.sum != nil {
+		errs = append(errs, writeFile(filepath.Join(dir, "go.sum"), p.SDK.sum))
+	}
+	return errors.Join(errs...)
+}
+
+func writeFile(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // see Write
+		return err
+	}
+	return os.WriteFile(path, text, 0o644) //nolint:gosec // see Write
+}
