@@ -146,3 +146,64 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func TestVersionsLieSideBySideAndOnlyTheOneThatIsNamedIsFound(t *testing.T) {
+	dir := folder(t, map[string]os.FileMode{
+		"countersign-provider-acme@1.2.0": 0o755, "countersign-provider-acme@2.0.0-rc.1+x": 0o755, "countersign-provider-acme@": 0o755,
+		"countersign-provider-acme@..": 0o755,
+	})
+	finder := pluginhost.Finder{Dirs: []string{dir}}
+	found, err := finder.FindVersion("acme", "1.2.0")
+	if err != nil || found.Version != "1.2.0" || filepath.Base(found.Path) != "countersign-provider-acme@1.2.0" {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if _, err := finder.Find("acme"); err == nil || !strings.Contains(err.Error(), "installed: acme@..") || !strings.Contains(err.Error(), "runs when it is locked: countersign provider lock acme@") {
+		t.Errorf("without a version: %v", err)
+	}
+	for _, version := range []string{"..", "a/b", "@", "-1", "1 2", strings.Repeat("1", 65)} {
+		if _, err := finder.FindVersion("acme", version); err == nil || !strings.Contains(err.Error(), "is refused") {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+	refused := 0
+	for _, f := range finder.List() {
+		if f.Refused != nil {
+			refused++
+		}
+	}
+	if refused != 2 {
+		t.Errorf("%d of the list are refused", refused)
+	}
+}
+
+func TestAProgramForAnotherMachineIsToldWithoutBeingRun(t *testing.T) {
+	self, err := os.ReadFile(os.Args[0])
+	must(t, err)
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, text, 0o755))
+		return path
+	}
+	changed := func(at int, value byte) []byte {
+		other := append([]byte(nil), self...)
+		other[at] = value
+		return other
+	}
+	const machine, abi = 18, 7 // offsets in an ELF header
+	for path, want := range map[string]string{
+		os.Args[0]:                             "",
+		write("s390", changed(machine, 22)):    "it is built for s390x, this machine is",
+		write("freebsd", changed(abi, 9)):      "it is built for another system (ELFOSABI_FREEBSD)",
+		write("text", []byte("hello")):         "neither an ELF file nor a script",
+		write("script", []byte("#!/bin/sh\n")): "",
+		write("lost", []byte("#! /no/such\n")): `its first line names "/no/such", which is not there`,
+		write("nothing", []byte("#!\n")):       `its first line names "nothing"`,
+		filepath.Join(dir, "absent"):           "no such file",
+	} {
+		err := pluginhost.CheckProgram(path)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", filepath.Base(path), err, want)
+		}
+	}
+}

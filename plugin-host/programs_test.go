@@ -184,6 +184,8 @@ var providers = map[string]func(){
 		}
 		provider.Main("noisy", "1", open)
 	},
+	"two":    func() { provider.Define("two", "1", open).WithProtocols(v2()).Serve() },
+	"both":   func() { provider.Define("both", "1", open).WithProtocols(wire.V1(), v2()).Serve() },
 	"pinned": servePinned,
 	"forks": func() {
 		child := exec.Command("sleep", "1000")

@@ -1,0 +1,123 @@
+package pluginhost_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	providerv2 "github.com/countersign-dev/countersign/proto/provider/v2"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// v2 is the experimental version of the protocol.
+func v2() wire.Protocol {
+	return wire.Protocol{
+		Version: 2,
+		Register: func(r grpc.ServiceRegistrar, signer ca.Client) {
+			providerv2.RegisterCertificateAuthorityServer(r, serverV2{signer: signer})
+		},
+		Dial: func(conn grpc.ClientConnInterface) ca.Client {
+			return clientV2{providerv2.NewCertificateAuthorityClient(conn)}
+		},
+	}
+}
+
+type serverV2 struct {
+	providerv2.UnimplementedCertificateAuthorityServer
+	signer ca.Client
+}
+
+func (s serverV2) CSRSign(ctx context.Context, in *providerv2.CSRSignRequest) (*providerv2.CSRSignResponse, error) {
+	cert, err := wire.Sign(ctx, s.signer, in.GetRequest())
+	if err != nil {
+		return nil, err
+	}
+	return &providerv2.CSRSignResponse{Certificate: wire.CertificateToProto(cert)}, nil
+}
+
+type clientV2 struct {
+	conn providerv2.CertificateAuthorityClient
+}
+
+func (c clientV2) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	in, err := wire.SignRequestToProto(req)
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	out, err := c.conn.CSRSign(ctx, &providerv2.CSRSignRequest{Request: in})
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	return wire.CertificateFromProto(out.GetCertificate())
+}
+
+// The matrix of docs/versioning.md, with real processes: the highest version that both
+// speak is used, and where there is none the start says what each of them speaks.
+func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T) {
+	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {v2()}, "1 and 2": {wire.V1(), v2()}}
+	for provider, want := range map[string]map[string]int{
+		"good":   {"1": 1, "2": 0, "1 and 2": 1}, // speaks version 1
+		"two":    {"1": 0, "2": 2, "1 and 2": 2},
+		"both":   {"1": 1, "2": 2, "1 and 2": 2},
+		"stock":  {"1": 1, "1 and 2": 1}, // of stock plugin.Serve
+		"pinned": {"1": 1, "1 and 2": 1}, // of another language
+	} {
+		for speaks, version := range want {
+			t.Run(provider+" under a host of "+speaks, func(t *testing.T) {
+				h := newHost(t, provider)
+				h.opts.Protocols = hosts[speaks]
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				p, err := pluginhost.Open(ctx, h.opts, pluginhost.Entry{Name: provider})
+				if version == 0 {
+					if err == nil || !strings.Contains(h.rec.log(), "the host speaks the protocol versions") {
+						t.Errorf("%v; log:\n%s", err, h.rec.log())
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				if s := p.Status(); s.Protocol != version {
+					t.Errorf("version %d, want %d", s.Protocol, version)
+				}
+				sign(t, p)
+			})
+		}
+	}
+}
+
+func TestAProbeWalksAProviderStepByStep(t *testing.T) {
+	h := newHost(t, "good", "exits")
+	p, err := pluginhost.NewProbe(h.opts, pluginhost.Entry{Name: "good"})
+	must(t, err)
+	must(t, p.Launch())
+	must(t, p.Connect(t.Context()))
+	m, err := p.Metadata(t.Context())
+	if err != nil || m.Name != "good" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := p.CSRSign(t.Context(), request(t)); ca.ActionFor(err) != ca.Configure {
+		t.Errorf("nobody has configured it: %v", err)
+	}
+	if s := p.Status(); s.Authentication != pluginhost.Channel || s.Protocol != 1 || s.PID == 0 || len(s.SHA256) != 64 {
+		t.Errorf("status %+v", s)
+	}
+	p.Close()
+
+	p, err = pluginhost.NewProbe(h.opts, pluginhost.Entry{Name: "exits"})
+	must(t, err)
+	defer p.Close()
+	must(t, p.Launch())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; it wrote last: no licence found") {
+		t.Errorf("got %v", err)
+	}
+}
