@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -127,16 +128,32 @@ func (d *Debugger) dial(ctx context.Context, _ string) (net.Conn, error) {
 
 // Await waits until a provider serves, and asks what it is.
 func (d *Debugger) Await(ctx context.Context) (wire.Metadata, error) {
-	d.conn.Connect()
-	for state := d.conn.GetState(); state != connectivity.Ready; state = d.conn.GetState() {
-		if state == connectivity.Idle {
-			d.conn.Connect()
+	for {
+		if err := d.connected(ctx); err != nil {
+			return wire.Metadata{}, err
 		}
-		if !d.conn.WaitForStateChange(ctx, state) {
-			return wire.Metadata{}, context.Cause(ctx)
+		m, err := d.remote.Metadata(ctx)
+		if ca.ReasonFor(err) != ca.Unavailable || ctx.Err() != nil {
+			return m, err
+		}
+		select { // it was one that has just ended
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
 		}
 	}
-	return d.remote.Metadata(ctx)
+}
+
+func (d *Debugger) connected(ctx context.Context) error {
+	for {
+		state := d.conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		d.conn.Connect()
+		if !d.conn.WaitForStateChange(ctx, state) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Close lets agents and provider go, and removes the folder. The provider's process is

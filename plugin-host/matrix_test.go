@@ -2,6 +2,8 @@ package pluginhost_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -119,5 +121,20 @@ func TestAProbeWalksAProviderStepByStep(t *testing.T) {
 	defer cancel()
 	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; it wrote last: no licence found") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The temp folder is everybody's: an author's module may lie there, too.
+func TestAFolderThatIsNamedLikeAProviderIsNotSweptAway(t *testing.T) {
+	h := newHost(t, "good")
+	base, err := os.MkdirTemp("", "run")
+	must(t, err)
+	defer os.RemoveAll(base)
+	module := filepath.Join(base, "countersign-provider-acme")
+	must(t, os.Mkdir(module, 0o700))
+	h.opts.RuntimeDir = base
+	sign(t, h.open(t, pluginhost.Entry{Name: "good"}))
+	if _, err := os.Stat(module); err != nil {
+		t.Error(err)
 	}
 }

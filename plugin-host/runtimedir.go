@@ -9,6 +9,10 @@ import (
 // maxRuntimePath leaves room for a socket's name within the 107 bytes of its path.
 const maxRuntimePath = 80
 
+// runtimePrefix begins the names of private folders, and of nothing that anybody else
+// would make: what is left behind is removed by it.
+const runtimePrefix = ".countersign-run-"
+
 // runtimeDir is the private folder of one start. It is locked while its host
 // lives, so that another can tell what was left behind.
 type runtimeDir struct {
@@ -39,7 +43,7 @@ func newRuntimeDir(base string) (*runtimeDir, error) {
 func makeLocked(base string) (*runtimeDir, error) {
 	var lost error
 	for range 20 {
-		path, err := os.MkdirTemp(base, prefix)
+		path, err := os.MkdirTemp(base, runtimePrefix)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +70,7 @@ func (d *runtimeDir) remove() {
 
 // sweep removes folders of ours that nobody has locked.
 func sweep(base string) {
-	left, _ := filepath.Glob(filepath.Join(base, prefix+"*"))
+	left, _ := filepath.Glob(filepath.Join(base, runtimePrefix+"[0-9]*"))
 	for _, path := range left {
 		if info, err := os.Lstat(path); err != nil || !info.IsDir() || checkOwner(path, path, info) != nil {
 			continue

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -19,13 +21,17 @@ import (
 
 // trySign returns a function that has a key signed, verifies the reply as an agent
 // does, and throws both away.
-func (s *settings) trySign(entry *pluginhost.Entry) func(context.Context, ca.Client) (string, error) {
+func (s *settings) trySign(look looked, p doctor.Patient) func(context.Context, ca.Client) (string, error) {
 	return func(ctx context.Context, client ca.Client) (string, error) {
+		if target, err := look.Find(p.What); err == nil && p.Entry != nil {
+			// Whether this build may run is behind us; the rest of the configuration counts.
+			s.devBuilds = []string{cmp.Or(p.Entry.Provider, p.Entry.Name) + "=" + target.Path}
+		}
 		c, err := s.read()
 		if err != nil {
 			return "", fmt.Errorf("the configuration does not say what to ask for: %w", err)
 		}
-		spec, by, err := firstIdentity(c, entry, client)
+		spec, by, err := firstIdentity(c, p.Entry, client)
 		if err != nil {
 			return "", err
 		}

@@ -51,7 +51,7 @@ It exits with 2 where the settings are wrong, with 1 where anything else is.`,
 			var errs []error
 			for _, p := range patients {
 				if sign {
-					p.Sign = in.trySign(p.Entry)
+					p.Sign = in.trySign(look, p)
 				}
 				errs = append(errs, walk(cmd, p, output))
 			}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// session is a fenced console block, line by line: "$ " begins a command, "> "
+// continues it, and what follows is what it prints; … stands for anything.
+type session struct{ command, prints string }
+
+func sessionsOf(t *testing.T, page string) []session {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []session
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(block[1]) {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				all = append(all, session{command: command})
+				continue
+			}
+			last := &all[len(all)-1]
+			if more, ok := strings.CutPrefix(line, "> "); ok {
+				last.command += more
+				continue
+			}
+			last.prints += line
+		}
+	}
+	return all
+}
+
+// script runs all commands in one shell, each between two marks.
+func script(all []session) string {
+	var out strings.Builder
+	out.WriteString("set -e\nset -m\n")
+	for i, s := range all {
+		fmt.Fprintf(&out, "echo '<<%d'\n%s", i, s.command)
+	}
+	return out.String() + "echo '<<end'\n"
+}
+
+func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := fmt.Sprintf("#!/bin/sh\nexec '%s' %s \"$@\"\n", self, asAgent)
+	if err := os.WriteFile(filepath.Join(bin, "countersign"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all := sessionsOf(t, "../../../docs/write-a-provider.md")
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "<<end") {
+		t.Fatalf("%v\n%s\n%s", err, out, errs.String())
+	}
+	printed := regexp.MustCompile(`(?m)^<<\w+\n`).Split(string(out), -1)[1:]
+	for i, s := range all {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(s.prints), "…", "(?s:.*)")
+		if s.prints != "" && !regexp.MustCompile("^"+pattern+"$").MatchString(printed[i]) {
+			t.Errorf("$ %sprinted\n%s\nthe page has\n%s", s.command, printed[i], s.prints)
+		}
+	}
+}
