@@ -98,7 +98,7 @@ func (e *NotFoundError) Error() string {
 		ref(e.Name, e.Version), BinaryName(e.Name, e.Version), dirs, installed)
 	for _, other := range e.Installed {
 		if e.Version == "" && strings.HasPrefix(other, e.Name+"@") {
-			return text + fmt.Sprintf("; a file with a version runs when it is locked: countersign provider lock %s", other)
+			return text + "; a file with a version runs when it is locked: countersign provider lock " + other
 		}
 	}
 	return text

@@ -92,7 +92,7 @@ func lockedSentence(now, before lock.Provider) string {
 	case before == now:
 		return text + ", as before"
 	case before.SHA256 != "" && before.Version == now.Version && before.SHA256 != now.SHA256:
-		return text + fmt.Sprintf("; the same version had other bytes before, %s", before.SHA256)
+		return text + "; the same version had other bytes before, " + before.SHA256
 	case before.SHA256 != "":
 		return text + fmt.Sprintf("; before, it was %s in %s", before.Version, before.File)
 	}

@@ -23,8 +23,8 @@ func TestEachSettingIsReadHoweverDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{
-		`z string - yes Zone: where ("a", "b")`, "key object -", "key.file string - yes", "list list of object -",
-		"list[].n integer or string - yes", "map map of boolean -", "rows.*.x any -", "pin any - yes (7)", "never any -",
+		`z string - yes Zone: where ("a", "b")`, "key object -", "key.file string - yes", "list " + "list of object -",
+		"list[].n integer or string - yes", "map " + "map of boolean -", "rows.*.x any -", "pin any - yes (7)", "never any -",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), row) {
 			t.Errorf("no row %q in\n%s", row, out.String())
