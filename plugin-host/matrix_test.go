@@ -8,60 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	providerv2 "github.com/countersign-dev/countersign/proto/provider/v2"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-// v2 is the experimental version of the protocol.
-func v2() wire.Protocol {
-	return wire.Protocol{
-		Version: 2,
-		Register: func(r grpc.ServiceRegistrar, signer ca.Client) {
-			providerv2.RegisterCertificateAuthorityServer(r, serverV2{signer: signer})
-		},
-		Dial: func(conn grpc.ClientConnInterface) ca.Client {
-			return clientV2{providerv2.NewCertificateAuthorityClient(conn)}
-		},
-	}
-}
-
-type serverV2 struct {
-	providerv2.UnimplementedCertificateAuthorityServer
-	signer ca.Client
-}
-
-func (s serverV2) CSRSign(ctx context.Context, in *providerv2.CSRSignRequest) (*providerv2.CSRSignResponse, error) {
-	cert, err := wire.Sign(ctx, s.signer, in.GetRequest())
-	if err != nil {
-		return nil, err
-	}
-	return &providerv2.CSRSignResponse{Certificate: wire.CertificateToProto(cert)}, nil
-}
-
-type clientV2 struct {
-	conn providerv2.CertificateAuthorityClient
-}
-
-func (c clientV2) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	in, err := wire.SignRequestToProto(req)
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	out, err := c.conn.CSRSign(ctx, &providerv2.CSRSignRequest{Request: in})
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	return wire.CertificateFromProto(out.GetCertificate())
-}
 
 // The matrix of docs/versioning.md, with real processes: the highest version that both
 // speak is used, and where there is none the start says what each of them speaks.
 func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T) {
-	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {v2()}, "1 and 2": {wire.V1(), v2()}}
+	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {conformance.V2()}, "1 and 2": {wire.V1(), conformance.V2()}}
 	for provider, want := range map[string]map[string]int{
 		"good":   {"1": 1, "2": 0, "1 and 2": 1}, // speaks version 1
 		"two":    {"1": 0, "2": 2, "1 and 2": 2},

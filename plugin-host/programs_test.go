@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -184,8 +185,8 @@ var providers = map[string]func(){
 		}
 		provider.Main("noisy", "1", open)
 	},
-	"two":    func() { provider.Define("two", "1", open).WithProtocols(v2()).Serve() },
-	"both":   func() { provider.Define("both", "1", open).WithProtocols(wire.V1(), v2()).Serve() },
+	"two":    func() { provider.Define("two", "1", open).WithProtocols(conformance.V2()).Serve() },
+	"both":   func() { provider.Define("both", "1", open).WithProtocols(wire.V1(), conformance.V2()).Serve() },
 	"pinned": servePinned,
 	"forks": func() {
 		child := exec.Command("sleep", "1000")
