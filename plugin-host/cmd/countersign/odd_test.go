@@ -53,8 +53,8 @@ type lying struct {
 
 func (l lying) Metadata(context.Context) (wire.Metadata, error) { return l.metadata, nil }
 
-// beProvider is what this binary does when a host has started it: the provider odd
-// of the version 1.2.0, or what is wrong with its file's name.
+// beProvider is what this binary does when a host has started it: the provider odd of
+// its file's version, or what is wrong with its file's name. That of 9.9.9 lies.
 func beProvider(file string) {
 	name := strings.TrimPrefix(file, "countersign-provider-")
 	good := wire.Metadata{Name: name, Version: "1.2.0", Abilities: []wire.Ability{wire.CertificateAuthority}}
@@ -73,7 +73,11 @@ func beProvider(file string) {
 	case "silent":
 		select {}
 	default:
-		provider.Main("odd", "1.2.0", openOdd)
+		_, version, _ := strings.Cut(name, "@")
+		if version == "" || version == "9.9.9" {
+			version = "1.2.0"
+		}
+		provider.Main("odd", version, openOdd)
 	}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
