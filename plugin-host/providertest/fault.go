@@ -84,8 +84,9 @@ func signOn(ctx context.Context, s *conformance.Session, p *pluginhost.Provider)
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	back := make(chan struct{}, 1)
-	for range 4 {
+	for n := range 8 {
 		all.Go(func() {
+			time.Sleep(time.Duration(n) * 7 * time.Millisecond) // so that they are not all between two requests at once
 			for ctx.Err() == nil {
 				once, done := context.WithTimeout(ctx, time.Second)
 				_ = s.SignOnce(once, p)
@@ -98,7 +99,7 @@ func signOn(ctx context.Context, s *conformance.Session, p *pluginhost.Provider)
 		})
 	}
 	<-back
-	time.Sleep(10 * time.Millisecond) // all came back at once: into the middle of the next ones
+	time.Sleep(10 * time.Millisecond) // into the middle of the next ones
 	return func() { cancel(); all.Wait() }
 }
 

@@ -29,6 +29,7 @@ type usage struct {
 	before, after    int    // descriptors
 	uncounted        error  // why there are no descriptors
 	environ, cmdline string // empty where the system does not tell
+	schema           string // of its settings
 }
 
 // use does that once, for all checks that look at it.
@@ -59,7 +60,11 @@ func signMany(ctx context.Context, s *conformance.Session, probe *pluginhost.Pro
 	if err := s.SignOnce(ctx, probe); err != nil { // it may open what stays open
 		return nil, err
 	}
-	u := &usage{}
+	m, err := probe.Metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u := &usage{schema: m.SettingsSchema}
 	u.before, u.uncounted = descriptors(probe)
 	for range many {
 		if err := s.SignOnce(ctx, probe); err != nil {
@@ -233,7 +238,7 @@ func (r *rig) secretsStayInside(ctx context.Context, s *conformance.Session) err
 	if err != nil {
 		return err
 	}
-	secrets, err := r.secrets(ctx)
+	secrets, err := r.secrets(r.used.schema)
 	for where, text := range all {
 		if strings.Contains(text, "PRIVATE KEY-----") {
 			return fmt.Errorf("a private key is in %s", where)
@@ -247,27 +252,21 @@ func (r *rig) secretsStayInside(ctx context.Context, s *conformance.Session) err
 	return err
 }
 
-// secrets are the kit's settings that the schema marks as secret.
-func (r *rig) secrets(ctx context.Context) (map[string]string, error) {
-	probe, err := r.probe(ctx, r.opts)
-	if err != nil {
-		return nil, err
+// secrets are the kit's settings that a schema marks as secret.
+func (r *rig) secrets(schema string) (map[string]string, error) {
+	if schema == "" {
+		return nil, nil
 	}
-	defer probe.Close()
-	m, err := probe.Metadata(ctx)
-	if err != nil || m.SettingsSchema == "" {
-		return nil, err
-	}
-	var schema struct {
+	var marked struct {
 		Properties map[string]struct {
 			WriteOnly bool `json:"writeOnly"`
 		} `json:"properties"`
 	}
-	if err := json.Unmarshal([]byte(m.SettingsSchema), &schema); err != nil {
+	if err := json.Unmarshal([]byte(schema), &marked); err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
-	for name, property := range schema.Properties {
+	for name, property := range marked.Properties {
 		if text, ok := r.entry.Settings[name].(string); ok && property.WriteOnly && len(text) >= 4 {
 			out[name] = text
 		}
