@@ -2,11 +2,9 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -45,110 +43,6 @@ func settingsChecks() []Check {
 		{"SET-20", Settings, "No fault quotes a secret setting.", "Faults are logged.", schema, secretsAreNotQuoted},
 		{"SET-21", Settings, "An online check of good settings finds no error, or there is none.", "It is what `doctor` tells an operator.", []string{"SET-07"}, onlineCheck},
 	}
-}
-
-// schemaOf returns the provider's schema, and what it resolves to.
-func (s *Session) schemaOf(ctx context.Context) (*jsonschema.Schema, *jsonschema.Resolved, error) {
-	m, err := described(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	if m.SettingsSchema == "" {
-		return nil, nil, NotRun("the provider has no schema: it takes no settings")
-	}
-	schema := &jsonschema.Schema{}
-	if err := json.Unmarshal([]byte(m.SettingsSchema), schema); err != nil {
-		return nil, nil, fmt.Errorf("it is no JSON Schema: %w", err)
-	}
-	resolved, err := schema.Resolve(nil)
-	return schema, resolved, err
-}
-
-func schemaResolves(ctx context.Context, s *Session) error {
-	_, _, err := s.schemaOf(ctx)
-	if _, none := errors.AsType[notRunError](err); none {
-		return nil
-	}
-	return err
-}
-
-func schemaIsStrict(ctx context.Context, s *Session) error {
-	schema, resolved, err := s.schemaOf(ctx)
-	if err != nil {
-		return err
-	}
-	if schema.Type != "object" {
-		return fmt.Errorf("its type is %q", schema.Type)
-	}
-	with := map[string]any{}
-	maps.Copy(with, s.Kit.Settings)
-	with[stranger] = true
-	if plain, err := plainJSON(with); err != nil || resolved.Validate(plain) == nil {
-		return errors.Join(err, fmt.Errorf("the schema lets %q pass; additionalProperties: false refuses it", stranger))
-	}
-	return nil
-}
-
-// eachSetting goes through the schema's properties in their order.
-func (s *Session) eachSetting(ctx context.Context, look func(name string, property *jsonschema.Schema) error) error {
-	schema, _, err := s.schemaOf(ctx)
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
-		if err := look(name, schema.Properties[name]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func settingsAreDescribed(ctx context.Context, s *Session) error {
-	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
-		if strings.TrimSpace(property.Description) == "" && property.Ref == "" {
-			return fmt.Errorf("%s has no description", name)
-		}
-		return nil
-	})
-}
-
-func defaultsFit(ctx context.Context, s *Session) error {
-	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
-		if property.Default == nil || property.Ref != "" {
-			return nil
-		}
-		var value any
-		resolved, err := property.CloneSchemas().Resolve(nil)
-		if err == nil {
-			err = errors.Join(json.Unmarshal(property.Default, &value), resolved.Validate(value))
-		}
-		if err != nil {
-			return fmt.Errorf("the default of %s, %s: %w", name, property.Default, err)
-		}
-		return nil
-	})
-}
-
-func settingsFit(ctx context.Context, s *Session) error {
-	_, resolved, err := s.schemaOf(ctx)
-	if err != nil {
-		return err
-	}
-	plain, err := plainJSON(s.Kit.Settings)
-	return errors.Join(err, resolved.Validate(plain))
-}
-
-// plainJSON returns a copy with nothing in it but what JSON has.
-func plainJSON(settings map[string]any) (map[string]any, error) {
-	plain := map[string]any{}
-	if settings == nil {
-		return plain, nil
-	}
-	text, err := json.Marshal(settings)
-	if err != nil {
-		return nil, err
-	}
-	return plain, json.Unmarshal(text, &plain)
 }
 
 func goodSettings(_ context.Context, s *Session) error {
@@ -355,56 +249,6 @@ func diagnosticsAreWellFormed(ctx context.Context, s *Session) error {
 		}
 	}
 	return err
-}
-
-var secretName = regexp.MustCompile(`(?i)^(.*_)?(password|passphrase|secret|token|api_?key|private_?key|secret_?id)$`)
-
-func secretsAreMarked(ctx context.Context, s *Session) error {
-	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
-		if property.Type == "string" && secretName.MatchString(name) && !property.WriteOnly {
-			return fmt.Errorf("%s is not marked", name)
-		}
-		return nil
-	})
-}
-
-// canary stands for a secret setting.
-const canary = "canary-that-nobody-prints"
-
-func secretsAreNotQuoted(ctx context.Context, s *Session) error {
-	some := false
-	err := s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
-		if !property.WriteOnly {
-			return nil
-		}
-		some = true
-		for _, value := range []any{canary, []any{canary}, map[string]any{"of": canary}} {
-			settings := s.with(name, value)
-			settings[stranger] = true
-			if err := s.quotes(ctx, settings); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-		return nil
-	})
-	if err == nil && !some {
-		return NotRun("no setting is secret")
-	}
-	return err
-}
-
-// quotes looks for the canary in all that settings are answered with.
-func (s *Session) quotes(ctx context.Context, settings map[string]any) error {
-	i, err := s.blank()
-	if err != nil {
-		return err
-	}
-	found, err := i.Validate(ctx, settings)
-	said := fmt.Sprintf("%+v %v %v", found, err, i.Configure(ctx, settings))
-	if strings.Contains(said, canary) {
-		return errors.New("its value is in a diagnostic or an error")
-	}
-	return nil
 }
 
 func onlineCheck(ctx context.Context, s *Session) error {
