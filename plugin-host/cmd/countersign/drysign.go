@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -63,9 +64,11 @@ func throwaway(ctx context.Context, spec secret.Spec, by secret.Authority) (cryp
 		return nil, r, err
 	}
 	if by.Token != nil {
-		r.Token, err = by.Token(ctx)
+		bearer, err := by.Token(ctx)
+		r.Token = bearer.Token
+		return key, r, err
 	}
-	return key, r, err
+	return key, r, nil
 }
 
 // firstIdentity is what the configuration has the entry's authority sign first.
@@ -79,7 +82,7 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 			continue
 		}
 		spec, err := specOf(s, c.Rotation)
-		authority, authorityErr := authorityOf(entry, client)
+		authority, authorityErr := authorityOf(entry, client, newTokenBook(slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("no secret of the configuration is signed by %q", entry.Name)
