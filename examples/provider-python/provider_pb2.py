@@ -27,7 +27,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eprovider.proto\x12\x17\x63ountersign.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetMetadataRequest\"\x82\x01\n\x13GetMetadataResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x33\n\tabilities\x18\x03 \x03(\x0e\x32 .countersign.provider.v1.Ability\x12\x17\n\x0fsettings_schema\x18\x04 \x01(\t\"<\n\x0fValidateRequest\x12)\n\x08settings\x18\x01 \x01(\x0b\x32\x17.google.protobuf.Struct\"L\n\x10ValidateResponse\x12\x38\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32#.countersign.provider.v1.Diagnostic\"\xce\x01\n\nDiagnostic\x12>\n\x08severity\x18\x01 \x01(\x0e\x32,.countersign.provider.v1.Diagnostic.Severity\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0f\n\x07pointer\x18\x04 \x01(\t\"N\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eSEVERITY_ERROR\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\"=\n\x10\x43onfigureRequest\x12)\n\x08settings\x18\x01 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x13\n\x11\x43onfigureResponse\"\x0e\n\x0cReadyRequest\"\x0f\n\rReadyResponse\"\xaa\x01\n\x0e\x43SRSignRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0b\n\x03\x63sr\x18\x02 \x01(\x0c\x12\x12\n\nsubject_id\x18\x03 \x01(\t\x12\x11\n\tdns_names\x18\x04 \x03(\t\x12\x14\n\x0cip_addresses\x18\x05 \x03(\t\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\x05token\x18\x07 \x01(\tB\x03\x80\x01\x01\"/\n\x0f\x43SRSignResponse\x12\r\n\x05\x63hain\x18\x01 \x01(\x0c\x12\r\n\x05roots\x18\x02 \x01(\x0c\"\x11\n\x0fGetRootsRequest\"!\n\x10GetRootsResponse\x12\r\n\x05roots\x18\x01 \x01(\x0c\"\x13\n\x11WatchRootsRequest\"#\n\x12WatchRootsResponse\x12\r\n\x05roots\x18\x01 \x01(\x0c\"\xa0\x01\n\x14\x45xchangeTokenRequest\x12\x1a\n\rsubject_token\x18\x01 \x01(\tB\x03\x80\x01\x01\x12\x1a\n\x12subject_token_type\x18\x02 \x01(\t\x12\x10\n\x08\x61udience\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x1c\n\x14requested_token_type\x18\x06 \x01(\t\"y\n\x15\x45xchangeTokenResponse\x12\x19\n\x0c\x61\x63\x63\x65ss_token\x18\x01 \x01(\tB\x03\x80\x01\x01\x12\x19\n\x11issued_token_type\x18\x02 \x01(\t\x12*\n\x06\x65xpiry\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x95\x01\n\x07\x41\x62ility\x12\x17\n\x13\x41\x42ILITY_UNSPECIFIED\x10\x00\x12!\n\x1d\x41\x42ILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n\x13\x41\x42ILITY_ROOT_SOURCE\x10\x02\x12\x18\n\x14\x41\x42ILITY_ROOT_WATCHER\x10\x03\x12\x1b\n\x17\x41\x42ILITY_TOKEN_EXCHANGER\x10\x04\x32\x91\x03\n\x08Provider\x12h\n\x0bGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n\x08Validate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12\x62\n\tConfigure\x12).countersign.provider.v1.ConfigureRequest\x1a*.countersign.provider.v1.ConfigureResponse\x12V\n\x05Ready\x12%.countersign.provider.v1.ReadyRequest\x1a&.countersign.provider.v1.ReadyResponse2t\n\x14\x43\x65rtificateAuthority\x12\\\n\x07\x43SRSign\x12\'.countersign.provider.v1.CSRSignRequest\x1a(.countersign.provider.v1.CSRSignResponse2m\n\nRootSource\x12_\n\x08GetRoots\x12(.countersign.provider.v1.GetRootsRequest\x1a).countersign.provider.v1.GetRootsResponse2v\n\x0bRootWatcher\x12g\n\nWatchRoots\x12*.countersign.provider.v1.WatchRootsRequest\x1a+.countersign.provider.v1.WatchRootsResponse0\x01\x32\x80\x01\n\x0eTokenExchanger\x12n\n\rExchangeToken\x12-.countersign.provider.v1.ExchangeTokenRequest\x1a..countersign.provider.v1.ExchangeTokenResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eprovider.proto\x12\x17\x63ountersign.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetMetadataRequest\"\x82\x01\n\x13GetMetadataResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x33\n\tabilities\x18\x03 \x03(\x0e\x32 .countersign.provider.v1.Ability\x12\x17\n\x0fsettings_schema\x18\x04 \x01(\t\"L\n\x0fValidateRequest\x12)\n\x08settings\x18\x01 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06online\x18\x02 \x01(\x08\"\\\n\x10ValidateResponse\x12\x38\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32#.countersign.provider.v1.Diagnostic\x12\x0e\n\x06online\x18\x02 \x01(\x08\"\xce\x01\n\nDiagnostic\x12>\n\x08severity\x18\x01 \x01(\x0e\x32,.countersign.provider.v1.Diagnostic.Severity\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0f\n\x07pointer\x18\x04 \x01(\t\"N\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eSEVERITY_ERROR\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\"=\n\x10\x43onfigureRequest\x12)\n\x08settings\x18\x01 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x13\n\x11\x43onfigureResponse\"\x0e\n\x0cReadyRequest\"\x0f\n\rReadyResponse\"\xaa\x01\n\x0e\x43SRSignRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0b\n\x03\x63sr\x18\x02 \x01(\x0c\x12\x12\n\nsubject_id\x18\x03 \x01(\t\x12\x11\n\tdns_names\x18\x04 \x03(\t\x12\x14\n\x0cip_addresses\x18\x05 \x03(\t\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\x05token\x18\x07 \x01(\tB\x03\x80\x01\x01\"/\n\x0f\x43SRSignResponse\x12\r\n\x05\x63hain\x18\x01 \x01(\x0c\x12\r\n\x05roots\x18\x02 \x01(\x0c\"\x11\n\x0fGetRootsRequest\"!\n\x10GetRootsResponse\x12\r\n\x05roots\x18\x01 \x01(\x0c\"\x13\n\x11WatchRootsRequest\"#\n\x12WatchRootsResponse\x12\r\n\x05roots\x18\x01 \x01(\x0c\"\xa0\x01\n\x14\x45xchangeTokenRequest\x12\x1a\n\rsubject_token\x18\x01 \x01(\tB\x03\x80\x01\x01\x12\x1a\n\x12subject_token_type\x18\x02 \x01(\t\x12\x10\n\x08\x61udience\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x1c\n\x14requested_token_type\x18\x06 \x01(\t\"y\n\x15\x45xchangeTokenResponse\x12\x19\n\x0c\x61\x63\x63\x65ss_token\x18\x01 \x01(\tB\x03\x80\x01\x01\x12\x19\n\x11issued_token_type\x18\x02 \x01(\t\x12*\n\x06\x65xpiry\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x95\x01\n\x07\x41\x62ility\x12\x17\n\x13\x41\x42ILITY_UNSPECIFIED\x10\x00\x12!\n\x1d\x41\x42ILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n\x13\x41\x42ILITY_ROOT_SOURCE\x10\x02\x12\x18\n\x14\x41\x42ILITY_ROOT_WATCHER\x10\x03\x12\x1b\n\x17\x41\x42ILITY_TOKEN_EXCHANGER\x10\x04\x32\x91\x03\n\x08Provider\x12h\n\x0bGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n\x08Validate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12\x62\n\tConfigure\x12).countersign.provider.v1.ConfigureRequest\x1a*.countersign.provider.v1.ConfigureResponse\x12V\n\x05Ready\x12%.countersign.provider.v1.ReadyRequest\x1a&.countersign.provider.v1.ReadyResponse2t\n\x14\x43\x65rtificateAuthority\x12\\\n\x07\x43SRSign\x12\'.countersign.provider.v1.CSRSignRequest\x1a(.countersign.provider.v1.CSRSignResponse2m\n\nRootSource\x12_\n\x08GetRoots\x12(.countersign.provider.v1.GetRootsRequest\x1a).countersign.provider.v1.GetRootsResponse2v\n\x0bRootWatcher\x12g\n\nWatchRoots\x12*.countersign.provider.v1.WatchRootsRequest\x1a+.countersign.provider.v1.WatchRootsResponse0\x01\x32\x80\x01\n\x0eTokenExchanger\x12n\n\rExchangeToken\x12-.countersign.provider.v1.ExchangeTokenRequest\x1a..countersign.provider.v1.ExchangeTokenResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,52 +41,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCHANGETOKENREQUEST'].fields_by_name['subject_token']._serialized_options = b'\200\001\001'
   _globals['_EXCHANGETOKENRESPONSE'].fields_by_name['access_token']._loaded_options = None
   _globals['_EXCHANGETOKENRESPONSE'].fields_by_name['access_token']._serialized_options = b'\200\001\001'
-  _globals['_ABILITY']._serialized_start=1380
-  _globals['_ABILITY']._serialized_end=1529
+  _globals['_ABILITY']._serialized_start=1412
+  _globals['_ABILITY']._serialized_end=1561
   _globals['_GETMETADATAREQUEST']._serialized_start=138
   _globals['_GETMETADATAREQUEST']._serialized_end=158
   _globals['_GETMETADATARESPONSE']._serialized_start=161
   _globals['_GETMETADATARESPONSE']._serialized_end=291
   _globals['_VALIDATEREQUEST']._serialized_start=293
-  _globals['_VALIDATEREQUEST']._serialized_end=353
-  _globals['_VALIDATERESPONSE']._serialized_start=355
-  _globals['_VALIDATERESPONSE']._serialized_end=431
-  _globals['_DIAGNOSTIC']._serialized_start=434
-  _globals['_DIAGNOSTIC']._serialized_end=640
-  _globals['_DIAGNOSTIC_SEVERITY']._serialized_start=562
-  _globals['_DIAGNOSTIC_SEVERITY']._serialized_end=640
-  _globals['_CONFIGUREREQUEST']._serialized_start=642
-  _globals['_CONFIGUREREQUEST']._serialized_end=703
-  _globals['_CONFIGURERESPONSE']._serialized_start=705
-  _globals['_CONFIGURERESPONSE']._serialized_end=724
-  _globals['_READYREQUEST']._serialized_start=726
-  _globals['_READYREQUEST']._serialized_end=740
-  _globals['_READYRESPONSE']._serialized_start=742
-  _globals['_READYRESPONSE']._serialized_end=757
-  _globals['_CSRSIGNREQUEST']._serialized_start=760
-  _globals['_CSRSIGNREQUEST']._serialized_end=930
-  _globals['_CSRSIGNRESPONSE']._serialized_start=932
-  _globals['_CSRSIGNRESPONSE']._serialized_end=979
-  _globals['_GETROOTSREQUEST']._serialized_start=981
-  _globals['_GETROOTSREQUEST']._serialized_end=998
-  _globals['_GETROOTSRESPONSE']._serialized_start=1000
-  _globals['_GETROOTSRESPONSE']._serialized_end=1033
-  _globals['_WATCHROOTSREQUEST']._serialized_start=1035
-  _globals['_WATCHROOTSREQUEST']._serialized_end=1054
-  _globals['_WATCHROOTSRESPONSE']._serialized_start=1056
-  _globals['_WATCHROOTSRESPONSE']._serialized_end=1091
-  _globals['_EXCHANGETOKENREQUEST']._serialized_start=1094
-  _globals['_EXCHANGETOKENREQUEST']._serialized_end=1254
-  _globals['_EXCHANGETOKENRESPONSE']._serialized_start=1256
-  _globals['_EXCHANGETOKENRESPONSE']._serialized_end=1377
-  _globals['_PROVIDER']._serialized_start=1532
-  _globals['_PROVIDER']._serialized_end=1933
-  _globals['_CERTIFICATEAUTHORITY']._serialized_start=1935
-  _globals['_CERTIFICATEAUTHORITY']._serialized_end=2051
-  _globals['_ROOTSOURCE']._serialized_start=2053
-  _globals['_ROOTSOURCE']._serialized_end=2162
-  _globals['_ROOTWATCHER']._serialized_start=2164
-  _globals['_ROOTWATCHER']._serialized_end=2282
-  _globals['_TOKENEXCHANGER']._serialized_start=2285
-  _globals['_TOKENEXCHANGER']._serialized_end=2413
+  _globals['_VALIDATEREQUEST']._serialized_end=369
+  _globals['_VALIDATERESPONSE']._serialized_start=371
+  _globals['_VALIDATERESPONSE']._serialized_end=463
+  _globals['_DIAGNOSTIC']._serialized_start=466
+  _globals['_DIAGNOSTIC']._serialized_end=672
+  _globals['_DIAGNOSTIC_SEVERITY']._serialized_start=594
+  _globals['_DIAGNOSTIC_SEVERITY']._serialized_end=672
+  _globals['_CONFIGUREREQUEST']._serialized_start=674
+  _globals['_CONFIGUREREQUEST']._serialized_end=735
+  _globals['_CONFIGURERESPONSE']._serialized_start=737
+  _globals['_CONFIGURERESPONSE']._serialized_end=756
+  _globals['_READYREQUEST']._serialized_start=758
+  _globals['_READYREQUEST']._serialized_end=772
+  _globals['_READYRESPONSE']._serialized_start=774
+  _globals['_READYRESPONSE']._serialized_end=789
+  _globals['_CSRSIGNREQUEST']._serialized_start=792
+  _globals['_CSRSIGNREQUEST']._serialized_end=962
+  _globals['_CSRSIGNRESPONSE']._serialized_start=964
+  _globals['_CSRSIGNRESPONSE']._serialized_end=1011
+  _globals['_GETROOTSREQUEST']._serialized_start=1013
+  _globals['_GETROOTSREQUEST']._serialized_end=1030
+  _globals['_GETROOTSRESPONSE']._serialized_start=1032
+  _globals['_GETROOTSRESPONSE']._serialized_end=1065
+  _globals['_WATCHROOTSREQUEST']._serialized_start=1067
+  _globals['_WATCHROOTSREQUEST']._serialized_end=1086
+  _globals['_WATCHROOTSRESPONSE']._serialized_start=1088
+  _globals['_WATCHROOTSRESPONSE']._serialized_end=1123
+  _globals['_EXCHANGETOKENREQUEST']._serialized_start=1126
+  _globals['_EXCHANGETOKENREQUEST']._serialized_end=1286
+  _globals['_EXCHANGETOKENRESPONSE']._serialized_start=1288
+  _globals['_EXCHANGETOKENRESPONSE']._serialized_end=1409
+  _globals['_PROVIDER']._serialized_start=1564
+  _globals['_PROVIDER']._serialized_end=1965
+  _globals['_CERTIFICATEAUTHORITY']._serialized_start=1967
+  _globals['_CERTIFICATEAUTHORITY']._serialized_end=2083
+  _globals['_ROOTSOURCE']._serialized_start=2085
+  _globals['_ROOTSOURCE']._serialized_end=2194
+  _globals['_ROOTWATCHER']._serialized_start=2196
+  _globals['_ROOTWATCHER']._serialized_end=2314
+  _globals['_TOKENEXCHANGER']._serialized_start=2317
+  _globals['_TOKENEXCHANGER']._serialized_end=2445
 # @@protoc_insertion_point(module_scope)

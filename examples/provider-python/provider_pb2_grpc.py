@@ -70,8 +70,8 @@ class ProviderServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Validate(self, request, context):
-        """Validate checks settings without taking them over. Faults are diagnostics in
-        an OK answer.
+        """Validate checks settings without taking them over, and without network unless
+        it is asked to look further. Faults are diagnostics in an OK answer.
         INVALID_ARGUMENT  the settings cannot be read at all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
