@@ -37,6 +37,12 @@ type authority struct {
 	shown   atomic.Pointer[[]Root]    // what bundle holds, for the status
 	failure atomic.Pointer[Failure]   // the last one of the feed
 
+	// For what a Signer obtains; see vouch.
+	lent      *leaf                      // stands for all of it
+	lentUntil atomic.Int64               // when the last of it ends, in nanoseconds of Unix time
+	last      atomic.Pointer[replied]    // the roots of the last reply
+	taken     atomic.Pointer[pki.Bundle] // those that roots now has of a reply
+
 	leaves  []*leaf // fixed once running
 	bundles []*trustBundle
 
@@ -48,7 +54,7 @@ func newAuthority(a Authority, c Config, stop <-chan struct{}) *authority {
 	return &authority{
 		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: c.Log.With("authority", a.Name),
 		inbox: make(chan func()), stop: stop, asks: newTurn(), poke: make(chan struct{}, 1),
-		heard: make(chan struct{}), ends: make(map[*leaf]time.Time),
+		heard: make(chan struct{}), ends: make(map[*leaf]time.Time), lent: &leaf{},
 	}
 }
 
@@ -95,6 +101,7 @@ func (a *authority) publish() {
 	if after.Len() > 0 {
 		a.show(after)
 	}
+	a.taken.Store(a.roots.replied)
 	changed := after.Len() > 0 && !after.Equal(before)
 	if changed {
 		a.bundle.Store(after)
@@ -173,6 +180,9 @@ func (a *authority) keptUntil() time.Time {
 		return a.now().Add(*a.RootOverlap)
 	}
 	var last time.Time
+	if lent := a.lentUntil.Load(); lent > 0 {
+		last = time.Unix(0, lent)
+	}
 	for end := range maps.Values(a.ends) {
 		last = later(last, end)
 	}
@@ -197,20 +207,24 @@ func later(a, b time.Time) time.Time {
 // verify has a reply to a request of l checked that was sent at asked: against the
 // very roots that will be served with it, which are served before it returns.
 func (a *authority) verify(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
-	given, err := a.given(ctx, reply.Roots)
-	if err != nil {
-		return nil, err
+	_, chain, err := a.verifyRoots(ctx, l, reply, asked, check)
+	return chain, err
+}
+
+// verifyRoots is verify; it returns the roots of the reply, too.
+func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (given *pki.Bundle, chain *pki.Chain, err error) {
+	if given, err = a.given(ctx, reply.Roots); err != nil {
+		return nil, nil, err
 	}
-	chain, err := check(reply.Chain, a.preview(given, asked))
-	if err != nil {
+	if chain, err = check(reply.Chain, a.preview(given, asked)); err != nil {
 		a.refresh() // the authority may have new roots that it has not told yet
-		return nil, err
+		return nil, nil, err
 	}
 	a.do(func() {
 		a.ends[l] = chain.Leaf.NotAfter
 		a.roots.reply(given, asked, a.keptUntil)
 	})
-	return chain, nil
+	return given, chain, nil
 }
 
 // checkFunc checks a chain (PEM) against roots.

@@ -96,6 +96,7 @@ func (a *authority) adopt(was *authority) {
 	a.roots = was.roots
 	a.served.Store(was.served.Load())
 	a.failure.Store(was.failure.Load())
+	a.lentUntil.Store(was.lentUntil.Load())
 	served := was.bundle.Load()
 	if a.PinnedRoots != nil {
 		a.roots.filter(a.PinnedRoots.Contains)

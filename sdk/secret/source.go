@@ -21,6 +21,10 @@ var (
 	ErrNotReady = errors.New("secret is not ready")
 	// ErrClosed: the source has ended and will not answer again.
 	ErrClosed = errors.New("secret source is closed")
+	// ErrEnded: this caller is not answered any more, as with a token that has
+	// expired, and its stream is to end. The error wraps the reason, an error of
+	// package ca.
+	ErrEnded = errors.New("the caller is no longer served")
 )
 
 // Caller is who asks for a secret. It is fixed when a stream opens and nothing
@@ -35,6 +39,9 @@ type Caller struct {
 	// elsewhere. A PID may since belong to another process.
 	UID, GID uint32
 	PID      int32
+	// Session tells the streams apart of which each has a credential of its own; zero
+	// where nothing but the ID counts.
+	Session uint64
 }
 
 // String returns the caller's ID, or "agent" for the zero value.
