@@ -27,10 +27,10 @@ func (c *Crowd) fail(f *flight, now time.Time) {
 	if f.order != nil && f.order.Again(f.err) {
 		t.order = f.order
 	}
-	if refuses(f.err) && c.without(f) {
-		wait = 0
-	}
 	t.until = time.Now().Add(wait)
+	if refuses(f.err) && c.without(f) {
+		wait, t.until = 0, time.Time{}
+	}
 	t.failure = secret.NewFailure(f.err, now, wait)
 	c.counts.Failures++
 	c.tell(secret.Event{Type: secret.Failed, Reason: t.failure.Reason, Failure: t.failure})

@@ -173,10 +173,13 @@ func (c *Crowd) pickQueue() *queue {
 // idle time. What a stream once sent, and what the garbage collector has moved, is not
 // reached by that.
 func (c *Crowd) letGo(e *entry) {
+	if e.gone {
+		return
+	}
 	e.gone = true
 	c.deadlines.remove(e)
-	c.ready.remove(e)
 	if e.id != "" {
+		c.ready.remove(e)
 		delete(c.entries, e.id)
 	} else {
 		c.dropNameless(e)

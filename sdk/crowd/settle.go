@@ -19,12 +19,12 @@ func (c *Crowd) introduce(f *flight, now time.Time) {
 		c.arrive(e, f.item, now)
 		return
 	}
-	c.counts.Joins++
 	c.merge(e, there)
 	// The certificate is one more than is needed: everybody would have to be told of
 	// it, whenever somebody comes with a new token. It serves where a rotation is due.
 	if there.flying || there.next != nil || !there.outdated(now) {
 		clear(f.item.Key)
+		c.counts.Joins++
 		c.schedule(there)
 		return
 	}

@@ -66,25 +66,24 @@ func (c *Crowd) peek(caller secret.Caller, name string) (*secret.Item, error) {
 
 // Watch has notify called after each change of what Peek answers the caller.
 func (c *Crowd) Watch(caller secret.Caller, name string, notify func(name string)) (stop func(), err error) {
-	w := &watcher{name, notify}
-	c.mu.Lock()
-	s, err := c.find(caller, name)
-	if err == nil {
-		s.watchers = append(s.watchers, w)
-	}
-	c.mu.Unlock()
-	if err != nil && !errors.Is(err, secret.ErrEnded) {
-		return nil, err
-	}
-	if err != nil {
-		return func() {}, nil // there is nothing to come; Peek tells why
-	}
 	unwatch := func() {}
 	if slices.Contains(c.cfg.Bundles, name) {
 		if unwatch, err = c.cfg.Manager.Watch(secret.Caller{}, name, notify); err != nil {
 			return nil, err
 		}
 	}
+	w := &watcher{name, notify}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.find(caller, name)
+	switch {
+	case errors.Is(err, secret.ErrEnded):
+		return unwatch, nil // there is nothing to come; Peek tells why
+	case err != nil:
+		unwatch()
+		return nil, err
+	}
+	s.watchers = append(s.watchers, w)
 	return func() {
 		unwatch()
 		c.mu.Lock()
