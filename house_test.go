@@ -114,6 +114,7 @@ var arrows = map[string][]string{
 	"sdk/tlsconfig/grpccreds":     {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport": {"sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/crowd":                   {"sdk/ca", "sdk/pki", "sdk/secret"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
