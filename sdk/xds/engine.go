@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -118,6 +120,22 @@ func (e *Engine[C]) leave(s ender) {
 // before is ended, whoever comes later is asked again.
 func (e *Engine[C]) End(match func(C) bool, err error) int {
 	return e.endAll(match, err, nil)
+}
+
+// EndSilent ends with err, a status error, every stream that has owed a word since
+// before: its first request, or an answer to what it was sent. It returns how many.
+func (e *Engine[C]) EndSilent(before time.Time, err error) int {
+	e.mu.Lock()
+	open := slices.Collect(maps.Keys(e.open))
+	e.mu.Unlock()
+	ended := 0
+	for _, s := range open {
+		if stream, ok := s.(interface{ silent(time.Time) bool }); ok && stream.silent(before) {
+			s.end(err)
+			ended++
+		}
+	}
+	return ended
 }
 
 // Close ends everything with err (a status error; nil means Unavailable), refuses

@@ -62,6 +62,52 @@ func TestEndEndsTheStreamsOfTheCallersThatMatch(t *testing.T) {
 	})
 }
 
+func TestASourceMayEndTheStreamOfACaller(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		alice, late, bob := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
+		alice.ask("a")
+		alice.gets("a=1")
+		bob.ask("a")
+		bob.gets("a=1")
+		b.shelf.endAlice()
+		alice.ends(codes.Unauthenticated)
+		late.subscribe("a")
+		late.ends(codes.Unauthenticated)
+		bob.silent()
+		ctx := context.WithValue(t.Context(), callerKey{}, "alice")
+		_, err := b.engine.Fetch(ctx, &discovery.DiscoveryRequest{ResourceNames: []string{"a"}}, thingURL)
+		if status.Code(err) != codes.Unauthenticated {
+			t.Errorf("a fetch ends with %v", err)
+		}
+	})
+}
+
+func TestASilentStreamIsEndedAndNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.shelf.set("a", "1")
+		gone := status.Error(codes.Unavailable, "silent")
+		mute, deaf, well := b.dial("mute"), b.dial("deaf"), b.dial("well")
+		deaf.ask("a")
+		deaf.gets("a=1")
+		well.ask("a")
+		well.gets("a=1")
+		well.ack("a")
+		time.Sleep(time.Minute)
+		if n := b.engine.EndSilent(time.Now().Add(-time.Minute), gone); n != 0 {
+			t.Errorf("%d streams were ended too early", n)
+		}
+		time.Sleep(time.Second)
+		if n := b.engine.EndSilent(time.Now().Add(-time.Minute), gone); n != 2 {
+			t.Errorf("%d streams were ended, want 2", n)
+		}
+		mute.ends(codes.Unavailable)
+		deaf.ends(codes.Unavailable)
+		b.shelf.set("a", "2")
+		well.gets("a=2")
+	})
+}
+
 func TestCloseEndsAllAndRefusesWhatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config[string]{}, newShelf("slow"))

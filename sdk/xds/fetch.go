@@ -75,6 +75,9 @@ func (e *Engine[C]) wait(ctx context.Context, caller C, st step) ([]lookup, erro
 			found[i] = lookup{entry.name, resource, err}
 			ready = ready && (err == nil || errors.Is(err, ErrUnknown))
 		}
+		if err := ending(found); err != nil {
+			return nil, err
+		}
 		if ready {
 			return found, nil
 		}

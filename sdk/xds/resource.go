@@ -25,6 +25,13 @@ var (
 	ErrNotReady = errors.New("resource is not ready")
 )
 
+// EndError is what a [Source] answers where the caller, not the name, is the reason:
+// the stream or fetch ends with Status, a gRPC status error.
+type EndError struct{ Status error }
+
+// Error returns the status.
+func (e *EndError) Error() string { return e.Status.Error() }
+
 // Resource is one version of a named resource. It is shared by all streams that
 // it is sent on, and nobody changes it or Body.
 type Resource struct {

@@ -66,6 +66,7 @@ type runner[C, Q, R any] struct {
 	sending bool
 	ended   bool
 	status  error
+	awaited int64 // since when the client owes a word, in Unix nanoseconds; zero: it does not
 	timer   *time.Timer
 	notify  []func(string) // for each type, made when first needed
 	sends   sync.WaitGroup
@@ -90,6 +91,9 @@ func finisher(ctx context.Context) func(error) {
 
 // run serves the stream until it has ended and returns its status.
 func (r *runner[C, Q, R]) run() error {
+	r.mu.Lock()
+	r.await() // a stream begins with a request
+	r.mu.Unlock()
 	r.observe(Event[C]{Kind: Opened})
 	if r.finish != nil {
 		r.serve()
@@ -145,6 +149,7 @@ func (r *runner[C, Q, R]) receive() error {
 			return err
 		}
 		r.mu.Lock()
+		r.awaited = 0
 		st, err := r.machine.request(req)
 		r.mu.Unlock()
 		if err != nil {
@@ -216,8 +221,15 @@ func (r *runner[C, Q, R]) send() {
 			return
 		}
 		found := r.look(typ, names)
+		if err := ending(found); err != nil {
+			r.end(err)
+			return
+		}
 		r.mu.Lock()
 		response, b, ok := r.machine.respond(typ, found, time.Now())
+		if ok {
+			r.await()
+		}
 		r.mu.Unlock()
 		r.tellRefused(typ, b.refused)
 		if !ok {
@@ -229,6 +241,31 @@ func (r *runner[C, Q, R]) send() {
 		}
 		r.tellPushed(typ, b)
 	}
+}
+
+// await notes that the client owes a word from now on, if it did not before; the
+// caller holds the lock.
+func (r *runner[C, Q, R]) await() {
+	if r.awaited == 0 {
+		r.awaited = time.Now().UnixNano()
+	}
+}
+
+// silent tells whether the client has owed a word since before.
+func (r *runner[C, Q, R]) silent(before time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.awaited != 0 && r.awaited < before.UnixNano()
+}
+
+// ending returns the status to end with, where the source says so.
+func ending(found []lookup) error {
+	for _, f := range found {
+		if end, ok := errors.AsType[*EndError](f.err); ok {
+			return end.Status
+		}
+	}
+	return nil
 }
 
 // due returns the next names to look up; false when there are none, and then

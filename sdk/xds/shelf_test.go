@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -18,6 +20,7 @@ type shelf struct {
 	watchers map[*shelfWatch]string
 	forbid   func(caller, name string) bool
 	peeks    int
+	ended    bool // alice's right
 }
 
 type shelfWatch struct{ notify func(string) }
@@ -36,6 +39,8 @@ func (s *shelf) Peek(caller, name string) (*Resource, error) {
 	s.peeks++
 	r, ok := s.known[name]
 	switch {
+	case s.ended && caller == "alice":
+		return nil, fmt.Errorf("%q: %w", name, &EndError{status.Error(codes.Unauthenticated, "no longer")})
 	case !ok || s.forbid(caller, name):
 		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
 	case r == nil:
@@ -76,6 +81,14 @@ func (s *shelf) remove(name string) {
 	delete(s.known, name)
 	s.mu.Unlock()
 	s.tell(name)
+}
+
+// endAlice has the streams of alice ended that look again.
+func (s *shelf) endAlice() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.tell("a")
 }
 
 // unready has nothing of a name any more, or yet.
