@@ -96,7 +96,7 @@ var arrows = map[string][]string{
 	"sdk/token/exchange":          {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
 	"sdk/secret":                  {"sdk/ca", "sdk/pki"},
 	"sdk/xds":                     {},
-	"sdk/sds":                     {"internal/grpcsocket", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/sds":                     {"internal/grpcsocket", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":             {"internal/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/unixpeer":                {"sdk/secret"},
 	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},

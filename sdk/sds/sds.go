@@ -36,6 +36,8 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	switch {
 	case errors.Is(err, secret.ErrUnknown):
 		return nil, xds.ErrUnknown
+	case errors.Is(err, secret.ErrEnded):
+		return nil, &xds.EndError{Status: statusOf(err)}
 	case err != nil:
 		return nil, xds.ErrNotReady
 	}

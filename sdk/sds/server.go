@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,8 +27,16 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy says which peers are answered. Default: the own user and root.
 	Policy Policy
+	// Sessions tells the streams of one peer apart by their tokens; see
+	// [ServiceConfig].
+	Sessions     Sessions
+	TokenHeaders []string
 	// Limits bound what a client may ask for.
 	Limits xds.Limits
+	// Recycle is how long a stream may owe a word, its first request or an answer to
+	// what it was sent; then it is ended with Unavailable. It is looked at that often.
+	// Default: 0, for as long as it likes.
+	Recycle time.Duration
 	// Handshake is how long a new connection may take until it speaks HTTP/2; then
 	// it is closed. Default: 10 s.
 	Handshake time.Duration
@@ -41,6 +50,10 @@ type Config struct {
 type Server struct {
 	service *Service
 	socket  *grpcsocket.Server
+	recycle time.Duration
+	over    chan struct{} // closed by the first Close
+	once    sync.Once
+	log     *slog.Logger
 }
 
 // Listen takes the socket; [Server.Serve] answers. Connections that come between
@@ -56,18 +69,47 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, err
 	}
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Admit: socket.Admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
+		Secrets: secrets, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
+		Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}
 	service.Register(socket)
 	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" is serving from the start
-	return &Server{service, socket}, nil
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
 }
 
 // Serve answers until [Server.Close]; it then returns nil.
-func (s *Server) Serve() error { return s.socket.Serve("secrets are served") }
+func (s *Server) Serve() error {
+	if s.recycle > 0 {
+		quiet := make(chan struct{})
+		go func() { defer close(quiet); s.endSilent() }()
+		defer func() { s.stop(); <-quiet }()
+	}
+	return s.socket.Serve("secrets are served")
+}
+
+// endSilent ends the streams that owe a word for too long, until Close.
+func (s *Server) endSilent() {
+	ticker := time.NewTicker(s.recycle)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.over:
+			return
+		case <-ticker.C:
+		}
+		if n := s.service.EndSilent(s.recycle); n > 0 {
+			s.log.Warn("streams were ended of which nothing was heard", "streams", n, "for", s.recycle)
+		}
+	}
+}
+
+func (s *Server) stop() { s.once.Do(func() { close(s.over) }) }
 
 // Streams returns how many streams and fetches are open.
 func (s *Server) Streams() int { return s.service.Streams() }
@@ -85,4 +127,7 @@ func (s *Server) SetPolicy(p Policy) int {
 
 // Close ends the streams with Unavailable, waits for connections to close until
 // ctx ends, and removes the socket. It may be called twice.
-func (s *Server) Close(ctx context.Context) error { return s.socket.Close(ctx, s.service.Close) }
+func (s *Server) Close(ctx context.Context) error {
+	s.stop()
+	return s.socket.Close(ctx, s.service.Close)
+}

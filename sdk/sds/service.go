@@ -2,11 +2,15 @@ package sds
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -18,6 +22,11 @@ type ServiceConfig struct {
 	Secrets secret.Source
 	// Admit returns who calls, or a status error; see [xds.Config]. Required.
 	Admit func(context.Context) (secret.Caller, error)
+	// Sessions tells the streams of one peer apart by their tokens, which are looked for
+	// in TokenHeaders, in lower case. Default: streams are their peer's;
+	// [DefaultTokenHeaders].
+	Sessions     Sessions
+	TokenHeaders []string
 	// Observe is told what happens on streams. It must not block. Default: nobody.
 	Observe func(xds.Event[secret.Caller])
 	// Limits bound what a client may ask for.
@@ -29,19 +38,30 @@ type ServiceConfig struct {
 // Service is Envoy's SecretDiscoveryService, state-of-the-world and incremental.
 type Service struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
-	engine *xds.Engine[secret.Caller]
+	engine    *xds.Engine[secret.Caller]
+	admitPeer func(context.Context) (secret.Caller, error)
+	sessions  Sessions
+	headers   []string
 }
 
 // NewService returns a service that [Service.Register] puts on a gRPC server.
 func NewService(cfg ServiceConfig) (*Service, error) {
+	s := &Service{admitPeer: cfg.Admit, sessions: cfg.Sessions, headers: cfg.TokenHeaders}
+	if cfg.Admit == nil {
+		return nil, errors.New("sds: ServiceConfig.Admit is required")
+	}
+	if len(s.headers) == 0 {
+		s.headers = DefaultTokenHeaders
+	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
 		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets}}},
-		Admit: cfg.Admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
+		Admit: s.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Service{engine: engine}, nil
+	s.engine = engine
+	return s, nil
 }
 
 // Register puts the service on a gRPC server.
@@ -51,22 +71,36 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 
 // StreamSecrets serves one state-of-the-world stream.
 func (s *Service) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
-	return s.engine.Stream(stream, TypeURL)
+	return serveStream(s, stream, s.engine.Stream)
 }
 
 // DeltaSecrets serves one incremental stream.
 func (s *Service) DeltaSecrets(stream secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
-	return s.engine.StreamDelta(stream, TypeURL)
+	return serveStream(s, stream, s.engine.StreamDelta)
 }
 
 // FetchSecrets answers once, and waits for secrets that are not ready.
 func (s *Service) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
+	if s.sessions == nil {
+		return s.engine.Fetch(ctx, req, TypeURL)
+	}
+	ctx, caller, err := s.join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.sessions.Leave(caller)
 	return s.engine.Fetch(ctx, req, TypeURL)
 }
 
 // End ends the streams of the callers that match with a status error, and returns
 // how many; see [xds.Engine.End].
 func (s *Service) End(match func(secret.Caller) bool, err error) int { return s.engine.End(match, err) }
+
+// EndSilent ends the streams that have owed a word for so long; see
+// [xds.Engine.EndSilent].
+func (s *Service) EndSilent(since time.Duration) int {
+	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
+}
 
 // Streams returns how many streams and fetches are open.
 func (s *Service) Streams() int { return s.engine.Streams() }
