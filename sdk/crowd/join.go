@@ -24,7 +24,7 @@ func (c *Crowd) Join(ctx context.Context, peer secret.Caller, token ca.Token) (s
 	print := fingerprintOf(token)
 	claim, err := c.identify(ctx, print, token)
 	if err != nil {
-		return secret.Caller{}, c.turnedAway(err)
+		return secret.Caller{}, c.turnAwayFor(err)
 	}
 	c.mu.Lock()
 	defer c.unlock()

@@ -30,10 +30,19 @@ func (c *Crowd) turnAway(err error) error {
 	return err
 }
 
-func (c *Crowd) turnedAway(err error) error {
+// turnAwayFor counts a stream whose token could not be verified. Why is the operator's to
+// know: a client learns no more than it needs.
+func (c *Crowd) turnAwayFor(err error) error {
 	c.mu.Lock()
 	defer c.unlock()
-	return c.turnAway(err)
+	_ = c.turnAway(err)
+	switch reason := ca.ReasonFor(err); reason {
+	case ca.Unauthenticated, ca.Denied, ca.Invalid:
+		return ca.Errorf(reason, "the token of this stream is not accepted")
+	case ca.RateLimited:
+		return err
+	}
+	return ca.Errorf(ca.Unavailable, "the token of this stream cannot be verified at the moment")
 }
 
 // Leave lets a stream go that Join took in.
