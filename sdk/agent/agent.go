@@ -9,10 +9,12 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -27,6 +29,11 @@ type Config struct {
 	// they know, such as those of mounted files. What has a method Status, as a
 	// [secret.Manager] has, is part of the agent's. They stay the caller's to close.
 	Sources []secret.Source
+	// Crowd makes it the agent of many identities: each stream has the certificate that
+	// its own credential is good for. Its Manager, Observe and Log are the agent's.
+	// Secrets are trust bundles alone then, and there are no Sources: a key pair of
+	// theirs would be everybody's. Default: all streams have the same secrets.
+	Crowd *crowd.Config
 	// Socket is where and to whom they are served. Its Log and Observe are the
 	// agent's where they are not set.
 	Socket sds.Config
@@ -50,6 +57,7 @@ type Agent struct {
 	drain   time.Duration
 	sources []secret.Source // the Manager is the last of them
 	secrets *secret.Manager
+	crowd   *crowd.Crowd // nil where all streams have the same secrets
 	server  *sds.Server
 	spiffe  *workloadapi.Server // nil: it is off
 }
@@ -58,8 +66,14 @@ type Agent struct {
 // secrets. [Agent.Run] serves them; whoever does not call it calls [Agent.Close].
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.checkCrowd(cfg.Secrets); err != nil {
+		return nil, err
+	}
 	// The sockets first: nothing is asked of an authority where one is somebody else's.
-	source := &lateSource{}
+	source, sessions := &lateSource{}, &lateSessions{}
+	if cfg.Crowd != nil {
+		cfg.Socket.Sessions = sessions
+	}
 	a := &Agent{drain: cfg.DrainTimeout}
 	if err := a.listen(cfg, source); err != nil {
 		return nil, err
@@ -72,7 +86,33 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.secrets, a.sources = secrets, append(slices.Clone(cfg.Sources), secrets)
 	source.Source = secret.First(a.sources...)
+	if cfg.Crowd == nil {
+		return a, nil
+	}
+	if a.crowd, err = cfg.newCrowd(secrets); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	source.Source, sessions.Sessions = a.crowd, a.crowd
 	return a, nil
+}
+
+// checkCrowd refuses what would be everybody's in an agent of many identities.
+func (c Config) checkCrowd(secrets []secret.Spec) error {
+	if c.Crowd == nil {
+		return nil
+	}
+	for _, s := range secrets {
+		if s.Kind == secret.KeyPair {
+			return fmt.Errorf("agent: secret %q is a key pair, and in an agent of many identities each stream has its own", s.Name)
+		}
+	}
+	if len(c.Sources) > 0 {
+		return errors.New("agent: an agent of many identities has no further sources: their secrets would be everybody's")
+	}
+	if c.WorkloadAPI.Path != "" {
+		return errors.New("agent: an agent of many identities serves no Workload API: its streams bring no credential")
+	}
+	return nil
 }
 
 func (c Config) withDefaults() Config {
@@ -103,8 +143,18 @@ func (a *Agent) listen(cfg Config, source secret.Source) (err error) {
 	return nil
 }
 
-// lateSource is filled in after the sockets are taken and before they are served.
-type lateSource struct{ secret.Source }
+func (c Config) newCrowd(secrets *secret.Manager) (*crowd.Crowd, error) {
+	cfg := *c.Crowd
+	cfg.Manager, cfg.Observe, cfg.Log = secrets, c.Observe, c.Log
+	return crowd.New(cfg)
+}
+
+// lateSource and lateSessions are filled in after the sockets are taken and before they
+// are served.
+type (
+	lateSource   struct{ secret.Source }
+	lateSessions struct{ sds.Sessions }
+)
 
 // Run makes an agent and serves until ctx ends; see [New] and [Agent.Run].
 func Run(ctx context.Context, cfg Config) error {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -45,9 +46,24 @@ func (a *Agent) Streams() int {
 	return n
 }
 
+// Crowd returns the numbers of an agent of many identities; false where it is none.
+func (a *Agent) Crowd() (crowd.Counts, bool) {
+	if a.crowd == nil {
+		return crowd.Counts{}, false
+	}
+	return a.crowd.Counts(), true
+}
+
 // Reload takes over another list of secrets and authorities, whole or not at all, and
 // leaves alone what is the same; see [secret.Manager.Reload].
 func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
+	if a.crowd == nil {
+		return a.secrets.Reload(secrets, authorities)
+	}
+	if err := (Config{Crowd: &crowd.Config{}}).checkCrowd(secrets); err != nil {
+		return err
+	}
+	defer a.crowd.Kick()
 	return a.secrets.Reload(secrets, authorities)
 }
 
@@ -63,7 +79,12 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 
 // Retry has failed attempts of an authority made again at once: call it when its
 // provider, token or settings have changed. An empty name is all authorities.
-func (a *Agent) Retry(authority string) { a.secrets.Kick(authority) }
+func (a *Agent) Retry(authority string) {
+	a.secrets.Kick(authority)
+	if a.crowd != nil {
+		a.crowd.Kick()
+	}
+}
 
 // Run serves until ctx ends, and then closes the agent: streams end first, so that
 // clients come back to a successor, then the requests in flight. It returns nil
@@ -95,7 +116,11 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 	defer cancel()
-	return errors.Join(a.closeServers(ctx), a.secrets.Close())
+	err := a.closeServers(ctx)
+	if a.crowd != nil {
+		err = errors.Join(err, a.crowd.Close())
+	}
+	return errors.Join(err, a.secrets.Close())
 }
 
 // closeServers ends the streams of all sockets at once, so that the time to drain is

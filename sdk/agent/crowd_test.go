@@ -1,0 +1,104 @@
+package agent_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func TestAnAgentOfManyIdentitiesServesEachStreamItsOwn(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	cfg.Secrets = cfg.Secrets[1:]
+	cfg.Crowd = &crowd.Config{
+		Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour},
+		Identify: crowd.Identify{Claimed: func(token ca.Token) (crowd.Claim, error) {
+			return crowd.Claim{SPIFFEID: "spiffe://example.org/" + token.Reveal()}, nil
+		}},
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	seen := map[string]bool{}
+	for _, token := range []string{"web", "db", "web"} {
+		answer := fetchAs(t, cfg.Socket.Path, token, "default", "ROOTCA", "spiffe://example.org/web")
+		if len(answer.Resources) != 2 {
+			t.Fatalf("got %d secrets", len(answer.Resources))
+		}
+		seen[string(answer.Resources[0].GetValue())+string(answer.Resources[1].GetValue())] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("two identities have %d different secrets", len(seen))
+	}
+	if n, ok := a.Crowd(); !ok || n.Identities != 2 || n.Rotations != 2 {
+		t.Errorf("counts: %+v", n)
+	}
+	if err := a.Reload(config(t, catest.NewCA(catest.Options{})).Secrets, cfg.Authorities); err == nil || !strings.Contains(err.Error(), "each stream has its own") {
+		t.Errorf("a key pair for all was taken over: %v", err)
+	}
+	if err := a.Reload(cfg.Secrets, cfg.Authorities); err != nil {
+		t.Error(err)
+	}
+	fetchAs(t, cfg.Socket.Path, "third", "default")
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestAnAgentOfManyIdentitiesHasNothingThatWouldBeEverybodys(t *testing.T) {
+	for words, change := range map[string]func(*agent.Config){
+		"each stream has its own": func(*agent.Config) {},
+		"would be everybody's":    func(c *agent.Config) { c.Secrets = c.Secrets[1:]; c.Sources = []secret.Source{secret.First()} },
+		"names 0 authorities":     func(c *agent.Config) { c.Secrets = c.Secrets[1:] },
+	} {
+		cfg := config(t, catest.NewCA(catest.Options{}))
+		cfg.Crowd = &crowd.Config{}
+		change(&cfg)
+		if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("got %v, want %q", err, words)
+		}
+		if _, err := os.Lstat(cfg.Socket.Path); err == nil {
+			t.Error("the socket is still there")
+		}
+	}
+}
+
+// fetchAs fetches with a bearer token, or without one.
+func fetchAs(t *testing.T, socket, token string, names ...string) *discoveryv3.DiscoveryResponse {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
+	answer, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx,
+		&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: names}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
