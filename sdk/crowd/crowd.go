@@ -21,19 +21,20 @@ import (
 )
 
 // Crowd keeps one key pair for each identity and rotates it while somebody is there
-// for it. One goroutine keeps the time of all; a request has one of its own for as long
-// as it lasts. All methods may be called by any goroutine.
+// for it. One goroutine keeps the time of all, and as many make requests as may be under
+// way at once. All methods may be called by any goroutine.
 type Crowd struct {
 	cfg     Config
 	offset  clock
 	rootsAt string // the bundle that certificates have to lead to
 	unwatch func()
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wake   chan struct{}
-	tasks  sync.WaitGroup
-	checks checks // of tokens, by the Verifier
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wake    chan struct{}
+	tasks   sync.WaitGroup
+	flights chan *flight
+	checks  checks // of tokens, by the Verifier
 
 	mu          sync.Mutex // held for moments, and over none but own code; see unlock
 	outbox      []func()
@@ -71,12 +72,16 @@ func New(cfg Config) (*Crowd, error) {
 	for range cfg.Limits.InFlight {
 		c.idle = append(c.idle, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
 	}
+	c.flights = make(chan *flight, cfg.Limits.InFlight)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("watch the trust bundle %q: %w", c.rootsAt, err)
 	}
 	c.tasks.Go(c.run)
+	for range cfg.Limits.InFlight {
+		c.tasks.Go(c.work)
+	}
 	return c, nil
 }
 
