@@ -1,6 +1,6 @@
 // Command bench measures the README's figures: `make bench`. All of them come from
 // one run, as medians; ratios and differences within it are what counts. Names of
-// figures as arguments measure these alone: agent, boundary, streams, tls.
+// figures as arguments measure these alone: agent, boundary, streams, tls, identities.
 package main
 
 import (
@@ -37,7 +37,7 @@ func run() error {
 	for _, figure := range []struct {
 		name    string
 		measure func() error
-	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}} {
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}, {"identities", b.identities}} {
 		if wanted := os.Args[1:]; len(wanted) == 0 || slices.Contains(wanted, figure.name) {
 			failed = append(failed, figure.measure())
 		}
