@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,8 @@ type Crowd struct {
 	wake    chan struct{}
 	tasks   sync.WaitGroup
 	flights chan *flight
-	checks  checks // of tokens, by the Verifier
+	signers []*secret.Signer // fixed until the end
+	checks  checks           // of tokens, by the Verifier
 
 	mu          sync.Mutex // held for moments, and over none but own code; see unlock
 	outbox      []func()
@@ -70,12 +72,14 @@ func New(cfg Config) (*Crowd, error) {
 		entries: map[string]*entry{}, strangers: map[process]int{}, deadlines: queue{by: byDue}, ready: queue{by: byRank}, readyNew: queue{by: byRank},
 	}
 	for range cfg.Limits.InFlight {
-		c.idle = append(c.idle, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
+		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
 	}
+	c.idle = slices.Clone(c.signers)
 	c.flights = make(chan *flight, cfg.Limits.InFlight)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
 		cancel()
+		c.closeSigners()
 		return nil, fmt.Errorf("watch the trust bundle %q: %w", c.rootsAt, err)
 	}
 	c.tasks.Go(c.run)
@@ -94,11 +98,19 @@ func (c *Crowd) Close() error {
 	c.tasks.Wait()
 	c.mu.Lock()
 	defer c.unlock()
+	c.closeSigners()
 	for _, e := range c.deadlines.all() {
 		c.tellSessions(e)
 		c.letGo(e)
 	}
 	return nil
+}
+
+func (c *Crowd) closeSigners() {
+	for _, s := range c.signers {
+		s.Close()
+	}
+	c.signers = nil
 }
 
 // Kick has what had failed tried again at once: call it when the authority's provider

@@ -21,10 +21,9 @@ func (c *Crowd) checkRoots() {
 	if len(strays) == 0 {
 		return
 	}
-	signer := c.cfg.Manager.Signer(c.cfg.Certificate.Authorities[0])
 	roots := make([]string, len(strays))
 	for i, item := range strays { // with no lock held: signatures are verified
-		roots[i], _ = signer.Leads(item)
+		roots[i], _ = c.signers[0].Leads(item)
 	}
 	c.mu.Lock()
 	defer c.unlock()

@@ -19,6 +19,11 @@ func newTurn() turn { return make(turn, 1) }
 // it. A client that ignores its context keeps its goroutine and the turn, so that
 // however long it hangs it costs one goroutine; once it returns, calls work again.
 func call[T any](ctx context.Context, timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
+	return callIn(ctx, func(job func()) { go job() }, timeout, t, f)
+}
+
+// callIn is call, in the goroutine that run has do the job.
+func callIn[T any](ctx context.Context, run func(job func()), timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ca.Errorf(ca.Deadline, "no answer within %s", timeout))
@@ -35,11 +40,11 @@ func call[T any](ctx context.Context, timeout time.Duration, t turn, f func(cont
 		err   error
 	}
 	done := make(chan result, 1)
-	go func() {
+	run(func() {
 		value, err := f(ctx)
 		<-t
 		done <- result{value, err}
-	}()
+	})
 	select {
 	case r := <-done:
 		return r.value, r.err

@@ -35,17 +35,31 @@ func (o *Order) Again(err error) bool { return !endsOrder(err) }
 // Signer has an authority of a [Manager] sign orders for secrets that the Manager does
 // not hold itself, one at a time. Replies pass the same checks, and roots that they
 // bring become part of the Manager's trust bundles.
+//
+// It has a goroutine of its own, as thousands of calls with a new one each would spend
+// their time growing stacks. Close ends it.
 type Signer struct {
 	manager   *Manager
 	authority string
 	asks      turn
+	jobs      chan func() // one at a time: whoever has the turn
 }
 
 // Signer returns one for the authority of that name, as it is configured at the time
 // of each request.
 func (m *Manager) Signer(authority string) *Signer {
-	return &Signer{manager: m, authority: authority, asks: newTurn()}
+	s := &Signer{manager: m, authority: authority, asks: newTurn(), jobs: make(chan func(), 1)}
+	go func() {
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	return s
 }
+
+// Close ends the Signer, which is not used any more. A call of a client that ignores its
+// context is left behind.
+func (s *Signer) Close() { close(s.jobs) }
 
 // Sign sends the order with a token and returns what its certificate gives to serve:
 // verified, with the moment drawn for its rotation, and perhaps not valid for some
@@ -60,7 +74,7 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 		return nil, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)
 	}
 	asked := time.Now()
-	reply, err := call(ctx, by.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
+	reply, err := callIn(ctx, s.run, by.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
 		return by.Client.CSRSign(ctx, o.order.request(o.leaf.spec, token))
 	})
 	if err != nil {
@@ -83,6 +97,8 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	item.RenewAt = drawRenewal(o.leaf.spec, a.chain, item.Issued)
 	return item, nil
 }
+
+func (s *Signer) run(job func()) { s.jobs <- job }
 
 // Leads returns the fingerprint of the root of the authority that the item's chain
 // leads to at the moment; false where there is none.
