@@ -26,6 +26,7 @@ const (
 // sentence for each thing that is wrong.
 func (c *Config) Complete() error {
 	var p problems
+	c.completeWorkloads(&p)
 	c.completeFiles(&p)
 	c.checkProviders(&p)
 	c.checkRest(&p)
@@ -35,6 +36,7 @@ func (c *Config) Complete() error {
 	}
 	bound := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == DefaultSecret && s.Provider+strings.Join(s.Providers, "") != "" }) >= 0
 	c.completeSecrets(&p)
+	c.checkSigner(&p)
 	c.settleChoice(bound)
 	c.completeOutputs(&p)
 	c.completeWorkloadAPI(&p)

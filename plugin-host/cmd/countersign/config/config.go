@@ -11,11 +11,12 @@ type Config struct {
 	Plugins
 	// Secrets are served besides "default" and "ROOTCA", which are there by
 	// themselves; an entry of one of these names sets its details.
-	Secrets  []Secret `json:"secrets"`
-	Files    Files    `json:"files"`
-	Outputs  []Output `json:"outputs"`
-	Rotation Rotation `json:"rotation"`
-	Socket   Socket   `json:"socket"`
+	Secrets   []Secret  `json:"secrets"`
+	Workloads Workloads `json:"workloads"`
+	Files     Files     `json:"files"`
+	Outputs   []Output  `json:"outputs"`
+	Rotation  Rotation  `json:"rotation"`
+	Socket    Socket    `json:"socket"`
 	// WorkloadAPI is off where it has no socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
 	Status      Status      `json:"status"`
@@ -149,7 +150,7 @@ type Rotation struct {
 	// Ratio is the part of the lifetime that is left then. Default: 0.5.
 	Ratio float64 `json:"ratio"`
 	// Jitter is how far the ratio is drawn to either side; 0 is not at all.
-	// Default: 0.01.
+	// Default: 0.01; 0.1 with workloads.
 	Jitter float64 `json:"jitter"`
 }
 
@@ -194,6 +195,7 @@ const defaultFilesSocket = "./var/run/secrets/credential-uds/files-socket"
 func defaults() Config {
 	return Config{
 		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
+		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
 		Socket:       Socket{Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},

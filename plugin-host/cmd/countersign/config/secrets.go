@@ -90,7 +90,8 @@ func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
 	} else if s.FallbackAfter.Duration < 0 {
 		c.say(p, path+".fallback_after", s.FallbackAfter, "write more than 0s")
 	}
-	if s.Name == DefaultSecret && s.SPIFFEID == "" && len(s.DNSNames)+len(s.IPAddresses) == 0 {
+	own := s.Name == DefaultSecret && c.Workloads.On() // each stream has one of its own
+	if s.Name == DefaultSecret && !own && s.SPIFFEID == "" && len(s.DNSNames)+len(s.IPAddresses) == 0 {
 		s.SPIFFEID = c.workloadID(p)
 	}
 	c.checkIdentity(p, s, path)

@@ -1,0 +1,211 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Workloads makes it the agent of many workloads of a machine: each stream has an
+// identity of its own, by its token or by who is at the other end of the socket, and
+// "default" is that identity's. It is on where verified_by or peers are set.
+type Workloads struct {
+	// VerifiedBy says who verifies the token of a stream: authority is whoever signs
+	// "default", by signing with that very token or not. It must be one that looks at
+	// the token: one that signs for anybody gives everybody what he claims. Default:
+	// none, tokens are not taken.
+	VerifiedBy string `json:"verified_by"`
+	// SPIFFEID is what a certificate is asked for by a token's claims, in braces. Default:
+	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
+	SPIFFEID string `json:"spiffe_id"`
+	// TokenHeaders are the metadata that a stream's token is in. Default:
+	// authorization (Bearer …) and istio_sds_credentials_header-bin.
+	TokenHeaders []string `json:"token_headers"`
+	// Peers are the users who need no token. Each is admitted to the socket. Default:
+	// none.
+	Peers []WorkloadPeer `json:"peers"`
+	// IdleTime is how long the certificate of an identity is kept that has no stream
+	// any more. Default: 10m.
+	IdleTime Duration `json:"idle_time"`
+	// RecycleTime is how long a stream may owe a word before it is ended; 0s is for as
+	// long as it likes. Default: 5m.
+	RecycleTime Duration `json:"recycle_time"`
+	// Limits bound it; whoever is turned away is told which it was.
+	Limits WorkloadLimits `json:"limits"`
+}
+
+// WorkloadPeer is a user of this machine and whom he runs.
+type WorkloadPeer struct {
+	UID uint32 `json:"uid"`
+	// Namespace and ServiceAccount make the SPIFFE ID, within trust_domain; or SPIFFEID
+	// is it.
+	Namespace      string `json:"namespace"`
+	ServiceAccount string `json:"service_account"`
+	SPIFFEID       string `json:"spiffe_id"`
+}
+
+// WorkloadLimits bound the agent of many identities.
+type WorkloadLimits struct {
+	Identities uint32 `json:"identities"` // Default: 10000.
+	Streams    uint32 `json:"streams"`    // of one identity. Default: 100.
+	Requests   uint32 `json:"requests"`   // to the authority at once. Default: 16.
+	Names      uint32 `json:"names"`      // on one stream. Default: 16.
+	// RefusedTokens is how many tokens that were refused lately a process may have
+	// brought before no further one of it is tried. Default: 16.
+	RefusedTokens uint32 `json:"refused_tokens"`
+}
+
+// ByAuthority is what Workloads.VerifiedBy may be.
+const ByAuthority = "authority"
+
+func defaultWorkloads() Workloads {
+	return Workloads{
+		IdleTime: minutes(10), RecycleTime: minutes(5),
+		Limits: WorkloadLimits{Identities: 10_000, Streams: 100, Requests: 16, Names: 16, RefusedTokens: 16},
+	}
+}
+
+// On tells whether each stream has an identity of its own.
+func (w Workloads) On() bool { return w.VerifiedBy != "" || len(w.Peers) > 0 }
+
+// completeWorkloads fills in what follows from the rest, and checks it.
+func (c *Config) completeWorkloads(p *problems) {
+	w := &c.Workloads
+	if !w.On() {
+		c.refuseStray(p)
+		return
+	}
+	if w.VerifiedBy != "" {
+		if w.VerifiedBy != ByAuthority {
+			c.say(p, "workloads.verified_by", w.VerifiedBy, ByAuthority+" is allowed, or nothing where all are known by their peers")
+		}
+		c.completeTemplate(p)
+	} else if w.SPIFFEID != "" {
+		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "nobody verifies the tokens that it is made of; set workloads.verified_by, or remove it")
+	}
+	for i := range w.Peers {
+		c.completePeer(p, &w.Peers[i], i)
+	}
+	for i, header := range w.TokenHeaders {
+		if !metadataKey(header) {
+			c.say(p, fmt.Sprintf("workloads.token_headers.%d", i), header, "write the name of gRPC metadata: a-z, 0-9, '-', '_' and '.', not beginning with grpc-")
+		}
+	}
+	c.checkWorkloads(p)
+	c.refuseCommon(p)
+	c.Files.Mounted, c.Files.Folders = MountedOff, nil
+	if !c.written["rotation.jitter"] && c.origins["rotation.jitter"] == "" {
+		c.Rotation.Jitter = 0.1 // many certificates are made at once
+	}
+}
+
+// checkSigner refuses an authority that is known to sign for anybody where it is to
+// tell whose a token is.
+func (c *Config) checkSigner(p *problems) {
+	if c.Workloads.VerifiedBy != ByAuthority || c.FromFiles(DefaultSecret) {
+		return
+	}
+	for _, entry := range c.Providers {
+		if entry.binary() == fileProvider && slices.Contains(c.Secrets[0].Providers, entry.Name) {
+			c.say(p, "workloads.verified_by", ByAuthority, fmt.Sprintf("the provider %q (%s) signs for anybody and looks at no token, so that everybody would be whom he claims to be", entry.Name, fileProvider))
+		}
+	}
+}
+
+// NeedRestart names those of the changed settings that an agent of many workloads does
+// not take over while it runs, beside those of every agent.
+func (w Workloads) NeedRestart(changed []string) []string {
+	if !w.On() {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool {
+		return path != "ttl" && path != "key_type" && !strings.HasPrefix(path, "rotation.") && !strings.HasPrefix(path, "secrets."+DefaultSecret)
+	})
+}
+
+func (c *Config) completeTemplate(p *problems) {
+	w := &c.Workloads
+	if w.SPIFFEID == "" {
+		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
+	}
+	if _, err := crowd.ParseTemplate(w.SPIFFEID); err != nil {
+		p.add(fmt.Errorf("workloads.spiffe_id: %w", err))
+	}
+}
+
+func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
+	path := fmt.Sprintf("workloads.peers.%d", i)
+	named := peer.Namespace != "" && peer.ServiceAccount != ""
+	switch {
+	case named == (peer.SPIFFEID != ""), !named && peer.Namespace+peer.ServiceAccount != "":
+		p.add(fmt.Errorf("%s: write namespace and service_account, or spiffe_id", path))
+		return
+	case named:
+		peer.SPIFFEID = fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, peer.Namespace, peer.ServiceAccount)
+	}
+	if _, err := pki.ParseSPIFFEID(peer.SPIFFEID); err != nil {
+		p.add(fmt.Errorf("%s: %w", path, err))
+	}
+	if slices.ContainsFunc(c.Workloads.Peers[:i], func(other WorkloadPeer) bool { return other.UID == peer.UID }) {
+		c.say(p, path+".uid", peer.UID, "write each user once")
+	}
+}
+
+func (c *Config) checkWorkloads(p *problems) {
+	w := c.Workloads
+	if w.IdleTime.Duration < minTTL {
+		c.say(p, "workloads.idle_time", w.IdleTime, "write 1s or more")
+	}
+	if d := w.RecycleTime.Duration; d != 0 && d < minTTL {
+		c.say(p, "workloads.recycle_time", w.RecycleTime, "write 0s, or 1s or more")
+	}
+	for name, n := range map[string]uint32{
+		"identities": w.Limits.Identities, "streams": w.Limits.Streams, "requests": w.Limits.Requests, "names": w.Limits.Names,
+		"refused_tokens": w.Limits.RefusedTokens,
+	} {
+		if n == 0 || n > 1_000_000 {
+			c.say(p, "workloads.limits."+name, n, "write 1 to 1000000")
+		}
+	}
+}
+
+// refuseCommon refuses what would be the same for every stream and is not everybody's.
+func (c *Config) refuseCommon(p *problems) {
+	const own = "with workloads each stream has its own; remove it"
+	for _, s := range c.Secrets {
+		switch {
+		case s.Name == DefaultSecret && s.SPIFFEID+strings.Join(s.DNSNames, "")+strings.Join(s.IPAddresses, "") != "":
+			p.add(fmt.Errorf("secrets.%s has an identity: %s", DefaultSecret, own))
+		case s.Name == DefaultSecret && len(s.Providers) > 1:
+			c.say(p, "secrets."+DefaultSecret+".providers", s.Providers, "one provider signs for all workloads")
+		case s.Name != DefaultSecret && s.Name != RootCA && s.Kind != TrustBundle:
+			p.add(fmt.Errorf("secrets.%s is a key pair: %s", clip(s.Name), own))
+		}
+	}
+	if len(c.Files.Secrets) > 0 {
+		p.add(fmt.Errorf("files.secrets has %q: with workloads nothing is served from files, as it would be everybody's; remove it", clip(c.Files.Secrets[0].Name)))
+	}
+	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
+	if c.WorkloadAPI.Path != "" {
+		c.say(p, "workload_api.path", c.WorkloadAPI.Path, "with workloads it is not served, as its streams bring no credential; remove it")
+	}
+	if len(c.Outputs) > 0 {
+		p.add(fmt.Errorf("outputs.%s: with workloads nothing is written to files, as nothing is the agent's own; remove it", clip(c.Outputs[0].Name)))
+	}
+}
+
+// refuseStray refuses settings of workloads that are not on.
+func (c *Config) refuseStray(p *problems) {
+	if c.Workloads.SPIFFEID != "" || len(c.Workloads.TokenHeaders) > 0 {
+		p.add(fmt.Errorf("workloads is not on: set workloads.verified_by to %s, or write workloads.peers; or remove it", ByAuthority))
+	}
+}
+
+func metadataKey(name string) bool {
+	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
+	})
+}
