@@ -58,7 +58,8 @@ func (r *reloader) try(ctx context.Context) (changed []string, err error) {
 	if kept != nil {
 		r.log.Error("the configuration was not taken over whole; what is named goes on as it was", "error", kept)
 	}
-	if names := config.NeedRestart(config.Changed(r.started, c)); len(names) > 0 {
+	since := config.Changed(r.started, c)
+	if names := append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...); len(names) > 0 {
 		r.log.Warn("these settings have changed and need a restart of the agent", "settings", strings.Join(names, ", "))
 	}
 	changed = config.Changed(r.running, c)
@@ -73,6 +74,9 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	// A name that would move between files and providers must not fall between the two.
 	if was, is := r.started.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("other secrets come from files now (%q, before %q): restart the agent", is, was)
+	}
+	if was, is := r.started.Workloads.On(), c.Workloads.On(); was != is {
+		return nil, fmt.Errorf("workloads is on: %t, before: %t: restart the agent", is, was)
 	}
 	if kept, err = r.providers.reload(ctx, c); err != nil {
 		return nil, err

@@ -12,6 +12,9 @@ import (
 // reportOf is what / and /status show.
 func reportOf(a *agent.Agent, p *providers, child *proxyChild, m *metrics) status.Report {
 	r := status.Report{At: time.Now(), Build: status.Build(thisBuild()), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
+	if counts, ok := a.Crowd(); ok {
+		r.Workloads = &counts
+	}
 	for _, provider := range p.all() {
 		r.Providers = append(r.Providers, status.ProviderOf(provider.Status()))
 	}

@@ -39,6 +39,9 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 			log.Warn("older Envoys cannot use an Ed25519 key (1.40 was seen to)", "secret", spec.Name)
 		}
 	}
+	if c.Workloads.On() {
+		errs = append(errs, manyIdentities(&cfg, c.Workloads))
+	}
 	return cfg, errors.Join(errs...)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
+	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -21,6 +22,8 @@ type Report struct {
 	// Configuration is whether the agent runs with what its file says.
 	Configuration Configuration `json:"configuration"`
 	Proxy         *proxy.Status `json:"proxy,omitempty"`
+	// Workloads are the numbers of an agent of many identities.
+	Workloads *crowd.Counts `json:"workloads,omitempty"`
 	// OpenStreams are the newest of them, Events what has happened on all.
 	OpenStreams []Stream `json:"open_streams,omitempty"`
 	Events      Events   `json:"stream_events"`
