@@ -40,6 +40,7 @@ var programs = []struct{ dir, pkg, name string }{
 	{".", "./testprovider", "countersign-provider-moody"},
 	{".", "./foreignsds", "foreignsds"},
 	{"../examples", "./provider-minimal", "countersign-provider-minimal"},
+	{".", "./strictprovider", "countersign-provider-strict"},
 }
 
 // built is where they are.
