@@ -2,7 +2,6 @@ package pki
 
 import (
 	"crypto"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -32,11 +31,7 @@ func CreateCSR(key crypto.Signer, id Identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
-		// crypto/x509 would write the extension as not critical.
-		{Id: oidSubjectAltName, Critical: true, Value: names},
-	}}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	der, err := createRequest(key, pkix.Extension{Id: oidSubjectAltName, Critical: true, Value: names})
 	if err != nil {
 		return nil, fmt.Errorf("create certificate signing request: %w", err)
 	}
