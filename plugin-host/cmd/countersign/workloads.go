@@ -76,7 +76,10 @@ func (w *workloads) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (w *workloads) Collect(to chan<- prometheus.Metric) {
-	n, _ := w.agent.Crowd()
+	n, many := w.agent.Crowd()
+	if !many {
+		return
+	}
 	values := func(desc *prometheus.Desc, kind prometheus.ValueType, of map[string]int) {
 		for label, value := range of {
 			to <- prometheus.MustNewConstMetric(desc, kind, float64(value), label)

@@ -50,6 +50,7 @@ func write(r Report) *markup {
 	m := &markup{now: r.At}
 	m.head(r)
 	m.secrets(r)
+	m.workloads(r.Workloads)
 	m.errors(r)
 	m.providers(r)
 	m.roots(r)

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 
+	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -60,17 +61,49 @@ func (m *markup) streams(r Report) {
 }
 
 func (m *markup) counts(r Report) {
-	m.put("<dl class=\"counts\">\n")
-	for _, count := range []struct {
-		name  string
-		value int
-	}{
+	m.numbers([]number{
 		{"Open", r.Streams}, {"Opened", r.Events.Opened}, {"Closed", r.Events.Closed}, {"Pushes", r.Events.Pushed},
 		{"Accepted", r.Events.Acked}, {"Refused by clients", r.Events.Nacked}, {"Names refused", r.Events.Refused},
-	} {
-		m.put("<div><dt>%v</dt><dd>%v</dd></div>\n", count.name, count.value)
+	})
+}
+
+// number is one that is counted.
+type number struct {
+	name  string
+	value int
+}
+
+func (m *markup) numbers(all []number) {
+	m.put("<dl class=\"counts\">\n")
+	for _, n := range all {
+		m.put("<div><dt>%v</dt><dd>%v</dd></div>\n", n.name, n.value)
 	}
 	m.put("</dl>\n")
+}
+
+// workloads writes the numbers of an agent of many identities.
+func (m *markup) workloads(n *crowd.Counts) {
+	if n == nil {
+		return
+	}
+	m.section("workloads", "Workloads", func() {
+		m.numbers([]number{
+			{"Identities", n.Identities}, {"With a certificate", n.Held}, {"Waiting for one", n.Missing}, {"Expired", n.Expired},
+			{"Without a stream", n.Idle}, {"Unverified tokens", n.Unverified}, {"Requests on their way", n.InFlight},
+			{"Rotations", n.Rotations}, {"Tokens refused", n.Refused}, {"Turned away", n.TurnedAway},
+		})
+		m.put("<dl class=\"facts\">\n")
+		if !n.NextRenewal.IsZero() {
+			m.at("First renewal", n.NextRenewal)
+		}
+		if !n.NextExpiry.IsZero() {
+			m.at("First expiry", n.NextExpiry)
+		}
+		if n.Failure != nil {
+			m.failure(n.Failure)
+		}
+		m.put("</dl>\n")
+	})
 }
 
 func (m *markup) stream(s Stream) {
