@@ -6,7 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Counts is what an operator may see of a [Crowd]: numbers, and nobody's name.
+// Counts is what an operator may see of a [Crowd]: numbers, and but for the words of a
+// failure nobody's name.
 type Counts struct {
 	Identities int `json:"identities"`           // verified, with or without a stream
 	Idle       int `json:"idle,omitempty"`       // of them, without one
