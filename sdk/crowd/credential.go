@@ -8,9 +8,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// remembered is how long a verified token is known without another look whose end is
-// not known.
-const remembered = 5 * time.Minute
+const (
+	// remembered is how long a verified token is known without another look whose end
+	// is not known.
+	remembered = 5 * time.Minute
+	// rememberedPerIdentity bounds the tokens that are known and that no stream has.
+	rememberedPerIdentity = 4
+)
 
 // fingerprint is the SHA-256 of a token. Tokens are looked up by it: how long that
 // takes says something of the hash of a token, and nothing of a token that would hash
@@ -68,11 +72,11 @@ type process struct {
 
 func processOf(peer secret.Caller) process { return process{peer.UID, peer.PID} }
 
-// forgetTokens lets go of what is known of tokens that have ended and that no session
-// has.
-func (c *Crowd) forgetTokens(now time.Time) {
+// forgetTokens lets go of what is known of tokens that no session has, and that gone is
+// true for. One that comes again is verified again.
+func (c *Crowd) forgetTokens(gone func(*credential) bool) {
 	for print, cred := range c.credentials {
-		if cred.sessions == 0 && cred.entry == nil && !cred.proven(now) {
+		if cred.sessions == 0 && cred.entry == nil && gone(cred) {
 			delete(c.credentials, print)
 		}
 	}

@@ -3,6 +3,8 @@ package crowd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -31,7 +33,10 @@ func open(t *testing.T) *Crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claimed := func(token ca.Token) (Claim, error) { return Claim{SPIFFEID: "spiffe://example.org/" + token.Reveal()}, nil }
+	claimed := func(token ca.Token) (Claim, error) {
+		owner, _, _ := strings.Cut(token.Reveal(), ".")
+		return Claim{SPIFFEID: "spiffe://example.org/" + owner}, nil
+	}
 	c, err := New(Config{Manager: m, Certificate: secret.Spec{Authorities: from}, Identify: Identify{Claimed: claimed}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +81,24 @@ func TestTheTextOfATokenIsKeptWhileAStreamHasIt(t *testing.T) {
 		c.Leave(callers[1])
 		if cred.token != "" || cred.sessions != 0 {
 			t.Errorf("%d sessions are left", cred.sessions)
+		}
+	})
+}
+
+func TestRememberedTokensAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		c.cfg.Limits.Identities = 10
+		for i := range 500 {
+			caller, err := c.Join(context.Background(), secret.Caller{}, ca.Token(fmt.Sprint("web.", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			c.Leave(caller)
+		}
+		if n := len(c.credentials); n > 50 {
+			t.Errorf("%d tokens are known", n)
 		}
 	})
 }

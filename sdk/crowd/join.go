@@ -98,6 +98,9 @@ func (c *Crowd) joinToken(peer secret.Caller, token ca.Token, print fingerprint,
 	if err != nil {
 		return nil, err
 	}
+	if len(c.credentials) >= len(c.sessions)+rememberedPerIdentity*c.cfg.Limits.Identities {
+		c.forgetTokens(func(*credential) bool { return true })
+	}
 	c.credentials[print] = cred
 	cred.token = token
 	cred.sessions++
@@ -154,11 +157,17 @@ func (c *Crowd) newEntry(id string) (*entry, error) {
 	return &entry{asked: pki.Identity{SPIFFEID: asked}, idle: c.now()}, nil
 }
 
-// makeRoom lets go of the identity that has been without a stream for longest.
+// makeRoom lets go of a refused token, or else of the identity that has been without a
+// stream for longest: whoever brings bad tokens must not keep the others out.
 func (c *Crowd) makeRoom() bool {
 	var oldest *entry
-	for _, e := range c.entries {
-		if len(e.sessions) == 0 && !e.flying && (oldest == nil || e.idle.Before(oldest.idle)) {
+	for _, e := range c.deadlines.list {
+		switch {
+		case len(e.sessions) > 0 || e.flying:
+		case e.id == "":
+			c.letGo(e)
+			return true
+		case oldest == nil || e.idle.Before(oldest.idle):
 			oldest = e
 		}
 	}

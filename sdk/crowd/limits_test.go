@@ -78,6 +78,31 @@ func TestAProcessThatBringsBadTokensIsStopped(t *testing.T) {
 	})
 }
 
+// Processes are cheap to make; a flood of bad tokens must not use up the identities.
+func TestBadTokensKeepNobodyOut(t *testing.T) {
+	bubble(t, func(_ *engine, c *crowd.Config) { c.Limits.Identities = 10 }, func(e *engine) {
+		old := e.join(token("old"))
+		first := old.held()
+		for i := range 100 {
+			peer := proxy
+			peer.PID = int32(1000 + i)
+			s, err := e.joinAs(peer, ca.Token(fmt.Sprint("forged:old:", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			is(t, s.nothing(), ca.ErrUnauthenticated)
+			s.leave()
+		}
+		e.join(token("new")).held()
+		if old.held() != first {
+			t.Error("the old one noticed something")
+		}
+		if n := e.Counts(); n.Identities+n.Unverified > 10 {
+			t.Errorf("counts: %+v", n)
+		}
+	})
+}
+
 func TestTheVerifierIsAskedOnceForATokenHoweverManyBringIt(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		e.verifier.hang.Store(true)

@@ -44,7 +44,7 @@ func (c *Crowd) tick(swept *time.Time) time.Duration {
 		c.step(e, now)
 	}
 	if time.Since(*swept) >= sweep {
-		c.forgetTokens(now)
+		c.forgetTokens(func(cred *credential) bool { return !cred.proven(now) })
 		*swept = time.Now()
 	}
 	c.dispatch(now)
