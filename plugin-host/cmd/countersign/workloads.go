@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -30,6 +33,14 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 			return id, ok
 		}},
 	}
+	if own := ownToken(cfg.Authorities, spec.Authorities[0]); own != nil {
+		cfg.Crowd.Exchange.Token = func(ctx context.Context, token ca.Token) (ca.Token, error) {
+			if token != "" {
+				return token, nil
+			}
+			return own(ctx) // a peer has none: the agent vouches for him
+		}
+	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
 	if w.VerifiedBy == "" {
@@ -40,6 +51,16 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 		return err
 	}
 	cfg.Crowd.Identify.Claimed = claims.Claimed
+	return nil
+}
+
+// ownToken returns where the agent's own credential for an authority comes from.
+func ownToken(authorities []secret.Authority, name string) func(context.Context) (ca.Token, error) {
+	for _, a := range authorities {
+		if a.Name == name {
+			return a.Token
+		}
+	}
 	return nil
 }
 

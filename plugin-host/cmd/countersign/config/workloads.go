@@ -24,8 +24,8 @@ type Workloads struct {
 	// TokenHeaders are the metadata that a stream's token is in. Default:
 	// authorization (Bearer …) and istio_sds_credentials_header-bin.
 	TokenHeaders []string `json:"token_headers"`
-	// Peers are the users who need no token. Each is admitted to the socket. Default:
-	// none.
+	// Peers are the users who need no token. Each is admitted to the socket, and asked
+	// for with the provider's own token, where there is one. Default: none.
 	Peers []WorkloadPeer `json:"peers"`
 	// IdleTime is how long the certificate of an identity is kept that has no stream
 	// any more. Default: 10m.
