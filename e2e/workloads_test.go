@@ -49,11 +49,14 @@ func startWorkloads(t *testing.T, settings map[string]any) *agent {
 		t.Fatal(err)
 	}
 	workloads := map[string]any{"verified_by": "authority", "spiffe_id": "spiffe://" + trustDomain + "/{sub}"}
+	tokenFile := settings["token_file"]
+	delete(settings, "token_file")
 	all := map[string]any{
 		"trust_domain": trustDomain, "ttl": "1h", "runtime_dir": a.runtimeDir(), "workloads": workloads,
 		"socket": map[string]any{"path": a.socket}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers": []map[string]any{{
 			"name": "strict", "sha256": hex.EncodeToString(sum256(program)), "settings": map[string]any{"dir": a.ca, "secret": tokenSecret},
+			"token_file": tokenFile,
 		}},
 	}
 	for key, value := range settings {
@@ -141,6 +144,33 @@ func TestEachWorkloadOfAMachineHasItsOwnCertificate(t *testing.T) {
 	}
 	if n := a.workloads(t); n["identities"] != 2.0 || n["rotations"] != 2.0 || n["joins"] != 1.0 {
 		t.Errorf("the status says %v", n)
+	}
+}
+
+func TestAPeerHasTheIdentityThatItsUserIsMappedTo(t *testing.T) {
+	t.Parallel()
+	own := tokenFor("mapped", tokenSecret, time.Hour, 0)
+	file := filepath.Join(shortDir(t), "token")
+	writeWhole(t, file, []byte(own))
+	a := startWorkloads(t, map[string]any{"workloads": map[string]any{
+		"verified_by": nil, "spiffe_id": nil,
+		"peers": []map[string]any{{"uid": os.Getuid(), "spiffe_id": "spiffe://" + trustDomain + "/mapped"}},
+	}, "token_file": file})
+	client := dialSDS(t, a.socket)
+	ctx := withDeadline(t)
+	answer, err := client.FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: []string{"default", "ROOTCA"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, err := secretsOf(answer)
+	if err != nil || len(secrets) != 2 {
+		t.Fatalf("%d secrets, %v", len(secrets), err)
+	}
+	if is, err := owner(secrets["default"]); err != nil || is != "mapped" {
+		t.Errorf("the peer has the certificate of %q (%v)", is, err)
+	}
+	if _, err := fetchOwn(ctx, client, own); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a token that nobody verifies: %v", err)
 	}
 }
 
