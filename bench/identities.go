@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net/url"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -233,7 +234,7 @@ func (m *many) report(whole, bare, checks time.Duration) {
 	row("the checks of a reply, which are not in the bare cost (reading included)", each(checks))
 	row("rotation : bare", fmt.Sprintf("%.2f", float64(whole)/float64(bare)))
 	row("requests for each certificate served", fmt.Sprintf("%.4f", float64(m.asked.Load()-int64(identityRounds*manyIdentities))/float64(n.Rotations)))
-	row("joins", fmt.Sprint(n.Joins))
+	row("joins", strconv.Itoa(n.Joins))
 }
 
 // localCA signs whatever it is asked for, and remembers nothing of it.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,9 +62,7 @@ func startWorkloads(t *testing.T, settings map[string]any) *agent {
 	}
 	for key, value := range settings {
 		if more, ok := value.(map[string]any); ok && key == "workloads" {
-			for key, value := range more {
-				workloads[key] = value
-			}
+			maps.Copy(workloads, more)
 			continue
 		}
 		all[key] = value
