@@ -38,7 +38,8 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 			if token != "" {
 				return token, nil
 			}
-			return own(ctx) // a peer has none: the agent vouches for him
+			bearer, err := own(ctx) // a peer has none: the agent vouches for him
+			return bearer.Token, err
 		}
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
@@ -55,7 +56,7 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 }
 
 // ownToken returns where the agent's own credential for an authority comes from.
-func ownToken(authorities []secret.Authority, name string) func(context.Context) (ca.Token, error) {
+func ownToken(authorities []secret.Authority, name string) func(context.Context) (ca.Bearer, error) {
 	for _, a := range authorities {
 		if a.Name == name {
 			return a.Token

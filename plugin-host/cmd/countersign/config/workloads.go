@@ -189,8 +189,8 @@ func (c *Config) refuseCommon(p *problems) {
 		p.add(fmt.Errorf("files.secrets has %q: with workloads nothing is served from files, as it would be everybody's; remove it", clip(c.Files.Secrets[0].Name)))
 	}
 	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
-	if c.WorkloadAPI.Path != "" {
-		c.say(p, "workload_api.path", c.WorkloadAPI.Path, "with workloads it is not served, as its streams bring no credential; remove it")
+	if c.WorkloadAPI.Socket != "" {
+		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads it is not served, as its streams bring no credential; remove it")
 	}
 	if len(c.Outputs) > 0 {
 		p.add(fmt.Errorf("outputs.%s: with workloads nothing is written to files, as nothing is the agent's own; remove it", clip(c.Outputs[0].Name)))

@@ -82,7 +82,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		on + "secrets: [{name: other, dns_names: [a.test]}]":                                           "secrets.other is a key pair: with workloads each stream has its own",
 		on + "files: {secrets: [{name: x, roots: /etc/r.pem}]}":                                        `files.secrets has "x": with workloads nothing is served from files`,
 		on + "files: {mounted: only}":                                                                  "files.mounted is \"only\"",
-		on + "workload_api: {path: /run/spiffe}":                                                       "workload_api.path is \"/run/spiffe\": with workloads it is not served",
+		on + "workload_api: {socket: /run/spiffe}":                                                     "workload_api.socket is \"/run/spiffe\": with workloads it is not served",
 		on + "outputs: [{name: o, folder: /etc/o}]":                                                    "outputs.o: with workloads nothing is written to files",
 	} {
 		_, _, err := load(judging+settings+"\n", nil)
