@@ -100,8 +100,8 @@ func (a *agent) workloads(t *testing.T) map[string]any {
 	return report.Workloads
 }
 
-// owner returns whose certificate it is.
-func owner(secret *tlsv3.Secret) (string, error) {
+// workloadOf returns whose certificate it is.
+func workloadOf(secret *tlsv3.Secret) (string, error) {
 	block, _ := pem.Decode(secret.GetTlsCertificate().GetCertificateChain().GetInlineBytes())
 	if block == nil {
 		return "", errors.New("there is no certificate")
@@ -137,7 +137,7 @@ func TestEachWorkloadOfAMachineHasItsOwnCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if is, err := owner(got); err != nil || is != name {
+		if is, err := workloadOf(got); err != nil || is != name {
 			t.Errorf("%s has the certificate of %q (%v)", name, is, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestAPeerHasTheIdentityThatItsUserIsMappedTo(t *testing.T) {
 	if err != nil || len(secrets) != 2 {
 		t.Fatalf("%d secrets, %v", len(secrets), err)
 	}
-	if is, err := owner(secrets["default"]); err != nil || is != "mapped" {
+	if is, err := workloadOf(secrets["default"]); err != nil || is != "mapped" {
 		t.Errorf("the peer has the certificate of %q (%v)", is, err)
 	}
 	if _, err := fetchOwn(ctx, client, own); status.Code(err) != codes.Unauthenticated {
@@ -281,7 +281,7 @@ func TestNobodyGetsAnothersSecretByWhatHeSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, secret := range secrets {
-			is, err := owner(secret)
+			is, err := workloadOf(secret)
 			if name == "default" && (err != nil || is != "db") || name != "default" && name != "ROOTCA" || strings.Contains(secret.String(), string(key)) {
 				t.Fatalf("try %d (%q, node %q) got %q of %q (%v)", i, c.names, c.node, name, is, err)
 			}
@@ -359,7 +359,7 @@ func follow(ctx context.Context, client secretv3.SecretDiscoveryServiceClient, t
 		if err != nil {
 			return err
 		}
-		is, err := owner(secrets["default"])
+		is, err := workloadOf(secrets["default"])
 		if err != nil || is != name {
 			return fmt.Errorf("it has the certificate of %q (%w)", is, err)
 		}
