@@ -3,14 +3,13 @@
 package scaffold
 
 import (
-	"bytes"
 	"embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"text/template"
+	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -82,15 +81,12 @@ func Write(p Plan) (string, error) {
 }
 
 func (p Plan) fill(dir string) error {
-	set, err := template.New("").Option("missingkey=error").Delims("<<", ">>").ParseFS(templates, "template/*")
-	if err != nil {
-		return err
-	}
+	// No text/template: it calls methods by their names, and has the linker keep all.
+	values := strings.NewReplacer("<< name >>", p.Name, "<< module >>", p.Module, "<< sdk >>", p.SDK.requirement(), "<< note >>", p.SDK.note())
 	var errs []error
 	for from, to := range files {
-		var text bytes.Buffer
-		err := set.ExecuteTemplate(&text, from, p)
-		errs = append(errs, err, writeFile(filepath.Join(dir, to), text.Bytes()))
+		text, err := templates.ReadFile("template/" + from)
+		errs = append(errs, err, writeFile(filepath.Join(dir, to), []byte(values.Replace(string(text)))))
 	}
 	if p.SDK.sum != nil {
 		errs = append(errs, writeFile(filepath.Join(dir, "go.sum"), p.SDK.sum))

@@ -26,6 +26,31 @@ type SDK struct {
 	sum      []byte
 }
 
+// requirement is what go.mod says of the sdk.
+func (s SDK) requirement() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "require %s %s\n", module, s.Version)
+	if len(s.Requires) > 0 {
+		fmt.Fprintf(&text, "\nrequire (\n\t%s // indirect\n)\n", strings.Join(s.Requires, " // indirect\n\t"))
+	}
+	if s.Replace != "" {
+		fmt.Fprintf(&text, "\n// Until the sdk's first tag it is taken from its source.\nreplace %s => %s\n", module, s.Replace)
+	}
+	return text.String()
+}
+
+// note is what the README says of it.
+func (s SDK) note() string {
+	switch {
+	case s.Replace != "":
+		return "\n`go.mod` takes the sdk from a folder of this machine until its first tag: then remove the `replace`, and\n" +
+			"`go get " + module + "@latest`. Until then the CI of another machine cannot build this.\n"
+	case len(s.Requires) == 0:
+		return "\nRun `go mod tidy` first, once.\n"
+	}
+	return ""
+}
+
 // needed are the modules that a provider's build looks at; the test builds one with no
 // other.
 var needed = []string{
