@@ -56,7 +56,10 @@ function provider(name, version, authority) {
       current = await authority.open(plain(settings));
       return {};
     },
-    ready: () => ({}),
+    ready: () => {
+      configured();
+      return {};
+    },
     csrSign: (request) => configured().sign(request),
     getRoots: () => ({roots: configured().roots()}),
     check: () => ({status: 'SERVING'}),

@@ -74,6 +74,7 @@ class Provider(pb_grpc.ProviderServicer, pb_grpc.CertificateAuthorityServicer, p
         return pb.ConfigureResponse()
 
     def Ready(self, request, context):
+        self.configured(context)
         return pb.ReadyResponse()
 
     def CSRSign(self, request, context):
