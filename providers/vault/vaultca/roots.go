@@ -1,0 +1,98 @@
+package vaultca
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+// maxIssuers bounds what one mount is asked for.
+const maxIssuers = 64
+
+// Roots implements [ca.RootSource]: the self-signed certificates among the engine's
+// issuers and what stands above them, or what is in the bundle's file. A host asks now
+// and then, so that a changed root is noticed. The server answers that without a token.
+func (c *CA) Roots(ctx context.Context) ([]byte, error) {
+	if c.settings.BundleFile != "" {
+		return c.bundleFile()
+	}
+	certs, err := c.issuers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots := slices.DeleteFunc(certs, func(cert *x509.Certificate) bool { return !selfSigned(cert) })
+	if len(roots) == 0 {
+		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no self-signed issuer: import its root there, or set bundle_file", c.settings.mount())
+	}
+	return pki.NewBundle(roots...).PEM(), nil
+}
+
+func (c *CA) bundleFile() ([]byte, error) {
+	text, err := rest.ReadFile(c.settings.BundleFile)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "bundle_file: %w", err)
+	}
+	bundle, err := pki.ParseBundle(text)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "bundle_file: %s: %w", c.settings.BundleFile, err)
+	}
+	return bundle.PEM(), nil
+}
+
+// issuers returns the certificates of all issuers of the mount with their chains. A
+// server of before Vault 1.11 has one, and another path for it.
+func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
+	at := "/v1/" + c.settings.mount()
+	var list struct {
+		Data struct {
+			Keys []string `json:"keys"`
+		} `json:"data"`
+	}
+	err := c.call(ctx, rest.Call{Path: at + "/issuers?list=true"}, "", &list)
+	if errors.Is(err, ca.ErrInvalid) || errors.Is(err, ca.ErrDenied) {
+		return c.issuer(ctx, at+"/cert/ca_chain")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Data.Keys) > maxIssuers {
+		return nil, ca.Errorf(ca.Internal, "the mount %s has %d issuers; %d are allowed", c.settings.mount(), len(list.Data.Keys), maxIssuers)
+	}
+	var all []*x509.Certificate
+	for _, id := range list.Data.Keys {
+		certs, err := c.issuer(ctx, fmt.Sprintf("%s/issuer/%s/json", at, url.PathEscape(id)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, certs...)
+	}
+	return all, nil
+}
+
+func (c *CA) issuer(ctx context.Context, path string) ([]*x509.Certificate, error) {
+	var reply struct {
+		Data struct {
+			Certificate string   `json:"certificate"`
+			Chain       []string `json:"ca_chain"`
+		} `json:"data"`
+	}
+	if err := c.call(ctx, rest.Call{Path: path}, "", &reply); err != nil {
+		return nil, err
+	}
+	var certs []*x509.Certificate
+	for _, text := range append([]string{reply.Data.Certificate}, reply.Data.Chain...) {
+		found, err := pki.ParseCertificates([]byte(text))
+		if err != nil {
+			return nil, ca.Errorf(ca.Internal, "%s answered %s with an issuer that is none: %w", c.client.Host(), path, err)
+		}
+		certs = append(certs, found...)
+	}
+	return certs, nil
+}
