@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +17,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// CA is a [ca.Client] and [ca.RootSource]. It is safe for concurrent use and holds no
-// connection; a token that it logged in for is kept in memory alone.
+// CA is a [ca.Client], [ca.RootSource] and [io.Closer]. It is safe for concurrent use
+// and holds no connection; tokens are kept in memory alone.
 type CA struct {
 	settings Settings
 	client   *rest.Client
 	sessions *sessions
 	log      *slog.Logger
+	now      func() time.Time
 }
 
 // Open checks the settings; the server is asked with the first request. An error is
@@ -41,10 +43,10 @@ func Open(settings Settings) (*CA, error) {
 	if settings.Log == nil {
 		settings.Log = slog.New(slog.DiscardHandler)
 	}
-	return &CA{settings: settings, client: client, sessions: newSessions(), log: settings.Log}, nil
+	return &CA{settings: settings, client: client, sessions: newSessions(), log: settings.Log, now: time.Now}, nil
 }
 
-// call is one with the token and the namespace; what it is hidden from is its errors.
+// call makes one with the namespace and the token, which no error has.
 func (c *CA) call(ctx context.Context, call rest.Call, token ca.Token, out any) error {
 	call.Header = http.Header{"X-Vault-Request": {"true"}} // agents demand it against forged requests
 	if c.settings.Namespace != "" {
@@ -70,38 +72,31 @@ type signed struct {
 // server does not know any more is replaced by another one, once. Roots are told by
 // [CA.Roots] alone.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	held, err := c.session(ctx, req.Token)
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	chain, err := c.sign(ctx, req, held.token)
-	if ca.ReasonFor(err) == ca.Unauthenticated && held.ours {
-		c.sessions.drop(held)
-		if held, err = c.session(ctx, req.Token); err != nil {
-			return ca.Certificate{}, err
-		}
-		chain, err = c.sign(ctx, req, held.token)
+	chain, again, err := c.try(ctx, req)
+	if again {
+		chain, _, err = c.try(ctx, req)
 	}
 	return ca.Certificate{Chain: chain}, err
 }
 
+// try tells to try again where we can log in for another session.
+func (c *CA) try(ctx context.Context, req ca.SignRequest) (chain []byte, again bool, err error) {
+	held, err := c.session(ctx, req.Token)
+	if err != nil {
+		return nil, false, err
+	}
+	chain, err = c.sign(ctx, req, held.token)
+	if ca.ReasonFor(err) == ca.Unauthenticated {
+		c.sessions.drop(held)
+		return nil, held.ours, err
+	}
+	return chain, false, err
+}
+
 func (c *CA) sign(ctx context.Context, req ca.SignRequest, token ca.Token) ([]byte, error) {
-	body := map[string]any{"csr": string(req.CSR), "format": "pem", "exclude_cn_from_sans": true}
-	if req.SubjectID != "" { // a role takes these where it does not take the CSR's
-		body["uri_sans"] = req.SubjectID
-	}
-	if len(req.DNSNames) > 0 {
-		body["alt_names"] = strings.Join(req.DNSNames, ",")
-	}
-	if len(req.IPAddresses) > 0 {
-		body["ip_sans"] = joined(req)
-	}
-	if req.TTL > 0 {
-		body["ttl"] = strconv.FormatInt(int64(req.TTL/time.Second), 10) + "s"
-	}
 	var reply signed
-	err := c.call(ctx, rest.Call{Path: c.settings.signPath(), Body: body}, token, &reply)
-	if ca.ReasonFor(err) == ca.Denied {
+	err := c.call(ctx, rest.Call{Path: c.settings.signPath(), Body: c.settings.signBody(req)}, token, &reply)
+	if ca.ReasonFor(err) == ca.Denied && !saidByRole(err.Error()) {
 		return nil, c.whichDenial(ctx, token, err)
 	}
 	if err != nil {
@@ -110,22 +105,44 @@ func (c *CA) sign(ctx context.Context, req ca.SignRequest, token ca.Token) ([]by
 	return c.chain(reply)
 }
 
-func joined(req ca.SignRequest) string {
-	var ips []string
-	for _, ip := range req.IPAddresses {
-		ips = append(ips, ip.String())
+// signBody is what is asked for. A role takes the names from the CSR, or with
+// use_csr_sans=false from the call: both have the same.
+func (s Settings) signBody(req ca.SignRequest) map[string]any {
+	body := map[string]any{"csr": string(req.CSR), "format": "pem", "exclude_cn_from_sans": true}
+	if req.SubjectID != "" {
+		body["uri_sans"] = req.SubjectID
 	}
-	return strings.Join(ips, ",")
+	if len(req.DNSNames) > 0 {
+		body["alt_names"] = strings.Join(req.DNSNames, ",")
+	}
+	if len(req.IPAddresses) > 0 {
+		body["ip_sans"] = joined(req.IPAddresses)
+	}
+	if req.TTL > 0 {
+		body["ttl"] = strconv.FormatInt(max(1, int64(req.TTL/time.Second)), 10) + "s"
+	}
+	if s.Verbatim { // which else leaves it open what the certificate is for
+		body["ext_key_usage"] = []string{"ServerAuth", "ClientAuth"}
+	}
+	return body
+}
+
+func joined(addresses []netip.Addr) string {
+	var texts []string
+	for _, address := range addresses {
+		texts = append(texts, address.String())
+	}
+	return strings.Join(texts, ",")
 }
 
 // whichDenial tells a token that may not from one that is none (any more): the server
-// answers 403 to both.
+// answers 403 to both, and lets whoever has the policy "default" look at his token.
 func (c *CA) whichDenial(ctx context.Context, token ca.Token, denied error) error {
-	err := c.call(ctx, rest.Call{Path: "/v1/auth/token/lookup-self"}, token, nil)
+	err := c.call(ctx, rest.Call{Path: lookupPath}, token, nil)
 	if ca.ReasonFor(err) != ca.Denied {
 		return denied
 	}
-	return ca.Errorf(ca.Unauthenticated, "%s does not know the token, or not any more", c.client.Host())
+	return ca.Errorf(ca.Unauthenticated, "%s does not know the token, or not any more (or the token may not look itself up)", c.client.Host())
 }
 
 func (c *CA) chain(reply signed) ([]byte, error) {
@@ -137,7 +154,11 @@ func (c *CA) chain(reply signed) ([]byte, error) {
 	if err != nil {
 		return nil, ca.Errorf(ca.Internal, "%s answered with a chain that is none: %w", c.client.Host(), err)
 	}
-	return pki.EncodeCertificates(slices.DeleteFunc(certs, selfSigned)), nil
+	certs = slices.DeleteFunc(certs, selfSigned)
+	if len(certs) == 0 {
+		return nil, ca.Errorf(ca.Internal, "%s answered with a root alone", c.client.Host())
+	}
+	return pki.EncodeCertificates(certs), nil
 }
 
 // selfSigned is a root, which does not belong into a chain.
@@ -156,11 +177,17 @@ func words(body []byte) string {
 
 // reason knows what the server's own statuses are, and what 400 is about.
 func reason(status int, body []byte) (ca.Reason, bool) {
-	switch {
-	case status == http.StatusPreconditionFailed, status == 472, status == 473: // a node that is behind, or stands by
+	switch status {
+	case http.StatusPreconditionFailed, 472, 473, http.StatusTemporaryRedirect: // a node that is behind, or stands by
 		return ca.Unavailable, true
-	case status == http.StatusBadRequest && strings.Contains(words(body), "not allowed by this role"):
-		return ca.Denied, true
+	case http.StatusBadRequest:
+		return ca.Denied, saidByRole(words(body))
 	}
 	return 0, false
+}
+
+// saidByRole tells a name, or its kind, that the role does not have: "… not allowed by
+// this role", "… not allowed in this role, but …", "… not valid for this role".
+func saidByRole(text string) bool {
+	return strings.Contains(text, "this role") && (strings.Contains(text, "not allowed") || strings.Contains(text, "not valid"))
 }

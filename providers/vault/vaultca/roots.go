@@ -20,6 +20,23 @@ const maxIssuers = 64
 // issuers and what stands above them, or what is in the bundle's file. A host asks now
 // and then, so that a changed root is noticed. The server answers that without a token.
 func (c *CA) Roots(ctx context.Context) ([]byte, error) {
+	roots, err := c.roots(ctx)
+	c.keepAlive(ctx)
+	return roots, err
+}
+
+// keepAlive renews the token in a file when that is due: there is no login for
+// another one, and certificates may be asked for more rarely than it lives.
+func (c *CA) keepAlive(ctx context.Context) {
+	if login := c.settings.Login; login.method() != Token || login.TokenFile == "" {
+		return
+	}
+	if _, err := c.session(ctx, ""); err != nil {
+		c.log.Warn("the token in the file could not be looked at", "file", c.settings.Login.TokenFile, "error", err)
+	}
+}
+
+func (c *CA) roots(ctx context.Context) ([]byte, error) {
 	if c.settings.BundleFile != "" {
 		return c.bundleFile()
 	}

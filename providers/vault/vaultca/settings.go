@@ -70,9 +70,16 @@ type Login struct {
 	SecretIDFile string `json:"secret_id_file,omitempty" jsonschema:"file with the secret id (approle), read for each login"`
 }
 
-// path is one of the server's: segments of letters, digits and -_. with slashes
-// between. Dots alone would lead elsewhere.
-var path = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$`)
+// segment is a part of a path of the server: dots alone would lead elsewhere.
+var (
+	segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]*$`)
+	path    = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$`)
+)
+
+const (
+	segmentWords = "letters, digits, '-', '_' and '.'"
+	pathWords    = segmentWords + ", with '/' between"
+)
 
 // Validate checks the settings without looking at a file or the network. The error is
 // of the reason [ca.Invalid].
@@ -80,11 +87,17 @@ func (s Settings) Validate() error {
 	if _, err := rest.ParseURL(s.URL); err != nil {
 		return ca.Errorf(ca.Invalid, "url: %w", err)
 	}
-	for name, value := range map[string]string{
-		"mount": s.Mount, "role": s.Role, "namespace": s.Namespace, "login.mount": s.Login.Mount,
+	for _, one := range []struct {
+		name, value, wants string
+		shape              *regexp.Regexp
+	}{
+		{"mount", s.Mount, pathWords, path},
+		{"namespace", s.Namespace, pathWords, path},
+		{"login.mount", s.Login.Mount, pathWords, path},
+		{"role", s.Role, segmentWords, segment},
 	} {
-		if value != "" && !path.MatchString(value) {
-			return ca.Errorf(ca.Invalid, "%s is %q: it has to be letters, digits, '-', '_' and '.', with '/' between", name, value)
+		if one.value != "" && !one.shape.MatchString(one.value) {
+			return ca.Errorf(ca.Invalid, "%s is %q: it has to be %s", one.name, one.value, one.wants)
 		}
 	}
 	if s.Role == "" && !s.Verbatim {
@@ -112,8 +125,12 @@ func (s Settings) checkLogin() error {
 		return ca.Errorf(ca.Invalid, "client_cert_file is not set: login.method cert needs the certificate to log in with")
 	case l.method() != AppRole && (l.RoleID != "" || l.SecretIDFile != ""):
 		return ca.Errorf(ca.Invalid, "login.role_id and login.secret_id_file are for approle; login.method is %q", l.method())
+	case l.Role != "" && l.method() != Kubernetes && l.method() != Cert:
+		return ca.Errorf(ca.Invalid, "login.role is for kubernetes and cert; login.method is %q", l.method())
 	case l.TokenFile != "" && l.method() != Token && l.method() != Kubernetes:
 		return ca.Errorf(ca.Invalid, "login.token_file is for token and kubernetes; login.method is %q", l.method())
+	case l.Mount != "" && l.method() == Token:
+		return ca.Errorf(ca.Invalid, "login.mount is %q, but there is no login with a token at hand: set login.method", l.Mount)
 	}
 	return nil
 }

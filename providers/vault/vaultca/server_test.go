@@ -1,0 +1,309 @@
+package vaultca
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	roleID    = "7c1b6f3e-role"
+	secretID  = "0f2d9a54-secret-id-0f2d9a54"
+	jwt       = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJl"
+	rootToken = "hvs.root-token-root-token-root"
+)
+
+// vault is the server as far as the provider uses it, from its API documentation
+// (developer.hashicorp.com/vault/api-docs: secret/pki, auth, system): it verifies what
+// it is sent, and its tokens end by the test's clock.
+type vault struct {
+	*httptest.Server
+	*catest.CA
+	folder    string
+	namespace string
+
+	mu        sync.Mutex
+	clock     time.Time
+	tokens    map[string]*given
+	lease     time.Duration // 0: tokens do not end
+	renewable bool
+	longest   time.Duration // what renewing prolongs a token to, from its login
+	secretID  string
+	jwts      []string
+	policy    bool // tokens may sign
+	issuers   [][]*x509.Certificate
+
+	asked   []string         // paths
+	logins  int              // that were accepted
+	sent    []map[string]any // bodies of CSRs
+	replace http.HandlerFunc // answers all in its stead
+}
+
+// given is a token of the server.
+type given struct{ ends, last time.Time }
+
+func newVault(t *testing.T) *vault {
+	t.Helper()
+	v := &vault{
+		CA: catest.NewCA(catest.Options{Intermediates: 1}), folder: t.TempDir(), clock: time.Now(),
+		tokens: map[string]*given{rootToken: {}}, lease: time.Hour, renewable: true, longest: 24 * time.Hour,
+		secretID: secretID, jwts: []string{jwt}, policy: true,
+	}
+	v.issuers = [][]*x509.Certificate{v.Bundle().Certificates()}
+	v.Server = httptest.NewUnstartedServer(v)
+	v.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	v.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	v.StartTLS()
+	t.Cleanup(v.Close)
+	v.write(t, "root.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.Certificate().Raw}))
+	v.write(t, "secret-id", []byte(secretID+"\n"))
+	v.write(t, "token", []byte(rootToken+"\n"))
+	return v
+}
+
+func (v *vault) write(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(v.folder, name)
+	must(t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+// settings log in by AppRole.
+func (v *vault) settings() Settings {
+	return Settings{
+		URL: v.URL + "/", RootFile: filepath.Join(v.folder, "root.pem"), Role: "web",
+		Login: Login{Method: AppRole, RoleID: roleID, SecretIDFile: filepath.Join(v.folder, "secret-id")},
+	}
+}
+
+func (v *vault) open(t *testing.T, settings Settings) *CA {
+	t.Helper()
+	c, err := Open(settings)
+	must(t, err)
+	c.now = v.now
+	return c
+}
+
+func (v *vault) now() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.clock
+}
+
+func (v *vault) pass(d time.Duration) {
+	v.change(func() { v.clock = v.clock.Add(d) })
+}
+
+func (v *vault) change(to func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	to()
+}
+
+// answerAll has all requests answered by that; nil ends it.
+func (v *vault) answerAll(replace http.HandlerFunc) { v.change(func() { v.replace = replace }) }
+
+// paths returns what was asked for since it was last called.
+func (v *vault) paths() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	asked := strings.Join(v.asked, " ")
+	v.asked = nil
+	return asked
+}
+
+func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	v.asked = append(v.asked, strings.TrimPrefix(r.URL.Path, "/v1/"))
+	replace := v.replace
+	v.mu.Unlock()
+	if replace != nil {
+		replace(w, r)
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch path := strings.TrimPrefix(r.URL.Path, "/v1/"); {
+	case r.Header.Get("X-Vault-Request") != "true":
+		refuse(w, http.StatusPreconditionFailed, "missing header 'X-Vault-Request'")
+	case r.Header.Get("X-Vault-Namespace") != v.namespace:
+		refuse(w, http.StatusNotFound, `no handler for route "`+path+`". route entry not found.`)
+	case strings.HasPrefix(path, "auth/") && strings.HasSuffix(path, "/login"):
+		v.login(w, r, strings.TrimSuffix(strings.TrimPrefix(path, "auth/"), "/login"))
+	case strings.HasPrefix(path, "pki/issuer"):
+		v.tellIssuers(w, r, path)
+	default:
+		v.authenticated(w, r, path)
+	}
+}
+
+func (v *vault) authenticated(w http.ResponseWriter, r *http.Request, path string) {
+	token := r.Header.Get("X-Vault-Token")
+	held, ok := v.tokens[token]
+	switch {
+	case !ok || !held.ends.IsZero() && !v.clock.Before(held.ends):
+		refuse(w, http.StatusForbidden, "permission denied")
+	case path == "auth/token/lookup-self" && r.Method == http.MethodGet:
+		ttl := int64(0)
+		if !held.ends.IsZero() {
+			ttl = int64(held.ends.Sub(v.clock) / time.Second)
+		}
+		answer(w, map[string]any{"data": map[string]any{"ttl": ttl, "renewable": v.renewable && ttl > 0, "id": token}})
+	case path == "auth/token/renew-self" && r.Method == http.MethodPost:
+		v.renew(w, token, held)
+	case path == "auth/token/revoke-self" && r.Method == http.MethodPost:
+		delete(v.tokens, token)
+		w.WriteHeader(http.StatusNoContent)
+	case !v.policy || r.Method != http.MethodPost:
+		refuse(w, http.StatusForbidden, "1 error occurred:\n\t* permission denied\n\n")
+	case path == "pki/sign/web" || path == "pki/sign-verbatim" || path == "pki/sign-verbatim/web":
+		v.sign(w, r, path)
+	case strings.HasPrefix(path, "pki/sign/"):
+		refuse(w, http.StatusBadRequest, "unknown role: "+strings.TrimPrefix(path, "pki/sign/"))
+	default:
+		refuse(w, http.StatusNotFound, `no handler for route "`+path+`". route entry not found.`)
+	}
+}
+
+func (v *vault) login(w http.ResponseWriter, r *http.Request, method string) {
+	var body map[string]string
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	switch {
+	case r.Header.Get("X-Vault-Token") != "":
+		refuse(w, http.StatusBadRequest, "a login needs no token")
+	case method == "approle" && (body["role_id"] != roleID || body["secret_id"] != v.secretID):
+		refuse(w, http.StatusBadRequest, "invalid role or secret ID")
+	case method == "kubernetes" && (body["role"] != "agent" || !slices.Contains(v.jwts, body["jwt"])):
+		refuse(w, http.StatusForbidden, "permission denied")
+	case method == "tls/cert" && (len(r.TLS.PeerCertificates) == 0 || body["name"] != "agent"):
+		refuse(w, http.StatusBadRequest, "invalid certificate or no client certificate supplied")
+	default:
+		v.logins++
+		token := fmt.Sprintf("hvs.session-%d-of-%s-in-this-test", v.logins, method)
+		held := &given{}
+		if v.lease > 0 {
+			held.ends, held.last = v.clock.Add(v.lease), v.clock.Add(v.longest)
+		}
+		v.tokens[token] = held
+		v.give(w, token, held)
+	}
+}
+
+func (v *vault) give(w http.ResponseWriter, token string, held *given) {
+	seconds := int64(0)
+	if !held.ends.IsZero() {
+		seconds = int64(held.ends.Sub(v.clock) / time.Second)
+	}
+	answer(w, map[string]any{"auth": map[string]any{"client_token": token, "lease_duration": seconds, "renewable": v.renewable}})
+}
+
+func (v *vault) renew(w http.ResponseWriter, token string, held *given) {
+	if !v.renewable {
+		refuse(w, http.StatusBadRequest, "lease is not renewable")
+		return
+	}
+	held.ends = v.clock.Add(v.lease)
+	if held.ends.After(held.last) {
+		held.ends = held.last
+	}
+	v.give(w, token, held)
+}
+
+func (v *vault) sign(w http.ResponseWriter, r *http.Request, path string) {
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	v.sent = append(v.sent, body)
+	csr, _ := body["csr"].(string)
+	parsed, err := pki.ParseCSR([]byte(csr))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "csr contains no data")
+		return
+	}
+	for _, name := range parsed.DNSNames {
+		if strings.HasPrefix(path, "pki/sign/") && !strings.HasSuffix(name, ".example.org") {
+			refuse(w, http.StatusBadRequest, "subject alternate name "+name+" not allowed by this role")
+			return
+		}
+	}
+	cert, err := v.CSRSign(context.Background(), ca.SignRequest{ID: "x", CSR: []byte(csr), TTL: time.Hour})
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, map[string]any{"data": reply(append(certificates(cert.Chain), v.Bundle().Certificates()...))})
+}
+
+// reply has the root in its chain, as the engine's has when it knows that.
+func reply(certs []*x509.Certificate) map[string]any {
+	texts := texts(certs)
+	return map[string]any{"certificate": texts[0], "issuing_ca": texts[1], "ca_chain": texts[1:], "serial_number": "1f:2e"}
+}
+
+func certificates(text []byte) []*x509.Certificate {
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		panic(err)
+	}
+	return certs
+}
+
+func texts(certs []*x509.Certificate) []string {
+	var all []string
+	for _, cert := range certs {
+		all = append(all, string(pki.EncodeCertificates([]*x509.Certificate{cert})))
+	}
+	return all
+}
+
+func (v *vault) tellIssuers(w http.ResponseWriter, r *http.Request, path string) {
+	if path == "pki/issuers" && r.URL.Query().Get("list") == "true" {
+		var keys []string
+		for i := range v.issuers {
+			keys = append(keys, fmt.Sprintf("issuer-%d", i))
+		}
+		answer(w, map[string]any{"data": map[string]any{"keys": keys}})
+		return
+	}
+	var i int
+	if _, err := fmt.Sscanf(path, "pki/issuer/issuer-%d/json", &i); err != nil || i >= len(v.issuers) {
+		refuse(w, http.StatusInternalServerError, "unable to find PKI issuer")
+		return
+	}
+	texts := texts(v.issuers[i])
+	answer(w, map[string]any{"data": map[string]any{"certificate": texts[0], "ca_chain": texts}})
+}
+
+func answer(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }
+
+func refuse(w http.ResponseWriter, status int, words string) {
+	w.WriteHeader(status)
+	answer(w, map[string]any{"errors": []string{words}})
+}
