@@ -1,0 +1,445 @@
+//go:build e2e
+
+package vaultca
+
+import (
+	"bytes"
+	"crypto"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+// realVault is a running server, and its operator.
+type realVault struct {
+	folder   string
+	client   *rest.Client
+	root     ca.Token
+	settings Settings // without a login
+}
+
+// startVault runs Vault until the test ends: a PKI engine with a root, the role "web",
+// the policy "agent" that may sign, and the one that the README shows.
+func startVault(t *testing.T) *realVault {
+	t.Helper()
+	binary := os.Getenv("COUNTERSIGN_VAULT")
+	if binary == "" {
+		t.Fatal("COUNTERSIGN_VAULT does not name Vault: `make e2e` builds it")
+	}
+	r := &realVault{folder: t.TempDir()}
+	cert, key := r.pair(t, catest.NewCA(catest.Options{}), "localhost")
+	address, token := run(t, binary, cert, key)
+	r.root = token
+	r.settings = Settings{URL: "https://" + address, RootFile: filepath.Join(r.folder, "localhost-root.pem"), ServerName: "localhost", Role: "web"}
+	client, err := rest.New(rest.Config{URL: r.settings.URL, Roots: rest.RootFile(r.settings.RootFile), ServerName: "localhost", Failure: words})
+	must(t, err)
+	r.client = client
+	r.write(t, "sys/mounts/pki", `{"type":"pki","config":{"max_lease_ttl":"87600h"}}`)
+	r.write(t, "pki/root/generate/internal", `{"common_name":"First","key_type":"ec","issuer_name":"first","ttl":"87600h"}`)
+	r.write(t, "pki/roles/web", roleOfREADME(t))
+	r.write(t, "sys/policies/acl/agent", policyOfREADME(t))
+	return r
+}
+
+// pair writes a certificate of the authority for a name, its key, and the root.
+func (r *realVault) pair(t *testing.T, authority *catest.CA, name string) (cert, key string) {
+	t.Helper()
+	req, private := request(t, name)
+	made, err := authority.CSRSign(t.Context(), req)
+	must(t, err)
+	cert, key = filepath.Join(r.folder, name+".pem"), filepath.Join(r.folder, name+"-key.pem")
+	must(t, os.WriteFile(cert, made.Chain, 0o600))
+	r.keep(t, name+"-key.pem", private)
+	must(t, os.WriteFile(filepath.Join(r.folder, name+"-root.pem"), authority.Bundle().PEM(), 0o600))
+	return cert, key
+}
+
+func (r *realVault) keep(t *testing.T, name string, key crypto.Signer) {
+	t.Helper()
+	text, err := pki.EncodeKey(key)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(r.folder, name), text, 0o600))
+}
+
+// run starts the server and returns when it answers. It ends with its standard input.
+func run(t *testing.T, binary, cert, key string) (address string, token ca.Token) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command(binary, cert, key)
+	cmd.Stderr = &log
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Logf("vault: %v\n%s", err, log.String())
+		}
+	})
+	var ready struct{ Address, Token string }
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
+		t.Fatalf("vault did not start: %v", err)
+	}
+	return ready.Address, ca.Token(ready.Token)
+}
+
+// write is what an operator does; it returns the answer's data, or auth.
+func (r *realVault) write(t *testing.T, path, body string) map[string]any {
+	t.Helper()
+	var reply struct{ Data, Auth map[string]any }
+	call := rest.Call{Path: "/v1/" + path, Body: json.RawMessage(body), Header: http.Header{"X-Vault-Token": {r.root.Reveal()}}}
+	var raw json.RawMessage
+	err := r.client.Do(t.Context(), call, &raw)
+	if err != nil && !strings.Contains(err.Error(), "something else than the JSON") { // 204 has no body
+		t.Fatalf("%s: %v", path, err)
+	}
+	_ = json.Unmarshal(raw, &reply)
+	if reply.Auth != nil {
+		return reply.Auth
+	}
+	return reply.Data
+}
+
+func (r *realVault) open(t *testing.T, settings Settings) *CA {
+	t.Helper()
+	c, err := Open(settings)
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return c
+}
+
+// approle returns settings that log in with a session of that life.
+func (r *realVault) approle(t *testing.T, lives string) Settings {
+	t.Helper()
+	r.write(t, "sys/auth/approle", `{"type":"approle"}`)
+	r.write(t, "auth/approle/role/agent", `{"token_policies":"agent",`+lives+`}`)
+	var role struct {
+		Data struct {
+			ID string `json:"role_id"`
+		} `json:"data"`
+	}
+	must(t, r.client.Do(t.Context(), rest.Call{Path: "/v1/auth/approle/role/agent/role-id", Header: http.Header{"X-Vault-Token": {r.root.Reveal()}}}, &role))
+	settings := r.settings
+	settings.Login = Login{Method: AppRole, RoleID: role.Data.ID, SecretIDFile: filepath.Join(r.folder, "secret-id")}
+	r.newSecret(t)
+	return settings
+}
+
+func (r *realVault) newSecret(t *testing.T) {
+	t.Helper()
+	secret, _ := r.write(t, "auth/approle/role/agent/secret-id", `{}`)["secret_id"].(string)
+	must(t, os.WriteFile(filepath.Join(r.folder, "secret-id"), []byte(secret), 0o600))
+}
+
+// signs asks for a certificate and checks all of it as the agent does.
+func (r *realVault) signs(t *testing.T, c *CA, token ca.Token, names ...string) {
+	t.Helper()
+	req, key := request(t, names...)
+	req.Token = token
+	cert, err := c.CSRSign(t.Context(), req)
+	must(t, err)
+	roots, err := c.Roots(t.Context())
+	must(t, err)
+	bundle, err := pki.ParseBundle(roots)
+	must(t, err)
+	want, err := pki.NewIdentity(web, names, nil)
+	must(t, err)
+	check := pki.Check{Key: key.Public(), Identity: want, Roots: bundle, Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}
+	chain, err := check.Chain(cert.Chain)
+	must(t, err)
+	if leaf := chain.Leaf; len(leaf.ExtKeyUsage) != 2 || time.Until(leaf.NotAfter) < 59*time.Minute {
+		t.Errorf("for %v until %s", leaf.ExtKeyUsage, leaf.NotAfter)
+	}
+}
+
+// readme returns what stands between two marks of the README, so that it is tried.
+func readme(t *testing.T, from, to string) string {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	must(t, err)
+	_, rest, found := strings.Cut(string(text), from)
+	part, _, closed := strings.Cut(rest, to)
+	if !found || !closed {
+		t.Fatalf("the README has nothing between %q and %q", from, to)
+	}
+	return part
+}
+
+func roleOfREADME(t *testing.T) string {
+	t.Helper()
+	return readme(t, "<<'EOF'\n", "EOF\n")
+}
+
+func policyOfREADME(t *testing.T) string {
+	t.Helper()
+	return asJSON(map[string]any{"policy": readme(t, "```hcl\n", "```")})
+}
+
+func asJSON(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+func TestRealVaultSignsByRoleAndVerbatim(t *testing.T) {
+	r := startVault(t)
+	settings := r.approle(t, `"token_ttl":"1h"`)
+	c := r.open(t, settings)
+	r.signs(t, c, "")
+	r.signs(t, c, "", "web.example.org")
+	// A role that takes no name from the CSR takes those of the call.
+	r.write(t, "pki/roles/web", strings.Replace(roleOfREADME(t), "{", `{"use_csr_sans":false,`, 1))
+	r.signs(t, c, "", "web.example.org")
+	for _, role := range []string{"", "web"} {
+		settings.Verbatim, settings.Role = true, role
+		r.signs(t, r.open(t, settings), "", "elsewhere.example.net")
+	}
+}
+
+func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
+	r := startVault(t)
+	settings := r.approle(t, `"token_ttl":"1h"`)
+	c := r.open(t, settings)
+	req, _ := request(t, "bank.example.com")
+	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "bank.example.com not allowed by this role") {
+		t.Errorf("a name: %v", err)
+	}
+	r.write(t, "pki/roles/web", `{"allow_any_name":true,"require_cn":false,"key_type":"ec","allowed_uri_sans":"spiffe://another.org/*"}`)
+	if err := sign(t, c, ""); !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "not valid for this role") {
+		t.Errorf("a SPIFFE ID: %v", err)
+	}
+	r.write(t, "pki/roles/web", `{"allow_any_name":true,"key_type":"ec","allowed_uri_sans":"*"}`)
+	if err := sign(t, c, ""); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "require_cn") {
+		t.Errorf("without a common name: %v", err)
+	}
+	settings.Role = "another"
+	if err := sign(t, r.open(t, settings), ""); !errors.Is(err, ca.ErrDenied) || strings.Contains(err.Error(), "hvs.") {
+		t.Errorf("another role than the policy's: %v", err)
+	}
+	settings.Role, settings.Mount = "web", "nowhere"
+	if err := sign(t, r.open(t, settings), ""); err == nil || ca.ActionFor(err) != ca.EndAttempt {
+		t.Errorf("no such mount: %v", err)
+	}
+	settings = r.settings
+	if err := sign(t, r.open(t, settings), r.root); !errors.Is(err, ca.ErrInvalid) {
+		t.Errorf("root, without a common name: %v", err)
+	}
+	settings.Role = "nobody"
+	if err := sign(t, r.open(t, settings), r.root); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "unknown role") {
+		t.Errorf("no such role: %v", err)
+	}
+	if err := sign(t, r.open(t, settings), "hvs.CAESIJ-of-nobody-at-all"); !errors.Is(err, ca.ErrUnauthenticated) {
+		t.Errorf("no such token: %v", err)
+	}
+}
+
+func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
+	r := startVault(t)
+	settings := r.approle(t, `"token_ttl":"60s","token_max_ttl":"90s"`)
+	var log bytes.Buffer
+	settings.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c := r.open(t, settings)
+	ahead := time.Duration(0)
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	held := func() session {
+		t.Helper()
+		must(t, sign(t, c, ""))
+		s, ok := c.sessions.get(keyOf(""), c.now())
+		if !ok || !s.ours || !s.renewable {
+			t.Fatalf("no session is held: %v", ok)
+		}
+		return s
+	}
+	first := held()
+	ahead = 41 * time.Second // by our clock it is time to renew, by the server's it is not over
+	second := held()
+	if second.token != first.token || !second.longerThan(first) {
+		t.Error("it was not renewed")
+	}
+	ahead = 140 * time.Second
+	if third := held(); third.token == first.token {
+		t.Error("one that is over by our clock is used")
+	}
+	ahead = 0
+	r.write(t, "sys/auth/approle/tune", `{}`)
+	r.write(t, "auth/token/revoke", fmt.Sprintf(`{"token":%q}`, held().token.Reveal()))
+	last := held() // the server forgot the one before
+	must(t, c.Close())
+	if err := sign(t, r.open(t, r.settings), last.token); !errors.Is(err, ca.ErrUnauthenticated) {
+		t.Errorf("a session lasts after its end: %v", err)
+	}
+	r.write(t, "auth/approle/role/agent", `{"token_policies":"agent","secret_id_num_uses":1}`)
+	r.newSecret(t)
+	must(t, sign(t, c, ""))
+	must(t, c.Close())
+	if err := sign(t, c, ""); !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "login by approle") {
+		t.Errorf("a secret id that is used up: %v", err)
+	}
+	r.newSecret(t) // the file is read for each login
+	must(t, sign(t, c, ""))
+	if strings.Contains(log.String(), "hvs.") {
+		t.Errorf("logged %s", log.String())
+	}
+}
+
+func TestRealVaultRenewsATokenInAFile(t *testing.T) {
+	r := startVault(t)
+	token, _ := r.write(t, "auth/token/create", `{"policies":["agent"],"ttl":"60s","renewable":true}`)["client_token"].(string)
+	settings := r.settings
+	settings.Login.TokenFile = filepath.Join(r.folder, "token")
+	must(t, os.WriteFile(settings.Login.TokenFile, []byte(token), 0o600))
+	c := r.open(t, settings)
+	must(t, sign(t, c, ""))
+	before, _ := c.sessions.get(keyOf(ca.Token(token)), time.Now())
+	c.now = func() time.Time { return time.Now().Add(45 * time.Second) }
+	_, err := c.Roots(t.Context())
+	must(t, err)
+	after, ok := c.sessions.get(keyOf(ca.Token(token)), time.Now())
+	if !ok || before.ends.IsZero() || !after.longerThan(before) || after.token != before.token || after.ours {
+		t.Errorf("it ends at %s, after %s", after.ends, before.ends)
+	}
+}
+
+func TestRealVaultTakesAClientCertificate(t *testing.T) {
+	r := startVault(t)
+	authority := catest.NewCA(catest.Options{})
+	settings := r.settings
+	settings.ClientCertFile, settings.ClientKeyFile = r.pair(t, authority, "agent")
+	settings.Login = Login{Method: Cert, Role: "agent"}
+	r.write(t, "sys/auth/cert", `{"type":"cert"}`)
+	r.write(t, "auth/cert/certs/agent", asJSON(map[string]any{"certificate": string(authority.Bundle().PEM()), "token_policies": "agent", "token_ttl": "60s"}))
+	c := r.open(t, settings)
+	r.signs(t, c, "")
+	c.now = func() time.Time { return time.Now().Add(45 * time.Second) }
+	r.signs(t, c, "")
+	settings.ClientCertFile, settings.ClientKeyFile = r.pair(t, catest.NewCA(catest.Options{}), "stranger")
+	if err := sign(t, r.open(t, settings), ""); !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "login by cert") {
+		t.Errorf("a stranger's: %v", err)
+	}
+}
+
+// reviewer is a Kubernetes API server as far as Vault asks it.
+func reviewer(t *testing.T, good string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		status := map[string]any{"authenticated": strings.Contains(string(body), good), "user": map[string]any{
+			"username": "system:serviceaccount:default:agent", "uid": "5a4b1f2e-uid",
+		}}
+		w.WriteHeader(http.StatusCreated)
+		answer(w, map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
+	}))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// serviceAccount is the token of one; nobody but the reviewer looks at its signature.
+func serviceAccount(t *testing.T) ca.Token {
+	t.Helper()
+	part := func(value any) string { return base64.RawURLEncoding.EncodeToString([]byte(asJSON(value))) }
+	return ca.Token(part(map[string]string{"alg": "RS256", "typ": "JWT"}) + "." + part(map[string]any{
+		"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:default:agent", "exp": time.Now().Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{"namespace": "default", "serviceaccount": map[string]string{"name": "agent", "uid": "5a4b1f2e-uid"}},
+	}) + "." + part(uuid.NewString()))
+}
+
+func TestRealVaultTakesAServiceAccount(t *testing.T) {
+	r := startVault(t)
+	good, stranger := serviceAccount(t), serviceAccount(t)
+	server := reviewer(t, good.Reveal())
+	r.write(t, "sys/auth/clusters/one", `{"type":"kubernetes"}`)
+	r.write(t, "auth/clusters/one/config", asJSON(map[string]any{
+		"kubernetes_host": server.URL, "disable_local_ca_jwt": true,
+		"kubernetes_ca_cert": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
+	}))
+	r.write(t, "auth/clusters/one/role/agent", `{"bound_service_account_names":"agent","bound_service_account_namespaces":"default","token_policies":"agent","token_ttl":"1h"}`)
+	settings := r.settings
+	settings.Login = Login{Method: Kubernetes, Mount: "clusters/one", Role: "agent"}
+	c := r.open(t, settings)
+	r.signs(t, c, good)
+	if err := sign(t, c, stranger); !errors.Is(err, ca.ErrUnauthenticated) || strings.Contains(err.Error(), stranger.Reveal()) {
+		t.Errorf("a stranger's: %v", err)
+	}
+	settings.Login.Role = "another"
+	if err := sign(t, r.open(t, settings), good); !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "another") {
+		t.Errorf("another role: %v", err)
+	}
+}
+
+func TestRealVaultsSecondIssuerIsARootAsSoonAsItIsThere(t *testing.T) {
+	r := startVault(t)
+	c := r.open(t, r.settings)
+	roots := func(want int) {
+		t.Helper()
+		text, err := c.Roots(t.Context())
+		must(t, err)
+		if got := len(certificates(text)); got != want {
+			t.Errorf("%d roots instead of %d", got, want)
+		}
+	}
+	roots(1)
+	r.write(t, "pki/root/rotate/internal", `{"common_name":"Second","key_type":"ec","issuer_name":"second","ttl":"87600h"}`)
+	roots(2)
+	r.signs(t, c, r.root)
+	r.write(t, "pki/root/replace", `{"default":"second"}`)
+	r.signs(t, c, r.root)
+	roots(2)
+}
+
+func TestRealVaultsIntermediateHasItsRootInTheMountOrInAFile(t *testing.T) {
+	r := startVault(t)
+	r.write(t, "sys/mounts/int", `{"type":"pki"}`)
+	csr, _ := r.write(t, "int/intermediate/generate/internal", `{"common_name":"Intermediate","key_type":"ec"}`)["csr"].(string)
+	signed := r.write(t, "pki/root/sign-intermediate", asJSON(map[string]any{"csr": csr, "ttl": "700h"}))
+	r.write(t, "int/intermediate/set-signed", asJSON(map[string]any{"certificate": signed["certificate"]}))
+	r.write(t, "int/roles/web", roleOfREADME(t))
+	settings := r.settings
+	settings.Mount = "int"
+	c := r.open(t, settings)
+	if _, err := c.Roots(t.Context()); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "the mount int has no self-signed issuer") {
+		t.Errorf("%v", err)
+	}
+	root, _ := signed["issuing_ca"].(string)
+	settings.BundleFile = filepath.Join(r.folder, "bundle.pem")
+	must(t, os.WriteFile(settings.BundleFile, []byte(root), 0o600))
+	r.signs(t, r.open(t, settings), r.root)
+	r.write(t, "int/issuers/import/cert", asJSON(map[string]any{"pem_bundle": root}))
+	r.signs(t, c, r.root)
+}
+
+func TestRealVaultThatIsSealedIsWaitedFor(t *testing.T) {
+	r := startVault(t)
+	r.write(t, "sys/seal", `{}`)
+	c := r.open(t, r.settings)
+	if err := sign(t, c, r.root); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "sealed") {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Roots(t.Context()); !errors.Is(err, ca.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
