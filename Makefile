@@ -11,11 +11,7 @@ TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
 CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
-NGINX := scripts/get-debian nginx "the test with nginx is" nginx /usr/sbin/nginx
-HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sbin/haproxy
-POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
-DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
-	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
+DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
 MODULES := . plugin-host providers/citadel providers/file providers/google providers/step sdk/authn/federation examples e2e bench
 
 .PHONY: help
@@ -29,6 +25,7 @@ build: ## the binaries, into bin/
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-file ./providers/file
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-google ./providers/google
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-step ./providers/step
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-vault ./providers/vault
 
 .PHONY: demo
 demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
@@ -47,6 +44,7 @@ e2e: $(CACHE) debian ## the newcomer's way: a fresh clone, the README's commands
 	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'ThePage|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
 	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/step/...
+	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/vault/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

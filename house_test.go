@@ -153,7 +153,7 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "sdk/authn/federation", "examples", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "examples", "e2e", "bench"}
 
 func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
 	for _, dir := range modules {
