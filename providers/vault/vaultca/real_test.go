@@ -60,10 +60,12 @@ func startVault(t *testing.T) *realVault {
 	return r
 }
 
-// pair writes a certificate of the authority for a name, its key, and the root.
+// pair writes a certificate of the authority for a name, its key, and the root. It has
+// a common name: Vault's auth method "cert" calls the caller by that.
 func (r *realVault) pair(t *testing.T, authority *catest.CA, name string) (cert, key string) {
 	t.Helper()
 	req, private := request(t, name)
+	authority.Next(1, catest.Fault{Break: func(draft *catest.Draft) { draft.Leaf.Subject.CommonName = name }})
 	made, err := authority.CSRSign(t.Context(), req)
 	must(t, err)
 	cert, key = filepath.Join(r.folder, name+".pem"), filepath.Join(r.folder, name+"-key.pem")
@@ -213,6 +215,8 @@ func TestRealVaultSignsByRoleAndVerbatim(t *testing.T) {
 	// A role that takes no name from the CSR takes those of the call.
 	r.write(t, "pki/roles/web", strings.Replace(roleOfREADME(t), "{", `{"use_csr_sans":false,`, 1))
 	r.signs(t, c, "", "web.example.org")
+	policy := strings.ReplaceAll(readme(t, "```hcl\n", "```"), "sign/web", "sign-verbatim*")
+	r.write(t, "sys/policies/acl/agent", asJSON(map[string]any{"policy": policy}))
 	for _, role := range []string{"", "web"} {
 		settings.Verbatim, settings.Role = true, role
 		r.signs(t, r.open(t, settings), "", "elsewhere.example.net")
@@ -284,7 +288,6 @@ func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
 		t.Error("one that is over by our clock is used")
 	}
 	ahead = 0
-	r.write(t, "sys/auth/approle/tune", `{}`)
 	r.write(t, "auth/token/revoke", fmt.Sprintf(`{"token":%q}`, held().token.Reveal()))
 	last := held() // the server forgot the one before
 	must(t, c.Close())
@@ -364,6 +367,7 @@ func serviceAccount(t *testing.T) ca.Token {
 	part := func(value any) string { return base64.RawURLEncoding.EncodeToString([]byte(asJSON(value))) }
 	return ca.Token(part(map[string]string{"alg": "RS256", "typ": "JWT"}) + "." + part(map[string]any{
 		"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:default:agent", "exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(), "nbf": time.Now().Unix(),
 		"kubernetes.io": map[string]any{"namespace": "default", "serviceaccount": map[string]string{"name": "agent", "uid": "5a4b1f2e-uid"}},
 	}) + "." + part(uuid.NewString()))
 }
