@@ -169,8 +169,11 @@ func TestCloseEndsTheSessionsThatWeLoggedInFor(t *testing.T) {
 	}
 	settings := v.settings()
 	settings.Login = Login{}
+	v.tokens[rootToken] = &given{ends: v.clock.Add(time.Hour), last: v.clock.Add(24 * time.Hour)}
 	c = v.open(t, settings)
 	must(t, sign(t, c, rootToken))
+	v.pass(45 * time.Minute)
+	must(t, sign(t, c, rootToken)) // it is renewed
 	v.paths()
 	must(t, c.Close())
 	if asked := v.paths(); asked != "" {

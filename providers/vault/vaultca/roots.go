@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -84,7 +83,10 @@ func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
 	}
 	var all []*x509.Certificate
 	for _, id := range list.Data.Keys {
-		certs, err := c.issuer(ctx, fmt.Sprintf("%s/issuer/%s/json", at, url.PathEscape(id)))
+		if !segment.MatchString(id) {
+			return nil, ca.Errorf(ca.Internal, "the mount %s has an issuer whose id is none", c.settings.mount())
+		}
+		certs, err := c.issuer(ctx, fmt.Sprintf("%s/issuer/%s/json", at, id))
 		if err != nil {
 			return nil, err
 		}

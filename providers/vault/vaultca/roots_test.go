@@ -81,16 +81,17 @@ func TestRootsThatAreNoneAreAnError(t *testing.T) {
 	for what, wants := range map[string]struct {
 		body string
 		err  *ca.Error
+		says string
 	}{
-		"no issuer":         {`{"data":{"keys":[]}}`, ca.ErrUnavailable},
-		"too many":          {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal},
-		"no certificate":    {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal},
-		"no JSON":           {`<html>`, ca.ErrInternal},
-		"an id that is one": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal},
+		"no issuer":          {`{"data":{"keys":[]}}`, ca.ErrUnavailable, "no self-signed issuer"},
+		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers; 64 are allowed"},
+		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "an issuer that is none"},
+		"no JSON":            {`<html>`, ca.ErrInternal, "JSON"},
+		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "whose id is none"},
 	} {
 		v.paths()
 		v.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(wants.body)) })
-		if _, err := c.Roots(t.Context()); !errors.Is(err, wants.err) {
+		if _, err := c.Roots(t.Context()); !errors.Is(err, wants.err) || !strings.Contains(err.Error(), wants.says) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -182,6 +183,8 @@ func TestManyRequestsAtOnceCostOneLogin(t *testing.T) {
 		wait.Wait()
 	}
 	together()
+	_, err := c.refresh(t.Context(), keyOf(""), "") // somebody who comes just when it is done
+	must(t, err)
 	if asked := v.paths(); strings.Count(asked, "login") != 1 || strings.Count(asked, "sign/web") != many {
 		t.Errorf("asked for %s", asked)
 	}
@@ -198,40 +201,40 @@ func TestManyRequestsAtOnceCostOneLogin(t *testing.T) {
 }
 
 func TestWhoWaitsForALoginSharesItsErrorButNotItsEnd(t *testing.T) {
-	s := newSessions()
-	failed := errors.New("sealed")
-	begun, end := make(chan struct{}), make(chan struct{})
-	first, cancel := context.WithCancel(t.Context())
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		_, err := s.once(first, sessionKey{}, func() (session, error) {
-			close(begun)
-			<-end
-			return session{}, first.Err()
-		})
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("the first: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions()
+		failed := errors.New("sealed")
+		first, cancel := context.WithCancel(t.Context())
+		attempts := 0
+		wait := func(ctx context.Context, wants, fails error) {
+			_, err := s.once(ctx, sessionKey{}, func() (session, error) {
+				attempts++
+				time.Sleep(time.Second)
+				return session{}, errors.Join(ctx.Err(), fails)
+			})
+			if !errors.Is(err, wants) {
+				t.Errorf("%v instead of %v", err, wants)
+			}
+		}
+		go wait(first, context.Canceled, nil)
+		synctest.Wait()
+		for range 3 { // one of them makes another attempt, when the first one's caller has gone
+			go wait(t.Context(), failed, failed)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		wait(gone, ca.ErrCanceled, nil)
+		other, err := s.once(t.Context(), sessionKey{1}, func() (session, error) { return session{token: "x"}, nil })
+		if err != nil || other.token != "x" {
+			t.Errorf("with another credential: %v", err)
+		}
+		synctest.Wait()
+		cancel()
+		time.Sleep(5 * time.Second)
+		if attempts != 2 {
+			t.Errorf("%d attempts", attempts)
 		}
 	})
-	<-begun
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if _, err := s.once(gone, sessionKey{}, nil); !errors.Is(err, ca.ErrCanceled) {
-		t.Errorf("one that does not wait: %v", err)
-	}
-	other, err := s.once(t.Context(), sessionKey{1}, func() (session, error) { return session{token: "x"}, nil })
-	if err != nil || other.token != "x" {
-		t.Errorf("one with another credential: %v", err)
-	}
-	wait.Go(func() { // it makes an attempt of its own when the first one's caller has gone
-		_, err := s.once(t.Context(), sessionKey{}, func() (session, error) { return session{}, failed })
-		if !errors.Is(err, failed) {
-			t.Errorf("the second: %v", err)
-		}
-	})
-	cancel()
-	close(end)
-	wait.Wait()
 }
 
 func TestSessionsAreBoundedAndThoseThatEndedGoFirst(t *testing.T) {
