@@ -231,6 +231,7 @@ func TestWhoWaitsForALoginSharesItsErrorButNotItsEnd(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if attempts != 2 {
 			t.Errorf("%d attempts", attempts)
 		}
