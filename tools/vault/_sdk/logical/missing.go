@@ -1,3 +1,5 @@
+// Of HashiCorp Vault, under the Mozilla Public License 2.0.
+
 package logical
 
 import (
@@ -5,8 +7,8 @@ import (
 	"io"
 )
 
-// What Vault 1.14.8 has of the sdk and no released version of that has together with
-// the rest: the same as in its repository.
+// This is what the server of Vault 1.14.8 needs of the sdk, and what no released
+// version of that has together with the rest: see scripts/get-vault.
 
 type CtxKeyRequestRole struct{}
 

@@ -1,6 +1,8 @@
+// Of HashiCorp Vault, under the Mozilla Public License 2.0.
+
 package physical
 
-// FencingHABackend is what Vault 1.14.8 has of the sdk, as above: see logical.
+// FencingHABackend is what the server asks for; inmem is none. See ../logical.
 type FencingHABackend interface {
 	HABackend
 
