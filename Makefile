@@ -12,7 +12,7 @@ CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/step sdk/authn/federation examples e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation examples e2e bench
 
 .PHONY: help
 help: ## list the targets
