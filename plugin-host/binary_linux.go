@@ -103,8 +103,7 @@ func sealedCopy(path string, file *os.File) (*binary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy %s: %w", path, err)
 	}
-	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+	if err := seal(memory); err != nil {
 		return nil, fmt.Errorf("seal the copy of %s: %w", path, err)
 	}
 	held, err := raise(memory, path)
@@ -112,6 +111,19 @@ func sealedCopy(path string, file *os.File) (*binary, error) {
 		return nil, err
 	}
 	return &binary{path: path, sha256: sum, file: held, script: isScript(held)}, nil
+}
+
+// seal makes a memory file unchangeable. The kernel waits some 150 ms for whoever
+// still holds one of its pages, as it may itself on a busy machine, and then says EBUSY.
+func seal(memory *os.File) error {
+	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	var err error
+	for range 10 {
+		if _, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS, seals); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	return err
 }
 
 func memfd(path string) (int, error) {

@@ -26,7 +26,7 @@ func inherit() (*inherited, error) {
 	for _, fd := range []int{wire.LifelineFD, wire.ChannelFD} {
 		unix.CloseOnExec(fd)
 	}
-	for _, name := range []string{wire.EnvChannelFD, wire.EnvLifelineFD, wire.EnvSocketDir, wire.EnvClientCert, wire.EnvVersions, wire.MagicCookieKey} {
+	for _, name := range []string{wire.EnvChannelFD, wire.EnvLifelineFD, wire.EnvSocketDir, wire.EnvClientCert, wire.EnvVersions, wire.EnvBinary, wire.MagicCookieKey} {
 		if err := os.Unsetenv(name); err != nil {
 			return nil, err
 		}
