@@ -11,7 +11,11 @@ TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
 CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
-DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))"
+NGINX := scripts/get-debian nginx "the test with nginx is" nginx /usr/sbin/nginx
+HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sbin/haproxy
+POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
+DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
+	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
 MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation examples e2e bench
 
 .PHONY: help

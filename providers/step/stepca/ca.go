@@ -80,7 +80,11 @@ type signed struct {
 // right to the next one (POST /rekey); else, or where that is refused, it is a
 // one-time token (POST /sign). Roots are told by [CA.Roots] alone.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	if c.held(req, time.Now()) {
+	csr, err := pki.ParseCSR(req.CSR)
+	if err != nil {
+		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err) // and no token is used up by it
+	}
+	if c.held(csr, time.Now()) {
 		chain, err := c.rekey(ctx, req)
 		if !refused(err) {
 			return ca.Certificate{Chain: chain}, err
@@ -107,7 +111,7 @@ func (c *CA) notAfter(ttl time.Duration) string {
 
 // held tells whether there is a certificate of the request's names: step-ca gives the
 // next one those of the last one, whatever the CSR asks for.
-func (c *CA) held(req ca.SignRequest, now time.Time) bool {
+func (c *CA) held(csr *x509.CertificateRequest, now time.Time) bool {
 	pair := c.settings.pair()
 	if pair == (rest.Pair{}) {
 		return false
@@ -118,17 +122,11 @@ func (c *CA) held(req ca.SignRequest, now time.Time) bool {
 		return false
 	}
 	has, err := pki.IdentityOf(certificate.Leaf)
-	return err == nil && has.Equal(wanted(req))
-}
-
-// wanted is the identity of a request, whose CSR has the same.
-func wanted(req ca.SignRequest) pki.Identity {
-	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
-		return pki.Identity{}
+		return false
 	}
-	id, _ := pki.IdentityOfCSR(csr) // the zero value is nobody's
-	return id
+	wanted, err := pki.IdentityOfCSR(csr)
+	return err == nil && has.Equal(wanted)
 }
 
 func (c *CA) rekey(ctx context.Context, req ca.SignRequest) ([]byte, error) {

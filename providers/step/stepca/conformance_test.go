@@ -1,0 +1,20 @@
+package stepca
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+	s := newStep(t)
+	settings := s.settings()
+	conformance.Run(t, conformance.Kit{
+		Settings: map[string]any{
+			"url": settings.URL, "root_file": settings.RootFile, "provisioner": settings.Provisioner, "key_file": settings.KeyFile,
+		},
+		WrongSettings: map[string]any{"url": "http://ca.example.org"},
+		Identity:      conformance.Names{SPIFFEID: web},
+	}, provider.Define("step", "1", Open).Provider)
+}
