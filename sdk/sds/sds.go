@@ -23,6 +23,12 @@ import (
 // TypeURL is the type of what is served.
 const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
+// Resources returns secrets as resources of the type [TypeURL], for an [xds.Engine] or
+// another stream server of your own. A resource is marshalled once for each version
+// and shared: nobody may change it. Peek answers [xds.ErrUnknown], [xds.ErrNotReady] or
+// [secret.ErrClosed] ([errors.Is]). It is safe for concurrent use.
+func Resources(secrets secret.Source) xds.Source[secret.Caller] { return &source{Source: secrets} }
+
 // source is a secret.Source as the stream engine sees it.
 type source struct {
 	secret.Source
@@ -38,8 +44,10 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 		return nil, xds.ErrUnknown
 	case errors.Is(err, secret.ErrEnded):
 		return nil, &xds.EndError{Status: statusOf(err)}
-	case err != nil:
+	case errors.Is(err, secret.ErrNotReady):
 		return nil, xds.ErrNotReady
+	case err != nil:
+		return nil, err // the engine waits; others end with a source that is closed
 	}
 	key := weak.Make(item)
 	if resource, ok := s.made.Load(key); ok {
