@@ -1,0 +1,99 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// response is a batch, or the error that ends the stream, for a stream of the state of
+// the world.
+type response struct {
+	cachev3.PassthroughResponse
+	batch batch
+	ctx   context.Context
+	err   error
+	taken func()
+}
+
+func newResponse(req *cachev3.Request, b batch, err error, taken func()) *response {
+	out := &discoveryv3.DiscoveryResponse{TypeUrl: TypeURL, VersionInfo: versionOf(b.resources)}
+	for _, r := range b.resources {
+		out.Resources = append(out.Resources, r.Body)
+	}
+	return &response{
+		PassthroughResponse: cachev3.PassthroughResponse{Request: req, DiscoveryResponse: out},
+		batch:               b, ctx: context.Background(), err: err, taken: taken,
+	}
+}
+
+// GetDiscoveryResponse is what a server calls when it is about to send.
+func (r *response) GetDiscoveryResponse() (*discoveryv3.DiscoveryResponse, error) {
+	r.taken()
+	return r.DiscoveryResponse, r.err
+}
+
+// GetReturnedResources is what a server calls when it has given the response a nonce.
+func (r *response) GetReturnedResources() map[string]string {
+	return r.batch.returned(r.DiscoveryResponse.GetNonce())
+}
+
+func (r *response) GetContext() context.Context { return r.ctx }
+
+// deltaResponse is the same for an incremental stream.
+type deltaResponse struct {
+	cachev3.DeltaPassthroughResponse
+	batch batch
+	err   error
+	taken func()
+}
+
+func newDeltaResponse(req *cachev3.DeltaRequest, b batch, err error, taken func()) *deltaResponse {
+	out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: TypeURL, SystemVersionInfo: versionOf(b.resources), RemovedResources: b.removed}
+	for _, r := range b.resources {
+		out.Resources = append(out.Resources, &discoveryv3.Resource{Name: r.Name, Version: r.Version, Resource: r.Body})
+	}
+	return &deltaResponse{
+		DeltaPassthroughResponse: cachev3.DeltaPassthroughResponse{DeltaRequest: req, DeltaDiscoveryResponse: out},
+		batch:                    b, err: err, taken: taken,
+	}
+}
+
+// GetDeltaDiscoveryResponse is what a server calls when it is about to send.
+func (r *deltaResponse) GetDeltaDiscoveryResponse() (*discoveryv3.DeltaDiscoveryResponse, error) {
+	r.taken()
+	return r.DeltaDiscoveryResponse, r.err
+}
+
+// GetReturnedResources is what a server calls when it has given the response a nonce.
+func (r *deltaResponse) GetReturnedResources() map[string]string {
+	return r.batch.returned(r.DeltaDiscoveryResponse.GetNonce())
+}
+
+// GetNextVersionMap is the old name for it, by which servers of v0.14.0 still call.
+func (r *deltaResponse) GetNextVersionMap() map[string]string { return r.GetReturnedResources() }
+
+func (r *deltaResponse) GetContext() context.Context { return context.Background() }
+
+// versionOf returns the version of a response: that of its content, so that it means
+// the same on every stream and after a restart.
+func versionOf(resources []*xds.Resource) string {
+	if len(resources) == 1 {
+		return resources[0].Version
+	}
+	lines := make([]string, len(resources))
+	for i, r := range resources {
+		lines[i] = strconv.Quote(r.Name) + " " + strconv.Quote(r.Version)
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,313 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), leaf("other", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "other", "ROOTCA")
+		c.get("default", "other", "ROOTCA")
+		c.ack()
+		c.silent()
+		source.put(leaf("other", "2"))
+		if a := c.get("other"); a.version != "2" {
+			t.Errorf("the version is %q, want that of the content", a.version)
+		}
+		c.ack()
+		source.put(leaf("other", "2"))
+		c.silent() // the same content again
+	})
+}
+
+func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "more")
+		if a := c.get("default"); d == delta && !slices.Equal(a.removed, []string{"more"}) {
+			t.Errorf("removed are %q", a.removed)
+		}
+		c.ack()
+		c.silent()
+		source.put(leaf("more", "1"))
+		c.get("more")
+		c.ack()
+		source.change(func() { delete(source.items, "more") })
+		if d == delta {
+			if a := c.get(); !slices.Equal(a.removed, []string{"more"}) {
+				t.Errorf("removed are %q", a.removed)
+			}
+			c.ack()
+		}
+		c.silent()
+	})
+}
+
+func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		source.items["slow"] = nil
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "slow")
+		c.get("default")
+		c.ack()
+		c.silent()
+		source.put(leaf("slow", "1"))
+		c.get("slow")
+		c.ack()
+		source.change(func() { source.items["slow"] = nil }) // it has expired: the client keeps it
+		c.silent()
+	})
+}
+
+func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "ROOTCA")
+		c.get("default", "ROOTCA")
+		c.ack()
+		source.put(leaf("default", "2"), roots("2"))
+		c.get("ROOTCA")
+		time.Sleep(4 * time.Second)
+		c.silent()
+		c.ack()
+		c.get("default")
+		c.ack()
+		c.silent()
+	})
+}
+
+// The acknowledgement of an answer crosses with the push of new roots.
+func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "ROOTCA")
+		before := c.get("default", "ROOTCA")
+		source.put(leaf("default", "2"), roots("2"))
+		after := c.get("ROOTCA")
+		c.last = before
+		c.ack()
+		c.silent()
+		c.last = after
+		c.ack()
+		c.get("default")
+	})
+}
+
+func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "ROOTCA")
+		c.get("default", "ROOTCA")
+		c.ack()
+		source.put(leaf("default", "2"), roots("2"))
+		c.get("ROOTCA")
+		time.Sleep(5*time.Second - time.Millisecond)
+		c.silent()
+		time.Sleep(time.Millisecond)
+		c.get("default")
+	})
+}
+
+func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "ROOTCA")
+		c.get("default", "ROOTCA")
+		c.ack()
+		source.put(leaf("default", "2"), roots("2"))
+		c.get("ROOTCA")
+		c.nack()
+		c.silent()
+		time.Sleep(5 * time.Second)
+		c.get("default")
+	})
+}
+
+func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default")
+		c.get("default")
+		c.nack()
+		c.silent()
+		source.put(leaf("default", "2"))
+		c.get("default")
+	})
+}
+
+func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "0"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default")
+		c.get("default")
+		for i := range 50 { // nobody reads
+			source.put(leaf("default", fmt.Sprint(i+1)))
+			synctest.Wait()
+		}
+		answers := 0
+		for c.last.version != "50" {
+			c.get("default")
+			answers++
+		}
+		if answers > 3 {
+			t.Errorf("%d answers, want the one that was on its way, the one behind it, and the last", answers)
+		}
+		c.silent()
+	})
+}
+
+func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), leaf("other", "1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "other")
+		c.get("default", "other")
+		c.ack()
+		c.drop("other")
+		source.put(leaf("other", "2"))
+		c.silent()
+		c.ask("other")
+		c.get("other")
+		if d != delta {
+			return
+		}
+		c.ack()
+		c.ask("other") // subscribed again without a drop: it may have been lost
+		c.get("other")
+	})
+}
+
+func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		for _, names := range [][]string{nil, {"*"}} {
+			c := open(t, d, newCache(t, source))
+			c.ask(names...)
+			c.silent()
+			c.ask("default")
+			c.get("default")
+			c.close()
+		}
+	})
+}
+
+func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		early, late := open(t, d, newCache(t, source)), open(t, d, newCache(t, source))
+		early.ask("default")
+		early.get("default")
+		early.ack()
+		source.change(func() { source.closed = true })
+		late.ask("default")
+		for _, c := range []*client{early, late} {
+			if err := <-c.ended; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "closed") {
+				t.Errorf("the stream ended with %v", err)
+			}
+		}
+	})
+}
+
+func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		source.items["slow"] = nil
+		for range 10 {
+			c := open(t, d, newCache(t, source))
+			c.ask("default", "slow")
+			synctest.Wait() // an answer is there, and nobody reads it
+			source.put(leaf("default", "2"))
+			c.close()
+		}
+		synctest.Wait()
+		if n := source.watchers(); n != 0 {
+			t.Errorf("%d watchers are left", n)
+		}
+	})
+}
+
+func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source, names, got := newDrawer(), []string{}, map[string]bool{}
+		for i := range 5 {
+			item := leaf(fmt.Sprint(i), "1")
+			item.Key = make([]byte, 1<<20)
+			source.put(item)
+			names = append(names, item.Name)
+		}
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask(names...)
+		for len(got) < len(names) {
+			a, ok := c.poll()
+			if !ok || len(a.got) > 2 {
+				t.Fatalf("%d secrets in one answer, %v", len(a.got), ok)
+			}
+			for name := range a.got {
+				got[name] = true
+			}
+			c.ack()
+		}
+		c.silent()
+	})
+}
+
+func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newDrawer(leaf("default", "2"), leaf("other", "1"), roots("1"))
+		c := open(t, delta, newCache(t, source))
+		defer c.close()
+		c.subscribe([]string{"default", "other", "ROOTCA"}, nil, map[string]string{"default": "1", "other": "1", "ROOTCA": "1", "dropped": "1"})
+		c.get("default")
+		c.ack()
+		c.silent()
+		c.ask("gone")
+		if a := c.get(); !slices.Equal(a.removed, []string{"gone"}) {
+			t.Errorf("removed are %q", a.removed)
+		}
+	})
+}
+
+func TestACallerIsTheNodeOfItsStream(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.node.Id = "stranger"
+		c.ask("default")
+		if d == delta {
+			c.get()
+			c.ack() // a request without a node is the same caller's
+		}
+		source.put(leaf("default", "2"))
+		c.silent()
+	})
+}
