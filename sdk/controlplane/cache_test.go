@@ -39,12 +39,12 @@ func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		cancel()
+		if n := source.watchers(); n != 0 {
+			t.Errorf("%d watchers are left when cancel has returned", n)
+		}
 		close(out) // whoever sends now panics
 		source.put(leaf("default", "2"))
 		synctest.Wait()
-		if n := source.watchers(); n != 0 {
-			t.Errorf("%d watchers are left", n)
-		}
 	})
 }
 

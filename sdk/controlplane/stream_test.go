@@ -129,6 +129,27 @@ func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 	})
 }
 
+func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
+	byEachDialect(t, func(t *testing.T, d dialect) {
+		source := newDrawer(leaf("default", "1"), roots("1"))
+		c := open(t, d, newCache(t, source))
+		defer c.close()
+		c.ask("default", "ROOTCA")
+		c.get("default", "ROOTCA")
+		c.ack()
+		for _, version := range []string{"2", "3", "4"} { // at 0, 2 and 4 seconds
+			bundle := roots(version)
+			bundle.RootFingerprints = []string{"new"}
+			certificate := leaf("default", "2")
+			certificate.RootFingerprint = "new"
+			source.put(certificate, bundle)
+			c.get("ROOTCA")
+			time.Sleep(2 * time.Second)
+		}
+		c.get("default") // at 6, not at 4 and 5
+	})
+}
+
 func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := newDrawer(leaf("default", "1"), roots("1"))

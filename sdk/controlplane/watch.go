@@ -98,7 +98,7 @@ func (w *watch[R]) notify(string) {
 func (w *watch[R]) run() {
 	for {
 		changed := w.changed
-		if w.taken != nil || w.over != nil {
+		if w.taken != nil {
 			changed = nil
 		}
 		select {
