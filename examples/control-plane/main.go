@@ -1,0 +1,74 @@
+// Command control-plane is a control plane on go-control-plane that serves a listener
+// and a cluster from a snapshot, and their secrets from Countersign, on one aggregated
+// stream. envoy.yaml is the bootstrap of an Envoy that asks it.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net"
+	"os/signal"
+	"syscall"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/controlplane"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func run(ctx context.Context, socket string, port uint32, ttl time.Duration) error {
+	id, err := pki.NewIdentity("spiffe://example.org/envoy", nil, nil)
+	if err != nil {
+		return err
+	}
+	secrets, err := secret.New(secret.Config{
+		// A CA in memory: put your own ca.Client here, or one of pluginhost.Open.
+		Authorities: []secret.Authority{{Name: "memory", Client: catest.NewCA(catest.Options{})}},
+		Secrets: []secret.Spec{
+			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: ttl, Authorities: []string{"memory"}},
+			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"memory"}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer secrets.Close()
+	// Only this user may open the socket, so every node is the same caller.
+	caller := func(*corev3.Node) (secret.Caller, error) { return secret.Caller{ID: "envoy"}, nil }
+	held, err := controlplane.New(controlplane.Config{Secrets: secrets, Caller: caller})
+	if err != nil {
+		return err
+	}
+	snapshots, err := snapshot(ctx, port)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, mux(snapshots, held), nil))
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, server.Stop)()
+	return server.Serve(listener)
+}
+
+func main() {
+	socket := flag.String("socket", "ads.sock", "where Envoy asks; in a folder that only you may enter")
+	port := flag.Uint("port", 10000, "where Envoy listens")
+	ttl := flag.Duration("ttl", time.Hour, "how long a certificate lives")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	syscall.Umask(0o077)
+	if err := run(ctx, *socket, uint32(*port), *ttl); err != nil {
+		log.Fatal(err)
+	}
+}
