@@ -115,10 +115,11 @@ var arrows = map[string][]string{
 	"sdk/tlsconfig/httptransport": {"sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/crowd":                   {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
-	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./..."} {
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./..."} {
 		for _, pkg := range list(t, dir, pattern) {
 			checkArrows(t, dir, pkg)
 		}
@@ -153,7 +154,21 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "examples", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "examples", "examples/control-plane", "e2e", "bench"}
+
+// go-control-plane's caches and stream servers are for those who have them anyway.
+func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {
+	for _, dir := range modules {
+		if dir == "sdk/controlplane" || dir == "examples/control-plane" {
+			continue
+		}
+		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+			if strings.HasPrefix(dep, "github.com/envoyproxy/go-control-plane/pkg/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
 
 func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
 	for _, dir := range modules {
