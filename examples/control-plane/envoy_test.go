@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -104,8 +105,11 @@ func askListener(admin *http.Client) (string, error) {
 			} `json:"local_address"`
 		} `json:"listener_statuses"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil || len(page.Listeners) == 0 {
-		return "", fmt.Errorf("there is no listener: %v", err)
+	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+		return "", err
+	}
+	if len(page.Listeners) == 0 {
+		return "", errors.New("there is no listener")
 	}
 	socket := page.Listeners[0].Local.Socket
 	return fmt.Sprintf("%s:%d", socket.Address, socket.Port), nil

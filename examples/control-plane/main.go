@@ -66,9 +66,10 @@ func main() {
 	ttl := flag.Duration("ttl", time.Hour, "how long a certificate lives")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	syscall.Umask(0o077)
-	if err := run(ctx, *socket, uint32(*port), *ttl); err != nil {
+	err := run(ctx, *socket, uint32(*port), *ttl)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
