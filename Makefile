@@ -95,6 +95,15 @@ proto: ## generate the code of proto/ anew
 proto-check: proto ## fail where the generated code is not what is committed
 	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; git diff --stat -- proto; exit 1; }
 
+.PHONY: api
+api: $(CACHE) ## write the public API down anew, into api/
+	cd tools/api && GOWORK=off $(GO) build -o $(CACHE)/api .
+	$(CACHE)/api
+
+.PHONY: api-check
+api-check: api ## fail where the public API is not what is written down in api/
+	@test -z "$$(git status --porcelain -- api)" || { git status --short -- api; git --no-pager diff -- api; exit 1; }
+
 .PHONY: lint
 lint: ## gofmt, vet and golangci-lint over all modules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -1,0 +1,99 @@
+// Command api writes down the public API: for each package below sdk and plugin-host
+// a file in api/ with its exported declarations, one on a line, sorted, so that a
+// change shows in review. Run it by `make api`; it needs no network. See lines.go for
+// the lines.
+package main
+
+import (
+	"fmt"
+	"go/importer"
+	"go/token"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	house  = "github.com/countersign-dev/countersign/"
+	folder = "api" // in the root of the repository, where it is run
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run writes the folder anew: what is gone from the code goes from it, too.
+func run() error {
+	public, err := publicPackages()
+	if err != nil {
+		return err
+	}
+	exports, err := exportData(public)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, path := range public {
+		pkg, err := imports.Import(path)
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(folder, strings.TrimPrefix(path, house)+".txt"), lines(pkg)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publicPackages returns those that others may import, of all modules of the workspace.
+func publicPackages() (paths []string, err error) {
+	all, err := list("-f", "{{.Name}} {{.ImportPath}}", "work")
+	for _, line := range all {
+		name, path, _ := strings.Cut(line, " ")
+		rest := strings.TrimPrefix(path, house)
+		door := strings.HasPrefix(rest, "sdk/") || rest == "plugin-host" || strings.HasPrefix(rest, "plugin-host/")
+		if door && name != "main" && !strings.Contains(rest, "internal/") && !strings.Contains(rest, "/cmd/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths, err
+}
+
+// exportData compiles the packages and returns the file of each, and of all they import.
+func exportData(packages []string) (map[string]string, error) {
+	all, err := list(append([]string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
+	files := map[string]string{}
+	for _, line := range all {
+		path, file, _ := strings.Cut(line, " ")
+		files[path] = file
+	}
+	return files, err
+}
+
+// list runs go list for one system, so that the files are the same on each.
+func list(args ...string) ([]string, error) {
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n"), nil
+}
+
+func write(file string, lines []string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
