@@ -63,10 +63,21 @@ func (w *writer) object(obj types.Object) {
 func (w *writer) typeName(obj *types.TypeName) {
 	if alias, ok := obj.Type().(*types.Alias); ok && obj.IsAlias() {
 		w.add("type %s = %s", obj.Name(), w.text(alias.Rhs()))
+		if named, ok := types.Unalias(alias).(*types.Named); ok && isInternal(named.Obj().Pkg()) {
+			w.declared(obj.Name(), named) // nowhere else to be read
+		}
 		return
 	}
-	name := w.text(obj.Type()) // with its type parameters
-	switch under := obj.Type().Underlying().(type) {
+	w.declared(w.text(obj.Type()), obj.Type()) // with its type parameters
+}
+
+// isInternal tells whether a package is written down nowhere.
+func isInternal(pkg *types.Package) bool {
+	return pkg != nil && strings.Contains(pkg.Path(), "/internal/")
+}
+
+func (w *writer) declared(name string, t types.Type) {
+	switch under := t.Underlying().(type) {
 	case *types.Struct:
 		w.add("type %s struct", name)
 		w.fields(name, under)
@@ -77,7 +88,7 @@ func (w *writer) typeName(obj *types.TypeName) {
 	default:
 		w.add("type %s %s", name, w.text(under))
 	}
-	w.methods(name, obj.Type())
+	w.methods(name, t)
 }
 
 func (w *writer) fields(name string, s *types.Struct) {
