@@ -2,8 +2,13 @@
 // rotates secrets to the SDS server on a unix socket and, where it is wanted, to the
 // SPIFFE Workload API on another. Call [Run], or [New] where
 // the secrets or their status are wanted beside it. It reads no flag, no
-// environment and no file, and cannot tell a provider's process from a [ca.Client]
-// of your own.
+// environment and no file, keeps nothing global, so that a process may have several,
+// and cannot tell a provider's process from a [ca.Client] of your own.
+//
+// What an embedder decides is in [Config]: whose certificates are asked for in
+// Identity of [secret.Spec], the credential in Token of [secret.Authority], who is
+// answered in Policy of [sds.Config], where secrets of other kinds come from in Sources,
+// metrics in both Observe, and Log.
 package agent
 
 import (
@@ -34,8 +39,8 @@ type Config struct {
 	// Secrets are trust bundles alone then, and there are no Sources: a key pair of
 	// theirs would be everybody's. Default: all streams have the same secrets.
 	Crowd *crowd.Config
-	// Socket is where and to whom they are served. Its Log and Observe are the
-	// agent's where they are not set.
+	// Socket is where and to whom they are served, and who is told of the streams. Its
+	// Log is the agent's where it is not set.
 	Socket sds.Config
 	// WorkloadAPI is where and what of the secrets is served over the SPIFFE Workload
 	// API, beside SDS: its Path says where. Its Policy is Socket's, its Log the agent's
@@ -156,7 +161,8 @@ type (
 	lateSessions struct{ sds.Sessions }
 )
 
-// Run makes an agent and serves until ctx ends; see [New] and [Agent.Run].
+// Run makes an agent and serves until ctx ends, and returns nil then; see [New] and
+// [Agent.Run]. Any other return is an error of the configuration or of the socket.
 func Run(ctx context.Context, cfg Config) error {
 	a, err := New(cfg)
 	if err != nil {

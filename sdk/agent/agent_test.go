@@ -111,24 +111,6 @@ func TestAWrongConfigurationLeavesNoSocket(t *testing.T) {
 	}
 }
 
-func TestTwoAgentsLiveInOneProcess(t *testing.T) {
-	for range 2 {
-		cfg := config(t, catest.NewCA(catest.Options{}))
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- agent.Run(ctx, cfg) }()
-		t.Cleanup(func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-		if answer := fetch(t, cfg.Socket.Path, "default"); len(answer.Resources) != 1 {
-			t.Errorf("got %d secrets", len(answer.Resources))
-		}
-	}
-}
-
 func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryResponse {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -86,9 +86,9 @@ func (a *Agent) Retry(authority string) {
 	}
 }
 
-// Run serves until ctx ends, and then closes the agent: streams end first, so that
-// clients come back to a successor, then the requests in flight. It returns nil
-// where ctx ended it.
+// Run serves until ctx ends, and then closes the agent in the order of [Agent.Close].
+// It returns nil where ctx ended it, and an error where the socket broke. It may be
+// called once.
 func (a *Agent) Run(ctx context.Context) error {
 	servers := []func() error{a.server.Serve}
 	if a.spiffe != nil {
@@ -111,8 +111,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the agent and removes its sockets; Run returns then, too. It may be
-// called twice.
+// Close ends the agent; Run returns then, too. In this order:
+//
+//  1. The streams end with Unavailable, so that clients come back to a successor, and
+//     no new one is taken. Connections that do not close by themselves are cut after
+//     DrainTimeout.
+//  2. The sockets' files are removed.
+//  3. Requests to authorities and watches of roots are cancelled. A client that ignores
+//     that is left behind after a second.
+//  4. Who watches a secret is told, and [Agent.Secrets] then answers [secret.ErrClosed].
+//
+// After that no hook is called any more. The Clients, Token sources and Sources of the
+// Config are the caller's, to be closed now. Close may be called more than once, and by
+// several goroutines.
 func (a *Agent) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 	defer cancel()
