@@ -14,7 +14,8 @@ type Bundle struct {
 	certs []*x509.Certificate // sorted by DER, without repeats
 }
 
-// NewBundle returns the set of these certificates, unchecked.
+// NewBundle returns the set of these certificates, unchecked: sorted by their DER, each
+// once.
 func NewBundle(certs ...*x509.Certificate) *Bundle {
 	sorted := slices.Clone(certs)
 	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
@@ -70,7 +71,8 @@ func (b *Bundle) Len() int {
 	return len(b.certs)
 }
 
-// PEM returns the roots in the bundle's order: the same set gives the same bytes.
+// PEM returns the roots as PEM, in the bundle's order: the same set gives the same
+// bytes, the empty one none.
 func (b *Bundle) PEM() []byte {
 	return EncodeCertificates(b.Certificates())
 }

@@ -22,7 +22,7 @@ var oidSubjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
 // CreateCSR returns a PKCS #10 request for the identity, one PEM block
 // "CERTIFICATE REQUEST": an empty subject and one critical extension, the
 // subject alternative names. That is the one shape that istiod's registration
-// authority takes, and others do, too.
+// authority takes, and others do, too. An identity without a name is an error.
 func CreateCSR(key crypto.Signer, id Identity) ([]byte, error) {
 	if id.IsZero() {
 		return nil, errors.New("a certificate signing request needs a SPIFFE ID, a DNS name or an IP address")
@@ -56,7 +56,7 @@ func marshalNames(id Identity) ([]byte, error) {
 }
 
 // ParseCSR reads exactly one PEM block "CERTIFICATE REQUEST" and verifies the
-// request's own signature.
+// request's own signature; anything else, or more than 1 MiB, is an error.
 func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
 	blocks, err := decode(pemBytes, "CERTIFICATE REQUEST", 1)
 	if err != nil {

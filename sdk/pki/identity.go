@@ -2,6 +2,10 @@
 // requests, PEM in and out, the check of a CA's reply ([Check.Chain]) and the
 // trust [Bundle]. It uses the standard library only, and everything it parses may
 // come from a stranger: sizes and counts are bounded.
+//
+// All functions may be called by any number of goroutines at once, and keep and change
+// nothing of what they are given. An error is a sentence that says what was seen and
+// what would be right; no error quotes a key.
 package pki
 
 import (
@@ -27,8 +31,10 @@ type Identity struct {
 	IPAddresses []netip.Addr
 }
 
-// NewIdentity checks the names and returns their Identity. An empty spiffeID
-// means none.
+// NewIdentity checks the names and returns their Identity: a SPIFFE ID as
+// [ParseSPIFFEID] takes it, empty for none; DNS names, whose first label may be "*"; IPv4
+// and IPv6 addresses as text, without a zone; 100 of both at most. The error names the
+// first that is not valid.
 func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 	var id Identity
 	if spiffeID != "" {
@@ -94,7 +100,7 @@ func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []strin
 	return NewIdentity(spiffeID, dnsNames, texts)
 }
 
-// Equal tells whether both name exactly the same.
+// Equal tells whether both name exactly the same, in whatever order.
 func (id Identity) Equal(other Identity) bool {
 	return id.spiffeID() == other.spiffeID() &&
 		slices.Equal(id.DNSNames, other.DNSNames) && slices.Equal(id.IPAddresses, other.IPAddresses)

@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// KeyType is a kind of private key. The zero value is [ECDSAP256].
+// KeyType is a kind of private key, as the configuration spells it. The zero value is
+// [ECDSAP256].
 type KeyType string
 
 // The kinds of key. Older Envoys cannot use Ed25519; 1.40 was seen to.
@@ -30,7 +31,8 @@ const (
 // KeyTypes are all of them, the default first.
 var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519}
 
-// ParseKeyType returns the type of that name; empty is the default.
+// ParseKeyType returns the type of that name, one of [KeyTypes]; empty is the default.
+// The error lists them.
 func ParseKeyType(name string) (KeyType, error) {
 	if name == "" {
 		return ECDSAP256, nil
@@ -51,7 +53,8 @@ func keyTypeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// GenerateKey makes a new private key.
+// GenerateKey makes a new private key from the system's randomness. A type that is not
+// known is an error.
 func GenerateKey(t KeyType) (crypto.Signer, error) {
 	switch t {
 	case ECDSAP256, "":
@@ -72,7 +75,8 @@ func GenerateKey(t KeyType) (crypto.Signer, error) {
 	return nil, err
 }
 
-// EncodeKey returns the key as one PEM block "PRIVATE KEY" (PKCS #8, RFC 5958).
+// EncodeKey returns the key as one PEM block "PRIVATE KEY" (PKCS #8, RFC 5958). A key
+// that is not in memory, such as a token's, is an error.
 func EncodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -124,7 +128,8 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// SameKey tells whether two public keys are the same key.
+// SameKey tells whether two public keys are the same key; false for what is no public
+// key of the standard library.
 func SameKey(a, b crypto.PublicKey) bool {
 	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && comparable.Equal(b)
