@@ -63,14 +63,15 @@ type Certificate struct {
 	Signer string
 }
 
-// RootSource is an authority that tells its roots without signing anything.
+// RootSource is an authority that tells its roots without signing anything. It is safe
+// for concurrent use.
 type RootSource interface {
 	// Roots returns the current roots, PEM, at least one.
 	Roots(ctx context.Context) ([]byte, error)
 }
 
 // RootWatcher is an authority that tells its roots as they change, whether or
-// not anything is signed.
+// not anything is signed. It is safe for concurrent use.
 type RootWatcher interface {
 	// WatchRoots calls changed with the current roots (PEM) and then with each
 	// later set, one call at a time. It returns when ctx ends, when changed
@@ -80,7 +81,7 @@ type RootWatcher interface {
 }
 
 // TokenExchanger is the token-exchange hook: it turns the workload's token into
-// one that the authority takes (RFC 8693, section 2).
+// one that the authority takes (RFC 8693, section 2). It is safe for concurrent use.
 type TokenExchanger interface {
 	ExchangeToken(ctx context.Context, req TokenRequest) (ExchangedToken, error)
 }

@@ -33,7 +33,8 @@ var reasonNames = [...]string{
 	"aborted", "internal error", "deadline exceeded", "not configured", "unimplemented", "canceled",
 }
 
-// String returns the reason in words.
+// String returns the reason in words, as in "rate limited": a fixed list, fit for a
+// metric.
 func (r Reason) String() string {
 	if r < 0 || int(r) >= len(reasonNames) {
 		return fmt.Sprintf("reason %d", int(r))
@@ -58,7 +59,7 @@ var (
 )
 
 // Error is a failure with the reason for it. The text must hold no key and no
-// token.
+// token. It is not changed once returned, and may then be used by any goroutine.
 type Error struct {
 	Reason Reason
 	// Message is a sentence for the operator; empty prints the reason alone.
