@@ -39,7 +39,8 @@ type CacheOptions struct {
 // Cache is an exchanger that keeps what another one answered, until a margin before
 // it ends, for the very same request: the subject's token, not what that claims to
 // be, the audience, the scopes and the rest. However many ask at once, one exchange
-// is made. A failure is kept for nobody but those who wait for it.
+// is made. A failure is kept for nobody but those who wait for it. It is safe for
+// concurrent use.
 type Cache struct {
 	exchanger ca.TokenExchanger
 	CacheOptions
@@ -69,7 +70,8 @@ type flight struct {
 	err     error
 }
 
-// NewCache returns an empty cache for what exchanger answers.
+// NewCache returns an empty cache for what exchanger answers. It starts nothing and has
+// nothing to be closed.
 func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 	if opts.Margin == 0 {
 		opts.Margin = defaultMargin

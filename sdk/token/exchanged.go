@@ -23,7 +23,8 @@ type Exchanged struct {
 	Request ca.TokenRequest
 }
 
-// Token reads the source and exchanges what that has. No token stays none.
+// Token reads the source and exchanges what that has. No token stays none. An error is
+// that of the source, or of the exchange.
 func (e Exchanged) Token(ctx context.Context) (ca.Bearer, error) {
 	subject, err := e.Source.Token(ctx)
 	if err != nil || subject.Token == "" {
