@@ -8,7 +8,7 @@ import (
 )
 
 // Anchor returns, for [Spec.Anchor], what the trust bundle of that name holds at
-// the moment: nil where it is not held.
+// the moment: nil where it is not held. The function may be called by any goroutine.
 func Anchor(source Source, name string) func() *pki.Bundle {
 	var mu sync.Mutex
 	var version string

@@ -21,7 +21,8 @@ const (
 	defaultFallbackAfter = 30 * time.Second
 )
 
-// Config says which secrets a [Manager] holds and who signs them.
+// Config says which secrets a [Manager] holds and who signs them. Its functions are
+// called by several goroutines at once.
 type Config struct {
 	Secrets     []Spec
 	Authorities []Authority

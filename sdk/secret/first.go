@@ -6,7 +6,8 @@ import (
 )
 
 // First returns a Source of several: a name is answered by the first of them that
-// knows it.
+// knows it, be it with an error. Without any it knows no name. It is safe for concurrent
+// use, and closing the sources stays the caller's.
 func First(sources ...Source) Source { return first(sources) }
 
 type first []Source

@@ -109,7 +109,8 @@ type public struct {
 	RootFingerprints []string   `json:"root_fingerprints,omitempty"`
 }
 
-// MarshalJSON returns the item without its key, chain and roots.
+// MarshalJSON returns the item without its key, chain and roots: times as RFC 3339,
+// what is zero left out.
 func (i Item) MarshalJSON() ([]byte, error) {
 	p := public{
 		Name: i.Name, Kind: i.Kind.String(), Version: i.Version,

@@ -27,7 +27,9 @@ type Manager struct {
 var _ Source = (*Manager)(nil)
 
 // New checks the configuration and returns a Manager that has begun to obtain
-// every secret in it. It does not wait for the first. Close ends it.
+// every secret in it. It does not wait for the first. Close ends it. An error names the
+// secret or authority that cannot be, what it says, and what would be right; nothing was
+// asked of anybody then.
 func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,7 +70,8 @@ func (m *Manager) find(caller Caller, name string) (holder, error) {
 
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, ErrUnknown) }
 
-// Peek returns what is held for name now.
+// Peek returns what is held for name now, or an error that is [ErrUnknown],
+// [ErrNotReady] or [ErrClosed]. It never waits.
 func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	h, err := m.find(caller, name)
 	if err != nil {
@@ -82,7 +85,8 @@ func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 }
 
 // Watch has notify called after each new item for name, when a reload makes the name
-// known or unknown, and when the Manager ends.
+// known or unknown, and when the Manager ends; see [Source]. An error is [ErrUnknown],
+// for a caller who is not admitted, or [ErrClosed].
 func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (stop func(), err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -98,7 +102,9 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 }
 
 // Get returns the item for name and waits for it as long as ctx allows. However
-// many wait, one request is made.
+// many wait, one request is made. An error is [ErrUnknown] or [ErrClosed] at once, or
+// when ctx ends [ErrNotReady], which also wraps the cause of ctx and says why the last
+// attempt failed.
 func (m *Manager) Get(ctx context.Context, caller Caller, name string) (*Item, error) {
 	item, err := Get(ctx, m, caller, name)
 	if err == nil || ctx.Err() == nil {
@@ -112,7 +118,7 @@ func (m *Manager) Get(ctx context.Context, caller Caller, name string) (*Item, e
 	return nil, err
 }
 
-// Has tells whether that version of name is what is held now.
+// Has tells whether that version ([Item].Version) of name is what is held now.
 func (m *Manager) Has(caller Caller, name, version string) bool {
 	item, err := m.Peek(caller, name)
 	return err == nil && item.Version == version
@@ -124,7 +130,7 @@ func (m *Manager) Has(caller Caller, name, version string) bool {
 // keeps it until then. A trust bundle is nothing to let go of: Release leaves it.
 //
 // The memory of the key is the garbage collector's: it is not overwritten, as a
-// stream may be sending it.
+// stream may be sending it. An error is [ErrUnknown] or [ErrClosed].
 func (m *Manager) Release(caller Caller, name string) error {
 	h, err := m.find(caller, name)
 	if err != nil {

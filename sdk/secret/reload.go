@@ -20,7 +20,8 @@ import (
 // Requests on their way are made again, what had failed is tried at once, and tokens
 // are read again, as they may come from elsewhere now; no certificate is asked for on
 // that account. It returns when the new list is in force, a second later where a
-// client ignores its context; what it has to obtain comes afterwards.
+// client ignores its context; what it has to obtain comes afterwards. Errors are those of
+// [New], and [ErrClosed]. Calls at the same time wait for one another.
 func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	m.reload.Lock()
 	defer m.reload.Unlock()

@@ -6,7 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Status is what an operator may see of one secret. It holds no key.
+// Status is what an operator may see of one secret. It holds no key. As JSON, times are
+// RFC 3339. It is a copy of its own: nobody changes it afterwards.
 type Status struct {
 	Name        string   `json:"name"`
 	Kind        string   `json:"kind"`
