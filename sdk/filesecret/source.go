@@ -173,7 +173,8 @@ func (s *Source) end() (tell []func()) {
 	return tell
 }
 
-// Peek returns what is held for name now.
+// Peek returns what is held for name now, or an error that is [secret.ErrUnknown],
+// [secret.ErrNotReady] or [secret.ErrClosed].
 func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,8 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	return e.held, nil
 }
 
-// Watch has notify called after each new item for name, and when the Source ends.
+// Watch has notify called after each new item for name, and when the Source ends; see
+// [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
