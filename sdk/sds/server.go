@@ -46,7 +46,8 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Server serves secrets on a unix socket. Make one with [Listen].
+// Server serves secrets on a unix socket. Its methods may be called by any number of
+// goroutines at once. Make one with [Listen].
 type Server struct {
 	service *Service
 	socket  *grpcsocket.Server
@@ -57,7 +58,8 @@ type Server struct {
 }
 
 // Listen takes the socket; [Server.Serve] answers. Connections that come between
-// the two wait.
+// the two wait. An error says what is wrong with the path: it is too long, its
+// folder cannot be made, what is there is no socket, or another process serves on it.
 func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
@@ -83,7 +85,8 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
 }
 
-// Serve answers until [Server.Close]; it then returns nil.
+// Serve answers until [Server.Close]; it then returns nil. It is called once; an error
+// is the socket's.
 func (s *Server) Serve() error {
 	if s.recycle > 0 {
 		quiet := make(chan struct{})
@@ -126,7 +129,8 @@ func (s *Server) SetPolicy(p Policy) int {
 }
 
 // Close ends the streams with Unavailable, waits for connections to close until
-// ctx ends, and removes the socket. It may be called twice.
+// ctx ends, and removes the socket. It may be called twice. A server that never served is
+// closed by it, too; an error is about the socket's file.
 func (s *Server) Close(ctx context.Context) error {
 	s.stop()
 	return s.socket.Close(ctx, s.service.Close)

@@ -35,7 +35,8 @@ type ServiceConfig struct {
 	Log *slog.Logger
 }
 
-// Service is Envoy's SecretDiscoveryService, state-of-the-world and incremental.
+// Service is Envoy's SecretDiscoveryService, state-of-the-world and incremental. Its
+// methods may be called by any number of goroutines at once.
 type Service struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	engine    *xds.Engine[secret.Caller]
@@ -44,7 +45,8 @@ type Service struct {
 	headers   []string
 }
 
-// NewService returns a service that [Service.Register] puts on a gRPC server.
+// NewService returns a service that [Service.Register] puts on a gRPC server. It starts
+// nothing. What is required and missing is an error.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	s := &Service{admitPeer: cfg.Admit, sessions: cfg.Sessions, headers: cfg.TokenHeaders}
 	if cfg.Admit == nil {
@@ -79,7 +81,8 @@ func (s *Service) DeltaSecrets(stream secretv3.SecretDiscoveryService_DeltaSecre
 	return serveStream(s, stream, s.engine.StreamDelta)
 }
 
-// FetchSecrets answers once, and waits for secrets that are not ready.
+// FetchSecrets answers once, and waits for secrets that are not ready until ctx ends; see
+// [xds.Engine.Fetch].
 func (s *Service) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	if s.sessions == nil {
 		return s.engine.Fetch(ctx, req, TypeURL)
