@@ -32,7 +32,8 @@ type Engine[C any] struct {
 // ender is a stream or fetch that can be ended with a status.
 type ender interface{ end(error) }
 
-// New returns an engine. It starts nothing: every goroutine belongs to a stream.
+// New returns an engine. It starts nothing: every goroutine belongs to a stream. What is
+// required and missing is an error.
 func New[C any](cfg Config[C]) (*Engine[C], error) {
 	cfg, err := cfg.checked()
 	if err != nil {
