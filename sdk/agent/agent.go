@@ -68,7 +68,8 @@ type Agent struct {
 }
 
 // New checks the configuration, takes the sockets, and begins to obtain the
-// secrets. [Agent.Run] serves them; whoever does not call it calls [Agent.Close].
+// secrets. [Agent.Run] serves them; whoever does not call it calls [Agent.Close]. An
+// error says which secret, authority or socket cannot be, and why; nothing is left then.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.checkCrowd(cfg.Secrets); err != nil {

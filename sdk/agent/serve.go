@@ -26,7 +26,7 @@ func (a *Agent) Status() []secret.Status {
 	return all
 }
 
-// Ready returns the names of the secrets that are not held; empty means ready.
+// Ready returns the names of the secrets that are not held, sorted; empty means ready.
 func (a *Agent) Ready() []string {
 	var missing []string
 	for _, s := range a.Status() {
@@ -55,7 +55,7 @@ func (a *Agent) Crowd() (crowd.Counts, bool) {
 }
 
 // Reload takes over another list of secrets and authorities, whole or not at all, and
-// leaves alone what is the same; see [secret.Manager.Reload].
+// leaves alone what is the same; see [secret.Manager.Reload], also for its errors.
 func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
 	if a.crowd == nil {
 		return a.secrets.Reload(secrets, authorities)
