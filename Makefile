@@ -16,7 +16,7 @@ HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sb
 POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation examples e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation sdk/controlplane examples examples/control-plane e2e bench
 
 .PHONY: help
 help: ## list the targets
