@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"crypto"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,8 +46,12 @@ type Item struct {
 	Version string
 
 	Chain []byte // PEM, leaf first, never the root; KeyPair only
-	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only
+	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil where KeyHandle has it
 	Roots []byte // PEM, at least one certificate; TrustBundle only
+
+	// KeyHandle is the key where it cannot leave the device that it is in: such an item
+	// serves those who use [Item.PrivateKey], and nobody who needs the bytes.
+	KeyHandle crypto.Signer
 
 	// Identity, Serial (lower-case hex) and Fingerprint (lower-case hex SHA-256 of
 	// the DER) are the leaf's; zero in a TrustBundle.
@@ -70,6 +75,18 @@ type Item struct {
 	RootFingerprint string
 	// RootFingerprints are those of Roots, sorted; TrustBundle only.
 	RootFingerprints []string
+}
+
+// PrivateKey returns the key of a KeyPair, ready to sign and safe for concurrent
+// use: KeyHandle, or what is in Key. The error never quotes the key.
+func (i *Item) PrivateKey() (crypto.Signer, error) {
+	switch {
+	case i.Kind != KeyPair:
+		return nil, fmt.Errorf("secret %.256q is a %s and has no key", i.Name, i.Kind)
+	case i.KeyHandle != nil:
+		return i.KeyHandle, nil
+	}
+	return pki.ParseKey(i.Key)
 }
 
 // Expired tells whether the item's time is over at now.
