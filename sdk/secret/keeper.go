@@ -129,7 +129,9 @@ var stateFaults = map[string]string{
 }
 
 // refused tells of a record that does not stand up to the settings of now.
-func (k *keeper) refused(name string, r Record, err error) { k.failed("refused", name, r.Authority, err) }
+func (k *keeper) refused(name string, r Record, err error) {
+	k.failed("refused", name, r.Authority, err)
+}
 
 // close returns when everything is stored, or the time for that is over.
 func (k *keeper) close(cancel context.CancelFunc) {
@@ -155,4 +157,3 @@ func (k *keeper) begin() (end func()) {
 	go k.run(ctx)
 	return func() { k.close(cancel) }
 }
-
