@@ -101,6 +101,7 @@ var arrows = map[string][]string{
 	"sdk/unixpeer":                {"sdk/secret"},
 	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},
 	"sdk/filesecret/output":       {"internal/command", "sdk/pki", "sdk/secret"},
+	"sdk/state":                   {"internal/safefile", "sdk/secret"},
 	"sdk/agent":                   {"sdk/sds", "sdk/secret", "sdk/workloadapi"},
 	"sdk/authn":                   {"internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":        {"internal/endpoint", "internal/foreign", "sdk/pki"},
