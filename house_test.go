@@ -100,7 +100,7 @@ var arrows = map[string][]string{
 	"sdk/workloadapi":             {"internal/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/unixpeer":                {"sdk/secret"},
 	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output":       {"internal/command", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":       {"internal/command", "internal/safefile", "sdk/pki", "sdk/secret"},
 	"sdk/state":                   {"internal/safefile", "sdk/secret"},
 	"sdk/agent":                   {"sdk/sds", "sdk/secret", "sdk/workloadapi"},
 	"sdk/authn":                   {"internal/foreign", "sdk/ca", "sdk/pki"},

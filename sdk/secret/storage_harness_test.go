@@ -2,6 +2,7 @@ package secret_test
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 
@@ -71,11 +72,7 @@ func (m *memory) names() (names []string) {
 func (m *memory) copy() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &memory{records: map[string]secret.Record{}}
-	for name, r := range m.records {
-		c.records[name] = r
-	}
-	return c
+	return &memory{records: maps.Clone(m.records)}
 }
 
 // outage is a CA that may be away: nothing of it answers then.

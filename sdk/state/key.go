@@ -9,14 +9,15 @@ import (
 	"os"
 )
 
+// What a key may have, in bytes.
 const (
-	// MinKey and MaxKey are the sizes that a key may have.
 	MinKey = 32
 	MaxKey = 4096
-	// minEntropy tells random bytes from a word that is repeated. 32 random bytes have
-	// some 150 bits by this measure, 64 random hexadecimal digits some 240.
-	minEntropy = 128
 )
+
+// minEntropy tells random bytes from a word that is repeated. 32 random bytes have
+// some 150 bits by this measure, 64 random hexadecimal digits some 240.
+const minEntropy = 128
 
 // ReadKey reads a key from a file, which nobody but its owner, root or this user, may
 // read. A link is followed: secrets are mounted so.

@@ -202,8 +202,8 @@ func TestAKeyThatCannotBeRandomIsRefused(t *testing.T) {
 
 func TestAKeyFileIsReadWithoutTheLineEndThatToolsWrite(t *testing.T) {
 	text := hex.EncodeToString(newKey(t))
-	binary := append(newKey(t)[:30], 0xff, '\n')
-	for content, want := range map[string]string{text: text, text + "\n": text, text + " \r\n": text, string(binary): string(binary)} {
+	binary := string(newKey(t)[:30]) + "\xff\n"
+	for content, want := range map[string]string{text: text, text + "\n": text, text + " \r\n": text, binary: binary} {
 		path := filepath.Join(t.TempDir(), "key")
 		must(t, os.WriteFile(path, []byte(content), 0o400))
 		if got, err := state.ReadKey(path); err != nil || string(got) != want {
