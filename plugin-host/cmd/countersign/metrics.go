@@ -57,6 +57,9 @@ func newMetrics(p *providers) *metrics {
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams.WithLabelValues(kind.String()) // there from the start, as 0
 	}
+	for _, reason := range []string{"store", "load", "refused", noKey} {
+		m.state.WithLabelValues(reason) // so, too
+	}
 	return m
 }
 

@@ -20,6 +20,9 @@ const (
 	lingering = time.Second
 )
 
+// noKey is the reason of a StateFailed that is this program's own.
+const noKey = "key"
+
 // errNoKey is a key that may be there at the next start.
 var errNoKey = errors.New("there is no key")
 
@@ -33,7 +36,7 @@ func openState(ctx context.Context, c config.State, m *metrics, log *slog.Logger
 	key, err := stateKey(ctx, c)
 	if errors.Is(err, errNoKey) {
 		log.Warn("nothing is kept of this run, and nothing of the last one is used", "folder", c.Dir, "error", err)
-		m.secret(secret.Event{Type: secret.StateFailed, Reason: "key"})
+		m.secret(secret.Event{Type: secret.StateFailed, Reason: noKey})
 		return nil, nil
 	}
 	if err != nil {
