@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -17,6 +18,7 @@ type memory struct {
 	records map[string]secret.Record
 	fault   error
 	hang    chan struct{} // closed when calls may go on; nil: they do
+	slow    time.Duration // what Store takes
 }
 
 func (m *memory) begin() error {
@@ -42,6 +44,7 @@ func (m *memory) Store(_ context.Context, name string, r secret.Record) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
+	time.Sleep(m.slow)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.records == nil {

@@ -26,6 +26,10 @@ func TestAStateThatDoesNotFitTheSettingsOfNowIsIgnored(t *testing.T) {
 		"other pins":        {0, func(c *secret.Config) { c.Authorities[0].PinnedRoots = catest.NewCA(catest.Options{}).Bundle() }, "there is no root"},
 		"another anchor":    {0, func(c *secret.Config) { c.Secrets[0].Anchor = catest.NewCA(catest.Options{}).Bundle }, "anchor"},
 		"it has expired":    {ttl + time.Second, nil, "expired"},
+		"the clock was set back a little": {0, func(c *secret.Config) {
+			now := c.Now
+			c.Now = func() time.Time { return now().Add(-4 * time.Minute) }
+		}, "not valid yet"},
 		"the clock was set back before it": {0, func(c *secret.Config) {
 			now := c.Now
 			c.Now = func() time.Time { return now().Add(-time.Hour) }
