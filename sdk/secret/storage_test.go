@@ -68,6 +68,7 @@ func TestARootThatWasDroppedMeanwhileStaysAsLongAsTheOverlapSays(t *testing.T) {
 				k := newKept(t, overlap)
 				first := k.held("default")
 				k.ca.set(true)
+				k.Close()
 				k.ca.Rotate()
 				k.restart(overlap)
 				if k.peek("default").Version != first.Version || len(k.status("ROOTCA").Roots) != 1 {
