@@ -34,8 +34,11 @@ type Service struct {
 
 // NewService returns a service that [Service.Register] puts on a gRPC server.
 func NewService(cfg ServiceConfig) (*Service, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
-		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets}}},
+		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets, log: cfg.Log}}},
 		Admit: cfg.Admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -97,6 +98,9 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	return a.sign(ctx) // once, with the token as it is now
 }
 
+// errNoKey is no fault of the authority's.
+var errNoKey = errors.New("no key could be made")
+
 // newOrder makes a key and the request for it: where a device makes keys, each is an
 // outside call.
 func (a *attempt) newOrder(ctx context.Context) (*order, error) {
@@ -108,7 +112,7 @@ func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 		return a.leaf.keys.NewKey(ctx, spec.Name, spec.KeyType)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make a key of type %q: %w", spec.KeyType, err)
+		return nil, fmt.Errorf("%w (type %q): %w", errNoKey, spec.KeyType, err)
 	}
 	return newOrder(spec, key)
 }

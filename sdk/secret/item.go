@@ -3,6 +3,7 @@ package secret
 import (
 	"crypto"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -87,6 +88,18 @@ func (i *Item) PrivateKey() (crypto.Signer, error) {
 		return i.KeyHandle, nil
 	}
 	return pki.ParseKey(i.Key)
+}
+
+// ErrNotExportable: the key of a secret does not leave the device that it is in, and
+// its bytes were asked for.
+var ErrNotExportable = errors.New("its key does not leave the device that it is in, so that only crypto/tls in this process can use it")
+
+// KeyPEM returns Key, or an error that is ErrNotExportable.
+func (i *Item) KeyPEM() ([]byte, error) {
+	if i.KeyHandle != nil {
+		return nil, fmt.Errorf("secret %.256q: %w", i.Name, ErrNotExportable)
+	}
+	return i.Key, nil
 }
 
 // Expired tells whether the item's time is over at now.

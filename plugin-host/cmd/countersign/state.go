@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
-	"os/exec"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/command"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/state"
 )
 
-const (
-	keyTimeout = 30 * time.Second
-	// lingering is how long a process may hold the output that a command left behind.
-	lingering = time.Second
-)
+const keyTimeout = 30 * time.Second
 
 // noKey is the reason of a StateFailed that is this program's own.
 const noKey = "key"
@@ -69,24 +66,16 @@ func stateKey(ctx context.Context, c config.State) ([]byte, error) {
 
 // printedKey runs a program that prints a key. What it writes to its standard error
 // is not repeated: it may be the key.
-func printedKey(ctx context.Context, command []string) ([]byte, error) {
+func printedKey(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator's
-	cmd.Env, cmd.WaitDelay = commandEnv(nil), lingering
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
+	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // more is no key, whatever follows
+	err := command.Program{Args: args, Env: commandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(stdout, state.MaxKey+2))
-	if len(text) > state.MaxKey+1 {
-		cancel() // it would wait for somebody to read the rest
-	}
-	if err := errors.Join(err, cmd.Wait()); err != nil && len(text) <= state.MaxKey+1 {
+	case err != nil && !out.Over():
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
 	}
-	return state.TrimKey(text), nil
+	return state.TrimKey(out.Bytes()), nil
 }

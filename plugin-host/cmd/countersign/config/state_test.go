@@ -31,7 +31,7 @@ func TestAStateNeedsAFolderAndOneKeyFromElsewhere(t *testing.T) {
 
 func TestAStateIsExplainedAndNeedsARestart(t *testing.T) {
 	with := read(t, working+"state: {dir: /a, key_file: /k}")
-	if got := explained(t, with, "state.key_file"); got.Value != "/k" || got.From != "c.yaml" {
+	if got := explained(t, with, "state.key_file"); got.Value != "/k" || got.From != "c.yaml:8" {
 		t.Errorf("got %+v", got)
 	}
 	changed := Changed(read(t, working), with)

@@ -153,7 +153,7 @@ func TestThePageSaysWhatIsFromTheLastRun(t *testing.T) {
 	for restored, want := range map[bool]int{true: 2, false: 0} {
 		r := Report{At: time.Now(), Secrets: []secret.Status{
 			{Name: "default", Kind: "key-pair", Restored: restored},
-			{Name: "ROOTCA", Kind: "trust-bundle", Roots: []secret.Root{{Subject: "CN=root", Restored: restored}}},
+			{Name: "ROOTCA", Kind: "trust-bundle", Roots: []secret.Root{{Subject: "CN=root", KeptUntil: time.Now(), Restored: restored}}},
 		}}
 		answer, _ := open(t, r)
 		if n := strings.Count(answer.Body.String(), "from the last run"); n != want {
