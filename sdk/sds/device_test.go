@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/sdk/secret"
-	"github.com/countersign-dev/countersign/sdk/sds"
-
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T) {

@@ -90,8 +90,8 @@ func (i *Item) PrivateKey() (crypto.Signer, error) {
 	return pki.ParseKey(i.Key)
 }
 
-// ErrNotExportable: the key of a secret does not leave the device that it is in, and
-// its bytes were asked for.
+// ErrNotExportable is what is answered to who asks for the bytes of a key that does not
+// leave the device that it is in.
 var ErrNotExportable = errors.New("its key does not leave the device that it is in, so that only crypto/tls in this process can use it")
 
 // KeyPEM returns Key, or an error that is ErrNotExportable.
