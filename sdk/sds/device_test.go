@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T) {
