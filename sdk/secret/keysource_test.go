@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,18 +17,18 @@ import (
 
 // device makes keys that it does not show.
 type device struct {
-	made  int
-	fault error
+	made atomic.Int64
+	away atomic.Bool
 }
 
 // inside is a key in a device: crypto/x509 does not know its type.
 type inside struct{ crypto.Signer }
 
 func (d *device) NewKey(_ context.Context, _ string, t pki.KeyType) (crypto.Signer, error) {
-	if d.fault != nil {
-		return nil, d.fault
+	if d.away.Load() {
+		return nil, ca.Errorf(ca.Unavailable, "the device is away")
 	}
-	d.made++
+	d.made.Add(1)
 	key, err := pki.GenerateKey(t)
 	return inside{key}, err
 }
@@ -38,8 +39,8 @@ func TestAKeyOfADeviceIsHandedOnAsItIsAndKeptNowhere(t *testing.T) {
 		k := newKept(t, func(c *secret.Config) { c.Keys = d })
 		item := k.held("default")
 		key, err := item.PrivateKey()
-		if _, ok := key.(inside); !ok || err != nil || d.made != 1 {
-			t.Errorf("got a %T, %v, after %d were made", key, err, d.made)
+		if _, ok := key.(inside); !ok || err != nil || d.made.Load() != 1 {
+			t.Errorf("got a %T, %v, after %d were made", key, err, d.made.Load())
 		}
 		if text, err := item.KeyPEM(); !errors.Is(err, secret.ErrNotExportable) || len(text)+len(item.Key) != 0 {
 			t.Errorf("got %d bytes, %v", len(text), err)
@@ -48,8 +49,8 @@ func TestAKeyOfADeviceIsHandedOnAsItIsAndKeptNowhere(t *testing.T) {
 			t.Errorf("kept are %q", got)
 		}
 		k.untilRenewal(time.Second)
-		if d.made != 2 {
-			t.Errorf("%d keys were made for two certificates", d.made)
+		if d.made.Load() != 2 {
+			t.Errorf("%d keys were made for two certificates", d.made.Load())
 		}
 	})
 }
@@ -67,7 +68,8 @@ func TestAKeyThatWasKeptIsNotUsedOnceADeviceMakesThem(t *testing.T) {
 
 func TestADeviceThatIsAwayIsNoFaultOfTheAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, other := &device{fault: ca.Errorf(ca.Unavailable, "the device is away")}, catest.NewCA(catest.Options{})
+		d, other := &device{}, catest.NewCA(catest.Options{})
+		d.away.Store(true)
 		e := newEngine(t, func(c *secret.Config) {
 			c.Keys = d
 			c.Authorities = append(c.Authorities, secret.Authority{Name: "other", Client: other})
@@ -79,7 +81,7 @@ func TestADeviceThatIsAwayIsNoFaultOfTheAuthority(t *testing.T) {
 		if f := e.status("default").Failure; f == nil || f.Reason != "unavailable" {
 			t.Errorf("the failure is %+v", f)
 		}
-		d.fault = nil
+		d.away.Store(false)
 		after(time.Minute)
 		if got := e.held("default"); got.Authority != "test" || len(other.Requests()) != 0 {
 			t.Errorf("it is of %q", got.Authority)
