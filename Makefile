@@ -11,12 +11,13 @@ TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
 CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
 PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
 SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
+SOFTHSM := scripts/get-debian softhsm2 "the test of keys in a token is" softhsm2-util
 NGINX := scripts/get-debian nginx "the test with nginx is" nginx /usr/sbin/nginx
 HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sbin/haproxy
 POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation sdk/controlplane examples examples/control-plane e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/keysource/pkcs11 examples examples/control-plane e2e bench
 
 .PHONY: help
 help: ## list the targets
@@ -49,6 +50,7 @@ e2e: $(CACHE) debian ## the newcomer's way: a fresh clone, the README's commands
 	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/step/...
 	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/vault/...
+	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(GO) test -race -count=1 -tags e2e -timeout 5m -run Real ./sdk/keysource/pkcs11
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

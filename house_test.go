@@ -100,7 +100,9 @@ var arrows = map[string][]string{
 	"sdk/workloadapi":             {"internal/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/unixpeer":                {"sdk/secret"},
 	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output":       {"internal/command", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":       {"internal/command", "internal/safefile", "sdk/pki", "sdk/secret"},
+	"sdk/state":                   {"internal/safefile", "sdk/secret"},
+	"sdk/keysource/pkcs11":        {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/agent":                   {"sdk/crowd", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
 	"sdk/authn":                   {"internal/foreign", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":        {"internal/endpoint", "internal/foreign", "sdk/pki"},
@@ -119,7 +121,7 @@ var arrows = map[string][]string{
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
-	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./..."} {
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/keysource/pkcs11": "./..."} {
 		for _, pkg := range list(t, dir, pattern) {
 			checkArrows(t, dir, pkg)
 		}
@@ -154,7 +156,7 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "examples", "examples/control-plane", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "e2e", "bench"}
 
 // go-control-plane's caches and stream servers are for those who have them anyway.
 func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -60,6 +61,8 @@ type agentConfig struct {
 	outputs     []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
+	// state has it keep its secrets over a restart.
+	state bool
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
 	first, standIn string
@@ -169,11 +172,26 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 		"workload_api": c.workloadAPI,
+		"state":        a.stateEntry(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeWhole(t, a.config(), content)
+}
+
+func (a *agent) stateDir() string { return filepath.Join(a.dir, "state") }
+
+func (a *agent) stateEntry(t *testing.T, c agentConfig) map[string]any {
+	t.Helper()
+	if !c.state {
+		return nil
+	}
+	key := filepath.Join(a.dir, "state.key")
+	if err := os.WriteFile(key, []byte(rand.Text()+rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]any{"dir": a.stateDir(), "key_file": key}
 }
 
 func (a *agent) providerEntries(t *testing.T, c agentConfig) []map[string]any {

@@ -49,6 +49,10 @@ type Config struct {
 	// DrainTimeout is how long the streams may take to end when Run's context
 	// does. Default: 5 s.
 	DrainTimeout time.Duration
+	// Storage keeps secrets over a restart, and Keys makes their keys; see
+	// [secret.Config]. Default: nothing is kept, and keys are made in memory.
+	Storage secret.Storage
+	Keys    secret.KeySource
 	// Observe is told what happens to secrets, for metrics; see [secret.Config].
 	// Default: nobody.
 	Observe func(secret.Event)
@@ -85,7 +89,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	secrets, err := secret.New(secret.Config{
-		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Observe: cfg.Observe, Log: cfg.Log,
+		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Observe: cfg.Observe, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.closeServers(context.Background()))

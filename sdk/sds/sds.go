@@ -8,6 +8,7 @@ package sds
 
 import (
 	"errors"
+	"log/slog"
 	"runtime"
 	"sync"
 	"weak"
@@ -32,11 +33,13 @@ func Resources(secrets secret.Source) xds.Source[secret.Caller] { return &source
 // source is a secret.Source as the stream engine sees it.
 type source struct {
 	secret.Source
+	log  *slog.Logger
 	made sync.Map // of weak.Pointer[secret.Item] to *xds.Resource
 }
 
 // Peek returns the secret as a resource. It is marshalled once for each version
-// and shared by all streams.
+// and shared by all streams. One whose key cannot be sent is nothing that is served
+// here: whoever waited for it would wait for ever.
 func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 	item, err := s.Source.Peek(caller, name)
 	switch {
@@ -51,21 +54,36 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	}
 	key := weak.Make(item)
 	if resource, ok := s.made.Load(key); ok {
-		return resource.(*xds.Resource), nil
+		return offered(resource.(*xds.Resource))
 	}
 	resource, err := resourceOf(item)
-	if err != nil {
+	if errors.Is(err, secret.ErrNotExportable) {
+		s.log.Error("a secret cannot be served over SDS, which sends keys", "secret", name, "error", err)
+	} else if err != nil {
 		return nil, err
 	}
 	// The resource goes when the last holder lets go of the item.
 	if _, there := s.made.LoadOrStore(key, resource); !there {
 		runtime.AddCleanup(item, func(key weak.Pointer[secret.Item]) { s.made.Delete(key) }, key)
 	}
+	return offered(resource)
+}
+
+// offered returns the resource, or for none, which is of a key that cannot be sent, the
+// error for a name that is not known.
+func offered(resource *xds.Resource) (*xds.Resource, error) {
+	if resource == nil {
+		return nil, xds.ErrUnknown
+	}
 	return resource, nil
 }
 
 func resourceOf(item *secret.Item) (*xds.Resource, error) {
-	body, err := anypb.New(message(item))
+	text, err := message(item)
+	if err != nil {
+		return nil, err
+	}
+	body, err := anypb.New(text)
 	if err != nil {
 		return nil, err
 	}
@@ -75,18 +93,19 @@ func resourceOf(item *secret.Item) (*xds.Resource, error) {
 	}, nil
 }
 
-func message(item *secret.Item) *tlsv3.Secret {
+func message(item *secret.Item) (*tlsv3.Secret, error) {
 	out := &tlsv3.Secret{Name: item.Name}
 	if item.Kind == secret.TrustBundle {
 		out.Type = &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
 			TrustedCa: inline(item.Roots),
 		}}
-		return out
+		return out, nil
 	}
+	key, err := item.KeyPEM()
 	out.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-		CertificateChain: inline(item.Chain), PrivateKey: inline(item.Key),
+		CertificateChain: inline(item.Chain), PrivateKey: inline(key),
 	}}
-	return out
+	return out, err
 }
 
 func inline(pem []byte) *corev3.DataSource {

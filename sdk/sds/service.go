@@ -48,6 +48,9 @@ type Service struct {
 // NewService returns a service that [Service.Register] puts on a gRPC server. It starts
 // nothing. What is required and missing is an error.
 func NewService(cfg ServiceConfig) (*Service, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	s := &Service{admitPeer: cfg.Admit, sessions: cfg.Sessions, headers: cfg.TokenHeaders}
 	if cfg.Admit == nil {
 		return nil, errors.New("sds: ServiceConfig.Admit is required")
@@ -56,7 +59,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		s.headers = DefaultTokenHeaders
 	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
-		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets}}},
+		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets, log: cfg.Log}}},
 		Admit: s.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {

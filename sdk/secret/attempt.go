@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,11 +23,7 @@ type order struct {
 	csr []byte
 }
 
-func newOrder(spec Spec) (*order, error) {
-	key, err := pki.GenerateKey(spec.KeyType)
-	if err != nil {
-		return nil, fmt.Errorf("make a key of type %q: %w", spec.KeyType, err)
-	}
+func newOrder(spec Spec, key crypto.Signer) (*order, error) {
 	csr, err := pki.CreateCSR(key, spec.Identity)
 	if err != nil {
 		return nil, err
@@ -86,7 +83,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		return nil
 	}
 	if a.order == nil {
-		if a.order, err = newOrder(a.leaf.spec); err != nil {
+		if a.order, err = a.newOrder(ctx); err != nil {
 			return err
 		}
 	}
@@ -99,6 +96,25 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		return err
 	}
 	return a.sign(ctx) // once, with the token as it is now
+}
+
+// errNoKey is no fault of the authority's.
+var errNoKey = errors.New("no key could be made")
+
+// newOrder makes a key and the request for it: where a device makes keys, each is an
+// outside call.
+func (a *attempt) newOrder(ctx context.Context) (*order, error) {
+	spec := a.leaf.spec
+	key, err := call(ctx, a.by.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
+		if a.leaf.keys == nil {
+			return pki.GenerateKey(spec.KeyType)
+		}
+		return a.leaf.keys.NewKey(ctx, spec.Name, spec.KeyType)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (type %q): %w", errNoKey, spec.KeyType, err)
+	}
+	return newOrder(spec, key)
 }
 
 // sign sends the order with the token and verifies the reply.
@@ -162,15 +178,16 @@ func (l *leaf) checkOthers(got pki.Identity) error {
 
 // item is what a successful attempt gives to serve.
 func (a *attempt) item(spec Spec, authority string) (*Item, error) {
-	key, err := pki.EncodeKey(a.order.key)
-	if err != nil {
-		return nil, err
-	}
 	leaf := a.chain.Leaf
-	return &Item{
-		Name: spec.Name, Kind: KeyPair, Version: versionOf(a.chain.PEM), Chain: a.chain.PEM, Key: key,
+	item := &Item{
+		Name: spec.Name, Kind: KeyPair, Version: versionOf(a.chain.PEM), Chain: a.chain.PEM,
 		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
 		Authority: authority, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
-	}, nil
+	}
+	var err error
+	if item.Key, err = pki.EncodeKey(a.order.key); err != nil && a.leaf.keys != nil {
+		item.KeyHandle, err = a.order.key, nil // it does not leave its device
+	}
+	return item, err
 }

@@ -46,15 +46,18 @@ type authority struct {
 	leaves  []*leaf // fixed once running
 	bundles []*trustBundle
 
+	keeper   *keeper
+	recorded []byte // what the keeper was last given
+
 	roots rootSet
 	ends  map[*leaf]time.Time // of the certificates held
 }
 
-func newAuthority(a Authority, c Config, stop <-chan struct{}) *authority {
+func newAuthority(a Authority, c Config, k *keeper, stop <-chan struct{}) *authority {
 	return &authority{
 		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: c.Log.With("authority", a.Name),
 		inbox: make(chan func()), stop: stop, asks: newTurn(), poke: make(chan struct{}, 1),
-		heard: make(chan struct{}), ends: make(map[*leaf]time.Time), lent: &leaf{},
+		heard: make(chan struct{}), keeper: k, ends: make(map[*leaf]time.Time), lent: &leaf{},
 	}
 }
 
@@ -113,6 +116,7 @@ func (a *authority) publish() {
 	for _, b := range a.bundles {
 		b.refresh()
 	}
+	a.keep(after)
 	if changed {
 		for _, l := range a.leaves {
 			l.nudge()
@@ -179,7 +183,12 @@ func (a *authority) keptUntil() time.Time {
 	if a.RootOverlap != nil {
 		return a.now().Add(*a.RootOverlap)
 	}
-	var last time.Time
+	return a.lastEnd()
+}
+
+// lastEnd is the end of the last certificate held of this authority, or lent to a
+// [Signer]; zero where none is.
+func (a *authority) lastEnd() (last time.Time) {
 	if lent := a.lentUntil.Load(); lent > 0 {
 		last = time.Unix(0, lent)
 	}

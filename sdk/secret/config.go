@@ -33,6 +33,11 @@ type Config struct {
 	// Observe is told what happens, for metrics. It must neither block nor call the
 	// Manager, and is called by several goroutines. Default: nobody is told.
 	Observe func(Event)
+	// Storage keeps what is held over a restart. Default: nothing is kept.
+	Storage Storage
+	// Keys makes the private keys. It is whoever set it who keeps them, so that a
+	// Storage keeps none of them. Default: [pki.GenerateKey].
+	Keys KeySource
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
 	// Log never gets a key or a token. Default: silent.

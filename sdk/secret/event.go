@@ -21,6 +21,8 @@ const (
 	NameDiffers EventType = "name-differs" // the authority chose another name, and may
 	RootAdded   EventType = "root-added"
 	RootRemoved EventType = "root-removed"
+	Restored    EventType = "restored"     // a certificate of the last run is served
+	StateFailed EventType = "state-failed" // a record could not be kept, read or used
 )
 
 // Event is something that a metric may count.
@@ -30,9 +32,10 @@ type Event struct {
 	Secret    string
 	Authority string
 	// Reason says why something Failed: a reason of package ca, or the name of the
-	// check of package pki that a reply failed. It comes from a fixed list.
+	// check of package pki that a reply failed; of StateFailed it is store, load or
+	// refused. It comes from a fixed list.
 	Reason string
-	// NotAfter is the end of a certificate that was Rotated in or has Expired.
+	// NotAfter is the end of a certificate that was Rotated in or Restored, or has Expired.
 	NotAfter time.Time
 	// Failure is what Failed, in words.
 	Failure *Failure

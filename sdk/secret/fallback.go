@@ -74,7 +74,7 @@ func (a *authority) known() bool {
 // unavailable tells whether the authority did not answer, as against one that said
 // no, or answered wrong.
 func unavailable(err error) bool {
-	if _, wrong := errors.AsType[*pki.CheckError](err); wrong {
+	if _, wrong := errors.AsType[*pki.CheckError](err); wrong || errors.Is(err, errNoKey) {
 		return false
 	}
 	switch ca.ActionFor(err) {

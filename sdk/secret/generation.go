@@ -13,6 +13,7 @@ import (
 // goroutines. It does not change; a reload puts the next one in its place.
 type generation struct {
 	config      Config
+	keeper      *keeper
 	secrets     map[string]holder
 	names       []string // sorted
 	authorities []*authority
@@ -34,7 +35,7 @@ func (s *slot) place() *slot { return s }
 
 // newGeneration checks a configuration and makes what is in it; nothing runs yet.
 func (m *Manager) newGeneration(secrets []Spec, authorities []Authority) (*generation, error) {
-	g := &generation{config: m.config, secrets: make(map[string]holder), turns: make(map[string]turn)}
+	g := &generation{config: m.config, keeper: m.keeper, secrets: make(map[string]holder), turns: make(map[string]turn)}
 	g.ctx, g.cancel = context.WithCancel(m.ctx)
 	b := builder{generation: g, places: &m.places, known: make(map[string]*authority), taken: make(map[string]bool)}
 	if err := b.build(secrets, authorities); err != nil {
@@ -61,7 +62,7 @@ func (b *builder) build(secrets []Spec, authorities []Authority) error {
 		if b.known[a.Name] != nil {
 			return fmt.Errorf("authority %q is there twice", a.Name)
 		}
-		b.known[a.Name] = newAuthority(a, b.config, b.ctx.Done())
+		b.known[a.Name] = newAuthority(a, b.config, b.keeper, b.ctx.Done())
 		b.authorities = append(b.authorities, b.known[a.Name])
 	}
 	for _, spec := range secrets {
@@ -108,7 +109,7 @@ func (b *builder) addLeaf(spec Spec, from []*authority) {
 	}
 	l := &leaf{
 		slot: b.places.of(spec.Name), spec: spec, stop: b.ctx.Done(), now: b.config.Now, observe: b.config.Observe, log: b.config.Log.With("secret", spec.Name),
-		taken: b.taken, spawn: b.wg.Go,
+		taken: b.taken, keeper: b.keeper, keys: b.config.Keys, spawn: b.wg.Go,
 		wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 	}
 	for _, a := range from {

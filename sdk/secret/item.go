@@ -1,7 +1,9 @@
 package secret
 
 import (
+	"crypto"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,8 +47,12 @@ type Item struct {
 	Version string
 
 	Chain []byte // PEM, leaf first, never the root; KeyPair only
-	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only
+	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil where KeyHandle has it
 	Roots []byte // PEM, at least one certificate; TrustBundle only
+
+	// KeyHandle is the key where it cannot leave the device that it is in: such an item
+	// serves those who use [Item.PrivateKey], and nobody who needs the bytes.
+	KeyHandle crypto.Signer
 
 	// Identity, Serial (lower-case hex) and Fingerprint (lower-case hex SHA-256 of
 	// the DER) are the leaf's; zero in a TrustBundle.
@@ -70,6 +76,30 @@ type Item struct {
 	RootFingerprint string
 	// RootFingerprints are those of Roots, sorted; TrustBundle only.
 	RootFingerprints []string
+}
+
+// PrivateKey returns the key of a KeyPair, ready to sign and safe for concurrent
+// use: KeyHandle, or what is in Key. The error never quotes the key.
+func (i *Item) PrivateKey() (crypto.Signer, error) {
+	switch {
+	case i.Kind != KeyPair:
+		return nil, fmt.Errorf("secret %.256q is a %s and has no key", i.Name, i.Kind)
+	case i.KeyHandle != nil:
+		return i.KeyHandle, nil
+	}
+	return pki.ParseKey(i.Key)
+}
+
+// ErrNotExportable is what is answered to who asks for the bytes of a key that does not
+// leave the device that it is in.
+var ErrNotExportable = errors.New("its key does not leave the device that it is in, so that only crypto/tls in this process can use it")
+
+// KeyPEM returns Key, or an error that is ErrNotExportable.
+func (i *Item) KeyPEM() ([]byte, error) {
+	if i.KeyHandle != nil {
+		return nil, fmt.Errorf("secret %.256q: %w", i.Name, ErrNotExportable)
+	}
+	return i.Key, nil
 }
 
 // Expired tells whether the item's time is over at now.

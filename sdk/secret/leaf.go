@@ -30,6 +30,8 @@ type leaf struct {
 	observe func(Event)
 	log     *slog.Logger
 	taken   map[string]bool // the names of all secrets here; not changed
+	keeper  *keeper
+	keys    KeySource // nil: keys are made here
 
 	wakeup  chan struct{}
 	inbox   chan func()
@@ -56,6 +58,7 @@ type leaf struct {
 	failure  *Failure
 	mourned  bool // the expiry was told
 	released bool
+	restored bool // what is held is from the last run
 	count    int
 }
 
@@ -155,12 +158,14 @@ func (l *leaf) install(now time.Time) {
 	}
 	l.by = a.by
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
+	l.restored = false
 	l.stray.home()
 	l.anchor = anchored{}
 	l.credential = l.credential.after(a, now, l.renew)
 	l.count++
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)
+	l.keep(item)
 	l.log.Info("a new certificate is served", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
@@ -195,6 +200,7 @@ func (l *leaf) tell(by *authority, e Event) {
 func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
 	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.flight != nil, l.released, l.failure
+	s.Restored = l.restored
 	s.TokenExpiry = l.credential.ends
 	l.report.Store(&s)
 }
@@ -204,7 +210,7 @@ func (l *leaf) status() Status {
 	now := statusOf(l.spec, l.item.Load(), l.now())
 	if s := l.report.Load(); s != nil {
 		now.Rotations, now.Asking, now.Released, now.Failure = s.Rotations, s.Asking, s.Released, s.Failure
-		now.TokenExpiry = s.TokenExpiry
+		now.TokenExpiry, now.Restored = s.TokenExpiry, s.Restored
 	}
 	return now
 }

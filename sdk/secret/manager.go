@@ -19,6 +19,8 @@ type Manager struct {
 	places  places
 	current atomic.Pointer[generation]
 	reload  sync.Mutex // held by the one Reload, and by Close
+	keeper  *keeper
+	kept    func() // ends the keeper
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -27,13 +29,14 @@ type Manager struct {
 var _ Source = (*Manager)(nil)
 
 // New checks the configuration and returns a Manager that has begun to obtain
-// every secret in it. It does not wait for the first. Close ends it. An error names the
-// secret or authority that cannot be, what it says, and what would be right; nothing was
-// asked of anybody then.
+// every secret in it. It does not wait for the first, but for a [Storage], 5 seconds at
+// most: what the last run kept and is still good is held when New returns. Close ends it.
+// An error names the secret or authority that cannot be, what it says, and what would be
+// right; nothing was asked of anybody then.
 func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Manager{config: config, ctx: ctx, cancel: cancel}
+	m := &Manager{config: config, keeper: newKeeper(config), ctx: ctx, cancel: cancel}
 	first, err := m.newGeneration(config.Secrets, config.Authorities)
 	if err != nil {
 		cancel()
@@ -41,18 +44,22 @@ func New(config Config) (*Manager, error) {
 	}
 	m.current.Store(first)
 	m.places.configured(first.secrets)
+	first.restore()
+	m.kept = m.keeper.begin()
 	first.start()
 	return m, nil
 }
 
 // Close ends everything and returns when all is quiet; a call of a client that
-// ignores its context is left behind after a second. Watchers are told, Peek then
+// ignores its context is left behind after a second; a [Storage] has 5 seconds for what it
+// was not given yet. Watchers are told, Peek then
 // answers ErrClosed. Close may be called more than once; it returns nil.
 func (m *Manager) Close() error {
 	m.cancel()
 	m.reload.Lock() // one that is under way ends soon
 	defer m.reload.Unlock()
 	m.current.Load().end()
+	m.kept()
 	m.places.notify()
 	return nil
 }
@@ -125,7 +132,7 @@ func (m *Manager) Has(caller Caller, name, version string) bool {
 }
 
 // Release lets go of the key and certificate held for name, and of a request on
-// its way. A new one, with a new key, is obtained when somebody watches or gets
+// its way; a [Storage] forgets them. A new one, with a new key, is obtained when somebody watches or gets
 // the name, which is at once if somebody watches it already; who has the old one
 // keeps it until then. A trust bundle is nothing to let go of: Release leaves it.
 //

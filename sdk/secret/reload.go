@@ -38,11 +38,27 @@ func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	next.adopt(old)
 	m.current.Store(next)
 	m.places.configured(next.secrets)
+	m.forgetOthers(old, next)
 	next.start()
 	for name := range changedNames(old, next) {
 		m.places.of(name).notify()
 	}
 	return nil
+}
+
+// forgetOthers has the records removed of what is no longer configured.
+func (m *Manager) forgetOthers(old, next *generation) {
+	for _, a := range old.authorities {
+		if next.authority(a.Name) == nil {
+			m.keeper.forget(rootsRecord(a.Name))
+		}
+	}
+	for name, h := range old.secrets {
+		_, was := h.(*leaf)
+		if _, is := next.secrets[name].(*leaf); was && !is {
+			m.keeper.forget(secretRecord(name))
+		}
+	}
 }
 
 // changedNames returns those that are in one of both only.
@@ -98,6 +114,7 @@ func (a *authority) adopt(was *authority) {
 	a.served.Store(was.served.Load())
 	a.failure.Store(was.failure.Load())
 	a.lentUntil.Store(was.lentUntil.Load())
+	a.recorded = was.recorded
 	served := was.bundle.Load()
 	if a.PinnedRoots != nil {
 		a.roots.filter(a.PinnedRoots.Contains)
@@ -120,7 +137,7 @@ func (s *rootSet) filter(keep func(*x509.Certificate) bool) {
 
 // adopt takes over the secret of this name.
 func (l *leaf) adopt(was *leaf, g *generation) {
-	l.held, l.count, l.mourned, l.released = was.held, was.count, was.mourned, was.released
+	l.held, l.count, l.mourned, l.released, l.restored = was.held, was.count, was.mourned, was.released, was.restored
 	if was.by != nil {
 		l.by = l.signedBy(g.authority(was.by.Name))
 	}
@@ -131,12 +148,13 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	if l.held == nil {
 		return
 	}
+	redrawn := false
 	switch {
 	case !same || l.by == nil || !slices.Contains(l.spec.Authorities, l.by.Name):
 		l.renew = l.now() // what is held is served until then
 		l.log.Info("the certificate that is held is to be replaced, as its settings have changed", "fingerprint", pki.Fingerprint(l.held.Leaf))
 	case l.spec.RenewRatio != was.spec.RenewRatio || l.spec.RenewJitter != was.spec.RenewJitter:
-		l.renew = drawRenewal(l.spec, l.held, l.item.Load().Issued)
+		l.renew, redrawn = drawRenewal(l.spec, l.held, l.item.Load().Issued), true
 	default:
 		l.renew = was.renew
 	}
@@ -147,6 +165,9 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	item := *l.item.Load()
 	item.RenewAt = l.renew
 	l.item.Store(&item) // the content is the same: nobody is told
+	if redrawn {
+		l.keep(&item)
+	}
 }
 
 // signedBy returns the choice that an authority is, or one that is not asked any

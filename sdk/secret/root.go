@@ -19,6 +19,9 @@ type Root struct {
 	// KeptUntil is when a root goes that no authority names any more; zero while one
 	// does.
 	KeptUntil time.Time `json:"kept_until,omitzero"`
+	// Restored tells that it was kept from the last run, and that its authority has told
+	// no roots since; see [Storage].
+	Restored bool `json:"restored,omitempty"`
 }
 
 // show notes what is served of the authority, for the status.
@@ -28,7 +31,7 @@ func (a *authority) show(served *pki.Bundle) {
 		print := pki.Fingerprint(cert)
 		roots = append(roots, Root{
 			Fingerprint: print, Subject: printable(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
-			Authorities: []string{a.Name}, KeptUntil: earlier(a.roots.dropped[print].until, cert.NotAfter),
+			Authorities: []string{a.Name}, KeptUntil: earlier(a.roots.dropped[print].until, cert.NotAfter), Restored: a.roots.dropped[print].restored,
 		})
 	}
 	a.shown.Store(&roots)
@@ -58,6 +61,7 @@ func (b *trustBundle) roots() []Root {
 // and is the same root, which another authority told, too.
 func (r Root) and(other Root) Root {
 	r.Authorities = append(slices.Clone(r.Authorities), other.Authorities...)
+	r.Restored = r.Restored && other.Restored
 	if r.KeptUntil.IsZero() || other.KeptUntil.IsZero() {
 		r.KeptUntil = time.Time{}
 	} else {

@@ -26,6 +26,9 @@ type rootSet struct {
 type droppedRoot struct {
 	cert  *x509.Certificate
 	until time.Time
+	// restored: it is from the last run, and the authority has said nothing yet. Until
+	// then nobody knows whether it was dropped.
+	restored bool
 }
 
 func (s *rootSet) current() *pki.Bundle { return s.told.Union(s.replied) }
@@ -36,6 +39,7 @@ func (s *rootSet) tell(roots *pki.Bundle, now time.Time, until func() time.Time)
 	if roots.Equal(s.told) {
 		return // nothing new, and no reason to doubt the replies since
 	}
+	s.heard(until)
 	before := s.current()
 	s.told, s.replied, s.changed = roots, nil, now
 	s.drop(before, until)
@@ -51,6 +55,7 @@ func (s *rootSet) reply(roots *pki.Bundle, asked time.Time, until func() time.Ti
 	if roots.Len() == 0 {
 		return
 	}
+	s.heard(until)
 	if s.told != nil && asked.Before(s.changed) {
 		s.drop(roots, until)
 		return
@@ -65,10 +70,28 @@ func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 	current := s.current()
 	for _, cert := range roots.Certificates() {
 		if !current.Contains(cert) {
-			s.keep(pki.Fingerprint(cert), droppedRoot{cert, until()})
+			s.keep(pki.Fingerprint(cert), droppedRoot{cert: cert, until: until()})
 		}
 	}
 	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return current.Contains(d.cert) })
+}
+
+// restore takes a root of the last run; there are only as many as were served.
+func (s *rootSet) restore(d droppedRoot) {
+	if s.dropped == nil {
+		s.dropped = make(map[string]droppedRoot)
+	}
+	s.dropped[pki.Fingerprint(d.cert)] = d
+}
+
+// heard ends the special case of the roots of the last run: those that are not told now
+// are dropped ones like any other, and none stays longer than its record says.
+func (s *rootSet) heard(until func() time.Time) {
+	for print, d := range s.dropped {
+		if d.restored {
+			s.dropped[print] = droppedRoot{cert: d.cert, until: earlier(d.until, until())}
+		}
+	}
 }
 
 func (s *rootSet) keep(print string, d droppedRoot) {

@@ -105,8 +105,9 @@ func (l *leaf) release() {
 	l.at, l.flight, l.order, l.next, l.held = 0, nil, nil, nil, nil
 	l.failure, l.pause, l.stray, l.credential = nil, pause{}, stray{}, credential{}
 	l.retry.reset()
-	l.released = true
+	l.released, l.restored = true, false
 	l.item.Store(nil)
+	l.keeper.forget(secretRecord(l.spec.Name))
 }
 
 // do runs f in run and returns when it is done; it does nothing once that has ended.

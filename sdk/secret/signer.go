@@ -21,7 +21,11 @@ type Order struct {
 // the rotation.
 func NewOrder(spec Spec) (*Order, error) {
 	spec = spec.withDefaults()
-	o, err := newOrder(spec)
+	key, err := pki.GenerateKey(spec.KeyType)
+	if err != nil {
+		return nil, err
+	}
+	o, err := newOrder(spec, key)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type Status struct {
 	Asking bool `json:"asking,omitempty"`
 	// Released tells that nothing is held until somebody asks.
 	Released bool `json:"released,omitempty"`
+	// Restored tells that what is held was kept from the last run; see [Storage].
+	Restored bool `json:"restored,omitempty"`
 	// TokenExpiry is when the token ends that the authority was last asked with, or a
 	// later one that was found since; zero where that is not known.
 	TokenExpiry time.Time `json:"token_expiry,omitzero"`

@@ -111,7 +111,7 @@ func parsePair(item *secret.Item) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, malformed(item.Name, secret.KeyPair, err)
 	}
-	key, err := pki.ParseKey(item.Key)
+	key, err := item.PrivateKey()
 	if err != nil {
 		return nil, malformed(item.Name, secret.KeyPair, err)
 	}

@@ -63,7 +63,11 @@ func newDocument(item *secret.Item) (*document, error) {
 	if d.id, d.domain, err = spiffeID(chain[0]); err != nil {
 		return nil, err
 	}
-	d.key, err = keyDER(item.Key)
+	key, err := item.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	d.key, err = keyDER(key)
 	return d, err
 }
 

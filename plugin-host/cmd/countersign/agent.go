@@ -88,6 +88,9 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	if err != nil {
 		return settingsError{err}
 	}
+	if cfg.Storage, err = openState(ctx, c.State, metrics, log); err != nil {
+		return settingsError{err}
+	}
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files)
 	}

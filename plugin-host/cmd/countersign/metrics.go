@@ -21,6 +21,8 @@ type metrics struct {
 	roots     *prometheus.GaugeVec
 	streams   *prometheus.CounterVec
 	outputs   *prometheus.CounterVec
+	restored  *prometheus.CounterVec
+	state     *prometheus.CounterVec
 	refused   prometheus.Counter
 	config    configMetrics
 	recorder  *status.Recorder // for the page
@@ -43,15 +45,20 @@ func newMetrics(p *providers) *metrics {
 		roots:     gauge("authority_roots", "Roots served of an authority.", "authority"),
 		streams:   counter("stream_events_total", "What happened on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
 		outputs:   counter("output_events_total", "What happened to written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
+		restored:  counter("secret_restored_total", "Certificates of the last run that are served again.", "secret", "authority"),
+		state:     counter("state_failures_total", "What is kept over a restart and could not be: reason is store, load, refused or key.", "reason"),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "countersign_refused_names_total", Help: "Names asked for that nobody configured, or not for this caller.",
 		}),
 	}
 	m.config = newConfigMetrics(m.registry)
-	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.refused, supervised{p},
+	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.restored, m.state, m.refused, supervised{p},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams.WithLabelValues(kind.String()) // there from the start, as 0
+	}
+	for _, reason := range []string{"store", "load", "refused", noKey} {
+		m.state.WithLabelValues(reason) // so, too
 	}
 	return m
 }
@@ -68,6 +75,10 @@ func (m *metrics) secret(e secret.Event) {
 		m.expired.WithLabelValues(e.Secret).Inc()
 	case secret.NameDiffers:
 		m.names.WithLabelValues(e.Secret).Inc()
+	case secret.Restored:
+		m.restored.WithLabelValues(e.Secret, e.Authority).Inc()
+	case secret.StateFailed:
+		m.state.WithLabelValues(e.Reason).Inc()
 	case secret.RootAdded:
 		m.roots.WithLabelValues(e.Authority).Inc()
 	case secret.RootRemoved:

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/safefile"
 )
 
 // generation begins the name of the folder of one set behind a link.
@@ -29,7 +31,7 @@ func (w *writer) putGeneration(root *os.Root, s set) error {
 	}
 	w.number = "" // from here on the folder is in use, whatever fails
 	w.sweep(root, name, before)
-	return syncFolder(root)
+	return safefile.Sync(root)
 }
 
 func (w *writer) fillGeneration(root *os.Root, name string, s set) error {
@@ -50,7 +52,7 @@ func (w *writer) fillGeneration(root *os.Root, name string, s set) error {
 			return err
 		}
 	}
-	return syncFolder(folder)
+	return safefile.Sync(folder)
 }
 
 // turn has the link lead to the folder, from one moment to the next.

@@ -19,11 +19,12 @@ func (w *writer) render(content Content, s set) ([]byte, error) {
 	case Chain:
 		return s.pair.Chain, nil
 	case Key:
-		return s.pair.Key, nil
+		return s.pair.KeyPEM()
 	case Roots:
 		return s.bundle.Roots, nil
 	case Combined:
-		return append(bytes.Clone(s.pair.Key), s.pair.Chain...), nil
+		key, err := s.pair.KeyPEM()
+		return append(bytes.Clone(key), s.pair.Chain...), err
 	}
 	password, err := w.Password()
 	if err != nil {
@@ -43,7 +44,11 @@ func keyStore(s set, password string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := pki.ParseKey(s.pair.Key)
+	text, err := s.pair.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.ParseKey(text)
 	if err != nil {
 		return nil, err
 	}

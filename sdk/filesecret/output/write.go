@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/countersign-dev/countersign/internal/safefile"
 )
 
 const (
@@ -89,7 +91,7 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 			return errors.Join(err, putBack(folder, files[:n]))
 		}
 	}
-	return syncFolder(folder)
+	return safefile.Sync(folder)
 }
 
 func putBack(folder *os.Root, files []File) error {
@@ -99,7 +101,7 @@ func putBack(folder *os.Root, files []File) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, syncFolder(folder))...)
+	return errors.Join(append(errs, safefile.Sync(folder))...)
 }
 
 func tidy(folder *os.Root, files []File) {
@@ -123,57 +125,10 @@ func (w *writer) create(folder *os.Root, name string, file File, s set) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Name, err)
 	}
-	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	out, err := folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, defaultKeyMode)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(w.fill(out, file, content), out.Close()); err != nil {
+	if err := safefile.Create(folder, name, safefile.File{Mode: modeOf(file), UID: w.UID, GID: w.GID, Content: content}); err != nil {
 		return fmt.Errorf("%s: %w", file.Name, err)
 	}
 	return nil
-}
-
-// fill gives a new file away before it has content. Until its mode is set nobody but
-// the agent can open it, and its user comes last, as one without CAP_FOWNER cannot
-// change the mode of what is another's.
-func (w *writer) fill(out *os.File, file File, content []byte) error {
-	if err := w.give(out, nil, w.GID); err != nil {
-		return err
-	}
-	if err := out.Chmod(modeOf(file)); err != nil {
-		return err
-	}
-	if err := w.give(out, w.UID, nil); err != nil {
-		return err
-	}
-	if _, err := out.Write(content); err != nil {
-		return err
-	}
-	return out.Sync()
-}
-
-func (w *writer) give(out *os.File, uid, gid *int) error {
-	if uid == nil && gid == nil {
-		return nil
-	}
-	err := out.Chown(orKeep(uid), orKeep(gid))
-	switch {
-	case err == nil:
-		return nil
-	case uid != nil:
-		return fmt.Errorf("give the file to user %d, for which the agent has to be root, have CAP_CHOWN or be that user: %w", *uid, err)
-	}
-	return fmt.Errorf("give the file to group %d, for which the agent has to be root, have CAP_CHOWN or be in that group: %w", *gid, err)
-}
-
-func orKeep(id *int) int {
-	if id == nil {
-		return -1
-	}
-	return *id
 }
 
 func modeOf(file File) fs.FileMode {
@@ -184,13 +139,4 @@ func modeOf(file File) fs.FileMode {
 		return defaultKeyMode
 	}
 	return defaultMode
-}
-
-// syncFolder has the names of a folder reach the disk.
-func syncFolder(root *os.Root) error {
-	folder, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(syncNames(folder), folder.Close())
 }

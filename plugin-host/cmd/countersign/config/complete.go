@@ -31,6 +31,7 @@ func (c *Config) Complete() error {
 	c.checkProviders(&p)
 	c.checkRest(&p)
 	c.checkProxy(&p)
+	c.checkState(&p)
 	if err := p.err(); err != nil {
 		return err // what a secret refers to has to be sound first
 	}

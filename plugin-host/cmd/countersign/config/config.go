@@ -16,6 +16,7 @@ type Config struct {
 	Files     Files     `json:"files"`
 	Outputs   []Output  `json:"outputs"`
 	Rotation  Rotation  `json:"rotation"`
+	State     State     `json:"state"`
 	Socket    Socket    `json:"socket"`
 	// WorkloadAPI is off where it has no socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
@@ -152,6 +153,19 @@ type Rotation struct {
 	// Jitter is how far the ratio is drawn to either side; 0 is not at all.
 	// Default: 0.01; 0.1 with workloads.
 	Jitter float64 `json:"jitter"`
+}
+
+// State keeps secrets over a restart, encrypted, so that an agent that starts while its
+// CA is away serves at once what is still valid. Default: nothing is kept.
+type State struct {
+	// Dir is a folder for this agent alone; it is made (0700) where it is missing.
+	Dir string `json:"dir"`
+	// KeyFile holds the key, 32 random bytes or more, as "openssl rand -hex 32" writes
+	// them; no one else may read it. It is not in Dir.
+	KeyFile string `json:"key_file"`
+	// KeyCommand is, instead of KeyFile, a program, by its absolute path, and its
+	// arguments, without a shell; it prints the key within 30s.
+	KeyCommand []string `json:"key_command"`
 }
 
 // Socket is where SDS is served.

@@ -36,6 +36,9 @@ func (m *markup) secret(r Report, s secret.Status) {
 		m.put("<dt>Asked of</dt><dd>%v</dd>\n", cleanAll(s.Authorities))
 	}
 	m.put("<dt>Kind</dt><dd>%v</dd>\n", clean(s.Kind))
+	if s.Restored {
+		m.put("<dt>Kept</dt><dd>from the last run</dd>\n")
+	}
 	asking := ""
 	if s.Asking {
 		asking = "; a request is on its way"

@@ -151,6 +151,19 @@ func TestNoKeyIsOnThePage(t *testing.T) {
 	}
 }
 
+func TestThePageSaysWhatIsFromTheLastRun(t *testing.T) {
+	for restored, want := range map[bool]int{true: 2, false: 0} {
+		r := Report{At: time.Now(), Secrets: []secret.Status{
+			{Name: "default", Kind: "key-pair", Restored: restored},
+			{Name: "ROOTCA", Kind: "trust-bundle", Roots: []secret.Root{{Subject: "CN=root", KeptUntil: time.Now(), Restored: restored}}},
+		}}
+		answer, _ := open(t, r)
+		if n := strings.Count(answer.Body.String(), "from the last run"); n != want {
+			t.Errorf("restored is %v, and the page says so %d times", restored, n)
+		}
+	}
+}
+
 func TestThePageMayRunAndLoadNothingButItself(t *testing.T) {
 	answer, doc := open(t, hostileReport())
 	got := answer.Header().Get("Content-Security-Policy")

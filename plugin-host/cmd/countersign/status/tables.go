@@ -35,7 +35,11 @@ func (m *markup) root(root secret.Root) {
 	if root.KeptUntil.IsZero() {
 		m.put("while it is named")
 	} else {
-		m.put("<span class=\"mark fair\">dropped</span> until ")
+		why := "dropped"
+		if root.Restored {
+			why = "from the last run"
+		}
+		m.put("<span class=\"mark fair\">%v</span> until ", why)
 		m.moment(root.KeptUntil)
 	}
 	m.put("</td></tr>")

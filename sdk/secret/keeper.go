@@ -1,0 +1,159 @@
+package secret
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// storageTimeout ends each call of a Storage, and all that a start or an end waits for.
+const storageTimeout = 5 * time.Second
+
+// keeper hands records to the Storage in a goroutine of its own, so that a slow disk
+// delays no rotation. A nil keeper keeps nothing. What failed is not tried again:
+// the next rotation stores anew.
+type keeper struct {
+	storage Storage
+	observe func(Event)
+	log     *slog.Logger
+	asks    turn
+
+	mu      sync.Mutex
+	order   []string // of the names in waiting, the oldest first
+	waiting map[string]Record
+	wake    chan struct{}
+	closed  bool
+	done    chan struct{} // closed when run has ended
+}
+
+func newKeeper(c Config) *keeper {
+	if c.Storage == nil {
+		return nil
+	}
+	k := &keeper{
+		storage: c.Storage, observe: c.Observe, log: c.Log, asks: newTurn(),
+		waiting: make(map[string]Record), wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	return k
+}
+
+// put has the record stored soon. Of several for one name the last one counts.
+func (k *keeper) put(name string, r Record) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, waits := k.waiting[name]; !waits {
+		k.order = append(k.order, name)
+	}
+	k.waiting[name] = r
+	k.nudge()
+}
+
+// forget has the record removed.
+func (k *keeper) forget(name string) { k.put(name, Record{}) }
+
+func (k *keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // it will look, already
+	}
+}
+
+// next returns a record to store, or whether there will be no more.
+func (k *keeper) next() (name string, r Record, over bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.order) == 0 {
+		return "", Record{}, k.closed
+	}
+	name, k.order = k.order[0], k.order[1:]
+	r = k.waiting[name]
+	delete(k.waiting, name)
+	return name, r, false
+}
+
+// run stores until close is called and nothing waits, or ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	defer close(k.done)
+	for ctx.Err() == nil {
+		name, r, over := k.next()
+		switch {
+		case over:
+			return
+		case name != "":
+			k.store(ctx, name, r)
+			continue
+		}
+		select {
+		case <-k.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (k *keeper) store(ctx context.Context, name string, r Record) {
+	_, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, k.storage.Store(ctx, name, r)
+	})
+	if err != nil {
+		k.failed("store", name, r.Authority, err)
+	}
+}
+
+// load returns the record of that name; none where there is an error, which is told.
+func (k *keeper) load(ctx context.Context, name string) Record {
+	r, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (Record, error) {
+		return k.storage.Load(ctx, name)
+	})
+	if err != nil {
+		k.failed("load", name, "", err)
+		return Record{}
+	}
+	return r
+}
+
+// failed tells of a record that could not be kept or used; what is from a fixed list.
+func (k *keeper) failed(what, name, authority string, err error) {
+	k.log.Warn("the state of the last run: "+stateFaults[what], "record", printable(name), "error", printable(err.Error()))
+	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what})
+}
+
+// stateFaults are the reasons of StateFailed, in words.
+var stateFaults = map[string]string{
+	"store":   "a record could not be kept; what is served is unaffected, and the next rotation tries again",
+	"load":    "a record could not be read, and is ignored",
+	"refused": "a record is not good any more, and is ignored",
+}
+
+// refused tells of a record that does not stand up to the settings of now.
+func (k *keeper) refused(name string, r Record, err error) {
+	k.failed("refused", name, r.Authority, err)
+}
+
+// close returns when everything is stored, or the time for that is over.
+func (k *keeper) close(cancel context.CancelFunc) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	k.closed = true
+	k.nudge()
+	k.mu.Unlock()
+	timer := time.AfterFunc(storageTimeout, cancel)
+	defer timer.Stop()
+	<-k.done
+	cancel()
+}
+
+// begin starts the goroutine and returns what ends it.
+func (k *keeper) begin() (end func()) {
+	if k == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go k.run(ctx)
+	return func() { k.close(cancel) }
+}

@@ -1,0 +1,183 @@
+package secret
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// restore takes over what the last run kept: the roots first, then the certificates
+// that lead to them. Nothing runs yet. What is not good is told and left out.
+func (g *generation) restore() {
+	if g.keeper == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, storageTimeout) // for all of it
+	defer cancel()
+	for _, a := range g.authorities {
+		r := g.keeper.load(ctx, rootsRecord(a.Name))
+		if err := a.restore(r); err != nil {
+			g.keeper.refused(rootsRecord(a.Name), r, err)
+		}
+		a.publish()
+	}
+	for _, name := range g.names {
+		l, ok := g.secrets[name].(*leaf)
+		if !ok || g.config.Keys != nil {
+			continue // who makes the keys keeps them
+		}
+		r := g.keeper.load(ctx, secretRecord(name))
+		if err := l.restore(r); err != nil {
+			g.keeper.refused(secretRecord(name), r, err)
+		}
+	}
+}
+
+// restore takes over the roots of a record, those that pins still allow, until the
+// authority tells its own: those that it does not name are then dropped ones.
+func (a *authority) restore(r Record) error {
+	if len(r.Content) == 0 {
+		return nil
+	}
+	if r.Authority != a.Name || r.Identity != "" {
+		return fmt.Errorf("it is about %.256q of authority %.256q", r.Identity, r.Authority)
+	}
+	roots, err := decodeRoots(r.Content)
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if a.PinnedRoots == nil || a.PinnedRoots.Contains(root.cert) {
+			a.roots.restore(root)
+		}
+	}
+	a.recorded = r.Content
+	return nil
+}
+
+// restore takes over the key pair of a record, if it would be served were it the
+// answer to a request of now.
+func (l *leaf) restore(r Record) error {
+	if len(r.Content) == 0 {
+		return nil
+	}
+	if r.Identity != l.spec.Identity.String() {
+		return fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
+	}
+	at := slices.IndexFunc(l.choices, func(c *choice) bool { return c.Name == r.Authority })
+	if at < 0 {
+		return fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
+	}
+	kept, err := decodePair(r.Content)
+	if err != nil {
+		return err
+	}
+	a, err := l.verifyKept(l.choices[at], kept)
+	if err != nil {
+		return err
+	}
+	return l.takeOver(a, kept)
+}
+
+// verifyKept holds a kept key pair against the settings and roots of now.
+func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
+	key, err := l.keptKey(kept)
+	if err != nil {
+		return nil, err
+	}
+	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: printable(kept.Signer)}
+	a.chain, err = a.check(kept.Chain, by.bundle.Load())
+	if err != nil {
+		return nil, err
+	}
+	if a.chain.Leaf.NotBefore.After(l.now()) {
+		return nil, &pki.CheckError{Check: "not-before", Detail: "the certificate is not valid yet"}
+	}
+	return a, nil
+}
+
+func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
+	want, _ := pki.ParseKeyType(string(l.spec.KeyType)) // the Spec was checked
+	if kept.KeyType != want {
+		return nil, fmt.Errorf("its key is of type %.64q, and %q is configured", kept.KeyType, want)
+	}
+	return pki.ParseKey(kept.Key)
+}
+
+// takeOver serves a key pair that was verified.
+func (l *leaf) takeOver(a *attempt, kept keptPair) error {
+	item, err := a.item(l.spec, a.by.Name)
+	if err != nil {
+		return err
+	}
+	l.by, l.held, l.restored = a.by, a.chain, true
+	l.renew = l.keptRenewal(kept)
+	if l.choices[0].Token != nil {
+		l.credential = credential{doubt: true} // it is read again, and no more is asked for that
+	}
+	a.by.ends[l] = a.chain.Leaf.NotAfter
+	item.Issued, item.RenewAt = kept.Issued, l.renew
+	l.item.Store(item)
+	l.log.Info("a certificate of the last run is served again", "authority", a.by.Name, "identity", item.Identity.String(),
+		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
+	l.tell(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
+	return nil
+}
+
+// keptRenewal is the moment that was drawn, where it was drawn by the same rule.
+func (l *leaf) keptRenewal(kept keptPair) time.Time {
+	if kept.Ratio == l.spec.RenewRatio && kept.Jitter == l.spec.RenewJitter && kept.RenewAt.Before(l.held.Leaf.NotAfter) {
+		return kept.RenewAt
+	}
+	return drawRenewal(l.spec, l.held, kept.Issued)
+}
+
+// keep has what is held stored for the next run.
+func (l *leaf) keep(item *Item) {
+	if l.keeper == nil || len(item.Key) == 0 || l.keys != nil {
+		return
+	}
+	keyType, _ := pki.ParseKeyType(string(l.spec.KeyType)) // the Spec was checked
+	l.keeper.put(secretRecord(l.spec.Name), Record{
+		Identity: l.spec.Identity.String(), Authority: item.Authority,
+		Content: encode(keptPair{
+			Version: recordVersion, KeyType: keyType, Key: item.Key, Chain: item.Chain, Signer: item.Signer,
+			Issued: item.Issued, RenewAt: item.RenewAt, Ratio: l.spec.RenewRatio, Jitter: l.spec.RenewJitter,
+		}),
+	})
+}
+
+// rootsWithoutLeaf is how long a record may bring back the roots of an authority that
+// signed nothing here. It is stored anew twice in that time.
+const rootsWithoutLeaf = 24 * time.Hour
+
+// keep has the roots stored for the next run, where that record would be another one.
+// It may bring none back for longer than the certificates held with it last: so an
+// old record is worth no more than an old certificate.
+func (a *authority) keep(served *pki.Bundle) {
+	if a.keeper == nil || served.Len() == 0 {
+		return
+	}
+	last := a.lastEnd()
+	if last.IsZero() {
+		last = a.now().Truncate(rootsWithoutLeaf / 2).Add(rootsWithoutLeaf)
+	}
+	kept := keptRoots{Version: recordVersion}
+	for _, cert := range served.Certificates() {
+		until := last
+		if d, dropped := a.roots.dropped[pki.Fingerprint(cert)]; dropped {
+			until = d.until
+		}
+		kept.Roots = append(kept.Roots, keptRoot{cert.Raw, until.UTC()})
+	}
+	content := encode(kept)
+	if string(content) == string(a.recorded) {
+		return
+	}
+	a.recorded = content
+	a.keeper.put(rootsRecord(a.Name), Record{Authority: a.Name, Content: content})
+}

@@ -1,0 +1,22 @@
+//go:build unix
+
+package state
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// checkPrivate refuses what others may read or write, or what is not ours.
+func checkPrivate(what string, info fs.FileInfo) error {
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("%s is open to others (mode %04o): chmod go-rwx", what, mode)
+	}
+	owner, known := info.Sys().(*syscall.Stat_t)
+	if known && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to uid %d, neither root nor the user that runs this (uid %d)", what, owner.Uid, os.Geteuid())
+	}
+	return nil
+}

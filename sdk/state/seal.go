@@ -1,0 +1,123 @@
+package state
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	// magic is the first line of a file. Another version has another.
+	magic = "countersign state 1\n"
+	// maxHeader bounds the second line.
+	maxHeader = 64 << 10
+
+	saltSize = 32
+	keySize  = 32 // AES-256
+	purpose  = "countersign state 1: AES-256-GCM"
+)
+
+// header is the second line: whose record it is. It is readable, so that an operator
+// can tell the files apart, and authenticated.
+type header struct {
+	Record    string `json:"record"`
+	Identity  string `json:"identity"`
+	Authority string `json:"authority"`
+}
+
+// errSealed is all that is known of content that does not open.
+var errSealed = errors.New("it cannot be decrypted: the key is another one, or the file was changed")
+
+// seal returns the file of a record:
+//
+//	magic · header as JSON · newline · salt (32) · nonce (12) · ciphertext and tag
+//
+// What stands before the nonce is the additional data.
+func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, error) {
+	text, err := json.Marshal(header{name, r.Identity, r.Authority})
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxHeader {
+		return nil, fmt.Errorf("its names have %d bytes, %d are allowed", len(text), maxHeader)
+	}
+	out := bytes.NewBufferString(magic)
+	out.Write(text)
+	out.WriteByte('\n')
+	salt := make([]byte, saltSize)
+	if _, err := io.ReadFull(random, salt); err != nil {
+		return nil, err
+	}
+	out.Write(salt)
+	aead, err := cipherOf(key, salt)
+	if err != nil {
+		return nil, err
+	}
+	before := out.Bytes()
+	sealed := aead.Seal(bytes.Clone(before), nil, r.Content, before) //nolint:gosec // G407: this cipher draws its nonce itself
+	if len(sealed) > maxFile {
+		return nil, fmt.Errorf("its file would have %d bytes, %d are allowed", len(sealed), maxFile)
+	}
+	return sealed, nil
+}
+
+// open returns the record of a file, if it is of that name.
+func open(key []byte, name string, file []byte) (secret.Record, error) {
+	h, size, err := parse(file)
+	if err != nil {
+		return secret.Record{}, err
+	}
+	aead, err := cipherOf(key, file[size-saltSize:size])
+	if err != nil {
+		return secret.Record{}, err
+	}
+	content, err := aead.Open(nil, nil, file[size:], file[:size])
+	switch {
+	case err != nil:
+		return secret.Record{}, errSealed
+	case h.Record != name:
+		return secret.Record{}, fmt.Errorf("it is the record %.256q under the name of another", h.Record)
+	}
+	return secret.Record{Identity: h.Identity, Authority: h.Authority, Content: content}, nil
+}
+
+// parse reads what stands before the nonce, and returns its size.
+func parse(file []byte) (h header, size int, err error) {
+	rest, ours := bytes.CutPrefix(file, []byte(magic))
+	if !ours {
+		return h, 0, fmt.Errorf("it does not begin with %q", strings.TrimSpace(magic))
+	}
+	line, rest, whole := bytes.Cut(rest, []byte("\n"))
+	switch {
+	case !whole, len(rest) < saltSize:
+		return h, 0, errors.New("it ends too early")
+	case len(line) > maxHeader:
+		return h, 0, fmt.Errorf("its second line has %d bytes, %d are allowed", len(line), maxHeader)
+	case json.Unmarshal(line, &h) != nil:
+		return h, 0, errors.New("its second line is not understood")
+	}
+	return h, len(magic) + len(line) + 1 + saltSize, nil
+}
+
+// cipherOf returns the cipher of one file. Its key is of this file alone, so that
+// however many are written, no pair of key and nonce comes twice.
+func cipherOf(key, salt []byte) (cipher.AEAD, error) {
+	own, err := hkdf.Key(sha256.New, key, salt, purpose, keySize)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(own)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
