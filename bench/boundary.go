@@ -11,7 +11,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/countersign-dev/countersign/bench/fixedca"
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/providers/file/fileca"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -41,8 +40,7 @@ func (b *bench) boundary() error {
 	if err != nil {
 		return err
 	}
-	out, err := pluginhost.Open(context.Background(), pluginhost.Options{Dirs: []string{b.root}, Dev: true},
-		pluginhost.Entry{Name: "fixed", Settings: map[string]any{"chain": settings.Chain, "roots": settings.Roots}})
+	out, err := b.openFixed(map[string]any{"chain": settings.Chain, "roots": settings.Roots})
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func run() error {
 // agent measures the agent with its provider as processes.
 func (b *bench) agent() error {
 	fmt.Println("| figure | median |\n|---|---|")
-	return errors.Join(b.starts(), b.respawn(), b.memory())
+	return errors.Join(b.starts(), b.respawn(), b.memory(), b.least())
 }
 
 // bench is a folder with programs and a CA.
