@@ -36,7 +36,7 @@ func processChecks(r *rig) []conformance.Check {
 			Why: "What it had on its way must not keep the next from working.", After: signs, Run: r.killed},
 		{ID: "PROC-12", Level: level, Rule: "One that was stopped (SIGSTOP) is replaced, and the next signs.",
 			Why: "The host kills what does not answer and starts it again.", After: append(signs, "PROC-11"), Run: r.stopped},
-		{ID: "PROC-13", Level: level, Rule: "When the lifeline ends, it is gone within a second, whatever is in flight.",
+		{ID: "PROC-13", Level: level, Rule: "When the lifeline ends, it is gone within five seconds, whatever is in flight.",
 			Why: "A provider whose host was killed would sign on for nobody.", After: signs, Run: r.lifelineEnds},
 		{ID: "PROC-14", Level: level, Rule: "After SIGTERM it is gone within 10 s.",
 			Why: "An orderly stop must not need a kill.", After: starts, Run: r.terminated},

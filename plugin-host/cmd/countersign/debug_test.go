@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,7 @@ type talker struct {
 func talk(t *testing.T, dir string, env []string, name string, args ...string) *talker {
 	t.Helper()
 	p := &talker{t, exec.Command(name, args...), make(chan string, 1000)}
-	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
+	p.cmd.Dir, p.cmd.Env = dir, append(operatorsEnviron(), env...)
 	r, w := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := p.cmd.Start(); err != nil {
@@ -61,6 +62,12 @@ func (p *talker) hear(pattern string) []string {
 			p.t.Fatalf("%q was not heard in:\n%s", pattern, strings.Join(heard, "\n"))
 		}
 	}
+}
+
+// operatorsEnviron is the environment without what the tests of this repository are
+// told by: the program refuses variables of its name that it does not know.
+func operatorsEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COUNTERSIGN_") })
 }
 
 func TestTheCommandsThatDebugPrintsHaveAnAgentUseTheProviderInADebugger(t *testing.T) {

@@ -69,7 +69,7 @@ func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
 	all := sessionsOf(t, "../../../docs/write-a-provider.md")
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+	cmd.Env = append(operatorsEnviron(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
