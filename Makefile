@@ -93,8 +93,13 @@ proto: ## generate the code of proto/ anew
 	$(call TOOL,proto) buf lint
 	$(call TOOL,proto) buf generate
 
+.PHONY: proto-release
+proto-release: ## what proto-check holds the protocol against: at a release, and never to make it pass
+	$(call TOOL,proto) buf build -o proto/provider/v1/released.binpb --exclude-source-info --path proto/provider/v1
+
 .PHONY: proto-check
-proto-check: proto ## fail where the generated code is not what is committed
+proto-check: proto ## fail where the generated code is not what is committed, or the protocol breaks with what was released
+	$(call TOOL,proto) buf breaking --against proto/provider/v1/released.binpb
 	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; git diff --stat -- proto; exit 1; }
 
 .PHONY: api
