@@ -41,7 +41,7 @@ type Config struct {
 	// Observe is told what happens, for metrics: it must neither block nor call the
 	// Crowd. Default: nobody is told.
 	Observe func(secret.Event)
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log never gets a key or a token. Default: silent.
 	Log *slog.Logger
@@ -146,7 +146,7 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = wallClock
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -156,6 +156,10 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
+
+// wallClock goes on while the machine sleeps: without its monotonic part, a time is
+// compared by what the clock on the wall says.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 func orElse[T comparable](field *T, value T) {
 	var none T

@@ -47,7 +47,7 @@ type Config struct {
 	// Observe is told what happens, for metrics; see [secret.Config]. A name that
 	// carries its files is told by its prefix alone. Default: nobody.
 	Observe func(secret.Event)
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log never gets a key. Default: silent.
 	Log *slog.Logger
@@ -86,13 +86,17 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = wallClock
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
+
+// wallClock goes on while the machine sleeps: without its monotonic part, a time is
+// compared by what the clock on the wall says.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // Source is a [secret.Source] of files. All methods may be called by any
 // goroutine. A name that carries its files is read while somebody watches it; to

@@ -38,7 +38,7 @@ type Config struct {
 	// Keys makes the private keys. It is whoever set it who keeps them, so that a
 	// Storage keeps none of them. Default: [pki.GenerateKey].
 	Keys KeySource
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log never gets a key or a token. Default: silent.
 	Log *slog.Logger
@@ -115,13 +115,17 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(Event) {}
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = wallClock
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
+
+// wallClock goes on while the machine sleeps: without its monotonic part, a time is
+// compared by what the clock on the wall says.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 func (s Spec) withDefaults() Spec {
 	if s.RenewRatio == 0 {

@@ -30,7 +30,7 @@ type CacheOptions struct {
 	Most int
 	// Timeout ends an exchange. Default: 30 seconds.
 	Timeout time.Duration
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log is told of a failed exchange that nobody else hears of. Default: silent.
 	Log *slog.Logger
@@ -83,13 +83,17 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 		opts.Timeout = flightTimeout
 	}
 	if opts.Now == nil {
-		opts.Now = time.Now
+		opts.Now = wallClock
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
+
+// wallClock goes on while the machine sleeps: without its monotonic part, a time is
+// compared by what the clock on the wall says.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // ExchangeToken returns what is kept for req, or waits for an exchange. A caller
 // whose ctx ends leaves; the exchange goes on as long as one waits for it.

@@ -15,7 +15,7 @@ import (
 type Ordered struct {
 	// Sources have a name each, for the log. At least one is required.
 	Sources []Source
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log is told of a source that was passed over. Default: silent.
 	Log *slog.Logger
@@ -49,7 +49,7 @@ func (o Ordered) ask(ctx context.Context, source Source) (ca.Bearer, error) {
 
 func (o Ordered) now() time.Time {
 	if o.Now == nil {
-		return time.Now()
+		return wallClock()
 	}
 	return o.Now()
 }

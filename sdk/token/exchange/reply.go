@@ -39,7 +39,7 @@ func (c *call) read(r reply) (ca.ExchangedToken, error) {
 	}
 	out := ca.ExchangedToken{AccessToken: ca.Token(a.AccessToken), IssuedType: a.IssuedType}
 	if life := a.life(); life > 0 {
-		out.Expiry = time.Now().Add(life)
+		out.Expiry = time.Now().Round(0).Add(life) // it ends while the machine sleeps, too
 	}
 	return out, nil
 }
