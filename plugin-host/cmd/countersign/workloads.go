@@ -47,12 +47,7 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 	if w.VerifiedBy == "" {
 		return nil
 	}
-	claims, err := crowd.ParseTemplate(w.SPIFFEID)
-	if err != nil {
-		return err
-	}
-	cfg.Crowd.Identify.Claimed = claims.Claimed
-	return nil
+	return identifyBy(&cfg.Crowd.Identify, w, cfg.Log)
 }
 
 // ownToken returns where the agent's own credential for an authority comes from.

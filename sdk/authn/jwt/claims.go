@@ -61,7 +61,7 @@ func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 	if err := v.check(c); err != nil {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "%w", err)
 	}
-	id, err := v.subject(c)
+	id, err := v.owner(c, payload)
 	if err != nil {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's subject: %w", err)
 	}
@@ -91,6 +91,22 @@ func (v *Verifier) check(c claims) error {
 		return fmt.Errorf("the token was issued at %s, which is yet to come", stamp(*c.IssuedAt))
 	}
 	return nil
+}
+
+// owner makes the identity of all claims where that is configured, else of the subject.
+func (v *Verifier) owner(c claims, payload []byte) (authn.Identity, error) {
+	if v.cfg.SPIFFEID == nil {
+		return v.subject(c)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(payload, &all); err != nil {
+		return authn.Identity{}, err
+	}
+	text, err := v.cfg.SPIFFEID(all)
+	if err != nil {
+		return authn.Identity{}, err
+	}
+	return authn.OfSPIFFEID(text)
 }
 
 // subject makes the identity of the claim sub.

@@ -51,8 +51,12 @@ type Config struct {
 	// [authn.ParseTemplate] takes it. Default: these subjects are refused.
 	ServiceAccounts string
 	// TrustDomain is the one in which a subject may be a SPIFFE ID itself. Default:
-	// these subjects are refused. One of the two is required.
+	// these subjects are refused.
 	TrustDomain string
+	// SPIFFEID makes the SPIFFE ID of verified claims, which are what encoding/json
+	// makes of them. It knows every subject, so that it stands alone: exactly one of it
+	// and of the other two's pair is required. It must be safe for concurrent use.
+	SPIFFEID func(claims map[string]any) (string, error)
 
 	// Algorithms are those that are taken (RFC 7518, section 3.1, and EdDSA of RFC
 	// 8037). Default: RS, PS and ES with 256, 384 and 512, and EdDSA.
@@ -60,7 +64,7 @@ type Config struct {
 	// Leeway is how far the issuer's clock may be off: 5 minutes at most. Default: 30
 	// seconds.
 	Leeway time.Duration
-	// Now is the wall clock. Default: time.Now.
+	// Now is the wall clock. Default: that of this machine.
 	Now func() time.Time
 	// Log is told when keys cannot be had, once for each try. Default: silent.
 	Log *slog.Logger
@@ -99,7 +103,9 @@ func (c Config) check() error {
 		return errors.New("an audience is required: without one, a token for any other service would do here")
 	case c.JWKSURL != "" && c.JWKSFile != "":
 		return errors.New("its keys come from a URL or from a file, not from both")
-	case c.ServiceAccounts == "" && c.TrustDomain == "":
+	case c.SPIFFEID != nil && c.ServiceAccounts+c.TrustDomain != "":
+		return errors.New("a subject has one SPIFFE ID: service_accounts and trust_domain do not go with SPIFFEID")
+	case c.SPIFFEID == nil && c.ServiceAccounts == "" && c.TrustDomain == "":
 		return errors.New("nobody is known by its tokens: service_accounts or trust_domain is required")
 	case c.Leeway < 0 || c.Leeway > maxLeeway:
 		return fmt.Errorf("a leeway of %s is not allowed: 0 to %s is", c.Leeway, maxLeeway)

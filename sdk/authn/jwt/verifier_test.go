@@ -47,6 +47,32 @@ func TestASubjectIsAServiceAccountOrASPIFFEIDInTheTrustDomain(t *testing.T) {
 	}
 }
 
+func TestASPIFFEIDIsMadeOfVerifiedClaims(t *testing.T) {
+	cfg := fixed(t).cfg
+	cfg.ServiceAccounts, cfg.TrustDomain = "", ""
+	cfg.SPIFFEID = func(claims map[string]any) (string, error) {
+		team, ok := claims["team"].(string)
+		if !ok {
+			return "", errors.New("there is no team")
+		}
+		return "spiffe://cluster.local/" + team, nil
+	}
+	v := verifier(t, cfg)
+	got, err := v.Authenticate(t.Context(), with(sign(t, keysOnce()["ed"], "ed", jose.EdDSA, claimsOf(issuer, claimSet{"sub": "7", "team": "shop"}))))
+	if err != nil || got.SPIFFEID != "spiffe://cluster.local/shop" || got.Expiry.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, claims := range []claimSet{{"team": nil}, {"team": "a b"}, {"team": "shop", "aud": "vault"}, {"team": "shop", "exp": 1}} {
+		if _, err := v.Authenticate(t.Context(), with(sign(t, keysOnce()["ed"], "ed", jose.EdDSA, claimsOf(issuer, claims)))); !errors.Is(err, authn.ErrRefused) {
+			t.Errorf("%v: %v", claims, err)
+		}
+	}
+	cfg.TrustDomain = "cluster.local"
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "a subject has one SPIFFE ID") {
+		t.Errorf("two ways to name a subject: %v", err)
+	}
+}
+
 func TestClaimsThatDoNotFitAreRefused(t *testing.T) {
 	v := fixed(t)
 	for name, test := range map[string]struct {

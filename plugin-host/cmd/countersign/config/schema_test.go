@@ -73,7 +73,7 @@ var choices = map[string][]string{
 	"secrets.key_type":         {"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519"},
 	"secrets.kind":             {KeyPair, TrustBundle},
 	"providers.identity_check": {"exact", "trust-domain", "any"},
-	"workloads.verified_by":    {ByAuthority},
+	"workloads.verified_by":    {ByAuthority, ByJWKS, ByTokenReview},
 	"log.level":                {"debug", "info", "warn", "error"},
 	"log.format":               {"text", "json"},
 }

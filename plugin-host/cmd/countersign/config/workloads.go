@@ -13,11 +13,14 @@ import (
 // identity of its own, by its token or by who is at the other end of the socket, and
 // "default" is that identity's. It is on where verified_by or peers are set.
 type Workloads struct {
-	// VerifiedBy says who verifies the token of a stream: authority is whoever signs
-	// "default", by signing with that very token or not. It must be one that looks at
-	// the token: one that signs for anybody gives everybody what he claims. Default:
-	// none, tokens are not taken.
-	VerifiedBy string `json:"verified_by"`
+	// VerifiedBy says who verifies the token of a stream: jwks is the agent, by the keys
+	// of the tokens' issuer; token_review a Kubernetes API server; authority whoever
+	// signs "default", by signing with that very token or not. That must be one that
+	// looks at the token: one that signs for anybody gives everybody what he claims.
+	// Default: none, tokens are not taken.
+	VerifiedBy  string              `json:"verified_by"`
+	JWKS        WorkloadJWKS        `json:"jwks"`
+	TokenReview WorkloadTokenReview `json:"token_review"`
 	// SPIFFEID is what a certificate is asked for by a token's claims, in braces. Default:
 	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
 	SPIFFEID string `json:"spiffe_id"`
@@ -58,8 +61,12 @@ type WorkloadLimits struct {
 	RefusedTokens uint32 `json:"refused_tokens"`
 }
 
-// ByAuthority is what Workloads.VerifiedBy may be.
-const ByAuthority = "authority"
+// What Workloads.VerifiedBy may be.
+const (
+	ByAuthority   = "authority"
+	ByJWKS        = "jwks"
+	ByTokenReview = "token_review"
+)
 
 func defaultWorkloads() Workloads {
 	return Workloads{
@@ -79,10 +86,10 @@ func (c *Config) completeWorkloads(p *problems) {
 		return
 	}
 	if w.VerifiedBy != "" {
-		if w.VerifiedBy != ByAuthority {
-			c.say(p, "workloads.verified_by", w.VerifiedBy, ByAuthority+" is allowed, or nothing where all are known by their peers")
+		c.oneOf(p, "workloads.verified_by", w.VerifiedBy, ByAuthority, ByJWKS, ByTokenReview)
+		if template := c.completeTemplate(p); template != nil {
+			p.check(w.checkVerifier(template))
 		}
-		c.completeTemplate(p)
 	} else if w.SPIFFEID != "" {
 		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "nobody verifies the tokens that it is made of; set workloads.verified_by, or remove it")
 	}
@@ -126,14 +133,17 @@ func (w Workloads) NeedRestart(changed []string) []string {
 	})
 }
 
-func (c *Config) completeTemplate(p *problems) {
+func (c *Config) completeTemplate(p *problems) *crowd.Template {
 	w := &c.Workloads
 	if w.SPIFFEID == "" {
 		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
 	}
-	if _, err := crowd.ParseTemplate(w.SPIFFEID); err != nil {
+	template, err := crowd.ParseTemplate(w.SPIFFEID)
+	if err != nil {
 		p.add(fmt.Errorf("workloads.spiffe_id: %w", err))
+		return nil
 	}
+	return template
 }
 
 func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
@@ -199,8 +209,9 @@ func (c *Config) refuseCommon(p *problems) {
 
 // refuseStray refuses settings of workloads that are not on.
 func (c *Config) refuseStray(p *problems) {
-	if c.Workloads.SPIFFEID != "" || len(c.Workloads.TokenHeaders) > 0 {
-		p.add(fmt.Errorf("workloads is not on: set workloads.verified_by to %s, or write workloads.peers; or remove it", ByAuthority))
+	w := c.Workloads
+	if w.SPIFFEID != "" || len(w.TokenHeaders) > 0 || isSet(w.JWKS) || isSet(w.TokenReview) {
+		p.add(fmt.Errorf("workloads is not on: set workloads.verified_by to %s, %s or %s, or write workloads.peers; or remove it", ByAuthority, ByJWKS, ByTokenReview))
 	}
 }
 

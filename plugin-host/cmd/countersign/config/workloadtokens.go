@@ -1,0 +1,88 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/sdk/authn/jwt"
+	"github.com/countersign-dev/countersign/sdk/authn/tokenreview"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+// WorkloadJWKS is the issuer whose keys verify the tokens of streams.
+type WorkloadJWKS struct {
+	// Issuer is the tokens' claim iss, to the letter. It says itself where its keys are
+	// (OpenID Connect discovery), unless jwks_url or jwks_file does.
+	Issuer   string `json:"issuer"`
+	JWKSURL  string `json:"jwks_url"`  // https.
+	JWKSFile string `json:"jwks_file"` // It is read again when it is a minute old.
+	// Audiences are the agent's: a token must be for one of them.
+	Audiences []string `json:"audiences"`
+	RootFile  string   `json:"root_file"` // PEM. Default: the system's roots.
+}
+
+// WorkloadTokenReview is the API server that is asked whose a token is.
+type WorkloadTokenReview struct {
+	URL      string `json:"url"`       // https, without a path.
+	RootFile string `json:"root_file"` // PEM. Default: the system's roots.
+	// TokenFile has the agent's own credential there, which may create tokenreviews. It
+	// is read for each review.
+	TokenFile string `json:"token_file"`
+	// Audiences are the agent's: a token must be for one of them.
+	Audiences []string `json:"audiences"`
+}
+
+// Config returns the settings of the verifier, which makes SPIFFE IDs of verified
+// claims by the template.
+func (j WorkloadJWKS) Config(template *crowd.Template) jwt.Config {
+	return jwt.Config{
+		Issuer: j.Issuer, Audiences: j.Audiences, JWKSURL: j.JWKSURL, JWKSFile: j.JWKSFile, RootFile: j.RootFile, SPIFFEID: template.ID,
+	}
+}
+
+// Config returns the settings of the reviewer.
+func (r WorkloadTokenReview) Config() tokenreview.Config {
+	return tokenreview.Config{URL: r.URL, RootFile: r.RootFile, Token: token.File{Path: r.TokenFile}, Audiences: r.Audiences}
+}
+
+// AccountClaims are what a reviewed service account has for the claims of a template, as
+// its token has them.
+func AccountClaims(namespace, account string) map[string]any {
+	return map[string]any{
+		"sub": "system:serviceaccount:" + namespace + ":" + account,
+		"kubernetes.io": map[string]any{
+			"namespace": namespace, "serviceaccount": map[string]any{"name": account},
+		},
+	}
+}
+
+// checkVerifier holds the settings of whoever verifies to what it takes, and refuses
+// those of another one.
+func (w Workloads) checkVerifier(template *crowd.Template) error {
+	switch {
+	case w.VerifiedBy != ByJWKS && isSet(w.JWKS):
+		return fmt.Errorf("workloads.jwks is set, and verified_by is %q: write %s there, or remove it", w.VerifiedBy, ByJWKS)
+	case w.VerifiedBy != ByTokenReview && isSet(w.TokenReview):
+		return fmt.Errorf("workloads.token_review is set, and verified_by is %q: write %s there, or remove it", w.VerifiedBy, ByTokenReview)
+	case w.VerifiedBy == ByJWKS:
+		if _, err := jwt.New(w.JWKS.Config(template)); err != nil {
+			return fmt.Errorf("workloads.jwks: %w", err)
+		}
+	case w.VerifiedBy == ByTokenReview:
+		return w.TokenReview.check(template)
+	}
+	return nil
+}
+
+func (r WorkloadTokenReview) check(template *crowd.Template) error {
+	if r.TokenFile == "" {
+		return fmt.Errorf("workloads.token_review.token_file is not set: write the file of the agent's own token for the API server")
+	}
+	if _, err := tokenreview.New(r.Config()); err != nil {
+		return fmt.Errorf("workloads.token_review: %w", err)
+	}
+	if _, err := template.ID(AccountClaims("namespace", "account")); err != nil {
+		return fmt.Errorf("workloads.spiffe_id: a review tells kubernetes.io/namespace, kubernetes.io/serviceaccount/name and sub, no more: %w", err)
+	}
+	return nil
+}
