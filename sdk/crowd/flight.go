@@ -82,10 +82,14 @@ func (c *Crowd) fly(f *flight) (err error) {
 		return err
 	}
 	c.cfg.Exchange.Rejected(sent)
-	if sent, err = c.exchange(f.token); err != nil {
-		return err
+	again, exchangeErr := c.exchange(f.token)
+	switch {
+	case exchangeErr != nil:
+		return exchangeErr
+	case again == sent && f.token != "":
+		return err // nothing was exchanged anew: a stream's token does not change
 	}
-	f.item, err = f.signer.Sign(c.ctx, f.order, sent, f.accept) // once, with a token exchanged anew
+	f.item, err = f.signer.Sign(c.ctx, f.order, again, f.accept) // once
 	return err
 }
 
