@@ -32,7 +32,8 @@ type tokenBook struct {
 type booked struct {
 	entry  config.Provider
 	client ca.Client
-	tokens tokens // nil: the provider gets none
+	tokens tokens // nil: the provider gets none of the agent's
+	steps  []token.Exchanged
 }
 
 func newTokenBook(log *slog.Logger) *tokenBook {
@@ -46,11 +47,20 @@ func (b *tokenBook) of(entry config.Provider, client ca.Client) (tokens, error) 
 		return known.tokens, nil
 	}
 	delete(b.byEntry, entry.Name)
-	made, err := tokensOf(entry, client, b.log)
-	if err == nil {
-		b.byEntry[entry.Name] = booked{entry, client, made}
+	steps, err := stepsOf(entry, client, b.log)
+	if err != nil {
+		return nil, err
 	}
-	return made, err
+	made := tokensOf(entry, steps, b.log)
+	b.byEntry[entry.Name] = booked{entry, client, made, steps}
+	return made, nil
+}
+
+// streams returns what becomes of the tokens that streams bring, for the entry of that
+// name. Its exchanges are those of the agent's own token, and so is what they kept.
+func (b *tokenBook) streams(name string) streamTokens {
+	known := b.byEntry[name]
+	return streamTokens{own: known.tokens, steps: known.steps}
 }
 
 // keep forgets the tokens of all other entries.
@@ -60,19 +70,36 @@ func (b *tokenBook) keep(entries []config.Provider) {
 	})
 }
 
-// tokensOf returns nil for a provider that gets no token. client is asked where an
-// exchange is left to the provider.
-func tokensOf(entry config.Provider, client ca.Client, log *slog.Logger) (tokens, error) {
+// tokensOf returns nil for a provider that gets no token of the agent's.
+func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) tokens {
 	sources := entry.TokenSources()
 	if len(sources) == 0 {
-		return nil, nil
+		return nil
 	}
-	log = log.With("provider", entry.Name)
-	ordered := token.Ordered{Log: log}
+	ordered := token.Ordered{Log: log.With("provider", entry.Name)}
 	for _, s := range sources {
 		ordered.Sources = append(ordered.Sources, sourceOf(s))
 	}
-	var out tokens = ordered
+	if chained := through(ordered, steps); chained != nil {
+		return *chained
+	}
+	return ordered
+}
+
+// through chains exchanges behind a source; nil where there are none.
+func through(source token.Source, steps []token.Exchanged) (last *token.Exchanged) {
+	for _, step := range steps {
+		step.Source = source
+		source, last = step, &step
+	}
+	return last
+}
+
+// stepsOf returns an entry's exchanges, without their sources. client is asked where
+// one is left to the provider.
+func stepsOf(entry config.Provider, client ca.Client, log *slog.Logger) ([]token.Exchanged, error) {
+	var steps []token.Exchanged
+	log = log.With("provider", entry.Name)
 	for i, step := range entry.Token.Exchange {
 		exchanger, err := exchangerOf(step, client)
 		if err != nil {
@@ -84,9 +111,9 @@ func tokensOf(entry config.Provider, client ca.Client, log *slog.Logger) (tokens
 		if i > 0 && req.SubjectTokenType == "" {
 			req.SubjectTokenType = token.TypeAccessToken
 		}
-		out = token.Exchanged{Source: out, Request: req, Cache: token.NewCache(exchanger, token.CacheOptions{Margin: step.Margin.Duration, Log: log})}
+		steps = append(steps, token.Exchanged{Request: req, Cache: token.NewCache(exchanger, token.CacheOptions{Margin: step.Margin.Duration, Log: log})})
 	}
-	return out, nil
+	return steps, nil
 }
 
 func sourceOf(s config.TokenSource) token.Source {

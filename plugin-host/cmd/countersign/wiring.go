@@ -40,7 +40,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 		}
 	}
 	if c.Workloads.On() {
-		errs = append(errs, manyIdentities(&cfg, c.Workloads))
+		errs = append(errs, manyIdentities(&cfg, c.Workloads, p.tokens))
 	}
 	return cfg, errors.Join(errs...)
 }

@@ -1,20 +1,17 @@
 package main
 
 import (
-	"context"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 // manyIdentities gives each stream a "default" of its own, instead of the one of all.
-func manyIdentities(cfg *agent.Config, w config.Workloads) error {
+func manyIdentities(cfg *agent.Config, w config.Workloads, book *tokenBook) error {
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
 	peers := map[uint32]string{}
@@ -33,14 +30,8 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 			return id, ok
 		}},
 	}
-	if own := ownToken(cfg.Authorities, spec.Authorities[0]); own != nil {
-		cfg.Crowd.Exchange.Token = func(ctx context.Context, token ca.Token) (ca.Token, error) {
-			if token != "" {
-				return token, nil
-			}
-			bearer, err := own(ctx) // a peer has none: the agent vouches for him
-			return bearer.Token, err
-		}
+	if len(spec.Authorities) > 0 {
+		cfg.Crowd.Exchange = book.streams(spec.Authorities[0]).exchange()
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
@@ -48,16 +39,6 @@ func manyIdentities(cfg *agent.Config, w config.Workloads) error {
 		return nil
 	}
 	return identifyBy(&cfg.Crowd.Identify, w, cfg.Log)
-}
-
-// ownToken returns where the agent's own credential for an authority comes from.
-func ownToken(authorities []secret.Authority, name string) func(context.Context) (ca.Bearer, error) {
-	for _, a := range authorities {
-		if a.Name == name {
-			return a.Token
-		}
-	}
-	return nil
 }
 
 // bundlesOf returns the names of what all may have: ROOTCA, which is the first, and

@@ -116,15 +116,16 @@ func (c *Config) completeToken(p *problems, entry *Provider, path string) {
 	if entry.TokenFile == "" && entry.TokenOptional {
 		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
 	}
-	entry.Token.check(p, path+".token")
+	entry.Token.check(p, path+".token", c.Workloads.VerifiedBy != "")
 	completeExchange(entry)
 }
 
-func (t Token) check(p *problems, path string) {
+// check lets an exchange stand alone where streams bring tokens.
+func (t Token) check(p *problems, path string, ofStreams bool) {
 	switch {
 	case t.IsSet() && len(t.Sources) > 0:
 		p.add(fmt.Errorf("%s has a source of its own and a list of sources: put it into the list", path))
-	case !t.IsSet() && len(t.Sources) == 0 && len(t.Exchange) > 0:
+	case !t.IsSet() && len(t.Sources) == 0 && len(t.Exchange) > 0 && !ofStreams:
 		p.add(fmt.Errorf("%s.exchange has nothing to exchange: set file, env, command or gce beside it", path))
 	}
 	if t.IsSet() {

@@ -56,6 +56,14 @@ func TestTokensAreVerifiedByAnIssuersKeysOrAnAPIServer(t *testing.T) {
 	}
 }
 
+func TestAnExchangeWithoutASourceIsForTheTokensOfStreams(t *testing.T) {
+	const exchanging = working + "    token: {exchange: [{url: \"https://sts.test\"}]}\n"
+	mustLoad(t, exchanging+"workloads: {verified_by: jwks, jwks: {issuer: \"https://i.test\", audiences: [ca]}}\n", nil)
+	if _, _, err := load(exchanging, nil); err == nil || !strings.Contains(err.Error(), "has nothing to exchange") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTheJitterThatIsWrittenIsKept(t *testing.T) {
 	c, _ := mustLoad(t, judging+"workloads: {verified_by: authority}\nrotation: {jitter: 0.01}\n", nil)
 	if c.Rotation.Jitter != 0.01 {

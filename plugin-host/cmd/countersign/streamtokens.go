@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+// streamTokens are what one provider gets for the streams of an agent of many
+// identities: the stream's own token, exchanged step by step; for a stream without one,
+// whose peer is known, the agent's.
+type streamTokens struct {
+	own   tokens // nil: none
+	steps []token.Exchanged
+}
+
+// exchange returns the hook; that of nothing to do is none, so that a token that was
+// refused is not sent a second time.
+func (s streamTokens) exchange() crowd.Exchange {
+	if s.own == nil && len(s.steps) == 0 {
+		return crowd.Exchange{}
+	}
+	return crowd.Exchange{Token: s.token, Rejected: s.rejected}
+}
+
+func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
+	var source token.Source = token.Static{Value: brought}
+	if chained := through(source, s.steps); chained != nil {
+		source = *chained
+	}
+	if brought == "" { // the agent vouches for the peer
+		if s.own == nil {
+			return "", nil
+		}
+		source = s.own
+	}
+	bearer, err := source.Token(ctx)
+	return bearer.Token, err
+}
+
+// rejected drops what was sent, whoever brought it: the caches are the same.
+func (s streamTokens) rejected(sent ca.Token) {
+	if s.own != nil {
+		s.own.Rejected(sent)
+	} else if chained := through(token.Static{}, s.steps); chained != nil {
+		chained.Rejected(sent)
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
+	t.Setenv("MY_TOKEN", "mine")
+	calls := map[ca.Token]int{}
+	provider := &exchangingProvider{}
+	provider.asking = func() { calls[provider.asked.SubjectToken]++ }
+	entry := config.Provider{Name: "p"}
+	entry.Token = config.Token{Exchange: []config.Exchange{{Provider: true, Scopes: []string{"sign"}}}}
+	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
+		clear(calls)
+		entry.Token.Env = own
+		book := newTokenBook(silent)
+		if _, err := book.of(entry, provider); err != nil {
+			t.Fatal(err)
+		}
+		hook := book.streams("p").exchange()
+		send := func(brought, want ca.Token) {
+			t.Helper()
+			if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
+				t.Errorf("sent %q (%v)", got.Reveal(), err)
+			}
+		}
+		for range 2 {
+			send("web", "by-provider-web")
+			send("db", "by-provider-db")
+		}
+		send("", peer)
+		if calls["web"] != 1 || calls["db"] != 1 {
+			t.Errorf("exchanges: %v", calls)
+		}
+		hook.Rejected("by-provider-web")
+		send("web", "by-provider-web")
+		send("db", "by-provider-db")
+		if calls["web"] != 2 || calls["db"] != 1 {
+			t.Errorf("exchanges after one was rejected: %v", calls)
+		}
+	}
+}
+
+func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
+	book := newTokenBook(silent)
+	if _, err := book.of(config.Provider{Name: "p"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if hook := book.streams("p").exchange(); hook.Token != nil || hook.Rejected != nil {
+		t.Error("there is a hook for nothing to do")
+	}
+	t.Setenv("MY_TOKEN", "mine")
+	entry := config.Provider{Name: "p"}
+	entry.Token.Env = "MY_TOKEN"
+	if _, err := book.of(entry, nil); err != nil {
+		t.Fatal(err)
+	}
+	hook := book.streams("p").exchange()
+	for brought, want := range map[ca.Token]ca.Token{"web": "web", "": "mine"} {
+		if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
+			t.Errorf("sent %q for %q (%v)", got.Reveal(), brought.Reveal(), err)
+		}
+	}
+	hook.Rejected("web")
+}
