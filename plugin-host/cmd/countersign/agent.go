@@ -94,6 +94,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files)
 	}
+	providers.stream.follow(cfg.Crowd)
 	anchor(cfg.Secrets, &c, files)
 	child, err := newProxyChild(c, log)
 	if err != nil {

@@ -26,6 +26,7 @@ type providers struct {
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
 	tokens *tokenBook                  // of whoever wires or reloads; one after the other
+	stream followedExchange            // of the tokens that streams bring
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
 	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
 	recorder status.Recorder

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/crowd"
@@ -46,5 +47,44 @@ func (s streamTokens) rejected(sent ca.Token) {
 		s.own.Rejected(sent)
 	} else if chained := through(token.Static{}, s.steps); chained != nil {
 		chained.Rejected(sent)
+	}
+}
+
+// followedExchange is the hook of a running agent, which goes on with other exchanges
+// when the configuration has changed.
+type followedExchange struct {
+	authority string // whom the tokens are sent to; another one's are not for it
+	now       atomic.Pointer[crowd.Exchange]
+}
+
+// follow has a Crowd that is yet to be made ask f.
+func (f *followedExchange) follow(cfg *crowd.Config) {
+	if cfg == nil || len(cfg.Certificate.Authorities) == 0 {
+		return
+	}
+	f.authority = cfg.Certificate.Authorities[0]
+	f.take(cfg)
+	cfg.Exchange = crowd.Exchange{Token: f.token, Rejected: f.rejected, Timeout: cfg.Exchange.Timeout}
+}
+
+// take goes on with the exchange of a configuration that was taken over. Who signs needs
+// a restart, so that another authority's stays without effect.
+func (f *followedExchange) take(cfg *crowd.Config) {
+	if cfg != nil && len(cfg.Certificate.Authorities) > 0 && cfg.Certificate.Authorities[0] == f.authority {
+		exchange := cfg.Exchange
+		f.now.Store(&exchange)
+	}
+}
+
+func (f *followedExchange) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
+	if hook := f.now.Load().Token; hook != nil {
+		return hook(ctx, brought)
+	}
+	return brought, nil
+}
+
+func (f *followedExchange) rejected(sent ca.Token) {
+	if hook := f.now.Load().Rejected; hook != nil {
+		hook(sent)
 	}
 }

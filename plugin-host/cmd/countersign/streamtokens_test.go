@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
@@ -66,4 +69,27 @@ func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
 		}
 	}
 	hook.Rejected("web")
+}
+
+func TestARunningAgentFollowsTheExchangesOfItsAuthorityAlone(t *testing.T) {
+	with := func(authority string, prefix ca.Token) *crowd.Config {
+		cfg := &crowd.Config{Certificate: secret.Spec{Authorities: []string{authority}}}
+		if prefix != "" {
+			cfg.Exchange.Token = func(_ context.Context, t ca.Token) (ca.Token, error) { return prefix + t, nil }
+		}
+		return cfg
+	}
+	var followed followedExchange
+	running := with("a", "old-")
+	followed.follow(running)
+	for _, step := range []struct {
+		taken *crowd.Config
+		want  ca.Token
+	}{{nil, "old-web"}, {with("b", "anothers-"), "old-web"}, {with("a", "new-"), "new-web"}, {with("a", ""), "web"}} {
+		followed.take(step.taken)
+		if got, err := running.Exchange.Token(t.Context(), "web"); got != step.want || err != nil {
+			t.Errorf("sent %q, %v; want %q", got.Reveal(), err, step.want.Reveal())
+		}
+		running.Exchange.Rejected("web")
+	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
@@ -76,7 +77,7 @@ func (w Workloads) checkVerifier(template *crowd.Template) error {
 
 func (r WorkloadTokenReview) check(template *crowd.Template) error {
 	if r.TokenFile == "" {
-		return fmt.Errorf("workloads.token_review.token_file is not set: write the file of the agent's own token for the API server")
+		return errors.New("workloads.token_review.token_file is not set: write the file of the agent's own token for the API server")
 	}
 	if _, err := tokenreview.New(r.Config()); err != nil {
 		return fmt.Errorf("workloads.token_review: %w", err)
