@@ -181,6 +181,12 @@ func (b *browser) call(t *testing.T, method string, params, result any) {
 // open loads an address and waits until it is there.
 func (b *browser) open(t *testing.T, address string) {
 	t.Helper()
+	// The page that is there may be loading itself anew: its event must not be taken for ours.
+	const blank = "about:blank"
+	b.call(t, "Page.navigate", map[string]any{"url": blank}, nil)
+	poll(t, "the page before to be gone", func() bool {
+		return eval[string](t, b, `location.href + " " + document.readyState`) == blank+" complete"
+	})
 	b.mu.Lock()
 	b.events = nil
 	b.mu.Unlock()
