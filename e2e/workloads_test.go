@@ -333,9 +333,10 @@ func TestHundredsOfStreamsRotateEachToItsOwn(t *testing.T) {
 		t.Error(err)
 	}
 	n := a.workloads(t)
-	// One request for each rotation, and one more for each further token.
+	// One request for each rotation, and one more for each further token, whose
+	// certificate is the rotation where one is due just then.
 	number := func(name string) float64 { f, _ := n[name].(float64); return f }
-	if number("joins") != identities || number("requests") != number("rotations")+number("joins")+number("in_flight") || number("failures") != 0 {
+	if number("joins") > identities || number("requests") != number("rotations")+number("joins")+number("in_flight") || number("failures") != 0 {
 		t.Errorf("the status says %v", n)
 	}
 }
