@@ -3,9 +3,6 @@ package citadelca
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -18,7 +15,7 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -66,74 +63,26 @@ func (c *CA) transport() (credentials.TransportCredentials, error) {
 	if c.endpoint.plaintext {
 		return insecure.NewCredentials(), nil
 	}
-	roots, err := rootsOf(c.settings.RootFile)
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.endpoint.serverName}
+	if roots := rest.RootFile(c.settings.RootFile); roots != nil {
+		var err error
+		if config.RootCAs, err = roots(); err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
+		}
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.endpoint.serverName}
 	if c.settings.ClientCertFile != "" {
 		config.GetClientCertificate = c.clientCertificate
 	}
 	return credentials.NewTLS(config), nil
 }
 
-func rootsOf(path string) (*x509.CertPool, error) {
-	if path == SystemRoots {
-		return x509.SystemCertPool()
-	}
-	text, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	// No [pki.Bundle]: what is trusted here may be an intermediate.
-	certs, err := pki.ParseCertificates(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	pool := x509.NewCertPool()
-	for _, cert := range certs {
-		pool.AddCert(cert)
-	}
-	return pool, nil
-}
-
 // clientCertificate is asked at each handshake. A certificate that cannot be used
 // must not stand in the token's way: none is shown then.
 func (c *CA) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	pair, err := readPair(c.settings.ClientCertFile, c.settings.ClientKeyFile)
+	pair, err := rest.Pair{CertFile: c.settings.ClientCertFile, KeyFile: c.settings.ClientKeyFile}.Read(time.Now())
 	if err != nil {
 		c.log.Warn("the client certificate cannot be used: the CA gets the token alone", "client_cert_file", c.settings.ClientCertFile, "error", err)
 		return &tls.Certificate{}, nil
-	}
-	return pair, nil
-}
-
-// readPair returns a pair that is not expired. Its errors quote nothing of the key.
-func readPair(certFile, keyFile string) (*tls.Certificate, error) {
-	chain, err := readFile(certFile)
-	if err != nil {
-		return nil, err
-	}
-	key, err := readFile(keyFile)
-	if err != nil {
-		return nil, err
-	}
-	certs, err := pki.ParseCertificates(chain)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", certFile, err)
-	}
-	signer, err := pki.ParseKey(key)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", keyFile, err)
-	case !pki.SameKey(signer.Public(), certs[0].PublicKey):
-		return nil, fmt.Errorf("%s is not the key of %s", keyFile, certFile)
-	case time.Now().After(certs[0].NotAfter):
-		return nil, errors.New("it expired at " + certs[0].NotAfter.UTC().Format(time.RFC3339))
-	}
-	pair := &tls.Certificate{PrivateKey: signer, Leaf: certs[0]}
-	for _, cert := range certs {
-		pair.Certificate = append(pair.Certificate, cert.Raw)
 	}
 	return pair, nil
 }

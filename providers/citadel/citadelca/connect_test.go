@@ -102,7 +102,7 @@ func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
 	mustFail(t, c, ca.ErrUnavailable, "root_file: ", settings.RootFile, "no such file")
 	write(t, settings.RootFile, []byte("hello"))
 	mustFail(t, c, ca.ErrUnavailable, "root_file: ", settings.RootFile, "no PEM block")
-	write(t, settings.RootFile, make([]byte, maxFile+1))
+	write(t, settings.RootFile, make([]byte, 1<<20+1))
 	mustFail(t, c, ca.ErrUnavailable, "root_file: ", settings.RootFile, "more than 1048576 bytes")
 	write(t, settings.RootFile, server.tls.Bundle().PEM())
 	mustSign(t, c)
@@ -182,7 +182,7 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 		says       string
 		chain, key []byte
 	}{
-		{"it expired at 20", expired, expiredKey},
+		{"expired at 20", expired, expiredKey},
 		{"key.pem is not the key of", chain, otherKey},
 		{"cert-chain.pem: it holds no PEM block", []byte("hello"), key},
 		{"key.pem: ", chain, []byte("hello")},

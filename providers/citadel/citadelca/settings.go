@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	// leads to.
 	DefaultRootFile = "./var/run/secrets/istio/root-cert.pem"
 	// SystemRoots in the place of a file means the operating system's roots.
-	SystemRoots = "SYSTEM"
+	SystemRoots = rest.SystemRoots
 
 	localName     = "istiod.istio-system.svc"
 	plaintextPort = "15010"
