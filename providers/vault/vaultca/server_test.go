@@ -1,12 +1,14 @@
 package vaultca
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -141,6 +143,10 @@ func (v *vault) paths() string {
 }
 
 func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Read before there is an answer: a connection that is closed with a part of the
+	// body unread is reset, and what was answered may be lost.
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	v.mu.Lock()
 	v.asked = append(v.asked, strings.TrimPrefix(r.URL.Path, "/v1/"))
 	replace := v.replace

@@ -120,7 +120,8 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 	defer func() { _ = reply.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(reply.Body, maxReply+1))
 	switch {
-	case err != nil:
+	// What a server sends while the connection is being closed is half an answer.
+	case err != nil, ctx.Err() != nil:
 		return c.unreachable(ctx, err, call)
 	case len(body) > maxReply:
 		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
