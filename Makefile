@@ -17,7 +17,7 @@ HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sb
 POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/keysource/pkcs11 examples examples/control-plane e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/kubernetes providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/discovery sdk/keysource/pkcs11 examples examples/control-plane e2e bench
 
 .PHONY: help
 help: ## list the targets
@@ -45,9 +45,10 @@ test: envoy grpcjs languages debian cross ## everything that CI holds against ev
 		$(GO) test -race -count=1 -timeout 14m work
 
 .PHONY: e2e
-e2e: $(CACHE) debian ## the newcomer's way: a fresh clone, the README's commands; pictures of the page, below .cache/
+e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that break each rule; pictures of the page, below .cache/
 	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'ThePage|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
 	$(GO) test -tags e2e -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
+	$(GO) test -count=1 -tags e2e -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/step/...
 	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/vault/...
 	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(GO) test -race -count=1 -tags e2e -timeout 5m -run Real ./sdk/keysource/pkcs11

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,49 +87,6 @@ func TestProvidersThatKeepTheRulesPassHoweverTheyServe(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The rest cannot be broken alone: a provider that does not start (03), or that the
-// host's own kill (12) or reload (15) breaks, fails others with it.
-var withoutMutant = []string{"PROC-03", "PROC-12", "PROC-15"}
-
-func TestAProcessThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
-	for _, check := range processChecks(nil) {
-		if slices.Contains(withoutMutant, check.ID) {
-			continue
-		}
-		t.Run(check.ID, func(t *testing.T) {
-			t.Parallel()
-			ids, seen := runProcessChecks(t, install(t, strings.ToLower(check.ID)))
-			if !slices.Equal(ids, []string{check.ID}) {
-				t.Errorf("failed:\n%s", strings.Join(seen, "\n"))
-			}
-		})
-	}
-}
-
-// slow are the checks that start many processes; with the race detector in each of
-// them, mutants are held against their own only.
-var slow = []string{"PROC-07", "PROC-10", "PROC-11", "PROC-12", "PROC-15"}
-
-// runProcessChecks runs those alone, with less patience.
-func runProcessChecks(t *testing.T, target Target) (ids, seen []string) {
-	t.Helper()
-	r, err := newRig(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.startBound, r.lifelineBound, r.termBound = 2*time.Second, 200*time.Millisecond, time.Second
-	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open})
-	defer session.Close()
-	report := &conformance.Report{}
-	for _, check := range processChecks(r) {
-		if watched && slices.Contains(slow, check.ID) && strings.ToLower(check.ID) != r.entry.Name {
-			continue
-		}
-		report.Add(session.Do(t.Context(), check))
-	}
-	return failed(report)
 }
 
 func TestWhatCannotBeRunIsAnError(t *testing.T) {
