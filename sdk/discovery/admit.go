@@ -134,8 +134,8 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 		return out, s.refuse(ctx, malformed, errUnknown, fault)
 	case token != "" && !secure && !s.cfg.AllowTokenOverPlaintext:
 		return out, s.refuse(ctx, plaintext, errPlaintext, "a token came over plaintext; whoever listened has it")
-	case len(clusters) > 1 || len(clusters) == 1 && len(clusters[0]) > maxCluster:
-		return out, s.refuse(ctx, malformed, errUnknown, "the metadata clusterid is there more than once, or too long")
+	case len(clusters) > 1:
+		return out, s.refuse(ctx, malformed, errUnknown, "the metadata clusterid is there more than once")
 	case len(clusters) == 1:
 		out.Cluster = clusters[0]
 	}

@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,5 +187,66 @@ func TestAStreamThatOpensWhileTheServerDrainsIsSentAway(t *testing.T) {
 			t.Errorf("the late one ended with %v", err)
 		}
 		c.ends(codes.Unavailable)
+	})
+}
+
+// slow verifies at once and answers when it is let.
+type slow struct {
+	authn.Authenticator
+	asked, let chan struct{}
+}
+
+func (s slow) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
+	id, err := s.Authenticator.Authenticate(ctx, c)
+	select {
+	case s.asked <- struct{}{}:
+		<-s.let
+	default: // asked for the second time
+	}
+	return id, err
+}
+
+func TestAStreamThatOpensWhileTheRootsChangeIsVerifiedByThoseOfNow(t *testing.T) {
+	var held slow
+	synctest.Test(t, func(t *testing.T) {
+		held.asked, held.let = make(chan struct{}, 1), make(chan struct{})
+		p := newPlace(t, func(_ *place, c *discovery.Config) {
+			held.Authenticator = c.Authenticator
+			c.Authenticator = held
+		})
+		defer p.close()
+		conn := p.dial(p.root.leaf(t, time.Hour, web))
+		defer conn.Close()
+		c := open(t, conn)
+		c.ask(thingURL, "a")
+		synctest.Wait()
+		p.trust("example.org", newRoot(t))
+		p.server.Reauthorize("example.org")
+		close(held.let)
+		c.ends(codes.Unauthenticated)
+		if asked := p.shelf.callers(); len(asked) > 0 {
+			t.Errorf("the source was asked for %+v", asked)
+		}
+	})
+}
+
+// past knows everybody, by a credential that has ended: within a leeway, say.
+type past struct{}
+
+func (past) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
+	id, err := authn.OfSPIFFEID(web)
+	id.Expiry = time.Now().Add(-time.Second)
+	return id, err
+}
+
+func TestACredentialThatHasEndedOpensNoStreamThatLasts(t *testing.T) {
+	inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = past{} }, func(t *testing.T, p *place) {
+		conn := p.dial(nil)
+		defer conn.Close()
+		began := time.Now()
+		open(t, conn).ends(codes.Unauthenticated)
+		if time.Since(began) > 0 {
+			t.Errorf("it has lasted %s", time.Since(began))
+		}
 	})
 }

@@ -14,8 +14,6 @@ const (
 	// What Istio's proxies say of themselves in the node's metadata.
 	clusterKey = "CLUSTER_ID"
 	labelsKey  = "LABELS"
-	// maxCluster is how long a cluster id may be that a caller claims, in bytes.
-	maxCluster = 253
 )
 
 // meet returns the caller as the first request says that it is. Neither the identity nor
@@ -37,10 +35,7 @@ func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Ca
 
 // clusterOf returns a session's cluster, and says where it may not be the one claimed.
 func (s *Server) clusterOf(of *session, claim string) string {
-	cluster := ""
-	if len(claim) <= maxCluster {
-		cluster = s.cfg.clusterOf(of.identity, claim)
-	}
+	cluster := s.cfg.clusterOf(of.identity, claim)
 	if cluster == "" && claim != "" {
 		s.say("a caller claims a cluster that its trust domain may not; it gets nothing of any",
 			"identity", shown(of.identity.String()), "claim", shown(claim), "peer", of.peer)

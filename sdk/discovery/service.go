@@ -69,9 +69,6 @@ func (d secrets) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryReq
 		return nil, err
 	}
 	defer d.server.roster.leave(of)
-	if _, err := d.server.meet(ctx, of.admitted(), req.GetNode()); err != nil {
-		return nil, err
-	}
 	return d.server.engine.Fetch(context.WithValue(ctx, sessionKey{}, of), req, secretURL)
 }
 

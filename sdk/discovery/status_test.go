@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -108,9 +109,12 @@ func TestHowLongAChangeTakesIsMeasured(t *testing.T) {
 		p.shelf.put("a", "1") // nothing has changed: that is no push, now and later
 		synctest.Wait()
 		time.Sleep(time.Minute) // the bubble's
+		p.shelf.put("b", "b")
+		c.answer(nil, "a", "b")
+		c.gets("b")
 		c.answer(nil, "a", "b")
 		synctest.Wait()
-		if m := p.server.Metrics(); m.Sent.Count != 0 || m.Acked.Count != 0 || m.Pushes[thingURL] != 1 {
+		if m := p.server.Metrics(); m.Sent.Count != 0 || m.Acked.Count != 0 || m.Pushes[thingURL] != 2 {
 			t.Errorf("before a change: %+v", m)
 		}
 		p.shelf.put("a", "2")
@@ -147,12 +151,12 @@ func TestProbesTellWhetherStreamsAreAnswered(t *testing.T) {
 		} {
 			notReady = c.notReady
 			answer := httptest.NewRecorder()
-			p.server.Probes().ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
+			p.server.Probes().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 			if text, _ := io.ReadAll(answer.Body); answer.Code != c.code || string(text) != c.text {
 				t.Errorf("/readyz: %d %q", answer.Code, text)
 			}
 			answer = httptest.NewRecorder()
-			p.server.Probes().ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
+			p.server.Probes().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 			if answer.Code != 200 {
 				t.Errorf("/healthz: %d", answer.Code)
 			}
