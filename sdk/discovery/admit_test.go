@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,9 +180,14 @@ func TestOverPlaintextATokenIsTakenOnlyWhereThatIsAllowed(t *testing.T) {
 }
 
 func TestAStreamThatComesTooEarlyIsSentAwayAndNoOther(t *testing.T) {
-	var notReady error
+	var notReady atomic.Pointer[error]
 	inBubble(t, func(_ *place, c *discovery.Config) {
-		c.Ready = func() error { return notReady }
+		c.Ready = func() error {
+			if err := notReady.Load(); err != nil {
+				return *err
+			}
+			return nil
+		}
 	}, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -189,7 +195,7 @@ func TestAStreamThatComesTooEarlyIsSentAwayAndNoOther(t *testing.T) {
 		before.ask(thingURL, "a")
 		before.gets("1")
 		synctest.Wait()
-		notReady = errors.New("the cluster local is not synced")
+		notReady.Store(new(errors.New("the cluster local is not synced")))
 		early := open(t, conn)
 		if said := early.ends(codes.Unavailable); strings.Contains(said, "local") || !strings.Contains(said, "not ready") {
 			t.Errorf("the client is told %q", said)
@@ -197,7 +203,7 @@ func TestAStreamThatComesTooEarlyIsSentAwayAndNoOther(t *testing.T) {
 		p.shelf.put("a", "2")
 		before.gets("2")
 		before.hang()
-		if got := p.server.Status().NotReady; got != notReady.Error() {
+		if got := p.server.Status().NotReady; got != "the cluster local is not synced" {
 			t.Errorf("the status says %q", got)
 		}
 	})

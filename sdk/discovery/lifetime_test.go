@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,9 +71,9 @@ func TestAStreamThatSaysNothingEnds(t *testing.T) {
 
 // Timers stand still while a machine sleeps.
 func TestAClockThatJumpsIsNoticed(t *testing.T) {
-	var jump time.Duration
+	var jump atomic.Int64
 	inBubble(t, func(_ *place, c *discovery.Config) {
-		c.Now = func() time.Time { return time.Now().Add(jump) }
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
 	}, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.leaf(t, 20*time.Minute, web))
 		defer conn.Close()
@@ -80,7 +81,7 @@ func TestAClockThatJumpsIsNoticed(t *testing.T) {
 		c.ask(thingURL, "a")
 		c.gets("1")
 		synctest.Wait()
-		jump = time.Hour
+		jump.Store(int64(time.Hour))
 		began := time.Now()
 		c.ends(codes.Unauthenticated)
 		if d := time.Since(began); d > 30*time.Second {

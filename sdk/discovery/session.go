@@ -40,6 +40,7 @@ type progress struct {
 	// When what is to be looked at has changed first, what was looked at last, and
 	// what was sent and not acknowledged yet; zero for no change.
 	changed, looked, sending time.Time
+	listing                  bool // names that are subscribed to come of a changed list
 }
 
 // sessionKey is where the context of a stream has its session.

@@ -52,7 +52,7 @@ type listed struct {
 
 // List asks the source.
 func (l listed) List(caller *Caller) ([]string, error) {
-	caller.session.of(l.typ, (*progress).look)
+	caller.session.of(l.typ, (*progress).list)
 	return l.lister.List(caller)
 }
 
@@ -70,13 +70,26 @@ func (p *progress) change() {
 	}
 }
 
-// A new name is sent for being asked for, not because something has changed.
-func (p *progress) subscribe()   { p.subscribed++; p.looked = time.Time{} }
+// subscribe takes a name. One that the client has asked for is sent for that reason, not
+// because something has changed.
+func (p *progress) subscribe() {
+	p.subscribed++
+	if !p.listing {
+		p.looked = time.Time{}
+	}
+}
+
 func (p *progress) unsubscribe() { p.subscribed-- }
+
+func (p *progress) list() {
+	p.look()
+	p.listing = true
+}
 
 // look begins to measure: what has changed before is in what is sent next, if in
 // anything.
 func (p *progress) look() {
+	p.listing = false
 	if !p.changed.IsZero() {
 		p.looked, p.changed = p.changed, time.Time{}
 	}
