@@ -189,7 +189,7 @@ type place struct {
 func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	t.Helper()
 	p := &place{
-		t: t, root: newRoot(t), shelf: newShelf(), tls: bufconn.Listen(1 << 16), plain: bufconn.Listen(1 << 16),
+		t: t, root: newRoot(t), shelf: newShelf(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
 		log: &logs{}, over: make(chan error, 1),
 	}
 	p.trust("example.org", p.root)
@@ -278,8 +278,9 @@ func (p *place) dialPlaintext() *grpc.ClientConn {
 
 func (p *place) connect(to *bufconn.Listener, options ...grpc.DialOption) *grpc.ClientConn {
 	p.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///server", append(options,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return to.DialContext(ctx) }))...)
+	conn, err := grpc.NewClient("passthrough:///server", append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return to.DialContext(ctx) }),
+	}, options...)...)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -251,3 +251,33 @@ func TestACredentialThatHasEndedOpensNoStreamThatLasts(t *testing.T) {
 		}
 	})
 }
+
+// away knows everybody, until it cannot tell any more.
+type away struct{ gone *atomic.Bool }
+
+func (a away) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
+	if a.gone.Load() {
+		return authn.Identity{}, authn.ErrUnavailable
+	}
+	id, err := authn.OfSPIFFEID(web)
+	id.Kind = authn.ByCertificate
+	return id, err
+}
+
+func TestAStreamStaysWhereItCannotBeToldWhetherItsCertificateIsGood(t *testing.T) {
+	var gone atomic.Bool
+	inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = away{&gone} }, func(t *testing.T, p *place) {
+		conn := p.dial(nil)
+		defer conn.Close()
+		c := open(t, conn)
+		c.ask(thingURL, "a")
+		c.gets("1")
+		gone.Store(true)
+		if n := p.server.Reauthorize("example.org"); n != 0 {
+			t.Errorf("%d were ended", n)
+		}
+		p.shelf.put("a", "2")
+		c.gets("2")
+		c.hang()
+	})
+}

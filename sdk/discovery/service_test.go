@@ -2,9 +2,10 @@ package discovery_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,18 +100,40 @@ func TestAFetchThatWaitsEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-func TestAClientThatDoesNotLetGoHoldsNoShutdownUp(t *testing.T) {
+// deaf is a connection that reads no more once it is shut.
+type deaf struct {
+	net.Conn
+	shut *atomic.Bool
+	gone chan struct{}
+}
+
+func (d deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if d.shut.Load() {
+		<-d.gone
+	}
+	return n, err
+}
+
+func TestAClientThatDoesNotReadHoldsNoShutdownUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.raw(t)
+		of := deaf{shut: &atomic.Bool{}, gone: make(chan struct{})}
+		conn := p.dial(p.root.leaf(t, time.Hour, web), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := p.tls.DialContext(ctx)
+			return deaf{conn, of.shut, of.gone}, err
+		}))
 		defer conn.Close()
-		client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		if _, err := client.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
-			t.Fatal(err)
-		}
+		defer close(of.gone)
+		c := open(t, conn)
+		defer c.hang()
+		c.ask(thingURL, "a")
+		c.gets("1")
+		of.shut.Store(true)
+		p.shelf.put("a", strings.Repeat("x", 50_000)) // more than fits on the way
 		synctest.Wait()
 		began := time.Now()
 		p.down()
-		p.over <- <-p.over // close waits for it again
+		p.over <- <-p.over // the bubble waits for it again
 		if d := time.Since(began); d > 15*time.Second {
 			t.Errorf("it has taken %s", d)
 		}
