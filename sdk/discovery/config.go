@@ -52,8 +52,8 @@ type Config struct {
 type Limits struct {
 	// Connections of all clients. Default: 20,000.
 	Connections int
-	// Streams of all clients, those of one identity, and those of one connection.
-	// Default: 20,000, 2,000 and 100.
+	// Streams of all clients, those of one identity, and those of one connection (Envoy
+	// has one for each secret where it speaks SDS). Default: 20,000, 2,000 and 1,000.
 	Streams, StreamsOfIdentity, StreamsOfConnection int
 	// Message is the size of a request in bytes. Default: 4 MiB.
 	Message int
@@ -144,7 +144,7 @@ func (l Limits) orDefaults() Limits {
 		field *int
 		value int
 	}{
-		{&l.Connections, 20_000}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 100},
+		{&l.Connections, 20_000}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 1000},
 		{&l.Message, 4 << 20}, {&l.Metadata, 64 << 10},
 	} {
 		if *f.field <= 0 {
