@@ -118,10 +118,12 @@ var arrows = map[string][]string{
 	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/crowd":                   {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"sdk/discovery":               {"internal/foreign", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery/hub":           {},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
-	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/keysource/pkcs11": "./..."} {
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/discovery": "./...", "sdk/keysource/pkcs11": "./..."} {
 		for _, pkg := range list(t, dir, pattern) {
 			checkArrows(t, dir, pkg)
 		}
@@ -155,8 +157,19 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 	}
 }
 
+// The server of the secret service knows neither Kubernetes nor secrets.
+func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
+	for _, dep := range list(t, "sdk/discovery", "-deps", ".") {
+		for _, foreign := range []string{"k8s.io/", "go-plugin", "prometheus/", house + "/sdk/secret", house + "/sdk/sds", house + "/providers"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/discovery compiles %s", dep)
+			}
+		}
+	}
+}
+
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/discovery", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "e2e", "bench"}
 
 // go-control-plane's caches and stream servers are for those who have them anyway.
 func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {

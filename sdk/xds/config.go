@@ -6,16 +6,24 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
 // Config is what an engine is made of.
 type Config[C any] struct {
 	// Types are served in this order: where several types have changed, the
-	// changes of the first are pushed first. Required.
+	// changes of the first are pushed first, removals too. Clusters, endpoints,
+	// listeners, routes is the order that makes before it breaks. Required.
 	Types []Type[C]
 	// Admit returns who the caller of a stream or fetch is, or a status error that
 	// ends it. It is asked once; what the client sends later changes nothing. Required.
 	Admit func(context.Context) (C, error)
+	// Node is shown the node of the first request (nil where it has none), whatever its
+	// type, after Limits. It returns the caller as it is from then on, or a status error
+	// that ends the stream or fetch; no Source was asked before. It is asked again only
+	// where [Engine.End] was called meanwhile. Default: the caller stays as it is.
+	Node func(ctx context.Context, caller C, node *core.Node) (C, error)
 	// Observe is told what happens on streams. It must not block and is called by
 	// many goroutines at once. Default: nobody.
 	Observe func(Event[C])

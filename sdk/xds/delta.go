@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -27,9 +28,12 @@ func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 	}
 	m.answer(req, &st)
 	// In this order, what is in both lists is subscribed to afresh.
+	brought := m.brought(st.typ, req)
 	m.unsubscribe(unsubscribe, &st)
-	m.subscribe(subscribe, m.brought(st.typ, req), &st)
-	return st, m.bound(len(m.types[st.typ].entries))
+	m.wildcard(subscribe, unsubscribe, brought, &st)
+	m.subscribe(subscribe, brought, &st)
+	t := &m.types[st.typ]
+	return st, m.bound(t.asked + len(t.gone))
 }
 
 // answer takes the acknowledgement or refusal of any response of the stream: unlike
@@ -56,25 +60,68 @@ func (m *delta) brought(typ int, req *discovery.DeltaDiscoveryRequest) map[strin
 	return req.GetInitialResourceVersions()
 }
 
+// unsubscribe takes names off. One that the client did not name cannot be: the wildcard
+// has it as a whole.
 func (m *delta) unsubscribe(names []string, st *step) {
 	t := &m.types[st.typ]
 	for _, name := range names {
-		if e := t.entries[name]; e != nil {
-			st.dropped = append(st.dropped, e)
-			t.drop(name)
+		if name == star {
+			t.none(st)
+			t.explicit = true
+		} else if e := t.entries[name]; e != nil && e.named {
+			m.leave(e, st)
 		}
 	}
+}
+
+// leave takes a name off. Where there is a wildcard the client does not know whether to
+// keep it, and is told either way.
+func (m *delta) leave(e *entry, st *step) {
+	t := &m.types[st.typ]
+	stays := t.disclaim(e)
+	if !stays {
+		st.dropped = append(st.dropped, e)
+	}
+	switch {
+	case t.wild == nil:
+		return
+	case stays:
+		t.resend(e)
+	default:
+		t.lose(e.name)
+	}
+	st.woken = true
+}
+
+// wildcard subscribes to it where the names say so. Subscribed again, all is told again.
+func (m *delta) wildcard(subscribe, unsubscribe []string, brought map[string]string, st *step) {
+	t := &m.types[st.typ]
+	says := len(subscribe) > 0 || len(unsubscribe) == 0 && t.wild == nil
+	switch {
+	case !says || !t.asksForAll(subscribe):
+	case t.wild == nil:
+		t.all(brought, st)
+	default:
+		for _, e := range t.entries {
+			if e.listed {
+				t.resend(e)
+			}
+		}
+		t.owed, st.woken = t.wild.ready, true
+	}
+	t.explicit = t.explicit || len(subscribe) > 0
 }
 
 func (m *delta) subscribe(names []string, brought map[string]string, st *step) {
 	t := &m.types[st.typ]
 	for name := range m.names(names, st) {
 		e, isNew := t.add(name)
+		first := t.claim(e)
 		switch {
 		case isNew:
 			e.known = brought[name]
 			st.added = append(st.added, e)
-		case e.has() || e.refused:
+		case first || e.has() || e.refused:
 			t.resend(e)
 			st.woken = true
 		}
@@ -84,7 +131,7 @@ func (m *delta) subscribe(names []string, brought map[string]string, st *step) {
 // respond turns the source's answers into the next response; false where there is
 // nothing to say.
 func (m *delta) respond(typ int, found []lookup, now time.Time) (*discovery.DeltaDiscoveryResponse, batch, bool) {
-	b, ok := m.choose(typ, found, now, true)
+	b, ok := m.choose(typ, found, now)
 	if !ok {
 		return nil, b, false
 	}
@@ -93,8 +140,8 @@ func (m *delta) respond(typ int, found []lookup, now time.Time) (*discovery.Delt
 		t.forget(t.entries[name])
 	}
 	response := &discovery.DeltaDiscoveryResponse{
-		SystemVersionInfo: b.version, TypeUrl: t.url, Nonce: m.nonce(typ, t.seq),
-		RemovedResources: b.refused,
+		SystemVersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq),
+		RemovedResources: slices.Concat(b.refused, b.removed),
 	}
 	for _, r := range b.resources {
 		response.Resources = append(response.Resources, &discovery.Resource{Name: r.Name, Version: r.Version, Resource: r.Body})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +19,8 @@ import (
 type Engine[C any] struct {
 	cfg     Config[C]
 	urls    []string
+	sotw    []policy // of the types, in each dialect
+	delta   []policy
 	prefix  string
 	fetches limiter // of log lines about fetches
 
@@ -41,6 +44,7 @@ func New[C any](cfg Config[C]) (*Engine[C], error) {
 	}
 	// The prefix keeps a nonce of an agent that ran before from being current.
 	e := &Engine[C]{cfg: cfg, prefix: rand.Text()[:8], open: map[ender]C{}}
+	e.sotw, e.delta = policies(cfg)
 	for _, t := range cfg.Types {
 		e.urls = append(e.urls, t.URL)
 	}
@@ -52,17 +56,17 @@ func New[C any](cfg Config[C]) (*Engine[C], error) {
 // only type then; empty on an aggregated stream. The generated server streams
 // (StreamSecrets, StreamAggregatedResources) fit as they are.
 func (e *Engine[C]) Stream(stream Stream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse], implied string) error {
-	return serve(e, stream, &sotw{e.session(implied)})
+	return serve(e, stream, &sotw{e.session(e.sotw, implied)})
 }
 
 // StreamDelta serves one incremental stream (DeltaSecrets, DeltaAggregatedResources),
 // otherwise like [Engine.Stream].
 func (e *Engine[C]) StreamDelta(stream Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse], implied string) error {
-	return serve(e, stream, &delta{e.session(implied)})
+	return serve(e, stream, &delta{e.session(e.delta, implied)})
 }
 
-func (e *Engine[C]) session(implied string) session {
-	return newSession(e.urls, implied, e.prefix, e.cfg.Limits, e.cfg.Hold)
+func (e *Engine[C]) session(policies []policy, implied string) session {
+	return newSession(policies, implied, e.prefix, e.cfg.Limits)
 }
 
 // serve admits the caller of a stream and serves him.
@@ -100,6 +104,25 @@ func (e *Engine[C]) admit(ctx context.Context, s ender) (caller C, id uint64, er
 		}
 		e.mu.Unlock() // policy may have changed since Admit looked at it
 	}
+}
+
+// meet shows the node of the first request and returns the caller as it is from then on.
+func (e *Engine[C]) meet(ctx context.Context, s ender, caller C, node *core.Node) (C, error) {
+	for e.cfg.Node != nil {
+		epoch := e.currentEpoch()
+		met, err := e.cfg.Node(ctx, caller, node)
+		if err != nil {
+			return caller, err
+		}
+		e.mu.Lock()
+		if e.epoch == epoch {
+			defer e.mu.Unlock()
+			e.open[s] = met
+			return met, nil
+		}
+		e.mu.Unlock() // End looked at the caller that he was
+	}
+	return caller, nil
 }
 
 func (e *Engine[C]) currentEpoch() uint64 {

@@ -205,7 +205,7 @@ func TestWhatDoesNotFitOneResponseFollowsInTheNext(t *testing.T) {
 }
 
 func TestAClientThatTakesAndDropsNamesButReadsNothingMakesNothingGrow(t *testing.T) {
-	m := &delta{newSession([]string{thingURL}, thingURL, "x", Limits{}.orDefaults(), time.Second)}
+	m := &delta{newSession([]policy{{url: thingURL, removes: true}}, thingURL, "x", Limits{}.orDefaults())}
 	for range 10_000 {
 		for _, req := range []*discovery.DeltaDiscoveryRequest{{ResourceNamesSubscribe: []string{"a"}}, {ResourceNamesUnsubscribe: []string{"a"}}} {
 			st, err := m.request(req)

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,7 +18,7 @@ func (f *fetch) end(err error) { f.cancel(err) }
 
 // Fetch answers one unary request. It waits for names that are not ready until
 // ctx ends; refused names are left out, and where that leaves nothing the answer
-// is NotFound. implied is as in [Engine.Stream].
+// is NotFound, but for the wildcard and a complete type: theirs is empty. implied is as in [Engine.Stream].
 func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, implied string) (*discovery.DiscoveryResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -29,15 +28,18 @@ func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, 
 		return nil, err
 	}
 	defer e.leave(f)
-	m := &sotw{e.session(implied)}
+	m := &sotw{e.session(e.sotw, implied)}
 	st, err := m.request(req)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case st.unserved != "":
+	}
+	if caller, err = e.meet(ctx, f, caller, st.node); err != nil {
+		return nil, err
+	}
+	if st.unserved != "" {
 		return nil, status.Errorf(codes.InvalidArgument, "type_url %q is not served", st.unserved)
 	}
-	found, err := e.wait(ctx, caller, st)
+	found, err := e.wait(ctx, caller, m, st)
 	if err != nil {
 		return nil, err
 	}
@@ -53,28 +55,15 @@ func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, 
 }
 
 // wait returns what the source says of each name once none of them is not ready.
-func (e *Engine[C]) wait(ctx context.Context, caller C, st step) ([]lookup, error) {
-	source := e.cfg.Types[st.typ].Source
-	changed := make(chan struct{}, 1)
-	for _, entry := range st.added {
-		stop, err := source.Watch(caller, entry.name, func(string) {
-			select {
-			case changed <- struct{}{}:
-			default: // one notice waits already
-			}
-		})
-		if err == nil {
-			defer stop()
-		}
+func (e *Engine[C]) wait(ctx context.Context, caller C, m *sotw, st step) ([]lookup, error) {
+	w := &waiter[C]{caller: caller, source: e.cfg.Types[st.typ].Source, m: m, typ: st.typ, changed: make(chan struct{}, 1)}
+	defer w.stop()
+	w.watch(st.added)
+	if st.wild != nil {
+		w.watchList()
 	}
-	found := make([]lookup, len(st.added))
 	for {
-		ready := true
-		for i, entry := range st.added {
-			resource, err := source.Peek(caller, entry.name)
-			found[i] = lookup{entry.name, resource, err}
-			ready = ready && (err == nil || errors.Is(err, ErrUnknown))
-		}
+		found, ready := w.look()
 		if err := ending(found); err != nil {
 			return nil, err
 		}
@@ -82,7 +71,7 @@ func (e *Engine[C]) wait(ctx context.Context, caller C, st step) ([]lookup, erro
 			return found, nil
 		}
 		select {
-		case <-changed:
+		case <-w.changed:
 		case <-ctx.Done():
 			return nil, fetchError(context.Cause(ctx))
 		}

@@ -19,29 +19,42 @@ const lastNonce = "last"
 func FuzzRequests(f *testing.F) {
 	for _, story := range [][]proto.Message{
 		{&discovery.DiscoveryRequest{ResourceNames: []string{"a", "u", "slow", "*", ""}}, &discovery.DiscoveryRequest{ResponseNonce: lastNonce, ResourceNames: []string{"b"}}},
+		{&discovery.DiscoveryRequest{VersionInfo: "1"}, &discovery.DiscoveryRequest{ResponseNonce: lastNonce, ResourceNames: []string{"*", "a"}}, &discovery.DiscoveryRequest{ResponseNonce: lastNonce}},
 		{&discovery.DiscoveryRequest{TypeUrl: thingURL, ResourceNames: []string{"a"}}, &discovery.DiscoveryRequest{ResponseNonce: lastNonce, ErrorDetail: refusal("no")}},
 	} {
-		f.Add(false, framed(story))
+		for _, complete := range []bool{false, true} {
+			f.Add(false, false, complete, framed(story))
+			f.Add(false, true, complete, framed(story))
+		}
 	}
 	for _, story := range [][]proto.Message{
 		{&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "u"}, InitialResourceVersions: map[string]string{"a": "1"}}},
+		{
+			&discovery.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{"a": "1", "gone": "1"}},
+			&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"*", "a", "b"}},
+			&discovery.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"b", "a"}},
+			&discovery.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"*"}},
+		},
 		{
 			&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "slow"}},
 			&discovery.DeltaDiscoveryRequest{ResponseNonce: lastNonce, ResourceNamesUnsubscribe: []string{"a"}, ResourceNamesSubscribe: []string{"a"}},
 		},
 	} {
-		f.Add(true, framed(story))
+		f.Add(true, false, false, framed(story))
+		f.Add(true, true, false, framed(story))
 	}
-	f.Fuzz(func(t *testing.T, incremental bool, story []byte) {
+	f.Fuzz(func(t *testing.T, incremental, lists, complete bool, story []byte) {
 		if len(story) > 512 {
 			return // more of the same
 		}
-		s := newSession([]string{thingURL, "other"}, "", "x", fuzzLimits, time.Second)
-		s.implied = thingURL
+		policies := []policy{{url: thingURL, hold: time.Second, lists: lists, complete: complete && !incremental, removes: incremental}, {url: "other"}}
+		s := newSession(policies, thingURL, "x", fuzzLimits)
 		if incremental {
-			fuzz(t, &delta{s}, &discovery.DeltaDiscoveryRequest{}, story)
+			m := &delta{s}
+			fuzz(t, m, &m.session, &discovery.DeltaDiscoveryRequest{}, story)
 		} else {
-			fuzz(t, &sotw{s}, &discovery.DiscoveryRequest{}, story)
+			m := &sotw{s}
+			fuzz(t, m, &m.session, &discovery.DiscoveryRequest{}, story)
 		}
 	})
 }
@@ -71,7 +84,7 @@ type anyResponse interface {
 }
 
 // fuzz plays a story to a machine, which is asked for its response after each part.
-func fuzz[Q anyRequest, R anyResponse](t *testing.T, m machine[Q, R], empty Q, story []byte) {
+func fuzz[Q anyRequest, R anyResponse](t *testing.T, m machine[Q, R], s *session, empty Q, story []byte) {
 	nonce, now := "", time.Unix(0, 0)
 	for len(story) > 0 {
 		n := min(int(story[0]), len(story)-1)
@@ -88,11 +101,14 @@ func fuzz[Q anyRequest, R anyResponse](t *testing.T, m machine[Q, R], empty Q, s
 		if err != nil {
 			return // the stream is over
 		}
+		if st.wild != nil {
+			m.relist(st.typ)
+		}
 		for _, e := range st.added {
 			m.changed(st.typ, e.name)
 		}
 		now = now.Add(time.Second)
-		if got, ok := respondOnce(t, m, now); ok {
+		if got, ok := respondOnce(t, m, s, now); ok {
 			nonce = got.GetNonce()
 		}
 	}
@@ -108,30 +124,44 @@ func setNonce(req proto.Message, nonce string) {
 }
 
 // respondOnce plays the runner and checks what always holds.
-func respondOnce[Q, R any](t *testing.T, m machine[Q, R], now time.Time) (got R, ok bool) {
-	subscribed := map[string]bool{}
-	for e := range m.all() {
-		subscribed[e.name] = true
-		if e.name == "" || e.name == "*" || len(e.name) > fuzzLimits.MaxNameLength {
-			t.Fatalf("subscribed to %q", e.name)
+func respondOnce[Q, R any](t *testing.T, m machine[Q, R], s *session, now time.Time) (got R, ok bool) {
+	next, _ := m.due(now)
+	if next.list {
+		// Each list is another: its first name comes and goes with the seconds.
+		added, _ := m.listed(next.typ, []string{"a" + string(rune('0'+now.Unix()%3)), "a", "slow"})
+		for _, e := range added {
+			m.changed(next.typ, e.name)
+		}
+		next, _ = m.due(now)
+	}
+	subscribed, asked := map[string]bool{}, 0
+	for name, e := range s.types[0].entries {
+		subscribed[name] = true
+		if name == "" || name == star || len(name) > fuzzLimits.MaxNameLength {
+			t.Fatalf("subscribed to %q", name)
+		}
+		if e.named {
+			asked++
+		}
+		if !e.named && !e.listed {
+			t.Fatalf("nobody subscribes to %q", name)
 		}
 	}
-	if len(subscribed) > fuzzLimits.MaxNames {
-		t.Fatalf("%d names on the stream", len(subscribed))
+	if asked > fuzzLimits.MaxNames || asked != s.types[0].asked {
+		t.Fatalf("%d names on the stream, counted as %d", asked, s.types[0].asked)
 	}
-	typ, names := m.due(now)
-	found := make([]lookup, len(names))
-	for i, name := range names {
+	found := make([]lookup, len(next.names))
+	for i, name := range next.names {
 		found[i] = fuzzLookup(name)
 	}
-	got, b, ok := m.respond(typ, found, now)
+	got, b, ok := m.respond(next.typ, found, now)
 	for _, r := range b.resources {
 		if !subscribed[r.Name] {
 			t.Fatalf("%q is sent, which is not subscribed to", r.Name)
 		}
 	}
-	if again, names := m.due(now); len(names) > 0 {
-		t.Fatalf("%v of type %d are due again", names, again)
+	if again, ok := m.due(now); ok {
+		t.Fatalf("%+v is due again", again)
 	}
 	return got, ok
 }

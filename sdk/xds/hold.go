@@ -43,7 +43,7 @@ func (s *subscription) provided(tag string) (until time.Time) {
 		if p.seq <= s.acked && !p.nacked {
 			return time.Time{}
 		}
-		if t := p.sentAt.Add(s.hold); t.After(until) {
+		if t := p.sentAt.Add(s.policy.hold); t.After(until) {
 			until = t
 		}
 	}

@@ -32,7 +32,7 @@ type Event[C any] struct {
 	Node    string // node.id of the first request, cut and escaped
 	Type    string // type URL
 	Version string
-	Names   []string
+	Names   []string // of Pushed: those that the client did not have
 	Reason  string
 	Err     error
 }

@@ -46,6 +46,17 @@ type Resource struct {
 	// certificate needs the root that it chains to.)
 	Provides []string
 	Needs    string
+	// Refreshes are resources that are sent again on a stream when this one is, where
+	// the stream holds them: Envoy warms a changed cluster anew, and waits for its
+	// endpoints even if they are the same. They must be of a type that is pushed
+	// later ([Config].Types); others are ignored, so that nothing goes in circles.
+	Refreshes []Ref
+}
+
+// Ref names a resource of any type.
+type Ref struct {
+	Type string // URL
+	Name string
 }
 
 // Source is where the resources of one type come from. C is the caller. Methods
@@ -60,10 +71,33 @@ type Source[C any] interface {
 	Watch(caller C, name string, notify func(name string)) (stop func(), err error)
 }
 
+// Lister is a [Source] whose type knows the wildcard: a client that names nothing in its
+// first request, or the name "*", is subscribed to all that List answers. Without it
+// neither is a subscription.
+type Lister[C any] interface {
+	Source[C]
+	// List returns the names that the caller may have now, in any order, each once. An
+	// error other than [EndError] means that there is no list yet: a client is not answered
+	// before there is one, and keeps what an earlier one gave it.
+	List(caller C) ([]string, error)
+	// WatchList has notify called after each change of what List answers. The rules are
+	// those of Watch.
+	WatchList(caller C, notify func()) (stop func(), err error)
+}
+
 // Type is one type of resource on an engine.
 type Type[C any] struct {
 	// URL is the type URL ("type.googleapis.com/…"). Required.
 	URL string
 	// Source has the resources. Required.
 	Source Source[C]
+	// Complete: each state-of-the-world answer holds all that the stream is subscribed
+	// to, in one message whatever its size, and a client deletes what is left out
+	// (listeners, clusters). The first answer is sent even if it is empty. What is not ready
+	// must not be deleted by that: no answer goes before the list of a [Lister] is there; a
+	// resource that was sent stays in the answers as it was; and where the first request bears
+	// a version, so that the client holds what an earlier stream sent, the first answer waits
+	// for every name. Otherwise a name that is not ready is left out and follows.
+	// Default: an answer holds what changed, as for secrets.
+	Complete bool
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"log/slog"
 	"sync"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 )
@@ -27,8 +27,12 @@ type step struct {
 	added    []*entry // to be watched, then looked up
 	dropped  []*entry // to be watched no more
 	refused  []string
-	unserved string // the type, where it is not served
-	woken    bool   // something became due
+	first    bool // of the stream
+	node     *core.Node
+	wild     *wildcard // to be watched, then listed
+	unwild   *wildcard // to be watched no more
+	unserved string    // the type, where it is not served
+	woken    bool      // something became due
 	acked    bool
 	nacked   bool
 	version  string   // of the response that was acknowledged or refused; empty where another went out since
@@ -36,15 +40,24 @@ type step struct {
 	reason   string
 }
 
+// task is what a stream has to do next: to ask for the list of a type, or to look up names.
+type task struct {
+	typ   int
+	list  bool
+	names []string
+}
+
 // machine is the protocol of one stream in one dialect, without I/O.
 type machine[Q, R any] interface {
 	request(Q) (step, error)
 	changed(typ int, name string)
-	due(now time.Time) (typ int, names []string)
+	relist(typ int)
+	listed(typ int, names []string) (added, dropped []*entry)
+	due(now time.Time) (task, bool)
 	respond(typ int, found []lookup, now time.Time) (response R, b batch, ok bool)
 	wake() time.Time
 	nodeID() string
-	all() iter.Seq[*entry]
+	stop()
 }
 
 // runner moves messages between a stream and its machine.
@@ -108,12 +121,8 @@ func (r *runner[C, Q, R]) run() error {
 func (r *runner[C, Q, R]) serve() {
 	defer r.engine.leave(r)
 	r.end(r.receive())
-	for e := range r.machine.all() {
-		if e.stop != nil {
-			e.stop()
-		}
-	}
-	r.sends.Wait()
+	r.sends.Wait() // a sender may watch what is listed
+	r.machine.stop()
 	r.observe(Event[C]{Kind: Closed, Node: clip(r.machine.nodeID()), Err: r.status})
 	r.log(slog.LevelDebug, "stream closed", "error", r.status)
 }
@@ -155,6 +164,11 @@ func (r *runner[C, Q, R]) receive() error {
 		if err != nil {
 			return err
 		}
+		if st.first {
+			if r.caller, err = r.engine.meet(r.stream.Context(), r, r.caller, st.node); err != nil {
+				return err
+			}
+		}
 		r.follow(st)
 	}
 }
@@ -163,43 +177,20 @@ func (r *runner[C, Q, R]) receive() error {
 // change falls between.
 func (r *runner[C, Q, R]) follow(st step) {
 	r.tell(st)
-	for _, e := range st.dropped {
-		if e.stop != nil {
-			e.stop()
-		}
-	}
-	for _, e := range st.added {
-		source := r.engine.cfg.Types[st.typ].Source
-		if stop, err := source.Watch(r.caller, e.name, r.notifier(st.typ)); err == nil {
-			e.stop = stop
-		}
-	}
-	if len(st.added) == 0 && !st.woken {
+	r.watchList(st)
+	r.watch(st.typ, st.added, st.dropped)
+	if len(st.added) == 0 && !st.woken && st.wild == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if st.wild != nil {
+		r.machine.relist(st.typ)
+	}
 	for _, e := range st.added {
 		r.machine.changed(st.typ, e.name)
 	}
 	r.kick()
-}
-
-// notifier returns the function that sources call for a type. It is called by the
-// receiving goroutine only.
-func (r *runner[C, Q, R]) notifier(typ int) func(string) {
-	if r.notify == nil {
-		r.notify = make([]func(string), len(r.engine.cfg.Types))
-	}
-	if r.notify[typ] == nil {
-		r.notify[typ] = func(name string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.machine.changed(typ, name)
-			r.kick()
-		}
-	}
-	return r.notify[typ]
 }
 
 // kick has a goroutine send what is due; the caller holds the lock.
@@ -216,31 +207,42 @@ func (r *runner[C, Q, R]) kick() {
 func (r *runner[C, Q, R]) send() {
 	defer r.sends.Done()
 	for {
-		typ, names, ok := r.due()
+		next, ok := r.due()
 		if !ok {
 			return
 		}
-		found := r.look(typ, names)
-		if err := ending(found); err != nil {
+		do := r.push
+		if next.list {
+			do = r.list
+		}
+		if err := do(next); err != nil {
 			r.end(err)
 			return
 		}
-		r.mu.Lock()
-		response, b, ok := r.machine.respond(typ, found, time.Now())
-		if ok {
-			r.await()
-		}
-		r.mu.Unlock()
-		r.tellRefused(typ, b.refused)
-		if !ok {
-			continue
-		}
-		if err := r.stream.Send(response); err != nil {
-			r.end(err)
-			return
-		}
-		r.tellPushed(typ, b)
 	}
+}
+
+// push looks names up and sends what there is to say.
+func (r *runner[C, Q, R]) push(t task) error {
+	found := r.look(t.typ, t.names)
+	if err := ending(found); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	response, b, ok := r.machine.respond(t.typ, found, time.Now())
+	if ok {
+		r.await()
+	}
+	r.mu.Unlock()
+	r.tellRefused(t.typ, b.refused)
+	if !ok {
+		return nil
+	}
+	if err := r.stream.Send(response); err != nil {
+		return err
+	}
+	r.tellPushed(t.typ, b)
+	return nil
 }
 
 // await notes that the client owes a word from now on, if it did not before; the
@@ -258,30 +260,20 @@ func (r *runner[C, Q, R]) silent(before time.Time) bool {
 	return r.awaited != 0 && r.awaited < before.UnixNano()
 }
 
-// ending returns the status to end with, where the source says so.
-func ending(found []lookup) error {
-	for _, f := range found {
-		if end, ok := errors.AsType[*EndError](f.err); ok {
-			return end.Status
-		}
-	}
-	return nil
-}
-
-// due returns the next names to look up; false when there are none, and then
+// due returns what is to be done next; false when there is nothing, and then
 // this sender is gone as far as kick is concerned.
-func (r *runner[C, Q, R]) due() (int, []string, bool) {
+func (r *runner[C, Q, R]) due() (task, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if !r.ended {
-		if typ, names := r.machine.due(now); len(names) > 0 {
-			return typ, names, true
+		if next, ok := r.machine.due(now); ok {
+			return next, true
 		}
 		r.arm(now)
 	}
 	r.sending = false
-	return 0, nil, false
+	return task{}, false
 }
 
 // arm sets the timer for what is held back; the caller holds the lock.
@@ -298,15 +290,4 @@ func (r *runner[C, Q, R]) arm(now time.Time) {
 			r.kick()
 		})
 	}
-}
-
-// look asks the source, with no lock held.
-func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
-	source := r.engine.cfg.Types[typ].Source
-	found := make([]lookup, len(names))
-	for i, name := range names {
-		resource, err := source.Peek(r.caller, name)
-		found[i] = lookup{name, resource, err}
-	}
-	return found
 }

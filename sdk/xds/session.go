@@ -25,21 +25,18 @@ type session struct {
 	seq     uint64
 }
 
-// newSession returns the session of a stream of the types urls, in the order in
-// which their changes are pushed.
-func newSession(urls []string, implied, prefix string, limits Limits, hold time.Duration) session {
-	s := session{limits: limits, prefix: prefix, implied: implied, types: make([]subscription, len(urls))}
-	for i, url := range urls {
-		s.types[i].url, s.types[i].hold = url, hold
+// newSession returns the session of a stream of types with these policies, in the order
+// in which their changes are pushed.
+func newSession(policies []policy, implied, prefix string, limits Limits) session {
+	s := session{limits: limits, prefix: prefix, implied: implied, types: make([]subscription, len(policies))}
+	for i := range policies {
+		s.types[i].policy = &policies[i]
 	}
 	return s
 }
 
-// open looks at the node, which counts in the first request only.
+// open looks at the node of the first request, the only one that counts.
 func (s *session) open(node *core.Node) error {
-	if s.started {
-		return nil
-	}
 	s.started = true
 	id := node.GetId()
 	switch {
@@ -58,7 +55,7 @@ func (s *session) typeOf(url string) (int, error) {
 	if url == "" {
 		url = s.implied
 	}
-	typ := slices.IndexFunc(s.types, func(t subscription) bool { return t.url == url })
+	typ := slices.IndexFunc(s.types, func(t subscription) bool { return t.policy.url == url })
 	switch {
 	case url == "":
 		return 0, status.Error(codes.InvalidArgument, "type_url is required on an aggregated stream")
@@ -82,7 +79,7 @@ func (s *session) names(asked []string, st *step) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, name := range asked {
 			switch {
-			case name == "" || name == "*":
+			case name == "" || name == star:
 			case len(name) > s.limits.MaxNameLength:
 				st.refused = append(st.refused, name)
 			case !yield(name):
@@ -117,17 +114,23 @@ func (s *session) number(typ int, nonce string) uint64 {
 
 // begin takes what every request has: its node and its type.
 func (s *session) begin(node *core.Node, url string) (step, error) {
-	if err := s.open(node); err != nil {
-		return step{}, err
+	var st step
+	if !s.started {
+		if err := s.open(node); err != nil {
+			return step{}, err
+		}
+		st.first, st.node = true, node
 	}
 	typ, err := s.typeOf(url)
-	if err != nil {
+	switch {
+	case err != nil:
 		return step{}, err
+	case typ < 0:
+		st.unserved = clip(url)
+	default:
+		st.typ, st.url = typ, s.types[typ].policy.url
 	}
-	if typ < 0 {
-		return step{unserved: clip(url)}, nil
-	}
-	return step{typ: typ, url: s.types[typ].url}, nil
+	return st, nil
 }
 
 // refusal takes the refusal of response seq.
@@ -155,29 +158,60 @@ func (s *session) acknowledgement(seq uint64, st *step) {
 // changed marks a name for another look.
 func (s *session) changed(typ int, name string) { s.types[typ].changed(name) }
 
-// due returns what to look up next: of one type, in the order of the types.
-func (s *session) due(now time.Time) (typ int, names []string) {
+// relist has the list of a type asked for again.
+func (s *session) relist(typ int) { s.types[typ].relist() }
+
+// listed takes the list of a type.
+func (s *session) listed(typ int, names []string) (added, dropped []*entry) {
+	return s.types[typ].listed(names, s.next())
+}
+
+// due returns what to do next: of one type, in the order of the types.
+func (s *session) due(now time.Time) (task, bool) {
 	for i := range s.types {
-		if names := s.types[i].due(now); len(names) > 0 {
-			return i, names
+		t := &s.types[i]
+		if t.wild != nil && t.wild.due {
+			t.wild.due = false
+			return task{typ: i, list: true}, true
+		}
+		if names, ok := t.due(now); ok {
+			return task{typ: i, names: names}, true
 		}
 	}
-	return 0, nil
+	return task{}, false
 }
 
 // choose takes the source's answers and returns what the next response says; false
 // where there is nothing to say. A response that only removes has no version.
-func (s *session) choose(typ int, found []lookup, now time.Time, removes bool) (batch, bool) {
+func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	t := &s.types[typ]
+	if t.withheld(found) {
+		return batch{}, false
+	}
 	seq := s.seq + 1
 	b := t.choose(found, seq, now)
-	if len(b.resources) == 0 && (!removes || len(b.refused) == 0) {
+	if !t.speaks(&b, len(found)) {
 		return b, false
 	}
-	s.seq, t.seq = seq, seq
+	s.seq, t.seq, t.owed = seq, seq, false
 	b.version = versionOf(b.resources)
 	t.version = b.version
+	s.refresh(typ, b.fresh)
 	return b, true
+}
+
+// refresh has sent again what the resources refresh, of the types that follow theirs.
+func (s *session) refresh(typ int, fresh []*Resource) {
+	for _, r := range fresh {
+		for _, ref := range r.Refreshes {
+			for i := typ + 1; i < len(s.types); i++ {
+				t := &s.types[i]
+				if e := t.entries[ref.Name]; t.policy.url == ref.Type && e != nil && e.has() {
+					t.repeat(e)
+				}
+			}
+		}
+	}
 }
 
 // wake returns when due has something to say without a change; zero for never.
@@ -193,14 +227,16 @@ func (s *session) wake() (at time.Time) {
 // nodeID returns the node.id of the first request.
 func (s *session) nodeID() string { return s.node }
 
-// all yields the entries of all types.
-func (s *session) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for i := range s.types {
-			for e := range s.types[i].all() {
-				if !yield(e) {
-					return
-				}
+// stop ends all watches.
+func (s *session) stop() {
+	for i := range s.types {
+		t := &s.types[i]
+		if t.wild != nil && t.wild.stop != nil {
+			t.wild.stop()
+		}
+		for _, e := range t.entries {
+			if e.stop != nil {
+				e.stop()
 			}
 		}
 	}

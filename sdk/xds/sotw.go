@@ -26,6 +26,9 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 		return step{}, err
 	}
 	t := &m.types[st.typ]
+	if !t.begun {
+		t.begun, t.brought = true, req.GetVersionInfo() != ""
+	}
 	switch nonce := req.GetResponseNonce(); {
 	case t.seq == 0 || nonce == "":
 		m.take(req, &st)
@@ -35,7 +38,7 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 		m.answer(req, &st)
 		m.replace(req.GetResourceNames(), &st)
 	}
-	return st, m.bound(len(t.entries))
+	return st, m.bound(t.asked)
 }
 
 // take adds names. One that the client asks for again, with neither nonce nor
@@ -44,16 +47,18 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	t := &m.types[st.typ]
 	forgot := req.GetVersionInfo() == "" && req.GetResponseNonce() == ""
+	if t.wild == nil && t.asksForAll(req.GetResourceNames()) {
+		t.all(nil, st)
+	}
 	for name := range m.names(req.GetResourceNames(), st) {
-		e, isNew := t.add(name)
+		e := t.take(name, st)
 		switch {
-		case isNew:
-			st.added = append(st.added, e)
 		case forgot && e.sent != nil && e.seq <= t.acked:
 			t.resend(e)
 			st.woken = true
 		}
 	}
+	t.explicit = t.explicit || len(req.GetResourceNames()) > 0
 }
 
 // stale takes nothing of the request but a refusal: the response that it is about
@@ -81,36 +86,59 @@ func (m *sotw) answer(req *discovery.DiscoveryRequest, st *step) {
 func (m *sotw) replace(names []string, st *step) {
 	t, mark, listed := &m.types[st.typ], m.next(), 0
 	for name := range m.names(names, st) {
-		e, isNew := t.add(name)
-		if isNew {
-			st.added = append(st.added, e)
-		}
+		e := t.take(name, st)
 		if e.mark != mark {
 			e.mark = mark
 			listed++
 		}
 	}
-	if listed == len(t.entries) {
+	m.wildcard(names, st)
+	if listed == t.asked {
 		return
 	}
-	for name, e := range t.entries {
-		if e.mark != mark {
-			st.dropped = append(st.dropped, e)
-			t.drop(name)
+	for _, e := range t.entries {
+		if e.named && e.mark != mark {
+			m.leave(e, st)
 		}
+	}
+}
+
+// wildcard subscribes to it or unsubscribes from it, as the whole list of names says.
+func (m *sotw) wildcard(names []string, st *step) {
+	t := &m.types[st.typ]
+	switch all := t.asksForAll(names); {
+	case all && t.wild == nil:
+		t.all(nil, st)
+	case !all:
+		t.none(st)
+	}
+	t.explicit = t.explicit || len(names) > 0
+}
+
+// leave takes a name off. Where the client has all that is listed, it cannot know whether
+// this is of it.
+func (m *sotw) leave(e *entry, st *step) {
+	t := &m.types[st.typ]
+	if t.disclaim(e) {
+		return
+	}
+	st.dropped = append(st.dropped, e)
+	if t.wild != nil && e.sent != nil {
+		t.lose(e.name)
+		st.woken = st.woken || t.owed
 	}
 }
 
 // respond turns the source's answers into the next response; false where there is
 // nothing to say. What was refused stays with a client that has it.
 func (m *sotw) respond(typ int, found []lookup, now time.Time) (*discovery.DiscoveryResponse, batch, bool) {
-	b, ok := m.choose(typ, found, now, false)
+	b, ok := m.choose(typ, found, now)
 	if !ok {
 		return nil, b, false
 	}
 	t := &m.types[typ]
 	return &discovery.DiscoveryResponse{
-		VersionInfo: b.version, TypeUrl: t.url, Nonce: m.nonce(typ, t.seq), Resources: bodies(b.resources),
+		VersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq), Resources: bodies(b.resources),
 	}, b, true
 }
 

@@ -2,8 +2,6 @@ package xds
 
 import (
 	"errors"
-	"iter"
-	"maps"
 	"slices"
 	"time"
 )
@@ -15,7 +13,7 @@ const maxResponse = 2 << 20
 // entry is one name on a stream.
 type entry struct {
 	name string
-	// stop ends the watch. It belongs to the stream's receiving goroutine.
+	// stop ends the watch. It is for whoever drops the entry to call.
 	stop func()
 
 	known   string    // the version that the client brought from an earlier stream
@@ -27,7 +25,11 @@ type entry struct {
 	dirty   bool      // the source is to be asked again
 	held    bool      // on the list of held names
 	until   time.Time // held back until then at most; zero when not held
-	mark    uint64    // the request that listed it last
+	named   bool      // the client named it
+	listed  bool      // the wildcard has it
+	again   bool      // is to be sent even if it is unchanged
+	dropped bool      // no longer on the stream: a watch that comes late is to be stopped
+	mark    uint64    // the request or list that had it last
 }
 
 // lookup is what the source answered for one name.
@@ -39,9 +41,11 @@ type lookup struct {
 
 // batch is what a round of lookups came to.
 type batch struct {
-	resources []*Resource
-	refused   []string // unknown, and not told before
-	version   string   // of the response as a whole
+	resources []*Resource // of the response
+	fresh     []*Resource // of these, what the client does not have
+	refused   []string    // unknown, and not told before
+	removed   []string    // gone
+	version   string      // of the response as a whole
 	size      int
 	full      bool // something did not fit
 }
@@ -50,13 +54,20 @@ type batch struct {
 // each and what is to be looked at again. It has no clock and no I/O, and both
 // dialects of the protocol (state of the world, delta) stand on it.
 type subscription struct {
-	url       string
-	hold      time.Duration
+	policy    *policy
 	entries   map[string]*entry
 	providers map[string]*entry // those whose sent resource provides tags
 	dirty     []*entry          // in the order of the changes; may hold what was dropped since
 	held      []*entry
 	release   time.Time // when the first of held may go; zero for none
+
+	wild     *wildcard           // nil where the stream is not subscribed to it
+	asked    int                 // how many entries the client named
+	gone     map[string]struct{} // that the client is to be told of
+	explicit bool                // the client named something once
+	owed     bool                // an answer is due whatever changed
+	brought  bool                // the client has something from an earlier stream
+	parked   bool                // an answer was kept back
 
 	begun   bool   // a request was there
 	seq     uint64 // the last response; zero before the first
@@ -79,10 +90,47 @@ func (s *subscription) add(name string) (*entry, bool) {
 	return e, true
 }
 
+// take subscribes to a name by a request. What the wildcard had is sent again: a client
+// expects what it names.
+func (s *subscription) take(name string, st *step) *entry {
+	e, isNew := s.add(name)
+	claimed := s.claim(e)
+	switch {
+	case isNew:
+		st.added = append(st.added, e)
+	case claimed:
+		s.repeat(e)
+		st.woken = true
+	}
+	return e
+}
+
+// claim enters that the client named e, and tells whether it did not before.
+func (s *subscription) claim(e *entry) bool {
+	if e.named {
+		return false
+	}
+	e.named = true
+	s.asked++
+	return true
+}
+
+// disclaim enters that the client names e no longer. It tells whether e stays, as the
+// wildcard has it.
+func (s *subscription) disclaim(e *entry) bool {
+	e.named = false
+	s.asked--
+	if !e.listed {
+		s.drop(e)
+	}
+	return e.listed
+}
+
 // drop forgets a name; taken again, it is new and sent again.
-func (s *subscription) drop(name string) {
-	delete(s.entries, name)
-	delete(s.providers, name)
+func (s *subscription) drop(e *entry) {
+	e.dropped = true
+	delete(s.entries, e.name)
+	delete(s.providers, e.name)
 }
 
 // changed marks a name for another look. Names that the stream does not hold are
@@ -116,7 +164,14 @@ func (s *subscription) swept(list []*entry) []*entry {
 	return kept
 }
 
-// resend has a name told again even if nothing changed.
+// repeat has what the client has sent again even if nothing changed. Until it can be, the
+// client has it all the same.
+func (s *subscription) repeat(e *entry) {
+	e.again = true
+	s.look(e)
+}
+
+// resend has a name told again, to a client that may have forgotten it.
 func (s *subscription) resend(e *entry) {
 	s.forget(e)
 	e.refused = false
@@ -124,8 +179,9 @@ func (s *subscription) resend(e *entry) {
 }
 
 // due returns the names to look up now and takes them off the list. Only names
-// that changed are looked at, however many the stream holds.
-func (s *subscription) due(now time.Time) []string {
+// that changed are looked at, however many the stream holds. There may be something to
+// say without any.
+func (s *subscription) due(now time.Time) (names []string, ok bool) {
 	if !s.release.IsZero() && !now.Before(s.release) {
 		s.unhold()
 	}
@@ -135,7 +191,9 @@ func (s *subscription) due(now time.Time) []string {
 			s.look(p)
 		}
 	}
-	var names []string
+	if len(s.dirty) > 0 {
+		s.unpark()
+	}
 	for _, e := range s.dirty {
 		if s.entries[e.name] == e { // else it was dropped
 			e.dirty = false
@@ -143,7 +201,7 @@ func (s *subscription) due(now time.Time) []string {
 		}
 	}
 	s.dirty = nil
-	return names
+	return names, len(names) > 0 || !s.parked && (s.owed || len(s.gone) > 0)
 }
 
 // choose takes the answers of the source and returns what goes out now, as
@@ -185,6 +243,9 @@ func (e *entry) has() bool { return e.sent != nil || e.known != "" }
 
 // unchanged tells whether the client has r already.
 func (s *subscription) unchanged(e *entry, r *Resource) bool {
+	if e.again {
+		return false
+	}
 	if e.sent == nil && e.known != "" && e.known == r.Version {
 		s.record(e, r, 0, time.Time{}) // brought from an earlier stream: as good as acknowledged
 	}
@@ -194,14 +255,19 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 // send puts r into b, if it fits.
 func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now time.Time) {
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
-		b.resources = append(b.resources, r)
+		b.fresh = append(b.fresh, r)
 		s.record(e, r, seq, now)
 	}
 }
 
-// refuse puts the name of e into b, if that was not told and fits.
+// refuse puts the name of e into b, if that was not told and fits. A client that did not
+// name it is told only that it is gone.
 func (s *subscription) refuse(b *batch, e *entry) {
-	if !e.refused && s.fits(b, e, len(e.name)) {
+	if e.has() && (s.policy.complete || s.policy.removes && !e.named) {
+		s.lose(e.name)
+		s.forget(e)
+	}
+	if e.named && !e.refused && s.fits(b, e, len(e.name)) {
 		b.refused = append(b.refused, e.name)
 		e.refused = true
 	}
@@ -209,7 +275,7 @@ func (s *subscription) refuse(b *batch, e *entry) {
 
 // fits takes size bytes of b for e; where b is full, e is back on the list.
 func (s *subscription) fits(b *batch, e *entry, size int) bool {
-	if b.size > 0 && b.size+size > maxResponse {
+	if b.size > 0 && b.size+size > maxResponse && !s.policy.complete {
 		b.full = true
 		s.look(e)
 		return false
@@ -221,7 +287,7 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 // record enters that the client has r, by response seq.
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
 	e.sent, e.seq, e.sentAt, e.until = r, seq, now, time.Time{}
-	e.known, e.nacked, e.refused = "", false, false
+	e.known, e.nacked, e.refused, e.again = "", false, false, false
 	delete(s.providers, e.name)
 	if len(r.Provides) > 0 {
 		if s.providers == nil {
@@ -264,6 +330,3 @@ func (s *subscription) nack(seq uint64) (names []string, news bool) {
 	slices.Sort(names)
 	return names, true
 }
-
-// all yields the entries.
-func (s *subscription) all() iter.Seq[*entry] { return maps.Values(s.entries) }

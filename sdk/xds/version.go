@@ -9,7 +9,8 @@ import (
 )
 
 // versionOf returns the version of a response: that of its content, so that it
-// means the same on every stream and after a restart. Without content it is empty.
+// means the same on every stream and after a restart. Without content it is empty, as it
+// was before the first.
 func versionOf(resources []*Resource) string {
 	switch len(resources) {
 	case 0:

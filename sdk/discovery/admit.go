@@ -1,0 +1,175 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// The metadata of an RPC that is looked at.
+const (
+	authorization = "authorization"
+	clusterID     = "clusterid" // as Istio's agents send it
+	scheme        = "bearer "
+	maxToken      = 64 << 10
+)
+
+// What a client sees: nothing of why.
+var (
+	errNotReady    = status.Error(codes.Unavailable, "the server is not ready yet; come again")
+	errUnknown     = status.Error(codes.Unauthenticated, "the caller could not be authenticated")
+	errUnavailable = status.Error(codes.Unavailable, "the caller cannot be authenticated now; come again")
+	errPlaintext   = status.Error(codes.Unauthenticated, "a token is taken over TLS only")
+)
+
+// open takes a stream or fetch in, or returns the status that it is refused with.
+func (s *Server) open(ctx context.Context, service string) (*session, error) {
+	if err := s.cfg.Ready(); err != nil {
+		return nil, s.refuse(ctx, notReady, errNotReady, shown(err.Error()))
+	}
+	round := s.round.Load()
+	credential, err := s.credentialOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.authenticate(ctx, credential)
+	if err != nil {
+		return nil, err
+	}
+	of := &session{
+		service: service, peer: addressOf(ctx), identity: id, claim: credential.Cluster, round: round,
+		types: make([]progress, len(s.urls)),
+	}
+	if id.Kind == authn.ByCertificate {
+		of.chain = credential.Chain
+	}
+	of.caller = &Caller{Identity: id, Cluster: s.clusterOf(of, of.claim), Node: Node{Metadata: &structpb.Struct{}}, session: of}
+	if err := s.roster.enter(of); err != nil {
+		return nil, s.refuse(ctx, overLimit, err, status.Convert(err).Message())
+	}
+	return of, nil
+}
+
+// admit tells the engine who the caller of an opened stream is. What has been changed
+// since it was authenticated counts.
+func (s *Server) admit(ctx context.Context) (*Caller, error) {
+	of := sessionOf(ctx)
+	if of == nil {
+		return nil, errUnknown
+	}
+	if err := s.roster.ended(of); err != nil {
+		return nil, err
+	}
+	if round := s.round.Load(); round != of.round {
+		credential, err := s.credentialOf(ctx)
+		if err != nil {
+			return nil, err
+		}
+		id, err := s.authenticate(ctx, credential)
+		if err != nil {
+			return nil, err
+		}
+		if id.Kind != of.identity.Kind || id.String() != of.identity.String() {
+			return nil, s.refuse(ctx, refused, errUnknown, "the credential is another identity's than it was a moment ago")
+		}
+		of.round = round
+	}
+	return of.admitted(), nil
+}
+
+// authenticate returns who has shown the credential, or a status.
+func (s *Server) authenticate(ctx context.Context, credential authn.Credential) (authn.Identity, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.cfg.Times.Authenticate)
+	defer cancel()
+	id, err := s.cfg.Authenticator.Authenticate(bounded, credential)
+	if err == nil && id.String() == "" {
+		err = authn.Errorf(authn.ErrRefused, "it names nobody")
+	}
+	if err == nil {
+		s.metrics.authenticated(id.Kind)
+		return id, nil
+	}
+	seen, reason := errUnknown, refused
+	switch {
+	case errors.Is(err, authn.ErrUnavailable):
+		seen, reason = errUnavailable, unavailable
+	case errors.Is(err, authn.ErrNotMine):
+		reason = noCredential
+	}
+	return authn.Identity{}, s.refuse(ctx, reason, seen, reasons(err, credential.Token))
+}
+
+// reasons are what a log is told of an error.
+func reasons(err error, token ca.Token) any {
+	if known, ok := errors.AsType[*authn.UnknownCallerError](err); ok {
+		return known // its LogValue has them all, cleaned
+	}
+	return foreign.Clean(err.Error(), token)
+}
+
+// credentialOf returns what the caller has shown, or a status.
+func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
+	var out authn.Credential
+	secure := false
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			secure, out.Chain = true, info.State.PeerCertificates
+		}
+	}
+	token, fault := tokenOf(metadata.ValueFromIncomingContext(ctx, authorization))
+	clusters := metadata.ValueFromIncomingContext(ctx, clusterID)
+	switch {
+	case fault != "":
+		return out, s.refuse(ctx, malformed, errUnknown, fault)
+	case token != "" && !secure && !s.cfg.AllowTokenOverPlaintext:
+		return out, s.refuse(ctx, plaintext, errPlaintext, "a token came over plaintext; whoever listened has it")
+	case len(clusters) > 1:
+		return out, s.refuse(ctx, malformed, errUnknown, "the metadata clusterid is there more than once")
+	case len(clusters) == 1:
+		out.Cluster = clusters[0]
+	}
+	out.Token = token
+	return out, nil
+}
+
+// tokenOf returns the bearer token in the metadata, empty where there is none, or what
+// is wrong with it.
+func tokenOf(values []string) (token ca.Token, fault string) {
+	switch len(values) {
+	case 0:
+		return "", ""
+	case 1:
+	default:
+		return "", "the metadata authorization is there more than once"
+	}
+	value := values[0]
+	if len(value) <= len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return "", "the metadata authorization is not of the form: Bearer <token>"
+	}
+	value = value[len(scheme):]
+	if len(value) > maxToken || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", "the token is too long or has what no token has"
+	}
+	return ca.Token(value), ""
+}
+
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// shown is foreign text as it may be shown.
+func shown(text string) string { return foreign.Clean(text) }

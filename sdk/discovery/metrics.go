@@ -1,0 +1,151 @@
+package discovery
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// Metrics are counts since the server was made. Their keys come from the configuration
+// and from fixed lists, never from a client.
+type Metrics struct {
+	// Streams are those that are open now.
+	Streams int
+	// Pushes, Nacks and Names are by type URL: what was sent, what clients have refused,
+	// and names that were left out as unknown or not for the caller.
+	Pushes, Nacks, Names map[string]uint64
+	// Authentications are by the kind of credential, Refusals by the reason why a stream
+	// was not taken in: not-ready, no-credential, refused, unavailable, malformed,
+	// plaintext, limit.
+	Authentications map[authn.Kind]uint64
+	Refusals        map[string]uint64
+	// Ended are the streams that the server has ended, by reason: age,
+	// credential-expired, no-request, shutdown, roots-changed, asked.
+	Ended map[string]uint64
+	// Sent and Acked tell how long it took from a change until a stream was sent it, and
+	// until its client has acknowledged it.
+	Sent, Acked Histogram
+}
+
+// Histogram counts durations.
+type Histogram struct {
+	Count uint64
+	Sum   time.Duration
+	// Buckets has, by its upper bound in seconds, how many were no longer.
+	Buckets map[float64]uint64
+}
+
+// bounds of the buckets, in seconds.
+var bounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+
+func (h *Histogram) add(d time.Duration) {
+	h.Count++
+	h.Sum += d
+	for _, bound := range bounds {
+		if d.Seconds() <= bound {
+			h.Buckets[bound]++
+		}
+	}
+}
+
+func (h Histogram) clone() Histogram {
+	h.Buckets = maps.Clone(h.Buckets)
+	return h
+}
+
+// metrics is where they are counted.
+type metrics struct {
+	mu sync.Mutex
+	Metrics
+}
+
+func newMetrics(urls []string) *metrics {
+	m := &metrics{Metrics: Metrics{
+		Pushes: map[string]uint64{}, Nacks: map[string]uint64{}, Names: map[string]uint64{},
+		Authentications: map[authn.Kind]uint64{}, Refusals: map[string]uint64{}, Ended: map[string]uint64{},
+		Sent: Histogram{Buckets: map[float64]uint64{}}, Acked: Histogram{Buckets: map[float64]uint64{}},
+	}}
+	for _, url := range urls { // there from the start, as 0
+		m.Pushes[url], m.Nacks[url], m.Names[url] = 0, 0, 0
+	}
+	for _, r := range allReasons {
+		m.Refusals[string(r)] = 0
+	}
+	for _, bound := range bounds {
+		m.Sent.Buckets[bound], m.Acked.Buckets[bound] = 0, 0
+	}
+	return m
+}
+
+func (m *metrics) count(f func(m *Metrics)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(&m.Metrics)
+}
+
+func (m *metrics) refuse(r reason) { m.count(func(m *Metrics) { m.Refusals[string(r)]++ }) }
+
+func (m *metrics) authenticated(k authn.Kind) { m.count(func(m *Metrics) { m.Authentications[k]++ }) }
+
+func (m *metrics) ended(why string, n int) {
+	m.count(func(m *Metrics) { m.Ended[why] += uint64(max(n, 0)) }) // #nosec G115 -- never negative
+}
+
+// Metrics returns the counts as they are now.
+func (s *Server) Metrics() Metrics {
+	m := s.metrics
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.Metrics
+	out.Streams = s.engine.Streams()
+	out.Pushes, out.Nacks, out.Names = maps.Clone(m.Pushes), maps.Clone(m.Nacks), maps.Clone(m.Names)
+	out.Authentications, out.Refusals, out.Ended = maps.Clone(m.Authentications), maps.Clone(m.Refusals), maps.Clone(m.Ended)
+	out.Sent, out.Acked = m.Sent.clone(), m.Acked.clone()
+	return out
+}
+
+// observe is told what happens on streams.
+func (s *Server) observe(e xds.Event[*Caller]) {
+	switch e.Kind {
+	case xds.Pushed:
+		s.pushed(e)
+	case xds.Acked:
+		s.acked(e)
+	case xds.Nacked:
+		s.nacked(e)
+	case xds.Refused:
+		s.metrics.count(func(m *Metrics) { m.Names[e.Type] += uint64(len(e.Names)) })
+	}
+	s.cfg.Observe(e)
+}
+
+func (s *Server) pushed(e xds.Event[*Caller]) {
+	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+		took, changed := p.push(e.Version)
+		s.metrics.count(func(m *Metrics) {
+			m.Pushes[e.Type]++
+			if changed {
+				m.Sent.add(took)
+			}
+		})
+	})
+}
+
+func (s *Server) acked(e xds.Event[*Caller]) {
+	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+		if took, changed := p.ack(e.Version); changed {
+			s.metrics.count(func(m *Metrics) { m.Acked.add(took) })
+		}
+	})
+}
+
+func (s *Server) nacked(e xds.Event[*Caller]) {
+	s.metrics.count(func(m *Metrics) { m.Nacks[e.Type]++ })
+	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+		p.sending = time.Time{}
+		p.refused = &Refusal{Version: e.Version, Reason: e.Reason, At: s.roster.now()}
+	})
+}

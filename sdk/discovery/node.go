@@ -1,0 +1,61 @@
+package discovery
+
+import (
+	"context"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+const (
+	// What Istio's proxies say of themselves in the node's metadata.
+	clusterKey = "CLUSTER_ID"
+	labelsKey  = "LABELS"
+)
+
+// meet returns the caller as the first request says that it is. Neither the identity nor
+// a cluster that was claimed, or told, before is changed by it.
+func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Caller, error) {
+	node, err := nodeOf(from, s.cfg.Limits.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	known := *caller
+	known.Node = node
+	if known.session.claim == "" {
+		known.Cluster = s.clusterOf(known.session, node.Metadata.GetFields()[clusterKey].GetStringValue())
+	}
+	known.session.met(&known)
+	s.roster.speaks(known.session)
+	return &known, nil
+}
+
+// clusterOf returns a session's cluster, and says where it may not be the one claimed.
+func (s *Server) clusterOf(of *session, claim string) string {
+	cluster := s.cfg.clusterOf(of.identity, claim)
+	if cluster == "" && claim != "" {
+		s.say("a caller claims a cluster that its trust domain may not; it gets nothing of any",
+			"identity", shown(of.identity.String()), "claim", shown(claim), "peer", of.peer)
+	}
+	return cluster
+}
+
+// nodeOf takes what a client says of itself, of limit bytes of metadata at most.
+func nodeOf(from *corev3.Node, limit int) (Node, error) {
+	node := Node{ID: from.GetId(), Metadata: from.GetMetadata(), Labels: map[string]string{}}
+	if node.Metadata == nil {
+		node.Metadata = &structpb.Struct{}
+	}
+	if size := proto.Size(node.Metadata); size > limit {
+		return Node{}, status.Errorf(codes.InvalidArgument, "node.metadata has %d bytes, at most %d are allowed", size, limit)
+	}
+	for name, value := range node.Metadata.GetFields()[labelsKey].GetStructValue().GetFields() {
+		if text, ok := value.GetKind().(*structpb.Value_StringValue); ok {
+			node.Labels[name] = text.StringValue
+		}
+	}
+	return node, nil
+}

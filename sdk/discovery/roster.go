@@ -1,0 +1,211 @@
+package discovery
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ending is why the server ends a stream when its time has come.
+type ending int
+
+const (
+	unheard ending = iota // it says nothing
+	aged
+	expired
+	drained
+)
+
+// endings are what streams are ended with, each with its name in the metrics.
+var endings = [...]struct {
+	name   string
+	status error
+}{
+	unheard: {"no-request", status.Error(codes.DeadlineExceeded, "the stream has said nothing for too long")},
+	aged:    {"age", status.Error(codes.Unavailable, "the stream has lasted long enough; come again")},
+	expired: {"credential-expired", status.Error(codes.Unauthenticated, "the credential has expired; come again with a new one")},
+	drained: {"shutdown", status.Error(codes.Unavailable, "the server is shutting down; come again")},
+}
+
+// roster is who is here and when each is to go. One heap of deadlines serves all: a
+// stream costs neither a goroutine nor a timer for it.
+type roster struct {
+	limits Limits
+	times  Times
+	now    func() time.Time
+	wake   chan struct{} // a deadline is sooner than it was
+
+	mu         sync.Mutex
+	open       map[*session]struct{}
+	deadlines  deadlines
+	identities map[string]int
+	last       uint64
+	draining   bool
+}
+
+func newRoster(c Config) *roster {
+	return &roster{
+		limits: c.Limits, times: c.Times, now: func() time.Time { return c.Now().Round(0) }, wake: make(chan struct{}, 1),
+		open: map[*session]struct{}{}, identities: map[string]int{},
+	}
+}
+
+// enter takes a session in, or returns the status to refuse it with.
+func (r *roster) enter(s *session) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := s.identity.String()
+	switch {
+	case r.draining:
+		return endings[drained].status
+	case len(r.open) >= r.limits.Streams:
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, more are not served", len(r.open))
+	case r.identities[id] >= r.limits.StreamsOfIdentity:
+		return status.Errorf(codes.ResourceExhausted, "%d streams of this identity are open, more are not served", r.identities[id])
+	}
+	r.last++
+	s.number, s.since = r.last, r.now()
+	r.open[s] = struct{}{}
+	r.identities[id]++
+	s.ends, s.why = s.since.Add(r.times.FirstRequest), unheard
+	if until := s.identity.Expiry; !until.IsZero() && until.Before(s.ends) {
+		s.ends, s.why = until, expired
+	}
+	heap.Push(&r.deadlines, s)
+	r.nudge()
+	return nil
+}
+
+// leave undoes enter.
+func (r *roster) leave(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, s)
+	id := s.identity.String()
+	if r.identities[id]--; r.identities[id] == 0 {
+		delete(r.identities, id)
+	}
+	if s.place >= 0 {
+		heap.Remove(&r.deadlines, s.place)
+	}
+}
+
+// speaks gives a session its whole life, now that its first request is there.
+func (r *roster) speaks(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.place < 0 || s.why != unheard {
+		return
+	}
+	jitter := 0.9 + 0.2*rand.Float64()
+	s.ends, s.why = s.since.Add(time.Duration(jitter*float64(r.times.Lifetime))), aged
+	if until := s.identity.Expiry; !until.IsZero() && until.Before(s.ends) {
+		s.ends, s.why = until, expired
+	}
+	heap.Fix(&r.deadlines, s.place)
+	r.nudge()
+}
+
+// drain takes nobody in any more and has everybody leave, one after the other.
+func (r *roster) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = true
+	now := r.now()
+	for _, s := range r.deadlines {
+		if end := now.Add(time.Duration(rand.Float64() * float64(r.times.Drain))); end.Before(s.ends) {
+			s.ends, s.why = end, drained
+		}
+	}
+	heap.Init(&r.deadlines)
+	r.nudge()
+}
+
+// due returns the sessions whose time has come, by reason, each of them once, and how
+// long it is until the next one's.
+func (r *roster) due() (gone map[ending]map[*session]bool, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	gone = map[ending]map[*session]bool{}
+	for len(r.deadlines) > 0 {
+		s := r.deadlines[0]
+		if s.ends.After(now) {
+			return gone, s.ends.Sub(now)
+		}
+		heap.Pop(&r.deadlines)
+		s.over = endings[s.why].status
+		if gone[s.why] == nil {
+			gone[s.why] = map[*session]bool{}
+		}
+		gone[s.why][s] = true
+	}
+	return gone, look
+}
+
+// ended returns what a session was ended with: it may not be known to the engine yet.
+func (r *roster) ended(s *session) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.over
+}
+
+// plan returns when a session ends.
+func (r *roster) plan(s *session) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.ends
+}
+
+// all returns who is here, in the order in which they came.
+func (r *roster) all() []*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*session, 0, len(r.open))
+	for s := range r.open {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *session) int { return int(a.number) - int(b.number) }) // #nosec G115 -- they count up from 1
+	return all
+}
+
+func (r *roster) isDraining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
+func (r *roster) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // one waits already
+	}
+}
+
+// deadlines is a heap of sessions, whoever is to go first on top.
+type deadlines []*session
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].ends.Before(d[j].ends) }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i]; d[i].place, d[j].place = i, j }
+
+// Push implements [heap.Interface].
+func (d *deadlines) Push(x any) {
+	s, _ := x.(*session)
+	s.place = len(*d)
+	*d = append(*d, s)
+}
+
+// Pop implements [heap.Interface].
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	s := (*d)[last]
+	(*d)[last] = nil
+	*d, s.place = (*d)[:last], -1
+	return s
+}

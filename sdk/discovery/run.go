@@ -1,0 +1,184 @@
+package discovery
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// maxHeaders is the size of an RPC's metadata in bytes: a token of Kubernetes has
+	// two thousand.
+	maxHeaders = 80 << 10
+	// grace is what is left to clients that do not let go when all streams were ended.
+	grace = 5 * time.Second
+)
+
+// Listeners are where a server answers: one or both. The server closes them.
+type Listeners struct {
+	// TLS needs [Config].TLS.
+	TLS net.Listener
+	// Plaintext is where clients are not told apart by certificates.
+	Plaintext net.Listener
+}
+
+// serving is a gRPC server with its listener.
+type serving struct {
+	*grpc.Server
+	on net.Listener
+}
+
+// Run answers until ctx ends, then drains: no stream is taken in any more, connections
+// are told to go elsewhere, and the streams are ended one after the other within
+// [Times].Drain. It returns when all is quiet, nil or what is wrong with a listener. A
+// server runs once.
+func (s *Server) Run(ctx context.Context, on Listeners) error {
+	all, err := s.servers(on)
+	if err != nil {
+		return err
+	}
+	clock, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var quiet sync.WaitGroup
+	defer quiet.Wait()
+	defer stop()
+	quiet.Go(func() { s.keepTime(clock) })
+	failed := make(chan error, len(all))
+	for _, each := range all {
+		quiet.Go(func() { failed <- each.serve() })
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.drain(all)
+	return err
+}
+
+func (s serving) serve() error {
+	if err := s.Serve(s.on); err != nil {
+		return fmt.Errorf("discovery: serve %s: %w", s.on.Addr(), err)
+	}
+	return nil
+}
+
+// servers makes what answers on the listeners.
+func (s *Server) servers(on Listeners) (all []serving, err error) {
+	switch {
+	case on.TLS == nil && on.Plaintext == nil:
+		return nil, errors.New("discovery: there is no listener to answer on")
+	case on.TLS != nil && s.cfg.TLS == nil:
+		return nil, errors.New("discovery: the TLS listener needs Config.TLS")
+	case s.runs.Swap(true):
+		return nil, errors.New("discovery: a server runs once")
+	}
+	slots := make(chan struct{}, s.cfg.Limits.Connections)
+	if on.TLS != nil {
+		all = append(all, serving{s.newGRPC(credentials.NewTLS(s.tlsConfig())), &limited{on.TLS, slots, s}})
+	}
+	if on.Plaintext != nil {
+		s.cfg.Log.Warn("streams are answered without TLS, too", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
+		all = append(all, serving{s.newGRPC(insecure.NewCredentials()), &limited{on.Plaintext, slots, s}})
+	}
+	return all, nil
+}
+
+// tlsConfig asks clients for a certificate and verifies none: a handshake must not fail
+// where a token would do, and only the authenticator knows the roots of each trust
+// domain. That the client has the certificate's key is proved all the same.
+func (s *Server) tlsConfig() *tls.Config {
+	c := s.cfg.TLS.Clone()
+	c.ClientAuth, c.ClientCAs = tls.RequestClientCert, nil
+	c.VerifyConnection, c.VerifyPeerCertificate = nil, nil
+	c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
+	return c
+}
+
+func (s *Server) newGRPC(creds credentials.TransportCredentials) *grpc.Server {
+	t := s.cfg.Times
+	server := grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.MaxRecvMsgSize(s.cfg.Limits.Message),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(uint32(min(s.cfg.Limits.StreamsOfConnection, 1<<20))), // #nosec G115 -- bounded
+		grpc.ConnectionTimeout(t.Handshake),
+		// Connections have no end of their own: their streams have.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.PingEvery, Timeout: t.PingTimeout, MaxConnectionIdle: t.Idle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: t.PingAtMost, PermitWithoutStream: true}),
+	)
+	s.register(server)
+	return server
+}
+
+// drain ends all streams over a while, then what is left at once.
+func (s *Server) drain(all []serving) {
+	s.cfg.Log.Info("the server is shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
+	s.roster.drain()
+	patience := time.NewTimer(s.cfg.Times.Drain + grace)
+	defer patience.Stop()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		var each sync.WaitGroup
+		for _, server := range all {
+			each.Go(server.GracefulStop) // GOAWAY first
+		}
+		each.Wait()
+	}()
+	select {
+	case <-gone:
+	case <-patience.C:
+		s.cfg.Log.Warn("clients that did not let go are cut off")
+		for _, server := range all {
+			server.Stop()
+		}
+		<-gone
+	}
+	s.engine.Close(endings[drained].status)
+}
+
+// limited is a listener with room for so many connections.
+type limited struct {
+	net.Listener
+	slots  chan struct{}
+	server *Server
+}
+
+// Accept closes the connections that there is no room for: one that waits in the
+// kernel's queue would be answered when its client has long given up.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &counted{conn, sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			l.server.metrics.refuse(overLimit)
+			l.server.say("a connection is closed: there are too many", "connections", cap(l.slots), "peer", conn.RemoteAddr().String())
+			_ = conn.Close()
+		}
+	}
+}
+
+// counted is a connection that gives back its place.
+type counted struct {
+	net.Conn
+	free func()
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}

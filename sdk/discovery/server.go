@@ -1,0 +1,134 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// look is how long the clock goes unwatched at most: a suspend or a jump of the clock
+// moves no timer.
+const look = 30 * time.Second
+
+// Server answers streams. Its methods may be called by any number of goroutines at once.
+// Make one with [New].
+type Server struct {
+	cfg     Config
+	urls    []string // of the types, in the order in which they are pushed
+	engine  *xds.Engine[*Caller]
+	roster  *roster
+	metrics *metrics
+	said    limiter
+	round   atomic.Uint64 // counts the calls of Reauthorize and End
+	runs    atomic.Bool
+}
+
+// New returns a server. It starts nothing. What is required and missing, or makes no
+// sense, is an error.
+func New(cfg Config) (*Server, error) {
+	cfg, err := cfg.checked()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, roster: newRoster(cfg)}
+	types := slices.Clone(cfg.Types)
+	slices.SortStableFunc(types, func(a, b Type) int { return cmp.Compare(rank(a.URL), rank(b.URL)) })
+	for i, t := range types {
+		s.urls = append(s.urls, t.URL)
+		if t.Source != nil { // without one the engine says what is missing
+			types[i].Source = watch(t.Source, i)
+		}
+	}
+	s.metrics = newMetrics(s.urls)
+	s.engine, err = xds.New(xds.Config[*Caller]{
+		Types: types, Admit: s.admit, Node: s.meet, Observe: s.observe, Log: cfg.Log, Limits: cfg.Limits.Names,
+	})
+	return s, err
+}
+
+// order is that of pushes on an aggregated stream: what refers to something comes after
+// it (Envoy's xDS protocol, "Eventual consistency considerations").
+var order = []string{
+	"type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+	"type.googleapis.com/envoy.config.listener.v3.Listener",
+	"type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+	secretURL,
+}
+
+const secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+
+func rank(url string) int {
+	if i := slices.Index(order, url); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+// Reauthorize ends the streams whose certificate is of the trust domain and does not
+// verify any more, and returns how many. Call it after the roots of the domain have
+// changed: whoever comes meanwhile is verified by what they are now.
+func (s *Server) Reauthorize(trustDomain string) int {
+	s.round.Add(1)
+	ended := s.engine.End(func(c *Caller) bool {
+		return c.Identity.Kind == authn.ByCertificate && trustDomainOf(c.Identity) == trustDomain && !s.isKnown(c)
+	}, status.Error(codes.Unauthenticated, "the roots have changed, and the certificate does not verify any more"))
+	s.metrics.ended("roots-changed", ended)
+	return ended
+}
+
+// isKnown tells whether the certificate that a caller has shown is good as of now.
+// Where that cannot be told it stays as good as it was.
+func (s *Server) isKnown(c *Caller) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Times.Authenticate)
+	defer cancel()
+	id, err := s.cfg.Authenticator.Authenticate(ctx, authn.Credential{Chain: c.session.chain})
+	if err != nil {
+		return errors.Is(err, authn.ErrUnavailable)
+	}
+	return id.Kind == c.Identity.Kind && id.SPIFFEID == c.Identity.SPIFFEID
+}
+
+// End ends the streams of the identities that match with a status error, and returns how
+// many. Whoever comes meanwhile is authenticated once more: let the authenticator know
+// first.
+func (s *Server) End(match func(authn.Identity) bool, err error) int {
+	s.round.Add(1)
+	ended := s.engine.End(func(c *Caller) bool { return match(c.Identity) }, err)
+	s.metrics.ended("asked", ended)
+	return ended
+}
+
+// keepTime ends streams whose time has come until ctx ends.
+func (s *Server) keepTime(ctx context.Context) {
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	for {
+		timer.Reset(s.endDue())
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.roster.wake:
+		}
+	}
+}
+
+// endDue ends what is due and returns when to look again.
+func (s *Server) endDue() time.Duration {
+	due, wait := s.roster.due()
+	for why, gone := range due {
+		s.engine.End(func(c *Caller) bool { return gone[c.session] }, endings[why].status)
+		s.metrics.ended(endings[why].name, len(gone))
+	}
+	return min(wait, look)
+}

@@ -1,0 +1,63 @@
+package discovery
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+// Between its admission and the engine's word for it a session can be ended by the
+// clock, which the engine knows nothing of.
+func TestASessionThatWasEndedIsNotServed(t *testing.T) {
+	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &session{identity: authn.Identity{SPIFFEID: "spiffe://example.org/web", Expiry: time.Now().Add(-time.Second)}}
+	of.caller = &Caller{Identity: of.identity, session: of}
+	if err := server.roster.enter(of); err != nil {
+		t.Fatal(err)
+	}
+	defer server.roster.leave(of)
+	ctx := context.WithValue(t.Context(), sessionKey{}, of)
+	if caller, err := server.admit(ctx); err != nil || caller != of.caller {
+		t.Fatalf("before: %v, %v", caller, err)
+	}
+	server.endDue()
+	if _, err := server.admit(ctx); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("after: %v", err)
+	}
+	if _, err := server.admit(t.Context()); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a stream without a session: %v", err)
+	}
+}
+
+func TestAChangeIsMeasuredFromItsFirstNotice(t *testing.T) {
+	var p progress
+	p.change()
+	began := p.changed
+	p.change()
+	p.look()
+	p.look() // at another name of the same push
+	if p.change(); p.looked != began {
+		t.Error("the first notice is forgotten")
+	}
+	if _, ok := p.push("1"); !ok {
+		t.Error("the push is not measured")
+	}
+	if _, ok := p.ack("1"); !ok {
+		t.Error("the acknowledgement is not measured")
+	}
+	if _, ok := p.ack("1"); ok {
+		t.Error("it is measured twice")
+	}
+	p.look()
+	if _, ok := p.push("2"); !ok {
+		t.Error("what changed while the first was under way is not measured")
+	}
+}

@@ -1,0 +1,114 @@
+package xds
+
+import "errors"
+
+// watchList watches the list that a request subscribes to, and no longer the one that it
+// unsubscribes from.
+func (r *runner[C, Q, R]) watchList(st step) {
+	if st.unwild != nil && st.unwild.stop != nil {
+		st.unwild.stop()
+	}
+	if st.wild == nil {
+		return
+	}
+	notify := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.machine.relist(st.typ)
+		r.kick()
+	}
+	if stop, err := r.lister(st.typ).WatchList(r.caller, notify); err == nil {
+		st.wild.stop = stop
+	}
+}
+
+// lister returns the source of a type that knows the wildcard.
+func (r *runner[C, Q, R]) lister(typ int) Lister[C] {
+	return r.engine.cfg.Types[typ].Source.(Lister[C])
+}
+
+// watch watches what was added, and no longer what was dropped.
+func (r *runner[C, Q, R]) watch(typ int, added, dropped []*entry) {
+	for _, e := range dropped {
+		if e.stop != nil {
+			e.stop()
+		}
+	}
+	for _, e := range added {
+		stop, err := r.engine.cfg.Types[typ].Source.Watch(r.caller, e.name, r.notifier(typ))
+		if err == nil && !r.keep(e, stop) {
+			stop()
+		}
+	}
+}
+
+// keep enters the stop of a watch; false where the other goroutine of the stream has
+// dropped the name meanwhile.
+func (r *runner[C, Q, R]) keep(e *entry, stop func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !e.dropped {
+		e.stop = stop
+	}
+	return !e.dropped
+}
+
+// notifier returns the function that sources call for a type.
+func (r *runner[C, Q, R]) notifier(typ int) func(string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.notify == nil {
+		r.notify = make([]func(string), len(r.engine.cfg.Types))
+	}
+	if r.notify[typ] == nil {
+		r.notify[typ] = func(name string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.machine.changed(typ, name)
+			r.kick()
+		}
+	}
+	return r.notify[typ]
+}
+
+// list asks for the list of a type, and has what is new in it watched and looked up.
+func (r *runner[C, Q, R]) list(t task) error {
+	names, err := r.lister(t.typ).List(r.caller)
+	if end, ok := errors.AsType[*EndError](err); ok {
+		return end.Status
+	}
+	if err != nil {
+		return nil // not ready: its notice will come
+	}
+	r.mu.Lock()
+	added, dropped := r.machine.listed(t.typ, names)
+	r.mu.Unlock()
+	r.watch(t.typ, added, dropped)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range added {
+		r.machine.changed(t.typ, e.name)
+	}
+	return nil
+}
+
+// look asks the source, with no lock held.
+func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
+	source := r.engine.cfg.Types[typ].Source
+	found := make([]lookup, len(names))
+	for i, name := range names {
+		resource, err := source.Peek(r.caller, name)
+		found[i] = lookup{name, resource, err}
+	}
+	return found
+}
+
+// ending returns the status to end with, where the source says so.
+func ending(found []lookup) error {
+	for _, f := range found {
+		if end, ok := errors.AsType[*EndError](f.err); ok {
+			return end.Status
+		}
+	}
+	return nil
+}
