@@ -244,3 +244,22 @@ func TestAfterCloseNothingIsAsked(t *testing.T) {
 		}
 	})
 }
+
+func TestWhoHasLeftMeanwhileIsToldNoMore(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		var told ear
+		var stops [2]func()
+		for i := range stops {
+			stop, err := a.Watch(web, func() { told.notify(); stops[1-i]() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			stops[i] = stop
+		}
+		_ = settled(a, web)
+		if told.Load() != 1 {
+			t.Errorf("%d were told, though each makes the other leave", told.Load())
+		}
+	})
+}

@@ -147,9 +147,11 @@ func TestASecretThatWasMadeAnewIsNotTheOneBefore(t *testing.T) {
 		t.Error(got)
 	}
 	s.at("home").secrets["shop/foo"].ResourceVersion = ""
-	s.at("home").secrets["shop/foo"].Data = tlsOf("c")
-	if got := s.had(t, c, "kubernetes://foo"); got != "key c" {
-		t.Errorf("without a version: %s", got)
+	for _, name := range []string{"c", "d"} {
+		s.at("home").secrets["shop/foo"].Data = tlsOf(name)
+		if got := s.had(t, c, "kubernetes://foo"); got != "key "+name {
+			t.Errorf("without a version: %s", got)
+		}
 	}
 }
 

@@ -231,6 +231,10 @@ func TestGrantsHoldEachOfTheirWords(t *testing.T) {
 		}
 	}
 	s := filled(t, func(c *Config) { c.Grants = []Grant{{To: whole, Namespace: "bank", Names: []string{"*"}}} })
+	s.at("east").put("vault/own-east", tlsOf("vault"))
+	if got := s.had(t, caller("east", "shop", "gateway"), "kubernetes-gateway://vault/own-east"); got != "namespace" {
+		t.Errorf("of a namespace that no grant names: %s", got)
+	}
 	plain := caller("east", "shop", "gateway")
 	plain.Identity.SPIFFEID = ""
 	if got := s.had(t, plain, "kubernetes-gateway://bank/own-east"); got != "namespace" {
