@@ -1,0 +1,275 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestTheQuestionIsWhetherTheServiceAccountMayListSecretsInItsNamespace(t *testing.T) {
+	client := fake.NewClientset()
+	var asked authorizationv1.SubjectAccessReviewSpec
+	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		asked = review.Spec
+		review.Status.Allowed = true
+		return true, review, nil
+	})
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Config{Reviews: func(cluster string) (Reviews, bool) {
+			return client.AuthorizationV1().SubjectAccessReviews(), cluster == "east"
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		if err := settled(a, web); err != nil {
+			t.Error(err)
+		}
+	})
+	want := authorizationv1.SubjectAccessReviewSpec{
+		User:               "system:serviceaccount:shop:web",
+		Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "list", Version: "v1", Resource: "secrets"},
+	}
+	if !reflect.DeepEqual(asked, want) {
+		t.Errorf("asked %+v", asked)
+	}
+}
+
+func TestAnAnswerIsKeptForAsLongAsItIsGood(t *testing.T) {
+	for name, test := range map[string]struct {
+		allowed bool
+		err     error
+		keep    time.Duration
+		want    error
+	}{
+		"yes":   {true, nil, 5 * time.Minute, nil},
+		"no":    {false, nil, time.Minute, ErrDenied},
+		"error": {true, errDown, time.Minute, ErrDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newAPI()
+			f.allow[web], f.err = test.allowed, test.err
+			inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+				if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+					t.Errorf("before it was asked: %v", err)
+				}
+				synctest.Wait()
+				for _, after := range []time.Duration{0, test.keep - 1} {
+					pass(after)
+					if err := a.Peek(web); !errors.Is(err, test.want) || f.times() != 1 {
+						t.Errorf("after %s: %v, asked %d times", after, err, f.times())
+					}
+				}
+				pass(1)
+				if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+					t.Errorf("after its end: %v", err)
+				}
+				synctest.Wait()
+				if f.times() != 2 {
+					t.Errorf("asked %d times", f.times())
+				}
+			})
+		})
+	}
+}
+
+func TestAYesThatIsAlsoANoIsANo(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}}, nil
+	})
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := New(Config{Reviews: func(string) (Reviews, bool) { return client.AuthorizationV1().SubjectAccessReviews(), true }})
+		defer a.Close()
+		if err := settled(a, web); !errors.Is(err, ErrDenied) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhoHasNoServiceAccountOrNoClusterIsNotEvenAskedFor(t *testing.T) {
+	f := newAPI()
+	f.gone["north"] = true
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		for _, s := range []Subject{{}, {"", "shop", "web"}, {"east", "", "web"}, {"east", "shop", ""}, {"north", "shop", "web"}} {
+			if err := a.Peek(s); !errors.Is(err, ErrDenied) {
+				t.Errorf("%+v: %v", s, err)
+			}
+		}
+		synctest.Wait()
+		if f.times() != 0 || a.Counts().Known != 0 {
+			t.Errorf("asked %v, known %d", f.asked, a.Counts().Known)
+		}
+	})
+}
+
+func TestManyWhoAskCostOneReview(t *testing.T) {
+	f := newAPI(web)
+	f.slow = time.Second
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		for range 100 {
+			if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+				t.Error(err)
+			}
+			pass(time.Millisecond)
+		}
+		pass(time.Second)
+		if err := a.Peek(web); err != nil || f.times() != 1 || told.Load() != 1 {
+			t.Errorf("%v, asked %d times, told %d times", err, f.times(), told.Load())
+		}
+	})
+}
+
+func TestAnAPIServerThatHangsIsANoAfterTheDeadlineAndHoldsNoOtherUp(t *testing.T) {
+	f := newAPI(web)
+	f.hang = true
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		for i := range 100 {
+			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)})
+		}
+		synctest.Wait()
+		west := Subject{"west", "shop", "web"}
+		f.set(func() { f.hang = false; f.allow[west] = true })
+		if err := settled(a, west); err != nil {
+			t.Errorf("in another cluster: %v", err)
+		}
+		f.set(func() { f.hang = true })
+		pass(10 * time.Second)
+		denied := 0
+		for i := range 100 {
+			if errors.Is(a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)}), ErrDenied) {
+				denied++
+			}
+		}
+		if denied != 16 || f.most["east"] != 16 {
+			t.Errorf("%d are denied after the first deadline, %d were asked for at once", denied, f.most["east"])
+		}
+		pass(20 * time.Second)
+		if n := a.Counts().Failed; n != 100 {
+			t.Errorf("%d have failed after 30 s", n)
+		}
+	})
+}
+
+func TestAllAreAskedForThoughFewAtOnce(t *testing.T) {
+	f := newAPI()
+	f.slow = 100 * time.Millisecond
+	inBubble(t, f, Config{Parallel: 4}, func(t *testing.T, a *Access) {
+		for i := range 100 {
+			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)})
+		}
+		pass(3 * time.Second)
+		if c := a.Counts(); c.Denied != 100 || c.Failed != 0 || f.most["east"] != 4 {
+			t.Errorf("%+v, %d at once", c, f.most["east"])
+		}
+	})
+}
+
+func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
+	f := newAPI()
+	inBubble(t, f, Config{Most: 10}, func(t *testing.T, a *Access) {
+		for i := range 8 {
+			_, stop := watched(t, a, Subject{"east", "watched", fmt.Sprint("web-", i)})
+			defer stop()
+		}
+		for i := range 30 {
+			if err := settled(a, Subject{"east", "shop", fmt.Sprint("web-", i)}); !errors.Is(err, ErrDenied) || errors.Is(err, ErrFull) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if n := a.Counts().Known; n != 10 {
+			t.Errorf("%d are known", n)
+		}
+		for i := range 2 {
+			_, stop := watched(t, a, Subject{"east", "more", fmt.Sprint("web-", i)})
+			defer stop()
+		}
+		if _, err := a.Watch(web, nil); !errors.Is(err, ErrFull) || !errors.Is(a.Peek(web), ErrDenied) {
+			t.Errorf("one more that watches: %v, %v", err, a.Peek(web))
+		}
+		if err := settled(a, Subject{"west", "shop", "web"}); !errors.Is(err, ErrDenied) || errors.Is(err, ErrFull) {
+			t.Errorf("in another cluster: %v", err)
+		}
+	})
+}
+
+func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
+	for _, by := range []time.Duration{-time.Second, -time.Hour, 5 * time.Minute, time.Hour} {
+		var c clock
+		f := newAPI(web)
+		inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
+			if err := settled(a, web); err != nil {
+				t.Fatal(err)
+			}
+			c.jump(by)
+			f.allows(web, false)
+			if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+				t.Errorf("after a jump by %s: %v", by, err)
+			}
+			if err := settled(a, web); !errors.Is(err, ErrDenied) {
+				t.Errorf("then: %v", err)
+			}
+		})
+	}
+}
+
+func TestAJumpOfTheClockIsNoticedThoughNobodyAsks(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		var c clock
+		f := newAPI(web)
+		inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
+			told, stop := watched(t, a, web)
+			defer stop()
+			_ = settled(a, web)
+			before := told.Load()
+			c.jump(by)
+			f.allows(web, false)
+			pass(30 * time.Second)
+			if told.Load() != before+1 || !errors.Is(a.Peek(web), ErrDenied) {
+				t.Errorf("a jump by %s: told %d times, %v", by, told.Load()-before, a.Peek(web))
+			}
+		})
+	}
+}
+
+func TestAnAPIServerThatCannotBeAskedIsLoggedOnceAMinute(t *testing.T) {
+	f := newAPI()
+	f.err = errors.New("dial tcp 10.0.0.1:6443: refused\n" + strings.Repeat("x", 1000))
+	var log bytes.Buffer
+	inBubble(t, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, a *Access) {
+		for i := range 20 {
+			_ = settled(a, Subject{"east", "shop", fmt.Sprint("web-", i)})
+		}
+		pass(time.Minute)
+		_ = settled(a, Subject{"east", "shop", "web-0"})
+	})
+	if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 || len(lines[0]) > 600 || !strings.Contains(lines[0], "cluster=east") {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+func TestWrongSettingsAreRefused(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"nobody to ask":     {},
+		"negative parallel": {Reviews: newAPI().reviews, Parallel: -1},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package access
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRightsThatAreTakenAwayAreToldWhenTheYesEndsAtTheLatest(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		if err := settled(a, web); err != nil || told.Load() != 1 {
+			t.Fatalf("%v, told %d times", err, told.Load())
+		}
+		f.allows(web, false)
+		pass(4 * time.Minute)
+		if err := a.Peek(web); err != nil || told.Load() != 1 {
+			t.Errorf("after 4 minutes: %v, told %d times", err, told.Load())
+		}
+		pass(time.Minute)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+			t.Errorf("after 5 minutes: %v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
+	f := newAPI()
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		f.allows(web, true)
+		pass(time.Minute)
+		if err := a.Peek(web); err != nil || told.Load() != 2 {
+			t.Errorf("%v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		for range 60 * 60 {
+			pass(time.Second)
+			if err := a.Peek(web); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := f.times(); told.Load() != 1 || n < 12 || n > 16 {
+			t.Errorf("in an hour: told %d times, asked %d times", told.Load(), n)
+		}
+	})
+}
+
+// Security first: an error is no yes. It ends a yes no sooner than its own end, and
+// makes it last no longer.
+func TestAnAPIServerThatIsAwayMakesAYesLastNoLonger(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		f.fails(errDown)
+		pass(5*time.Minute - 1)
+		if err := a.Peek(web); err != nil || f.times() < 2 {
+			t.Errorf("before its end: %v, asked %d times", err, f.times())
+		}
+		pass(1)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+			t.Errorf("at its end: %v, told %d times", err, told.Load())
+		}
+		pass(10 * time.Minute)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+			t.Errorf("ten minutes later: %v, told %d times", err, told.Load())
+		}
+		f.fails(nil)
+		pass(time.Minute)
+		if err := a.Peek(web); err != nil || told.Load() != 3 {
+			t.Errorf("when it is back: %v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestAnAPIServerThatHangsMakesAYesLastNoLongerThanItsDeadline(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		f.set(func() { f.hang = true })
+		pass(5*time.Minute + 10*time.Second)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+			t.Errorf("%v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		pass(3 * time.Minute)
+		f.fails(errDown)
+		pass(100 * time.Second) // until 20 s before the end
+		f.fails(nil)
+		for range 60 {
+			pass(time.Second)
+			if err := a.Peek(web); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if told.Load() != 1 {
+			t.Errorf("told %d times", told.Load())
+		}
+	})
+}
+
+// What has changed meanwhile was answered with ErrNotReady, and would be lost.
+func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
+	var c clock
+	f := newAPI(web)
+	inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		c.jump(time.Hour)
+		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if told.Load() != 2 {
+			t.Errorf("told %d times", told.Load())
+		}
+	})
+}
+
+func TestNobodyIsAskedForWhomNobodyWatches(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		_ = settled(a, web)
+		stop()
+		stop()
+		f.allows(web, false)
+		pass(time.Hour)
+		if f.times() != 1 || told.Load() != 1 {
+			t.Errorf("asked %d times, told %d times", f.times(), told.Load())
+		}
+		if err := settled(a, web); !errors.Is(err, ErrDenied) || told.Load() != 1 {
+			t.Errorf("%v, told %d times after it had left", err, told.Load())
+		}
+	})
+}
+
+func TestWhatTheAPIServerBeforeHasSaidDoesNotCount(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		other := Subject{"east", "shop", "other"}
+		_ = settled(a, other)
+		f.allows(web, false)
+		f.set(func() { f.slow = time.Second })
+		a.Forget("east")
+		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+			t.Errorf("while the new one is asked: %v", err)
+		}
+		pass(time.Second)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 || f.times() != 3 {
+			t.Errorf("then: %v, told %d times, asked %d times", err, told.Load(), f.times())
+		}
+		a.Forget("west")
+		if n := a.Counts().Known; n != 1 {
+			t.Errorf("%d are known", n)
+		}
+	})
+}
+
+func TestAnAnswerThatIsOnItsWayWhenTheClusterIsSwappedDoesNotCount(t *testing.T) {
+	f := newAPI(web)
+	f.slow = time.Second
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = a.Peek(web)
+		pass(500 * time.Millisecond)
+		f.set(func() { f.slow = time.Minute })
+		a.Forget("east") // the first review goes on in the fake, and says yes
+		pass(time.Second)
+		if err := a.Peek(web); !errors.Is(err, ErrNotReady) || told.Load() != 0 {
+			t.Errorf("%v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestWhoseClusterGoesHasNothingAtOnceAndIsAskedForWhenItIsBack(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		f.set(func() { f.gone["east"] = true })
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) {
+			t.Error(err)
+		}
+		a.Forget("east")
+		pass(time.Hour)
+		f.set(func() { f.gone["east"] = false })
+		a.Forget("east")
+		synctest.Wait()
+		if err := a.Peek(web); err != nil || told.Load() != 3 {
+			t.Errorf("%v, told %d times", err, told.Load())
+		}
+	})
+}
+
+func TestAfterCloseNothingIsAsked(t *testing.T) {
+	f := newAPI(web)
+	f.hang = true
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = a.Peek(web)
+		synctest.Wait()
+		a.Close()
+		a.Close()
+		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+			t.Error(err)
+		}
+		a.Forget("east")
+		pass(time.Hour)
+		if f.times() != 1 || told.Load() != 0 {
+			t.Errorf("asked %d times, told %d times", f.times(), told.Load())
+		}
+	})
+}
+
+func TestWhoHasLeftMeanwhileIsToldNoMore(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		var told ear
+		var stops [2]func()
+		for i := range stops {
+			stop, err := a.Watch(web, func() { told.notify(); stops[1-i]() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			stops[i] = stop
+		}
+		_ = settled(a, web)
+		if told.Load() != 1 {
+			t.Errorf("%d were told, though each makes the other leave", told.Load())
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package secrets
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// What a secret may hold, beside what package pki bounds.
+const (
+	maxChain  = 20
+	maxKey    = 64 << 10
+	maxStaple = 64 << 10
+	maxCRL    = 1 << 20
+)
+
+// content is what Envoy is sent of an object: a pair, or a CA.
+type content struct {
+	chain, key, staple []byte // PEM, PEM, DER
+	ca, crl            []byte // PEM
+	ends               time.Time
+}
+
+// readPair checks what Envoy would refuse, and what only a mistake can be. All is
+// written anew, so that it holds nothing that was not read. An error quotes no key.
+func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
+	chain, err := pki.ParseCertificates(chainPEM)
+	switch {
+	case err != nil:
+		return content{}, fmt.Errorf("its certificate: %w", err)
+	case len(chain) > maxChain:
+		return content{}, fmt.Errorf("its chain has %d certificates, %d are allowed", len(chain), maxChain)
+	case len(keyPEM) > maxKey:
+		return content{}, fmt.Errorf("its key has %d bytes, %d are allowed", len(keyPEM), maxKey)
+	}
+	key, err := pki.ParseKey(keyPEM)
+	if err != nil {
+		return content{}, fmt.Errorf("its key: %w", err)
+	}
+	if !pki.SameKey(key.Public(), chain[0].PublicKey) {
+		return content{}, errors.New("its key is not that of its first certificate")
+	}
+	if err := checkStaple(staple); err != nil {
+		return content{}, err
+	}
+	encoded, err := pki.EncodeKey(key)
+	return content{chain: pki.EncodeCertificates(chain), key: encoded, staple: staple, ends: chain[0].NotAfter}, err
+}
+
+// ocspResponse is the outer part of one; what is signed is for the client to verify.
+type ocspResponse struct {
+	Status  asn1.Enumerated
+	Content struct {
+		Type     asn1.ObjectIdentifier
+		Response []byte
+	} `asn1:"optional,explicit,tag:0"`
+}
+
+// checkStaple wants a successful OCSP response (RFC 6960, section 4.2.1): with another
+// one Envoy refuses the whole secret.
+func checkStaple(der []byte) error {
+	if len(der) == 0 {
+		return nil
+	}
+	if len(der) > maxStaple {
+		return fmt.Errorf("its OCSP staple has %d bytes, %d are allowed", len(der), maxStaple)
+	}
+	var response ocspResponse
+	rest, err := asn1.Unmarshal(der, &response)
+	if err != nil || len(rest) > 0 || response.Status != 0 || len(response.Content.Response) == 0 {
+		return errors.New("its OCSP staple is no successful OCSP response in DER")
+	}
+	return nil
+}
+
+func readAuthority(caPEM, crlPEM []byte) (content, error) {
+	certs, err := pki.ParseCertificates(caPEM)
+	if err != nil {
+		return content{}, fmt.Errorf("its CA: %w", err)
+	}
+	crl, err := readCRL(crlPEM)
+	if err != nil {
+		return content{}, err
+	}
+	return content{ca: pki.EncodeCertificates(certs), crl: crl, ends: firstEnd(certs)}, nil
+}
+
+func firstEnd(certs []*x509.Certificate) time.Time {
+	ends := certs[0].NotAfter
+	for _, cert := range certs {
+		if cert.NotAfter.Before(ends) {
+			ends = cert.NotAfter
+		}
+	}
+	return ends
+}
+
+// readCRL takes PEM blocks "X509 CRL" (RFC 7468, section 6), and returns them as they
+// are written anew.
+func readCRL(text []byte) ([]byte, error) {
+	if len(text) > maxCRL {
+		return nil, fmt.Errorf("its CRL has %d bytes, %d are allowed", len(text), maxCRL)
+	}
+	var out []byte
+	for len(bytes.TrimSpace(text)) > 0 {
+		block, rest := pem.Decode(text)
+		if block == nil || block.Type != "X509 CRL" {
+			return nil, errors.New(`its CRL holds something else than PEM blocks "X509 CRL"`)
+		}
+		if _, err := x509.ParseRevocationList(block.Bytes); err != nil {
+			return nil, errors.New("its CRL is malformed")
+		}
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		text = rest
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package secrets
+
+import (
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// place is where an object is. Without namespace and name it is a cluster as a whole.
+type place struct {
+	cluster         string
+	kind            Kind
+	namespace, name string
+}
+
+func wholeOf(cluster string) place { return place{cluster: cluster} }
+
+// object is a secret or config map that was found.
+type object struct {
+	place
+	// stamp changes with the content, empty where that cannot be told.
+	stamp string
+	// entry returns the data under a key, empty for none.
+	entry func(key string) []byte
+}
+
+// places are where the object of a request may be.
+func (s *Source) places(r request) (places []place) {
+	for _, cluster := range r.clusters {
+		for _, name := range r.objects() {
+			places = append(places, place{cluster, r.kind(), r.namespace, name})
+		}
+	}
+	return places
+}
+
+// withClusters adds the clusters as such to the places.
+func (s *Source) withClusters(r request, places []place) []place {
+	all := append(make([]place, 0, len(places)+len(r.clusters)), places...)
+	for _, cluster := range r.clusters {
+		all = append(all, wholeOf(cluster))
+	}
+	return all
+}
+
+// find returns the first object that is there. Where it is not known of one whether it
+// is, nothing after it is looked at: what is served must not depend on who was read
+// first.
+func (s *Source) find(r request) (object, error) {
+	if _, connected := s.cfg.Clusters.Cluster(r.subject.Cluster); !connected {
+		return object{}, &refusal{NoCluster, "the caller's cluster is not connected"}
+	}
+	for _, p := range s.places(r) {
+		cluster, connected := s.cfg.Clusters.Cluster(p.cluster)
+		if !connected {
+			return object{}, xds.ErrNotReady
+		}
+		found, err := read(cluster, p)
+		if err == nil {
+			return found, nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return object{}, xds.ErrNotReady
+		}
+	}
+	return object{}, &refusal{Missing, "there is no such object"}
+}
+
+func read(cluster Cluster, p place) (object, error) {
+	if p.kind == ConfigMap {
+		found, err := cluster.ConfigMap(p.namespace, p.name)
+		if err != nil {
+			return object{}, err
+		}
+		return object{p, stampOf(found.ObjectMeta), func(key string) []byte { return []byte(found.Data[key]) }}, nil
+	}
+	found, err := cluster.Secret(p.namespace, p.name)
+	if err != nil {
+		return object{}, err
+	}
+	return object{p, stampOf(found.ObjectMeta), func(key string) []byte { return found.Data[key] }}, nil
+}
+
+// stampOf is the version of this very object: one that was deleted and made anew has
+// another UID.
+func stampOf(meta metav1.ObjectMeta) string {
+	if meta.ResourceVersion == "" {
+		return ""
+	}
+	return string(meta.UID) + " " + meta.ResourceVersion
+}

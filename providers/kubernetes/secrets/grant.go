@@ -1,0 +1,87 @@
+package secrets
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// anyone stands for all.
+const anyone = "*"
+
+// Who are callers by what was verified of them. Each field is required, "*" is any.
+type Who struct {
+	// TrustDomain is that of the SPIFFE ID; a caller without one has only "*".
+	TrustDomain string
+	Cluster     string
+	// Namespace and ServiceAccount are as Kubernetes has them.
+	Namespace, ServiceAccount string
+}
+
+// Grant lets callers have secrets of another namespace by kubernetes-gateway:// names, in
+// the clusters that they are served from. The right to list secrets in their own
+// namespace is needed all the same.
+type Grant struct {
+	To Who
+	// Namespace is the other one. Required, and never "*".
+	Namespace string
+	// Names are those of the secrets, with their CAs; "*" is all of the namespace.
+	// Required.
+	Names []string
+}
+
+func (g Grant) check() error {
+	switch to := g.To; {
+	case to.TrustDomain == "" || to.Cluster == "" || to.Namespace == "" || to.ServiceAccount == "":
+		return errors.New(`To needs a trust domain, a cluster, a namespace and a service account; "*" is any`)
+	case to.TrustDomain != anyone && pki.CheckTrustDomain(to.TrustDomain) != nil:
+		return pki.CheckTrustDomain(to.TrustDomain)
+	case to.Namespace != anyone && !isNamespace(to.Namespace):
+		return fmt.Errorf("To.Namespace %.256q is no name of a namespace", to.Namespace)
+	case to.ServiceAccount != anyone && !isObject(to.ServiceAccount):
+		return fmt.Errorf("To.ServiceAccount %.256q is no name of a service account", to.ServiceAccount)
+	case !isNamespace(g.Namespace):
+		return fmt.Errorf("Namespace %.256q is no name of a namespace; each namespace needs a grant of its own", g.Namespace)
+	case len(g.Names) == 0:
+		return errors.New(`Names is empty: it lists the secrets that are granted; "*" is all of the namespace`)
+	}
+	for _, name := range g.Names {
+		if name != anyone && !isObject(name) {
+			return fmt.Errorf("Names has %.256q, which is no name of a secret", name)
+		}
+	}
+	return nil
+}
+
+// granted tells whether a grant lets caller have what r names.
+func (s *Source) granted(caller *discovery.Caller, r ref) bool {
+	return slices.ContainsFunc(s.cfg.Grants, func(g Grant) bool {
+		return g.Namespace == r.namespace && g.To.includes(caller) && g.names(r)
+	})
+}
+
+func (g Grant) names(r ref) bool {
+	return slices.ContainsFunc(g.Names, func(name string) bool {
+		return name == anyone || slices.Contains(r.objects(), name)
+	})
+}
+
+func (w Who) includes(caller *discovery.Caller) bool {
+	id := caller.Identity
+	return fits(w.Cluster, caller.Cluster) && fits(w.Namespace, id.Namespace) &&
+		fits(w.ServiceAccount, id.ServiceAccount) && (w.TrustDomain == anyone || w.TrustDomain == trustDomain(id.SPIFFEID))
+}
+
+func fits(wanted, is string) bool { return wanted == anyone || wanted == is }
+
+// trustDomain returns that of a SPIFFE ID, empty for what is none.
+func trustDomain(id string) string {
+	parsed, err := pki.ParseSPIFFEID(id)
+	if err != nil {
+		return ""
+	}
+	return parsed.Host
+}

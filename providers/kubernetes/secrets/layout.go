@@ -1,0 +1,38 @@
+package secrets
+
+import "errors"
+
+// pairLayouts are the keys of a certificate with its private key, in order; caLayouts
+// those of a CA with its revocation lists.
+var (
+	pairLayouts = []struct{ chain, key, staple string }{
+		{"cert", "key", ""},
+		{"tls.crt", "tls.key", "tls.ocsp-staple"},
+	}
+	caLayouts = []struct{ ca, crl string }{
+		{"cacert", "crl"},
+		{"ca.crt", "ca.crl"},
+	}
+)
+
+// pair takes the certificate and its key.
+func (o object) pair() (content, error) {
+	for _, layout := range pairLayouts {
+		chain, key := o.entry(layout.chain), o.entry(layout.key)
+		if len(chain) > 0 && len(key) > 0 {
+			return readPair(chain, key, o.entry(layout.staple))
+		}
+	}
+	return content{}, errors.New("it has neither cert with key nor tls.crt with tls.key")
+}
+
+// authority takes the CA, and nothing that could be a key: only certificates and
+// revocation lists are read, and these are written anew.
+func (o object) authority() (content, error) {
+	for _, layout := range caLayouts {
+		if ca := o.entry(layout.ca); len(ca) > 0 {
+			return readAuthority(ca, o.entry(layout.crl))
+		}
+	}
+	return content{}, errors.New("it has neither cacert nor ca.crt")
+}

@@ -1,0 +1,82 @@
+package secrets
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// caSuffix marks the CA of a secret.
+const caSuffix = "-cacert"
+
+// scheme is the beginning of a resource's name.
+type scheme string
+
+const (
+	kubernetesScheme scheme = "kubernetes"
+	gatewayScheme    scheme = "kubernetes-gateway"
+	configMapScheme  scheme = "configmap"
+)
+
+// maxName is that of kubernetes-gateway:// with the longest namespace and name.
+const maxName = len(gatewayScheme) + len("://") + validation.DNS1123LabelMaxLength + len("/") + validation.DNS1123SubdomainMaxLength
+
+// ref is what a resource's name says.
+type ref struct {
+	scheme    scheme
+	namespace string // empty for the caller's own
+	object    string
+	ca        bool // only the CA is asked for
+}
+
+// parse takes names as Kubernetes allows them, and nothing else: no escapes, no dots
+// that lead elsewhere, no further slashes.
+func parse(name string) (ref, error) {
+	if len(name) > maxName {
+		return ref{}, fmt.Errorf("the name has %d bytes, %d are allowed", len(name), maxName)
+	}
+	before, rest, _ := strings.Cut(name, "://")
+	r := ref{scheme: scheme(before)}
+	namespace, object, both := strings.Cut(rest, "/")
+	switch r.scheme {
+	case kubernetesScheme:
+		if !both {
+			namespace, object = "", rest
+		}
+	case gatewayScheme, configMapScheme:
+		if !both {
+			return ref{}, fmt.Errorf("the name needs a namespace, as in %s://shop/web", r.scheme)
+		}
+	default:
+		return ref{}, errors.New("the name must begin with kubernetes://, kubernetes-gateway:// or configmap://")
+	}
+	if both && !isNamespace(namespace) || !isObject(object) {
+		return ref{}, errors.New("the namespace must be a DNS label and the name a DNS subdomain, as Kubernetes has them (RFC 1123)")
+	}
+	r.namespace, r.object = namespace, object
+	r.ca = r.scheme == configMapScheme || strings.HasSuffix(object, caSuffix)
+	return r, nil
+}
+
+func isNamespace(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
+
+func isObject(text string) bool { return len(validation.IsDNS1123Subdomain(text)) == 0 }
+
+func (r ref) kind() Kind {
+	if r.scheme == configMapScheme {
+		return ConfigMap
+	}
+	return Secret
+}
+
+// objects are those that the resource may be made of, the first that is there counts:
+// foo-cacert is the secret of that name, else the CA of foo.
+func (r ref) objects() []string {
+	twin, cut := strings.CutSuffix(r.object, caSuffix)
+	if cut && isObject(twin) {
+		return []string{r.object, twin}
+	}
+	return []string{r.object}
+}

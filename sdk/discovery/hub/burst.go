@@ -1,0 +1,62 @@
+package hub
+
+import (
+	"maps"
+	"time"
+)
+
+// Changed tells all who watch one of the keys, soon.
+func (h *Hub[K]) Changed(keys ...K) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	watched := false
+	for _, key := range keys {
+		if len(h.watches[key]) > 0 {
+			h.changed[key], watched = struct{}{}, true
+		}
+	}
+	// What nobody watches must not hold up what somebody waits for.
+	if watched && !h.closed {
+		h.gather()
+	}
+}
+
+// gather sets the moment at which what has changed is told. The timer that runs finds a
+// later moment when it fires: one that is set anew might just have fired.
+func (h *Hub[K]) gather() {
+	now := time.Now()
+	if h.timer == nil {
+		h.first = now
+		h.timer = time.AfterFunc(h.cfg.Quiet, h.tell)
+	}
+	h.due = now.Add(h.cfg.Quiet)
+	if last := h.first.Add(h.cfg.Longest); last.Before(h.due) {
+		h.due = last
+	}
+}
+
+func (h *Hub[K]) tell() {
+	for w := range h.concerned() {
+		w.tell()
+	}
+}
+
+// concerned takes those off who are to be told now.
+func (h *Hub[K]) concerned() map[*watch]struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	if wait := time.Until(h.due); wait > 0 {
+		h.timer = time.AfterFunc(wait, h.tell)
+		return nil
+	}
+	found := map[*watch]struct{}{}
+	for key := range h.changed {
+		maps.Copy(found, h.watches[key])
+	}
+	clear(h.changed)
+	h.timer = nil
+	return found
+}

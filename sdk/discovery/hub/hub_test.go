@@ -1,0 +1,246 @@
+package hub
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ear writes down when it was told, from the moment it was made.
+type ear struct {
+	since time.Time
+
+	mu   sync.Mutex
+	told []time.Duration
+}
+
+func newEar() *ear { return &ear{since: time.Now()} }
+
+func (e *ear) notify() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, time.Since(e.since))
+}
+
+func (e *ear) heard() []time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.told)
+}
+
+// inBubble runs the test on a hub with the defaults, in a bubble with a clock of its own.
+func inBubble(t *testing.T, test func(t *testing.T, h *Hub[string])) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := New[string](Config{})
+		defer h.Close()
+		test(t, h)
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestThoseWhoWatchAreToldAndNobodyElse(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		foo, other := newEar(), newEar()
+		defer h.Watch("foo", foo.notify)()
+		defer h.Watch("bar", other.notify)()
+		h.Changed("foo", "nobody's")
+		pass(time.Minute)
+		if got := foo.heard(); !slices.Equal(got, []time.Duration{10 * time.Millisecond}) || len(other.heard()) != 0 {
+			t.Errorf("told %v and %v", got, other.heard())
+		}
+	})
+}
+
+func TestABurstIsToldOnceAndOneThatNeverEndsIsToldAllTheSame(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		e := newEar()
+		defer h.Watch("foo", e.notify)()
+		for range 3 {
+			h.Changed("foo")
+			pass(9 * time.Millisecond)
+		}
+		pass(time.Second)
+		if got := e.heard(); !slices.Equal(got, []time.Duration{28 * time.Millisecond}) {
+			t.Errorf("a burst is told at %v", got)
+		}
+		begin := time.Since(e.since)
+		for range 25 {
+			h.Changed("foo")
+			pass(5 * time.Millisecond)
+		}
+		if got := e.heard(); len(got) != 2 || got[1]-begin != 100*time.Millisecond {
+			t.Errorf("a long burst that began at %v is told at %v", begin, got)
+		}
+	})
+}
+
+func TestWhatNobodyWatchesHoldsNobodyUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		e := newEar()
+		defer h.Watch("foo", e.notify)()
+		h.Changed("foo")
+		for range 10 {
+			pass(4 * time.Millisecond)
+			h.Changed("nobody's")
+		}
+		if got := e.heard(); !slices.Equal(got, []time.Duration{10 * time.Millisecond}) {
+			t.Errorf("told at %v", got)
+		}
+	})
+}
+
+func TestABurstOverSeveralKeysIsToldOnceToWhoWatchesThemAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		e := newEar()
+		stop := h.WatchAny([]string{"foo", "foo-cacert"}, e.notify)
+		h.Changed("foo")
+		h.Changed("foo-cacert")
+		pass(time.Second)
+		h.Changed("foo-cacert")
+		pass(time.Second)
+		if got := e.heard(); len(got) != 2 {
+			t.Errorf("told at %v", got)
+		}
+		if !h.Watched("foo") || !h.Watched("foo-cacert") || h.Watched("bar") {
+			t.Error("the hub does not know what is watched")
+		}
+		stop()
+		stop()
+		if h.Watched("foo") || h.Watched("foo-cacert") {
+			t.Error("something is watched that was left")
+		}
+	})
+}
+
+func TestWhoHasLeftIsToldNoMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		var ears [2]*ear
+		var stops [2]func()
+		for i := range ears {
+			ears[i] = newEar()
+		}
+		// Each makes the other leave: whoever is told first is the only one.
+		for i := range ears {
+			stops[i] = h.Watch("foo", func() { ears[i].notify(); stops[1-i]() })
+		}
+		h.Changed("foo")
+		pass(time.Second)
+		if n := len(ears[0].heard()) + len(ears[1].heard()); n != 1 {
+			t.Errorf("%d were told", n)
+		}
+		stops[0]()
+		stops[1]()
+		h.Changed("foo")
+		h.All()
+		pass(time.Second)
+		if n := len(ears[0].heard()) + len(ears[1].heard()); n != 1 {
+			t.Errorf("%d were told after they had left", n-1)
+		}
+	})
+}
+
+func TestWhatConcernsManyIsSpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		mine, other := newEar(), newEar()
+		for range 10 * batch {
+			defer h.Watch("east", mine.notify)()
+		}
+		defer h.Watch("west", other.notify)()
+		h.Spread("east")
+		pass(0)
+		if n := len(mine.heard()); n != batch {
+			t.Errorf("%d are told at once", n)
+		}
+		pass(2 * time.Second)
+		got := mine.heard()
+		if len(got) != 10*batch || got[len(got)-1] != 900*time.Millisecond || len(other.heard()) != 0 {
+			t.Errorf("%d are told, the last at %v; %d others", len(got), got[len(got)-1], len(other.heard()))
+		}
+		h.All()
+		pass(2 * time.Second)
+		if len(mine.heard()) != 20*batch || len(other.heard()) != 1 {
+			t.Errorf("all: %d and %d are told", len(mine.heard()), len(other.heard()))
+		}
+	})
+}
+
+// Events may come faster than they are spread: nobody may wait for ever.
+func TestOneWhoIsLateKeepsThePlaceInTheQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		ears := make([]*ear, 20*batch)
+		for i := range ears {
+			ears[i] = newEar()
+			defer h.Watch("east", ears[i].notify)()
+		}
+		for range 30 {
+			h.All()
+			pass(100 * time.Millisecond)
+		}
+		for i, e := range ears {
+			if len(e.heard()) == 0 {
+				t.Fatalf("%d was not told in 3 s", i)
+			}
+		}
+		if n := len(h.late); n > len(ears) {
+			t.Errorf("%d are in the queue", n)
+		}
+	})
+}
+
+func TestAClosedHubTellsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		e := newEar()
+		for range 2 * batch {
+			defer h.Watch("foo", e.notify)()
+		}
+		h.Changed("foo")
+		h.All()
+		h.Close()
+		pass(time.Second)
+		before := len(e.heard())
+		h.Changed("foo")
+		h.All()
+		h.Spread("foo")
+		h.Close()
+		pass(time.Second)
+		if got := len(e.heard()); before != 0 || got != 0 {
+			t.Errorf("%d and %d were told", before, got)
+		}
+	})
+}
+
+func TestAThousandAreToldWithinTheTenthOfASecond(t *testing.T) {
+	h := New[int](Config{})
+	defer h.Close()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	begin := time.Now()
+	for i := range 1000 {
+		all.Add(1)
+		defer h.Watch(i%10, func() {
+			defer all.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(begin))
+		})()
+	}
+	begin = time.Now()
+	h.Changed(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	all.Wait()
+	slices.Sort(took)
+	if took[500] > 100*time.Millisecond {
+		t.Errorf("the median was told after %v", took[500])
+	}
+}
