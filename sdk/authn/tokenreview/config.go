@@ -78,7 +78,7 @@ func New(cfg Config) (*Reviewer, error) {
 }
 
 func (c Config) check() error {
-	if err := endpoint.CheckURL(c.URL, false); err != nil {
+	if err := endpoint.CheckURL(c.URL, c.Transport != nil); err != nil {
 		return err
 	}
 	switch {
