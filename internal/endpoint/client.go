@@ -34,6 +34,9 @@ type Options struct {
 	// TLS returns the TLS settings instead, for a server that is verified otherwise.
 	// Default: none.
 	TLS func() *tls.Config
+	// Transport asks instead, with TLS settings of its own; [Client.Close] leaves it as
+	// it is. Default: none.
+	Transport http.RoundTripper
 	// MaxBody is the number of bytes of a reply that is taken. Default: 1 MiB.
 	MaxBody int64
 	// Timeout ends a request. Default: 10 seconds.
@@ -76,7 +79,7 @@ type Reply struct {
 func (c *Client) Do(ctx context.Context, method, address string, header http.Header, body []byte) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	transport, err := c.roundTripper()
+	transport, err := c.chosen()
 	if err != nil {
 		return Reply{}, err
 	}
@@ -122,6 +125,13 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 		return fmt.Errorf("%w more than %d times", errRedirect, maxRedirects)
 	}
 	return nil
+}
+
+func (c *Client) chosen() (http.RoundTripper, error) {
+	if c.Transport != nil {
+		return c.Transport, nil
+	}
+	return c.roundTripper()
 }
 
 // roundTripper returns the transport, a new one where the roots have changed.

@@ -7,6 +7,7 @@ package tokenreview
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +36,11 @@ type Config struct {
 	RootFile string
 	// Token is our own credential there, asked for each review and told of one that was
 	// not accepted; it may create tokenreviews (the role system:auth-delegator).
-	// Required.
+	// Required, unless there is a Transport.
 	Token token.Source
+	// Transport asks instead of RootFile and Token, which are not set then: it brings
+	// the roots and our credential, as that of a kubeconfig. Default: none.
+	Transport http.RoundTripper
 	// Audiences are ours, as istio-ca: a token must be for one of them at least.
 	// Required.
 	Audiences []string
@@ -67,20 +71,22 @@ func New(cfg Config) (*Reviewer, error) {
 	return &Reviewer{
 		cfg:      cfg,
 		template: template,
-		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, MaxBody: maxReply, KeepAlive: true}),
+		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, Transport: cfg.Transport, MaxBody: maxReply, KeepAlive: true}),
 		slots:    make(chan struct{}, maxInFlight),
 		kept:     &kept{most: cfg.Most, byToken: map[tokenKey]entry{}},
 	}, nil
 }
 
 func (c Config) check() error {
-	if err := endpoint.CheckURL(c.URL, false); err != nil {
+	if err := endpoint.CheckURL(c.URL, c.Transport != nil); err != nil {
 		return err
 	}
 	switch {
 	case strings.ContainsAny(c.URL, "?#"):
 		return errors.New("an API server's URL has no query and no fragment")
-	case c.Token == nil:
+	case c.Transport != nil && (c.Token != nil || c.RootFile != ""):
+		return errors.New("a transport brings its own roots and credential: no token and no root file go with it")
+	case c.Token == nil && c.Transport == nil:
 		return errors.New("a token of our own is required: the API server reviews for nobody unknown")
 	case len(c.Audiences) == 0 || slices.Contains(c.Audiences, ""):
 		return errors.New("an audience is required: without one, a token for any other service would do here")

@@ -56,10 +56,7 @@ type user struct {
 
 // review asks. Its errors hold neither of the two tokens.
 func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
-	own, err := r.cfg.Token.Token(ctx)
-	if err == nil && faultOf(own.Token) != "" {
-		err = errors.New("it cannot stand in a header")
-	}
+	own, err := r.own(ctx)
 	if err != nil {
 		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "our token for the API server: %s", foreign.Clean(err.Error(), own.Token, shown))
 	}
@@ -75,6 +72,18 @@ func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, 
 		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server %s", foreign.Clean(err.Error(), own.Token, shown))
 	}
 	return r.identity(said, shown)
+}
+
+// own returns our credential; a transport brings its own.
+func (r *Reviewer) own(ctx context.Context) (ca.Bearer, error) {
+	if r.cfg.Token == nil {
+		return ca.Bearer{}, nil
+	}
+	own, err := r.cfg.Token.Token(ctx)
+	if err == nil && faultOf(own.Token) != "" {
+		err = errors.New("it cannot stand in a header")
+	}
+	return own, err
 }
 
 // reject has a source that remembers our token get another one for the next review.

@@ -38,6 +38,34 @@ func TestATokenThatTheAPIServerKnowsIsItsServiceAccount(t *testing.T) {
 	}
 }
 
+// bearing is a transport that has a credential, as client-go's.
+type bearing struct{ next http.RoundTripper }
+
+func (b bearing) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+ownToken.Reveal())
+	return b.next.RoundTrip(req)
+}
+
+func TestATransportBringsItsOwnCredential(t *testing.T) {
+	s := newAPIServer(t)
+	cfg := s.config()
+	cfg.Token, cfg.RootFile, cfg.Transport = nil, "", bearing{s.Client().Transport}
+	if got, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("web", time.Hour))); err != nil || got.ServiceAccount != "web" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	s.answer(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, s.URL+"/other", http.StatusTemporaryRedirect)
+	})
+	if _, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("api", time.Hour))); !errors.Is(err, authn.ErrUnavailable) || !strings.Contains(err.Error(), "redirects") {
+		t.Errorf("after a redirect: %v", err)
+	}
+	s.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	if _, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("api", time.Hour))); !errors.Is(err, authn.ErrUnavailable) {
+		t.Errorf("its credential is refused: %v", err)
+	}
+}
+
 // changed is a good answer with one thing else; nil leaves it out.
 func changed(name string, value any) map[string]any {
 	status := good()
@@ -298,6 +326,7 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 		"no URL":          {func(c *Config) { c.URL = "" }, "is no URL"},
 		"a query":         {func(c *Config) { c.URL += "/?x" }, "no query"},
 		"no token":        {func(c *Config) { c.Token = nil }, "a token of our own is required"},
+		"two credentials": {func(c *Config) { c.Transport = http.DefaultTransport }, "a transport brings its own"},
 		"no audience":     {func(c *Config) { c.Audiences = nil }, "an audience is required"},
 		"kept for a day":  {func(c *Config) { c.Keep = 24 * time.Hour }, "0 to 10m0s"},
 		"fewer than none": {func(c *Config) { c.Most = -1 }, "1 or more"},

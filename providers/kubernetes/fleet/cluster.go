@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/authn/tokenreview"
+)
+
+// Why there is no object.
+var (
+	// ErrNotFound: the cluster has no such object, or one of a type that holds no
+	// certificate.
+	ErrNotFound = errors.New("it is not in the cluster")
+	// ErrNotSynced: what the cluster has is not known yet.
+	ErrNotSynced = errors.New("the cluster is not synced")
+)
+
+// Cluster is one that is known, reached by one kubeconfig. It is safe for concurrent
+// use and never changes, but that what it holds follows the API server; while that
+// is not to be reached, it holds what it held.
+type Cluster struct {
+	id       string
+	local    bool
+	conn     *connection
+	secrets  cache.SharedIndexInformer
+	configs  cache.SharedIndexInformer
+	reviewer *tokenreview.Reviewer
+
+	cancel context.CancelFunc // nil before start
+	wg     sync.WaitGroup
+}
+
+// newCluster asks nothing yet.
+func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
+	conn, err := connect(config, cfg.Log.With("cluster", id))
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{id: id, local: id == cfg.LocalID, conn: conn}
+	if err := c.watch(cfg.Changed); err != nil {
+		return nil, err
+	}
+	c.reviewer, err = tokenreview.New(tokenreview.Config{
+		URL: conn.server(), Transport: conn.http.Transport, Audiences: cfg.Audiences, Cluster: id, ServiceAccounts: cfg.ServiceAccounts,
+	})
+	return c, err
+}
+
+func (c *Cluster) watch(changed func(Event)) (err error) {
+	c.secrets, err = c.conn.informer(watched{
+		resource: "secrets", example: &corev1.Secret{}, trim: trimSecret,
+		choose:  func(o *metav1.ListOptions) { o.FieldSelector = noOtherTypes() },
+		handler: c.tells(Secret, changed),
+	}, c.conn.health)
+	if err != nil {
+		return err
+	}
+	c.configs, err = c.conn.informer(watched{
+		resource: "configmaps", example: &corev1.ConfigMap{}, trim: trimConfigMap,
+		choose:  func(*metav1.ListOptions) {},
+		handler: c.tells(ConfigMap, changed),
+	}, c.conn.health)
+	return err
+}
+
+// tells makes events of changes. What is there at first is no change: that the
+// cluster is synced is told once.
+func (c *Cluster) tells(kind Kind, changed func(Event)) cache.ResourceEventHandler {
+	tell := func(object any) {
+		key, err := cache.DeletionHandlingObjectToName(object)
+		if err == nil {
+			changed(Event{c.id, kind, key.Namespace, key.Name})
+		}
+	}
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(object any, first bool) {
+			if !first {
+				tell(object)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			if !same(before, after) {
+				tell(after)
+			}
+		},
+		DeleteFunc: tell,
+	}
+}
+
+// ID is the cluster's.
+func (c *Cluster) ID() string { return c.id }
+
+// Local tells the one that the kubeconfigs of the others are in.
+func (c *Cluster) Local() bool { return c.local }
+
+// Client asks the API server itself. It follows no redirect, and fails when the
+// cluster was removed; it has no timeout but the context's.
+func (c *Cluster) Client() kubernetes.Interface { return c.conn.client }
+
+// Authenticator knows the service accounts of the cluster by their tokens.
+func (c *Cluster) Authenticator() authn.Authenticator { return c.reviewer }
+
+// Synced tells whether all that the cluster has is known.
+func (c *Cluster) Synced() bool { return c.secrets.HasSynced() && c.configs.HasSynced() }
+
+// Secret returns what is held of one: of its data, the keys that certificates use. It
+// never blocks. Nobody changes what it returns. The error is or wraps [ErrNotFound] or
+// [ErrNotSynced].
+func (c *Cluster) Secret(namespace, name string) (*corev1.Secret, error) {
+	return get[*corev1.Secret](c, c.secrets, Secret, namespace, name)
+}
+
+// ConfigMap returns what is held of one, its roots, as [Cluster.Secret] does.
+func (c *Cluster) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	return get[*corev1.ConfigMap](c, c.configs, ConfigMap, namespace, name)
+}
+
+func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, namespace, name string) (found T, err error) {
+	// Before all of this kind is known, one that is not there may still come.
+	if !informer.HasSynced() {
+		return found, fmt.Errorf("%s %.253q/%.253q in cluster %q: %w", kind, namespace, name, c.id, ErrNotSynced)
+	}
+	object, _, err := informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	found, ok := object.(T)
+	if err != nil || !ok {
+		return found, fmt.Errorf("%s %.253q/%.253q in cluster %q: %w", kind, namespace, name, c.id, ErrNotFound)
+	}
+	return found, nil
+}
+
+// start follows the API server until stop, and calls synced when all is known.
+func (c *Cluster) start(synced func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.wg.Go(func() { run(ctx, c.secrets, c.configs) })
+	c.wg.Go(func() {
+		if waitSynced(ctx, c.secrets, c.configs) {
+			synced()
+		}
+	})
+}
+
+// stop returns when nothing of the cluster runs.
+func (c *Cluster) stop() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.conn.close()
+	c.wg.Wait()
+}

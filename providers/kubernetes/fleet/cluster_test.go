@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestOnlyWhatCertificatesUseIsHeld(t *testing.T) {
+	s := servers(t, "local")[0]
+	all := map[string][]byte{"password": []byte("hunter2"), "cert": {1}, "key": {1}, "crl": {1}, "cacert": {1}, "tls.crt": {1}, "tls.key": {1}, "tls.ocsp-staple": {1}, "ca.crt": {1}, "ca.crl": {1}}
+	s.put(secret("shop", "all", "", all))
+	for i, kind := range otherTypes {
+		s.put(secret("shop", fmt.Sprint("other", i), kind, all))
+	}
+	s.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "roots"}, Data: map[string]string{"ca.crt": "roots", "script": "long"}, BinaryData: map[string][]byte{"x": {1}}})
+	c := start(t, s).ready(t).Local()
+	got, err := c.Secret("shop", "all")
+	if err != nil || len(got.Data) != len(all)-1 || got.Data["password"] != nil || got.Annotations != nil || got.ManagedFields != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	for i, kind := range otherTypes {
+		// This API server does not leave them out, though it is asked to.
+		if got, err := c.Secret("shop", fmt.Sprint("other", i)); err != nil || len(got.Data) != 0 {
+			t.Errorf("%s: %v, %v", kind, got, err)
+		}
+	}
+	roots, err := c.ConfigMap("shop", "roots")
+	if err != nil || len(roots.Data) != 1 || roots.Data["ca.crt"] != "roots" || roots.BinaryData != nil {
+		t.Errorf("%v, %v", roots, err)
+	}
+	for _, asked := range s.asked {
+		if strings.Contains(asked, "/api/v1/secrets?") && !strings.Contains(asked, "type%21%3Dhelm.sh") {
+			t.Errorf("asked for all types: %s", asked)
+		}
+	}
+}
+
+func TestEachChangeOfWhatIsHeldIsToldOnce(t *testing.T) {
+	s := servers(t, "local")[0]
+	web := func(text string) *corev1.Secret {
+		return secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(text)})
+	}
+	s.put(web("1"))
+	r := start(t, s).ready(t)
+	c := r.Local()
+	until(t, "the cluster is told", func() bool { return r.told(Event{Cluster: "local"}) == 1 })
+	event := Event{Cluster: "local", Kind: Secret, Namespace: "shop", Name: "web"}
+	if n := r.told(event); n != 0 {
+		t.Errorf("what was there at first was told %d times", n)
+	}
+	s.put(web("2"))
+	until(t, "the change is told", func() bool { return r.told(event) == 1 })
+	if got, err := c.Secret("shop", "web"); err != nil || string(got.Data["tls.crt"]) != "2" {
+		t.Errorf("%v, %v", got, err)
+	}
+	other := web("2")
+	other.Annotations, other.Data["password"] = map[string]string{"a": "b"}, []byte("hunter2")
+	s.put(other)
+	roots := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "roots"}}
+	s.put(roots)
+	until(t, "a ConfigMap is told", func() bool { return r.told(Event{"local", ConfigMap, "shop", "roots"}) == 1 })
+	s.remove(other)
+	until(t, "the end is told", func() bool { return r.told(event) == 2 }) // not the annotation
+	if _, err := c.Secret("shop", "web"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("removed: %v", err)
+	}
+	if _, err := c.Secret("shop", "../shop/web"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an odd name: %v", err)
+	}
+}
+
+func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
+	s := servers(t, "local", "east")
+	local, east := s[0], s[1]
+	web := func(text string) *corev1.Secret {
+		return secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(text)})
+	}
+	east.put(web("1"))
+	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
+	r := start(t, local).ready(t)
+	c := r.synced(t, "east", east)
+	for name, fault := range map[string]int{"it cuts": -1, "it knows us no more": http.StatusUnauthorized} {
+		east.fail(fault)
+		until(t, name+" is shown", func() bool { return r.status("east").Fault != "" })
+		if got, err := c.Secret("shop", "web"); err != nil || len(got.Data) != 1 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		east.put(web(name))
+		east.fail(0)
+		until(t, name+", and is back", func() bool {
+			got, err := c.Secret("shop", "web")
+			return err == nil && string(got.Data["tls.crt"]) == name && r.status("east").Fault == ""
+		})
+	}
+	if after, _ := r.Cluster("east"); after != c {
+		t.Error("the cluster was exchanged")
+	}
+	if strings.Count(r.logged(), "not followed now") < 2 || !strings.Contains(r.logged(), "followed again") {
+		t.Errorf("the log: %s", r.logged())
+	}
+}
+
+func TestItIsNotReadyBeforeTheLocalClusterIs(t *testing.T) {
+	s := servers(t, "local")[0]
+	s.fail(http.StatusForbidden)
+	r := start(t, s)
+	until(t, "it says why", func() bool { return strings.Contains(r.Ready().Error(), "the test says so") })
+	if err := r.Ready(); strings.Contains(err.Error(), "credential-of") || !strings.Contains(err.Error(), `"local"`) {
+		t.Error(err)
+	}
+	s.fail(0)
+	r.ready(t)
+	if got := r.Status(); len(got) != 1 || got[0].State != Synced || !got[0].Local || got[0].Server != s.URL {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	s := servers(t, "local", "elsewhere")
+	r := start(t, s[0]).ready(t)
+	s[0].Config.Handler = http.RedirectHandler(s[1].URL, http.StatusTemporaryRedirect)
+	if _, err := r.Local().Client().Discovery().ServerVersion(); !errors.Is(err, errRedirect) || len(s[1].asked) != 0 {
+		t.Errorf("%v; asked elsewhere: %q", err, s[1].asked)
+	}
+}
+
+func TestSettingsThatAreNoneAreRefused(t *testing.T) {
+	local := servers(t, "local")[0].config()
+	for name, cfg := range map[string]Config{
+		"no local cluster": {LocalID: "local"},
+		"no id":            {Local: local},
+		"an odd id":        {Local: local, LocalID: "a/b"},
+		"odd rules":        {Local: local, LocalID: "local", Rules: rulesThatAreNone},
+		"a negative time":  {Local: local, LocalID: "local", GiveUp: -1},
+		"an empty one":     {Local: local, LocalID: "local", Audiences: []string{""}},
+		"an odd template":  {Local: local, LocalID: "local", ServiceAccounts: "x"},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

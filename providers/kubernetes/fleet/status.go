@@ -1,0 +1,120 @@
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is what a cluster has come to.
+type State string
+
+// The states. A cluster that is failed may serve what an earlier kubeconfig reaches:
+// see [Status].Serving.
+const (
+	Connecting State = "connecting" // not synced, or the later kubeconfig is not
+	Synced     State = "synced"
+	Failed     State = "failed" // nothing is tried until the kubeconfig changes
+)
+
+// Status is one cluster for whoever operates it.
+type Status struct {
+	ID    string `json:"id"`
+	Local bool   `json:"local,omitempty"`
+	State State  `json:"state"`
+	// Serving tells that the cluster's objects are known, be it by the kubeconfig before.
+	Serving bool `json:"serving"`
+	// Source has the kubeconfig: "secret istio-system/remotes" or "file /etc/remotes/east.yaml".
+	Source string `json:"source,omitempty"`
+	// Since is when that kubeconfig came.
+	Since time.Time `json:"since,omitzero"`
+	// Server is asked, by the kubeconfig that serves.
+	Server string `json:"server,omitempty"`
+	// Fault is why the cluster is not followed now, or its kubeconfig not taken.
+	Fault string `json:"fault,omitempty"`
+	// Refused are sources that claim the id as well.
+	Refused []string `json:"refused,omitempty"`
+	// Secrets and ConfigMaps are how many are held.
+	Secrets    int `json:"secrets"`
+	ConfigMaps int `json:"config_maps"`
+
+	serving, next *Cluster
+}
+
+// show notes what is told of everybody; that is done after each look.
+func (f *Fleet) show(local []claim) {
+	for _, m := range f.members {
+		f.showMember(m)
+	}
+	refused := make([]string, len(local))
+	for i, c := range local {
+		refused[i] = c.source
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status[f.cfg.LocalID] = Status{Refused: refused}
+	if f.known.IsZero() {
+		f.known = time.Now()
+	}
+}
+
+func (f *Fleet) showMember(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members[m.id] != m {
+		delete(f.status, m.id)
+		return
+	}
+	f.status[m.id] = Status{
+		ID: m.id, Source: m.source, Since: m.since, Fault: m.fault, Refused: m.refused, serving: m.serving, next: m.next,
+	}
+}
+
+// Status returns all clusters, the local one first, then by id.
+func (f *Fleet) Status() []Status {
+	f.mu.RLock()
+	known := maps.Clone(f.status)
+	folder := f.folder
+	f.mu.RUnlock()
+	local := known[f.cfg.LocalID]
+	local.ID, local.Local, local.serving = f.cfg.LocalID, true, f.local
+	if local.Fault = f.health.fault(); local.Fault == "" && folder != "" {
+		local.Fault = "the folder of kubeconfigs: " + folder
+	}
+	known[f.cfg.LocalID] = local
+	all := slices.SortedFunc(maps.Values(known), func(a, b Status) int {
+		if a.Local != b.Local {
+			return map[bool]int{true: -1, false: 1}[a.Local]
+		}
+		return cmp.Compare(a.ID, b.ID)
+	})
+	for i := range all {
+		all[i].complete()
+	}
+	return all
+}
+
+// complete adds what changes by itself.
+func (s *Status) complete() {
+	if c := s.serving; c != nil {
+		s.Serving, s.Server = c.Synced(), c.conn.server()
+		s.Secrets, s.ConfigMaps = len(c.secrets.GetStore().ListKeys()), len(c.configs.GetStore().ListKeys())
+	}
+	s.State = s.state()
+	for _, c := range []*Cluster{s.next, s.serving} {
+		if c != nil && s.Fault == "" {
+			s.Fault = c.conn.health.fault()
+		}
+	}
+}
+
+func (s *Status) state() State {
+	switch {
+	case s.Fault != "" && !s.Local:
+		return Failed
+	case s.next == nil && s.serving != nil && s.serving.Synced():
+		return Synced
+	}
+	return Connecting
+}

@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// listTimeout ends a list that a server does not answer to its end.
+const listTimeout = time.Minute
+
+// watched is what one informer holds.
+type watched struct {
+	resource  string // as in the API's path
+	namespace string // "" is all
+	example   runtime.Object
+	choose    func(*metav1.ListOptions)
+	trim      cache.TransformFunc
+	handler   cache.ResourceEventHandler
+}
+
+// informer returns one that tells health how each list and each watch went.
+func (c *connection) informer(w watched, h *health) (cache.SharedIndexInformer, error) {
+	way := cache.NewFilteredListWatchFromClient(c.client.CoreV1().RESTClient(), w.resource, w.namespace, w.choose)
+	noted := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			list, err := way.ListWithContextFunc(ctx, options)
+			h.note(w.resource, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			events, err := way.WatchFuncWithContext(ctx, options)
+			h.note(w.resource, err)
+			return events, err
+		},
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(noted, w.example, cache.SharedIndexInformerOptions{})
+	err := errors.Join(
+		informer.SetTransform(w.trim),
+		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { h.note(w.resource, err) }),
+	)
+	if err != nil {
+		return nil, err
+	}
+	_, err = informer.AddEventHandler(w.handler)
+	return informer, err
+}
+
+// run runs informers until ctx ends. What client-go would log goes nowhere: health
+// has it.
+func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	var wg sync.WaitGroup
+	for _, informer := range informers {
+		wg.Go(func() { informer.RunWithContext(ctx) })
+	}
+	wg.Wait()
+}
+
+// waitSynced is false where ctx has ended before.
+func waitSynced(ctx context.Context, informers ...cache.SharedIndexInformer) bool {
+	for _, informer := range informers {
+		select {
+		case <-informer.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// health is why a cluster is not followed now, by resource.
+type health struct {
+	clean func(error) string
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	faults map[string]string
+}
+
+func newHealth(clean func(error) string, log *slog.Logger) *health {
+	return &health{clean: clean, log: log, faults: map[string]string{}}
+}
+
+// note takes how a list or a watch went. The log is told the first fault and the end
+// of the last one.
+func (h *health) note(resource string, err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errGone) {
+		return // we have ended it
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.faults)
+	if err == nil {
+		delete(h.faults, resource)
+	} else {
+		h.faults[resource] = resource + ": " + h.clean(err)
+	}
+	switch after := len(h.faults); {
+	case before == 0 && after > 0:
+		h.log.Warn("a cluster is not followed now; what is held of it stays", "error", h.faults[resource])
+	case before > 0 && after == 0:
+		h.log.Info("a cluster is followed again")
+	}
+}
+
+// fault is empty where all is well.
+func (h *health) fault() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ")
+}

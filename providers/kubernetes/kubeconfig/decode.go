@@ -1,0 +1,128 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	yamlnode "go.yaml.in/yaml/v3"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/clientcmd/api/latest"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// MaxSize is the number of bytes that a kubeconfig may have; a Secret has no more.
+	MaxSize  = 1 << 20
+	maxDepth = 32
+	maxNodes = 20000
+)
+
+// decode reads the text. Its errors quote nothing of it: what stands at a wrong place
+// may be a password.
+func decode(text []byte) (*clientcmdapi.Config, error) {
+	if err := checkText(text); err != nil {
+		return nil, err
+	}
+	if err := checkShape(text); err != nil {
+		return nil, err
+	}
+	var file clientcmdv1.Config
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		return nil, fmt.Errorf("it is malformed%s: a field is unknown, there twice or of another kind", where(err))
+	}
+	if file.Kind != "" && file.Kind != "Config" || file.APIVersion != "" && file.APIVersion != "v1" {
+		return nil, errors.New(`it is of another kind: apiVersion "v1" and kind "Config" are right`)
+	}
+	config := clientcmdapi.NewConfig()
+	if latest.Scheme.Convert(&file, config, nil) != nil {
+		return nil, errors.New("a name is there twice among its clusters, users or contexts")
+	}
+	return config, nil
+}
+
+func checkText(text []byte) error {
+	switch {
+	case len(text) > MaxSize:
+		return fmt.Errorf("it has more than %d bytes", MaxSize)
+	case len(bytes.TrimSpace(text)) == 0:
+		return errors.New("it is empty")
+	case !utf8.Valid(text):
+		return errors.New("it is not UTF-8")
+	case bytes.ContainsFunc(text, isControl):
+		return errors.New("it has a control character")
+	}
+	return nil
+}
+
+// isControl takes those, too, that make a text look like another one.
+func isControl(r rune) bool {
+	return r != '\n' && r != '\r' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
+}
+
+// checkShape refuses what a reader of YAML could take in more than one way, or for
+// much more than is written.
+func checkShape(text []byte) error {
+	decoder := yamlnode.NewDecoder(bytes.NewReader(text))
+	var document, second yamlnode.Node
+	if err := decoder.Decode(&document); err != nil {
+		return fmt.Errorf("it is no YAML%s", where(err))
+	}
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return errors.New("it has more than one document")
+	}
+	nodes := 0
+	return checkNode(&document, 0, &nodes)
+}
+
+func checkNode(n *yamlnode.Node, depth int, nodes *int) error {
+	*nodes++
+	switch {
+	case depth > maxDepth || *nodes > maxNodes:
+		return fmt.Errorf("it is nested or split up more than a kubeconfig is (line %d)", n.Line)
+	case n.Kind == yamlnode.AliasNode || n.Anchor != "":
+		return fmt.Errorf("it has an anchor or an alias (line %d)", n.Line)
+	case n.Kind == yamlnode.ScalarNode && strings.ContainsFunc(n.Value, isControl):
+		return fmt.Errorf("it has a control character (line %d)", n.Line)
+	case n.Kind == yamlnode.MappingNode:
+		if err := checkKeys(n); err != nil {
+			return err
+		}
+	}
+	for _, child := range n.Content {
+		if err := checkNode(child, depth+1, nodes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkKeys: case does not count, as it does not to a reader of JSON.
+func checkKeys(n *yamlnode.Node) error {
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		name := strings.ToLower(key.Value)
+		if key.Kind != yamlnode.ScalarNode || name == "<<" || seen[name] {
+			return fmt.Errorf("a field is there twice, merged or no text (line %d)", key.Line)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+var lineOf = regexp.MustCompile(`\bline (\d{1,7})\b`)
+
+// where is all that is told of a decoder's error.
+func where(err error) string {
+	if found := lineOf.FindStringSubmatch(err.Error()); found != nil {
+		return " (line " + found[1] + ")"
+	}
+	return ""
+}

@@ -1,0 +1,82 @@
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const rightServer = "https://api.example.org:6443 would be right"
+
+// parseServer takes the URL of an API server. What is not parsed is not quoted: a
+// URL may hold a password.
+func parseServer(text string, plain bool) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Opaque != "" || u.Host == "":
+		return nil, fmt.Errorf("its server is no URL of a host: %s", rightServer)
+	case u.User != nil:
+		return nil, fmt.Errorf("its server has a user in the URL: %s", rightServer)
+	case u.Scheme == "http" && !plain:
+		return nil, fmt.Errorf("its server is asked by http, without TLS: %s", rightServer)
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, fmt.Errorf("its server is not asked by https: %s", rightServer)
+	case strings.ContainsAny(text, "?#\\"):
+		return nil, fmt.Errorf("its server has a query, a fragment or a backslash: %s", rightServer)
+	case !isHost(u.Hostname()) || !isPort(u.Port()):
+		return nil, fmt.Errorf("its server has no host name, address or port: %s", rightServer)
+	case u.RawPath != "" || u.Path != "" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") && u.Path != "/":
+		return nil, fmt.Errorf("its server has an ambiguous path: %s", rightServer)
+	}
+	return u, nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && n > 0
+}
+
+var hostName = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$`)
+
+// isHost tells a host name or an address. A name whose last part begins with a digit
+// is none: the system's resolver takes "127.1" for an address.
+func isHost(text string) bool {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Zone() == ""
+	}
+	return len(text) <= 253 && hostName.MatchString(text)
+}
+
+// checkProxy: one with a password would show it in errors of the transport.
+func checkProxy(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil {
+		return errors.New("its proxy-url is no URL of a host, or has a user in it")
+	}
+	return nil
+}
+
+// oneServer lets requests go to one server only: client-go would add the credential
+// to a request that follows a redirect, wherever that leads.
+type oneServer struct {
+	scheme, host string
+	next         http.RoundTripper
+}
+
+var errElsewhere = errors.New("the request would leave the cluster's server, as after a redirect")
+
+func (o *oneServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host != o.host || req.URL.Scheme != o.scheme {
+		return nil, errElsewhere
+	}
+	return o.next.RoundTrip(req)
+}
+
+// WrappedRoundTripper lets client-go find the transport, whose connections it closes.
+func (o *oneServer) WrappedRoundTripper() http.RoundTripper { return o.next }

@@ -1,0 +1,117 @@
+package kubeconfig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// servers is the list of those that may be asked.
+type servers struct {
+	any      bool // there is no list
+	names    []string
+	networks []netip.Prefix
+}
+
+func parseServers(list []string) (servers, error) {
+	s := servers{any: len(list) == 0}
+	for _, text := range list {
+		if network, ok := parseNetwork(text); ok {
+			s.networks = append(s.networks, network)
+			continue
+		}
+		if !isHost(strings.TrimPrefix(text, "*.")) {
+			return servers{}, fmt.Errorf("%.256q is no server that may be asked: a host (api.example.org), the hosts below one (*.example.org), an address or a network (10.0.0.0/8) is right", text)
+		}
+		s.names = append(s.names, fold(text))
+	}
+	return s, nil
+}
+
+func parseNetwork(text string) (netip.Prefix, bool) {
+	if network, err := netip.ParsePrefix(text); err == nil {
+		return network.Masked(), true
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), true
+}
+
+func fold(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+// check takes a server's host before it is asked. Of a name that is not listed only
+// its address can tell, later; behind a proxy it never does.
+func (s servers) check(host string, proxied bool) error {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return s.checkAddress(addr, s.any)
+	}
+	if s.any || s.hasName(host) || len(s.networks) > 0 && !proxied {
+		return nil
+	}
+	return fmt.Errorf("its server %.256q is not among those that may be asked", host)
+}
+
+func (s servers) hasName(host string) bool {
+	host = fold(host)
+	for _, name := range s.names {
+		if below, wild := strings.CutPrefix(name, "*"); name == host || wild && strings.HasSuffix(host, below) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAddress takes an address; of one whose name is allowed, a list tells nothing.
+func (s servers) checkAddress(addr netip.Addr, allowed bool) error {
+	addr = addr.Unmap()
+	for _, network := range s.networks {
+		if network.Contains(addr) {
+			return nil
+		}
+	}
+	if nowhere(addr) {
+		return fmt.Errorf("its server's address %s is one that no cluster has: link-local, of a cloud's metadata, multicast or unspecified", addr)
+	}
+	if !allowed {
+		return fmt.Errorf("its server's address %s is not among those that may be asked", addr)
+	}
+	return nil
+}
+
+// metadata are the addresses of clouds' metadata that are not link-local: AWS,
+// Alibaba.
+var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
+
+// nat64 has an IPv4 address as its last four bytes.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+func nowhere(addr netip.Addr) bool {
+	if nat64.Contains(addr) {
+		bytes := addr.As16()
+		addr = netip.AddrFrom4([4]byte(bytes[12:]))
+	}
+	return addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr == metadata[0] || addr == metadata[1]
+}
+
+// dialer looks at each address when a connection is made: what a name resolves to
+// changes.
+func (s servers) dialer(host string, proxied bool) *net.Dialer {
+	allowed := s.any || s.hasName(host) || proxied // the proxy itself was allowed
+	return &net.Dialer{
+		Timeout:   10 * time.Second,
+		KeepAlive: 30 * time.Second,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("its server's address: %w", err)
+			}
+			return s.checkAddress(to.Addr().WithZone(""), allowed)
+		},
+	}
+}
