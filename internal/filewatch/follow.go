@@ -10,6 +10,9 @@ import (
 // maxLinks is how many links one path may go through, as in the Linux kernel.
 const maxLinks = 40
 
+// everyName stands for all that is in a folder; no file is called so.
+const everyName = ""
+
 // concerns tells whether a change of that path matters.
 func (w *Watcher) concerns(path string) bool {
 	w.mu.Lock()
@@ -17,7 +20,8 @@ func (w *Watcher) concerns(path string) bool {
 	if _, watched := w.names[path]; watched {
 		return true // the folder itself went away
 	}
-	return w.names[filepath.Dir(path)][filepath.Base(path)]
+	in := w.names[filepath.Dir(path)]
+	return in[everyName] || in[filepath.Base(path)]
 }
 
 // follow watches the folders that matter now: links may lead elsewhere than they
@@ -56,8 +60,9 @@ func (w *Watcher) watch() {
 
 // trace notes every name on the way to a file: each folder, each link, and each
 // folder and link on the way to where that leads. A name that is missing is the
-// last one.
+// last one. Of a path that ends in a separator, every name in that folder is noted.
 func trace(path string, names map[string]map[string]bool) {
+	whole := os.IsPathSeparator(lastByte(path))
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return // there is no working folder any more
@@ -73,10 +78,7 @@ func trace(path string, names map[string]map[string]bool) {
 			dir = filepath.Dir(dir) // of a real folder, so no link comes in between
 			continue
 		}
-		if names[dir] == nil {
-			names[dir] = map[string]bool{}
-		}
-		names[dir][name] = true
+		note(names, dir, name)
 		next := filepath.Join(dir, name)
 		info, err := os.Lstat(next)
 		if err != nil {
@@ -98,6 +100,23 @@ func trace(path string, names map[string]map[string]bool) {
 		}
 		rest = append(more, rest...)
 	}
+	if whole {
+		note(names, dir, everyName)
+	}
+}
+
+func lastByte(path string) byte {
+	if path == "" {
+		return 0
+	}
+	return path[len(path)-1]
+}
+
+func note(names map[string]map[string]bool, dir, name string) {
+	if names[dir] == nil {
+		names[dir] = map[string]bool{}
+	}
+	names[dir][name] = true
 }
 
 // split returns the root of an absolute path, and the names below it.

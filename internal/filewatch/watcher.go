@@ -61,8 +61,9 @@ type Watcher struct {
 	names map[string]map[string]bool // what matters, by the real folder that it is in
 }
 
-// New returns a Watcher of these files; they need not exist. A look after New
-// misses nothing: whatever changes later is told.
+// New returns a Watcher of these files; they need not exist. A path that ends in a
+// separator is a folder, of which any file is watched that is or comes to be directly
+// in it. A look after New misses nothing: whatever changes later is told.
 func New(opts Options, paths ...string) *Watcher {
 	tell := make(chan struct{}, 1)
 	w := &Watcher{C: tell, tell: tell, opts: opts.withDefaults(), done: make(chan struct{})}

@@ -102,6 +102,24 @@ func TestEachLinkOfAChainIsWatched(t *testing.T) {
 	mustTell(t, w, "the file behind two links")
 }
 
+func TestAFileThatComesToBeInAFolderIsTold(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "folder")
+	do(t, os.Mkdir(filepath.Join(dir, "real"), 0o700), os.Symlink("real", folder))
+	w := watching(t, filewatch.Options{Poll: time.Hour}, folder+string(filepath.Separator))
+	do(t, write(filepath.Join(folder, "new")))
+	mustTell(t, w, "a new file")
+	quiet(w)
+	do(t, os.Remove(filepath.Join(folder, "new")))
+	mustTell(t, w, "its end")
+	quiet(w)
+	do(t, os.Mkdir(filepath.Join(dir, "other"), 0o700), os.Symlink("other", filepath.Join(dir, "fresh")), os.Rename(filepath.Join(dir, "fresh"), folder))
+	mustTell(t, w, "the folder's exchange")
+	quiet(w)
+	do(t, write(filepath.Join(dir, "other", "file")))
+	mustTell(t, w, "a file in the other folder")
+}
+
 func TestALoopOfLinksIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	loop := filepath.Join(dir, "loop")
