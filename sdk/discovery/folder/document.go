@@ -208,6 +208,10 @@ func (p parser) add(name string, m proto.Message) error {
 	if p.resources[k] != nil {
 		return faultf("%s is in this file already", k)
 	}
+	if c, ok := m.(*clusterv3.Cluster); ok && c.GetType() == clusterv3.Cluster_EDS {
+		// Envoy warms a changed cluster anew, and waits for its endpoints.
+		r.Refreshes = []xds.Ref{{Type: EndpointURL, Name: endpointsOf(c)}}
+	}
 	p.resources[k], p.versions[k] = r, r.Version
 	return nil
 }

@@ -58,9 +58,9 @@ func (table) WatchList(*discovery.Caller, func()) (stop func(), err error) {
 func (f *Folder) Types() []discovery.Type {
 	of := func(url string) source { return source{f, url} }
 	return []discovery.Type{
-		{URL: ClusterURL, Source: lister{of(ClusterURL)}},
+		{URL: ClusterURL, Source: lister{of(ClusterURL)}, Complete: true},
 		{URL: EndpointURL, Source: of(EndpointURL)},
-		{URL: ListenerURL, Source: lister{of(ListenerURL)}},
+		{URL: ListenerURL, Source: lister{of(ListenerURL)}, Complete: true},
 		{URL: RouteURL, Source: of(RouteURL)},
 		{URL: NameTableURL, Source: table{of(NameTableURL)}},
 	}
