@@ -23,8 +23,9 @@ type Config struct {
 	// Settle is for how long a file must stay the same before a change of it is taken:
 	// what is written piece by piece may be good YAML at every piece. Default: 200 ms.
 	Settle time.Duration
-	// Watch says how closely the folder is watched. Its zero value is good.
-	Watch filewatch.Options
+	// Poll is the time between two looks without any event: some file systems tell
+	// none. Default: 10 s.
+	Poll time.Duration
 	// Log is told of files that are taken, and of those that are not. Default: silent.
 	Log *slog.Logger
 }
@@ -53,9 +54,6 @@ func New(cfg Config) (*Folder, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Watch.Log == nil {
-		cfg.Watch.Log = cfg.Log
-	}
 	f := &Folder{cfg: cfg, hub: hub.New[key](hub.Config{}), entries: map[string]*entry{}}
 	f.now.Store(newGeneration())
 	f.look(time.Time{})
@@ -68,7 +66,7 @@ func New(cfg Config) (*Folder, error) {
 // Run follows the folder until ctx ends. It is called once.
 func (f *Folder) Run(ctx context.Context) error {
 	defer f.hub.Close()
-	watcher := filewatch.New(f.cfg.Watch, f.watched()...)
+	watcher := filewatch.New(filewatch.Options{Poll: f.cfg.Poll, Log: f.cfg.Log}, f.watched()...)
 	defer watcher.Close()
 	settle := time.NewTimer(0) // what has changed since New
 	defer settle.Stop()

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/filewatch"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -65,10 +64,7 @@ func (d dir) must(err error) {
 // open reads the folder once.
 func (d dir) open() *Folder {
 	d.t.Helper()
-	f, err := New(Config{
-		Path: d.path, Settle: 20 * time.Millisecond,
-		Watch: filewatch.Options{Debounce: 5 * time.Millisecond, Poll: time.Minute},
-	})
+	f, err := New(Config{Path: d.path, Settle: 20 * time.Millisecond, Poll: time.Hour})
 	d.must(err)
 	return f
 }
