@@ -120,6 +120,7 @@ var arrows = map[string][]string{
 	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"sdk/discovery":               {"internal/foreign", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":           {},
+	"sdk/discovery/folder":        {"internal/filewatch", "internal/foreign", "internal/near", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
@@ -169,7 +170,7 @@ func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/discovery", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/discovery", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "examples/custom-generator", "e2e", "bench"}
 
 // go-control-plane's caches and stream servers are for those who have them anyway.
 func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {

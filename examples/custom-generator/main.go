@@ -1,0 +1,79 @@
+// Command custom-generator serves a type of its own beside those of a folder: Envoy's
+// runtime (RTDS), with other numbers for each namespace. A line on the standard input
+// sets one: "shop checkout.percent 25".
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// run answers Envoys that roots vouch for, until ctx ends.
+func run(ctx context.Context, listener net.Listener, own tls.Certificate, roots *pki.Bundle, path string, f *features) error {
+	defer f.changed.Close()
+	files, err := folder.New(folder.Config{Path: path})
+	if err != nil {
+		return err
+	}
+	server, err := discovery.New(discovery.Config{
+		Types:         append(files.Types(), f.Type()),
+		Authenticator: authn.Certificates{Roots: func(string) *pki.Bundle { return roots }},
+		TLS:           &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12},
+	})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return files.Run(ctx) })
+	group.Go(func() error { return server.Run(ctx, discovery.Listeners{TLS: listener}) })
+	return group.Wait()
+}
+
+func start(ctx context.Context, address, path, cert, key, rootFile string) error {
+	own, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(rootFile)
+	if err != nil {
+		return err
+	}
+	roots, err := pki.ParseBundle(text)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	f := newFeatures()
+	go obey(os.Stdin, f)
+	return run(ctx, listener, own, roots, path, f)
+}
+
+func main() {
+	address := flag.String("listen", "localhost:15012", "where Envoys ask")
+	path := flag.String("folder", "resources", "folder of Envoy's resources")
+	cert, key := flag.String("cert", "tls.crt", "the server's certificate"), flag.String("key", "tls.key", "and its key")
+	roots := flag.String("roots", "ca.crt", "the roots that Envoys' certificates lead to")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := start(ctx, *address, *path, *cert, *key, *roots)
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,295 @@
+package folder
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/near"
+	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// The types of resources that a folder holds.
+const (
+	ClusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointURL  = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	RouteURL     = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	NameTableURL = "type.googleapis.com/istio.networking.nds.v1.NameTable"
+)
+
+const (
+	maxName     = 4096 // bytes of a resource's name
+	maxHostName = 253
+)
+
+// key is what must be there once for each caller.
+type key struct{ url, name string }
+
+// file is the content of one file, read and found good. Nobody changes it.
+type file struct {
+	sum       digest
+	to        selector
+	resources map[key]*xds.Resource
+	hosts     map[string]*ndsv1.NameTable_NameInfo // by key{NameTableURL, host} they are in versions, too
+	versions  map[key]string
+	refs      []ref
+}
+
+// parser reads the documents of one file.
+type parser struct{ *file }
+
+func parse(content []byte) (*file, error) {
+	documents, err := trees(content)
+	if err != nil {
+		return nil, err
+	}
+	p := parser{&file{
+		sum: sha256.Sum256(content), resources: map[key]*xds.Resource{},
+		hosts: map[string]*ndsv1.NameTable_NameInfo{}, versions: map[key]string{},
+	}}
+	empty := true
+	for i, tree := range documents {
+		if tree == nil {
+			continue // "---" at the end
+		}
+		if err := p.document(tree, empty); err != nil {
+			return nil, at(document(i), err)
+		}
+		empty = false
+	}
+	if empty {
+		return nil, faultf("it is empty; remove the file if it is to hold nothing")
+	}
+	return p.file, nil
+}
+
+func (p parser) document(tree any, first bool) error {
+	entries, ok := tree.(map[string]any)
+	if !ok {
+		return faultf("%s stands here; write a resource with \"@type\", or \"resources:\" with a list of them", shown(tree))
+	}
+	if _, bare := entries["@type"]; bare {
+		return p.resource(entries)
+	}
+	for _, section := range slices.Sorted(maps.Keys(entries)) {
+		if err := p.section(section, entries[section], first); err != nil {
+			return at(section, err)
+		}
+	}
+	return nil
+}
+
+var sections = []string{"for", "resources", "static_resources", "hosts"}
+
+func (p parser) section(name string, tree any, first bool) (err error) {
+	switch name {
+	case "for":
+		if !first {
+			return faultf("it says whom the whole file is for, and stands in its first document only")
+		}
+		p.to, err = parseSelector(tree)
+		return err
+	case "resources":
+		return p.list(tree, p.resource)
+	case "static_resources":
+		return p.static(tree)
+	case "hosts":
+		return p.table(tree)
+	case "version_info":
+		return nil // of Envoy's own files; versions are of the content here
+	}
+	if meant := near.Word(name, sections); meant != "" {
+		return faultf("a file has no such key; did you mean %q?", meant)
+	}
+	return faultf("a file has no such key; write a resource with \"@type\", or one of %s", strings.Join(sections, ", "))
+}
+
+func (p parser) list(tree any, take func(map[string]any) error) error {
+	list, ok := tree.([]any)
+	if !ok {
+		return faultf("%s stands here; write a list", shown(tree))
+	}
+	for i, element := range list {
+		entries, ok := element.(map[string]any)
+		if !ok {
+			return at(index(i), faultf("%s stands here; write a resource", shown(element)))
+		}
+		if err := take(entries); err != nil {
+			return at(index(i), err)
+		}
+	}
+	return nil
+}
+
+// static takes what stands in Envoy's bootstrap.
+func (p parser) static(tree any) error {
+	entries, ok := tree.(map[string]any)
+	if !ok {
+		return faultf("%s stands here; write \"listeners:\" and \"clusters:\" below it", shown(tree))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(entries)) {
+		var empty func() proto.Message
+		switch kind {
+		case "listeners":
+			empty = func() proto.Message { return &listenerv3.Listener{} }
+		case "clusters":
+			empty = func() proto.Message { return &clusterv3.Cluster{} }
+		case "secrets":
+			return at(kind, faultf("secrets do not come from this folder; they are a type of their own"))
+		default:
+			return at(kind, faultf("only listeners and clusters stand here"))
+		}
+		err := p.list(entries[kind], func(tree map[string]any) error {
+			return p.take(empty(), tree)
+		})
+		if err != nil {
+			return at(kind, err)
+		}
+	}
+	return nil
+}
+
+// resource takes one that says its type.
+func (p parser) resource(tree map[string]any) error {
+	url, ok := tree["@type"].(string)
+	if !ok {
+		return at("@type", faultf("it is missing; write the type of the resource, as %s", ClusterURL))
+	}
+	empty := map[string]proto.Message{
+		ClusterURL: &clusterv3.Cluster{}, EndpointURL: &endpointv3.ClusterLoadAssignment{},
+		ListenerURL: &listenerv3.Listener{}, RouteURL: &routev3.RouteConfiguration{},
+	}[url]
+	if empty == nil {
+		if _, err := typeOf(url); err != nil {
+			return at("@type", err)
+		}
+		return at("@type", faultf("resources of type %q do not come from this folder; listeners, routes, clusters and endpoints do", foreign.Clean(url)))
+	}
+	fields := maps.Clone(tree)
+	delete(fields, "@type")
+	return p.take(empty, fields)
+}
+
+// take reads a resource into the message, and holds it to all rules.
+func (p parser) take(m proto.Message, tree map[string]any) error {
+	if err := fill(m, tree); err != nil {
+		return err
+	}
+	field, name := nameOf(m)
+	if fault := nameFault(name); fault != "" {
+		return at(field, faultf("%q is no name for a resource: %s", foreign.Clean(name), fault))
+	}
+	if err := validate(m, p.note); err != nil {
+		return err
+	}
+	return p.add(name, m)
+}
+
+func (p parser) add(name string, m proto.Message) error {
+	r, err := marshal(name, m)
+	if err != nil {
+		return err
+	}
+	k := key{r.Body.TypeUrl, name}
+	if p.resources[k] != nil {
+		return faultf("%s is in this file already", k)
+	}
+	if c, ok := m.(*clusterv3.Cluster); ok && c.GetType() == clusterv3.Cluster_EDS {
+		// Envoy warms a changed cluster anew, and waits for its endpoints.
+		r.Refreshes = []xds.Ref{{Type: EndpointURL, Name: endpointsOf(c)}}
+	}
+	p.resources[k], p.versions[k] = r, r.Version
+	return nil
+}
+
+// marshal returns a resource; its version is of what is sent.
+func marshal(name string, m proto.Message) (*xds.Resource, error) {
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, says(err)
+	}
+	url := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+	sum := sha256.Sum256(body)
+	return &xds.Resource{Name: name, Version: hex.EncodeToString(sum[:8]), Body: &anypb.Any{TypeUrl: url, Value: body}}, nil
+}
+
+func nameOf(m proto.Message) (field, name string) {
+	if endpoints, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
+		return "cluster_name", endpoints.GetClusterName()
+	}
+	return "name", m.(interface{ GetName() string }).GetName()
+}
+
+func nameFault(name string) string {
+	switch {
+	case name == "":
+		return "it is empty"
+	case name == "*":
+		return "it stands for all"
+	case len(name) > maxName:
+		return fmt.Sprintf("it has more than %d bytes", maxName)
+	}
+	return ""
+}
+
+// table takes named hosts.
+func (p parser) table(tree any) error {
+	table := &ndsv1.NameTable{}
+	if _, ok := tree.(map[string]any); !ok {
+		return faultf("%s stands here; write host names, with \"ips:\" below each", shown(tree))
+	}
+	if err := fill(table, map[string]any{"table": tree}); err != nil {
+		if f, ok := err.(*fault); ok && len(f.path) > 0 {
+			f.path = f.path[1:] // nobody has written "table"
+		}
+		return err
+	}
+	for _, host := range slices.Sorted(maps.Keys(table.Table)) {
+		if err := p.host(host, table.Table[host]); err != nil {
+			return at(host, err)
+		}
+	}
+	return nil
+}
+
+func (p parser) host(name string, info *ndsv1.NameTable_NameInfo) error {
+	if p.hosts[name] != nil {
+		return faultf("this host is in this file already")
+	}
+	if name == "" || len(name) > maxHostName || strings.HasSuffix(name, ".") || strings.ContainsAny(name, " /:") {
+		return faultf("it is no host name; one is as db.example.org, of %d bytes at most", maxHostName)
+	}
+	if len(info.GetIps()) == 0 {
+		return at("ips", faultf("write the addresses of the host, one or more"))
+	}
+	for i, ip := range info.GetIps() {
+		if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
+			return at("ips", at(index(i), faultf("%q is no IP address", foreign.Clean(ip))))
+		}
+	}
+	r, err := marshal(name, info)
+	if err == nil {
+		p.hosts[name], p.versions[key{NameTableURL, name}] = info, r.Version
+	}
+	return err
+}
+
+// String names a resource in a sentence.
+func (k key) String() string {
+	what := map[string]string{ClusterURL: "cluster", EndpointURL: "endpoints of", ListenerURL: "listener", RouteURL: "route configuration", NameTableURL: "host"}[k.url]
+	return fmt.Sprintf("%s %q", what, foreign.Clean(k.name))
+}

@@ -1,0 +1,162 @@
+package folder
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener
+name: ingress
+address: {socket_address: {address: 0.0.0.0, port_value: 8080}}
+filter_chains:
+- filters:
+  - name: http
+    typed_config:
+      "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+      %s
+`
+
+const aboutHTTP = `stat_prefix: ingress
+      rds: {route_config_name: routes, config_source: {ads: {}}}`
+
+func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
+	for name, c := range map[string]struct{ content, want string }{
+		"empty":            {"", `it is empty; remove the file if it is to hold nothing`},
+		"a comment":        {"# soon\n---\n", `it is empty`},
+		"no YAML":          {"a: [", `it is neither YAML nor JSON: yaml: line 1: did not find expected node content`},
+		"a list":           {"- a", `document 1: a list stands here; write a resource with "@type"`},
+		"text":             {"hello", `document 1: "hello" stands here`},
+		"unknown section":  {"resourcs: []", `document 1, resourcs: a file has no such key; did you mean "resources"?`},
+		"foreign section":  {"admin: {}", `document 1, admin: a file has no such key; write a resource with "@type", or one of for, resources`},
+		"no list":          {"resources: {}", `document 1, resources: a mapping stands here; write a list`},
+		"no resource":      {"resources: [web]", `document 1, resources[0]: "web" stands here; write a resource`},
+		"no type":          {"resources: [{name: web}]", `document 1, resources[0].@type: it is missing`},
+		"unknown type":     {"\"@type\": type.googleapis.com/envoy.api.v2.Cluster", `document 1, @type: type "type.googleapis.com/envoy.api.v2.Cluster" is not known here`},
+		"another type":     {"\"@type\": type.googleapis.com/envoy.config.core.v3.Node", `document 1, @type: resources of type "type.googleapis.com/envoy.config.core.v3.Node" do not come from this folder`},
+		"a type, no URL":   {"\"@type\": Cluster", `"Cluster" is no type URL`},
+		"second document":  {cluster + "---\n" + cluster, `document 2: cluster "web" is in this file already`},
+		"unknown field":    {cluster + "conect_timeout: 1s", `document 1, conect_timeout: Cluster has no such field; did you mean "connect_timeout"?`},
+		"deep field":       {cluster + "load_assignment: {cluster_name: a, endpoints: [{lb_endpoints: [{endpoint: {adress: {}}}]}]}", `document 1, load_assignment.endpoints[0].lb_endpoints[0].endpoint.adress: Endpoint has no such field; did you mean "address"?`},
+		"wrong value":      {cluster + "type: SOMETIMES", `document 1, type: invalid value for enum field type: "SOMETIMES"`},
+		"wrong duration":   {cluster + "cleanup_interval: 5 minutes", `document 1, cleanup_interval: invalid google.protobuf.Duration value "5 minutes"`},
+		"text for fields":  {cluster + "eds_cluster_config: web", `document 1, eds_cluster_config: "web" stands here where the fields of EdsClusterConfig are expected`},
+		"two of a one":     {cluster + "type: EDS\ncluster_type: {name: x}", `document 1: error parsing "type", oneof envoy.config.cluster.v3.Cluster.cluster_discovery_type is already set`},
+		"in an Any":        {fmt.Sprintf(listener, "stat_prefx: a"), `document 1, filter_chains[0].filters[0].typed_config.stat_prefx: HttpConnectionManager has no such field; did you mean "stat_prefix"?`},
+		"unknown Any":      {fmt.Sprintf(listener, aboutHTTP+"\n      http_filters: [{name: a, typed_config: {\"@type\": type.googleapis.com/acme.Filter}}]"), `typed_config.http_filters[0].typed_config.@type: type "type.googleapis.com/acme.Filter" is not known here; those of Envoy's API version 3 are, without contrib`},
+		"a rule":           {"\"@type\": " + ClusterURL + "\nname: a\nconnect_timeout: -1s", `document 1, connect_timeout: by Envoy's rules, value must be greater than 0s`},
+		"a rule below":     {strings.Replace(endpoints("a"), "port_value: 80", "port_value: 70000", 1), `endpoints[0].lb_endpoints[0]`},
+		"a rule in an Any": {fmt.Sprintf(listener, "stat_prefix: \"\"\n      rds: {route_config_name: routes, config_source: {ads: {}}}"), `document 1, filter_chains[0].filters[0].typed_config.stat_prefix: by Envoy's rules, value length must be at least 1 runes`},
+		"no name":          {"\"@type\": " + ListenerURL, `document 1, name: "" is no name for a resource: it is empty`},
+		"the wildcard":     {"\"@type\": " + ListenerURL + "\nname: \"*\"", `"*" is no name for a resource: it stands for all`},
+		"a secret":         {"static_resources: {secrets: []}", `document 1, static_resources.secrets: secrets do not come from this folder`},
+		"static":           {"static_resources: {clusters: [{name: a, x: 1}]}", `document 1, static_resources.clusters[0].x: Cluster has no such field`},
+		"a key twice":      {cluster + "name: x", `name: line 4: it is written twice`},
+		"merge key":        {"a: &a {b: c}\nd: {<<: *a}", `merge keys (<<) are not understood`},
+		"a tag":            {cluster + "alt_stat_name: !env HOME", `line 4: tag !env is not understood`},
+		"deep":             {strings.Repeat("[", 200) + strings.Repeat("]", 200), `it is nested more than 100 deep`},
+		"an alias to self": {"a: &a [*a]", `it is nested more than 100 deep`},
+		"a bomb":           {bomb(), `its aliases make more than 8388608 bytes of it`},
+		"late selector":    {cluster + "---\nfor: {namespaces: [a]}", `document 2, for: it says whom the whole file is for, and stands in its first document only`},
+		"no selector":      {"for: everyone", `document 1, for: write below it whom the file is for`},
+		"selector's key":   {"for: {namespace: [a]}", `document 1, for.namespace: a selector has no such key; did you mean "namespaces"?`},
+		"no list of text":  {"for: {namespaces: a}", `document 1, for.namespaces: "a" stands here; write a list of text, not empty`},
+		"empty list":       {"for: {namespaces: []}", `for.namespaces: a list stands here; write a list of text, not empty`},
+		"a number":         {"for: {labels: {version: 1}}", `for.labels: a mapping stands here; write labels with text as their values`},
+		"claims alone":     {"for: {labels: {app: a}}", `document 1, for: node_ids and labels are what a client says of itself and keep nobody out`},
+		"anyone else":      {"for: {anyone: true, namespaces: [a]}", `for.anyone: it stands beside keys that say who; leave one out`},
+		"wild domain":      {"for: {spiffe_ids: [\"spiffe://*/ns/a\"]}", `for.spiffe_ids: "spiffe://*/ns/a" is no SPIFFE ID`},
+		"no domain":        {"for: {trust_domains: [\"spiffe://a\"]}", `for.trust_domains: "spiffe://a" is no trust domain`},
+		"no account":       {"for: {service_accounts: [gateway]}", `for.service_accounts: "gateway" is no service account; it is as namespace/name`},
+		"no addresses":     {"hosts: {a.example.org: {}}", `document 1, hosts.a.example.org.ips: write the addresses of the host`},
+		"no address":       {"hosts: {a.example.org: {ips: [b]}}", `document 1, hosts.a.example.org.ips[0]: "b" is no IP address`},
+		"no host":          {"hosts: {\"a.\": {ips: [10.0.0.1]}}", `it is no host name`},
+		"host's field":     {"hosts: {a: {ip: [10.0.0.1]}}", `document 1, hosts.a.ip: NameInfo has no such field; did you mean "ips"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse([]byte(c.content))
+			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "\u00a0", " "), c.want) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// bomb is a file of a few hundred bytes that would be gigabytes.
+func bomb() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [xxxxxxxxxx]\n")
+	for i := 1; i < 10; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+	}
+	return b.String()
+}
+
+func TestAFileIsReadInEachOfItsForms(t *testing.T) {
+	web, names := key{ClusterURL, "web"}, key{NameTableURL, "db.example.org"}
+	for name, c := range map[string]struct {
+		content string
+		want    []key
+	}{
+		"bare":           {cluster, []key{web}},
+		"JSON":           {"{\n\t\"@type\": \"" + ClusterURL + "\",\n\t\"name\": \"web\",\n\t\"connectTimeout\": \"1s\"\n}", []key{web}},
+		"documents":      {"---\n" + cluster + "---\n" + endpoints("10.0.0.1") + "---\n", []key{web, {EndpointURL, "web"}}},
+		"discovery file": {"version_info: \"7\"\nresources:\n- {\"@type\": " + ClusterURL + ", name: web}", []key{web}},
+		"bootstrap":      {"static_resources: {clusters: [{name: web}], listeners: [{name: in}]}", []key{web, {ListenerURL, "in"}}},
+		"an alias":       {"static_resources: {clusters: [{name: web, connect_timeout: &t 1s}, {name: b, connect_timeout: *t}]}", []key{web, {ClusterURL, "b"}}},
+		"hosts":          {"hosts: {db.example.org: {ips: [10.0.0.1, \"2001:db8::1\"], registry: External}}", []key{names}},
+		"a selector":     {"for: {clusters: [east]}\n---\n" + cluster, []key{web}},
+		"all of it":      {"for: {clusters: [east]}\nresources: [{\"@type\": " + ClusterURL + ", name: web}]\nhosts: {db.example.org: {ips: [10.0.0.1]}}", []key{web, names}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := parse([]byte(c.content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range c.want {
+				if f.versions[k] == "" {
+					t.Errorf("no %s", k)
+				}
+			}
+			if len(f.versions) != len(c.want) {
+				t.Errorf("got %d resources, want %d", len(f.versions), len(c.want))
+			}
+		})
+	}
+}
+
+func TestAVersionIsOfTheContent(t *testing.T) {
+	a, errA := parse([]byte("resources: [{\"@type\": " + ClusterURL + ", name: web, connect_timeout: 1s}]"))
+	b, errB := parse([]byte("# the same, by other words\n" + strings.Replace(cluster, "connect_timeout", "connectTimeout", 1)))
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	web := key{ClusterURL, "web"}
+	if a.versions[web] != b.versions[web] {
+		t.Errorf("versions %s and %s of the same", a.versions[web], b.versions[web])
+	}
+}
+
+func TestAFileKnowsWhatItNames(t *testing.T) {
+	f, err := parse([]byte(fmt.Sprintf(listener, aboutHTTP) + "---\n" + cluster + `type: EDS
+eds_cluster_config: {service_name: web-eds, eds_config: {ads: {}}}
+---
+"@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
+name: routes
+virtual_hosts:
+- name: all
+  domains: ["*"]
+  routes:
+  - {match: {prefix: /a}, route: {cluster: a}}
+  - {match: {prefix: /}, route: {weighted_clusters: {clusters: [{name: b, weight: 1}]}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []ref{{RouteURL, "routes"}, {EndpointURL, "web-eds"}, {ClusterURL, "a"}, {ClusterURL, "b"}} {
+		if !slices.Contains(f.refs, want) {
+			t.Errorf("%s is missing in %v", want, f.refs)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package folder
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+)
+
+// entry is one file of the folder through time.
+type entry struct {
+	name    string
+	seen    sight // the last
+	since   time.Time
+	taken   sight // that was read
+	gone    bool
+	latest  *file // nil where what was read last is bad: fault says why
+	fault   error
+	good    *file // that was served last
+	served  *file // nil: nothing of it is served
+	refusal error // why latest is not served
+	warned  []string
+}
+
+// sight is what a look found of a file.
+type sight struct {
+	listed  bool
+	sum     digest // of the content, or of why it cannot be read
+	content []byte
+	err     error
+}
+
+var errTotal = errors.New("with it the files of the folder would have more than 64 MiB")
+
+// see looks at a file. total is how many bytes were read in this look.
+func (e *entry) see(folder string, listed bool, total *int) sight {
+	s := sight{listed: listed, err: fs.ErrNotExist}
+	if listed {
+		s.content, s.err = read(filepath.Join(folder, e.name))
+	}
+	if *total += len(s.content); *total > maxTotal {
+		s.err = errTotal
+	}
+	if s.err != nil {
+		s.content = nil
+		s.err = says(s.err)
+		s.sum = sha256.Sum256([]byte(fmt.Sprintf("%t error: %s", s.listed, s.err)))
+		return s
+	}
+	s.sum = sha256.Sum256(s.content)
+	return s
+}
+
+// take reads what was seen if that is new and has stayed the same for long enough, and
+// tells whether it did.
+func (e *entry) take(s sight, now time.Time, settle time.Duration) bool {
+	if s.sum != e.seen.sum {
+		e.seen, e.since = sight{sum: s.sum}, now
+	}
+	if s.sum == e.taken.sum || !now.IsZero() && now.Sub(e.since) < settle {
+		return false
+	}
+	e.taken = sight{sum: s.sum}
+	e.gone = !s.listed
+	e.latest, e.fault = nil, s.err
+	if s.err == nil {
+		e.latest, e.fault = parse(s.content)
+	}
+	return true
+}
+
+// join adds the file to a generation: as it is, else as it was when it was good.
+func (e *entry) join(g *generation, log *slog.Logger) {
+	before := e.refusal
+	e.served, e.refusal = nil, e.fault
+	if e.latest != nil {
+		if e.refusal = g.add(e.name, e.latest); e.refusal == nil {
+			e.good, e.served = e.latest, e.latest
+		}
+	}
+	if e.served == nil && e.good != nil && e.good != e.latest && g.add(e.name, e.good) == nil {
+		e.served = e.good
+	}
+	if e.refusal != nil && (before == nil || before.Error() != e.refusal.Error()) {
+		log.Warn("a file of resources is not taken", "file", e.name, "reason", e.reason(), "last_good_served", e.served != nil)
+	}
+}
+
+// warn looks for what the served file names and nobody has.
+func (e *entry) warn(g *generation) {
+	e.warned = nil
+	if e.served != nil {
+		e.warned = g.warnings(e.served)
+	}
+}
+
+// reason says in one sentence why the file is not taken.
+func (e *entry) reason() string {
+	if e.refusal == nil {
+		return ""
+	}
+	return foreign.Clean(e.name) + ": " + e.refusal.Error()
+}

@@ -1,0 +1,30 @@
+package folder
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A version of go-control-plane may bring new packages; they belong in extensions.go.
+func TestAllExtensionsOfEnvoyAreKnown(t *testing.T) {
+	const envoy = "github.com/envoyproxy/go-control-plane/envoy/"
+	known := goList(t, "-f", `{{join .Imports "\n"}}`, ".")
+	for pkg := range strings.FieldsSeq(goList(t, envoy+"extensions/...")) {
+		if !strings.Contains(known+"\n", pkg+"\n") {
+			t.Errorf("extensions.go does not import %s", pkg)
+		}
+	}
+}
+
+func goList(t *testing.T, args ...string) string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+	}
+	return string(out)
+}

@@ -1,0 +1,45 @@
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+)
+
+// fault is what is wrong at one place of a document.
+type fault struct {
+	path []string // from the document down: "resources", "[0]", "name"
+	text string   // one sentence
+}
+
+// Error names the place as Envoy's users write it: document 1, resources[0].name.
+func (f *fault) Error() string {
+	place := strings.ReplaceAll(strings.Join(f.path, "."), ".[", "[")
+	if strings.HasPrefix(place, "document ") {
+		place = strings.Replace(place, ".", ", ", 1)
+	}
+	if place == "" {
+		return f.text
+	}
+	return foreign.Clean(place) + ": " + f.text
+}
+
+func faultf(format string, args ...any) error {
+	return &fault{text: fmt.Sprintf(format, args...)}
+}
+
+// at tells that err came about below that place.
+func at(place string, err error) error {
+	if err == nil {
+		return nil
+	}
+	below, ok := errors.AsType[*fault](err)
+	if !ok {
+		below = &fault{text: foreign.Clean(err.Error())}
+	}
+	return &fault{append([]string{place}, below.path...), below.text}
+}
+
+func index(i int) string { return fmt.Sprintf("[%d]", i) }

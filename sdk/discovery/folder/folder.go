@@ -1,0 +1,165 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/sdk/discovery/hub"
+)
+
+// Config is what a folder is made of.
+type Config struct {
+	// Path is the folder. Required.
+	Path string
+	// Settle is for how long a file must stay the same before a change of it is taken:
+	// what is written piece by piece may be good YAML at every piece. Default: 200 ms.
+	Settle time.Duration
+	// Poll is the time between two looks without any event: some file systems tell
+	// none. Default: 10 s.
+	Poll time.Duration
+	// Log is told of files that are taken, and of those that are not. Default: silent.
+	Log *slog.Logger
+}
+
+// Folder serves what is in a folder. Its methods may be called by any number of
+// goroutines at once. Make one with [New].
+type Folder struct {
+	cfg Config
+	hub *hub.Hub[key]
+	now atomic.Pointer[generation]
+
+	mu      sync.Mutex
+	entries map[string]*entry // by the file's name
+	fault   error             // of the folder as a whole
+}
+
+// New reads the folder once and returns what serves it. A bad file is told by
+// [Folder.Status]; a folder that cannot be read is an error.
+func New(cfg Config) (*Folder, error) {
+	if cfg.Path == "" {
+		return nil, errors.New("folder: Config.Path is required: the folder with the resources")
+	}
+	if cfg.Settle == 0 {
+		cfg.Settle = 200 * time.Millisecond
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	f := &Folder{cfg: cfg, hub: hub.New[key](hub.Config{}), entries: map[string]*entry{}}
+	f.now.Store(newGeneration())
+	f.look(time.Time{})
+	if f.fault != nil {
+		return nil, fmt.Errorf("folder %s: %w", cfg.Path, f.fault)
+	}
+	return f, nil
+}
+
+// Run follows the folder until ctx ends. It is called once.
+func (f *Folder) Run(ctx context.Context) error {
+	defer f.hub.Close()
+	watcher := filewatch.New(filewatch.Options{Poll: f.cfg.Poll, Log: f.cfg.Log}, f.watched()...)
+	defer watcher.Close()
+	settle := time.NewTimer(0) // what has changed since New
+	defer settle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.C:
+		case <-settle.C:
+		}
+		if f.look(time.Now()) {
+			settle.Reset(f.cfg.Settle)
+		}
+		watcher.Set(f.watched()...)
+	}
+}
+
+// watched returns the paths whose change matters: all of the folder, and where its
+// links lead.
+func (f *Folder) watched() []string {
+	paths := []string{f.cfg.Path + string(filepath.Separator)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name := range f.entries {
+		paths = append(paths, filepath.Join(f.cfg.Path, name))
+	}
+	return paths
+}
+
+// look reads the folder and serves what is new in it. It returns whether something
+// changes that has not settled; the zero time takes it as it is.
+func (f *Folder) look(now time.Time) (unsettled bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.fault
+	files, err := names(f.cfg.Path)
+	if f.fault = err; err != nil {
+		if before == nil {
+			f.cfg.Log.Error("the folder of resources cannot be read; what it held stays", "folder", f.cfg.Path, "error", err)
+		}
+		return false
+	}
+	for _, name := range files {
+		if f.entries[name] == nil {
+			f.entries[name] = &entry{name: name}
+		}
+	}
+	total, changed := 0, false
+	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
+		e := f.entries[name]
+		seen := e.see(f.cfg.Path, slices.Contains(files, name), &total)
+		taken := e.take(seen, now, f.cfg.Settle)
+		changed, unsettled = changed || taken, unsettled || !taken && seen.sum != e.taken.sum
+	}
+	if changed {
+		f.serve()
+	}
+	return unsettled
+}
+
+// serve makes a generation of the files as they are, and has those told whom it
+// concerns.
+func (f *Folder) serve() {
+	next := newGeneration()
+	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
+		e := f.entries[name]
+		if e.gone {
+			delete(f.entries, name)
+			f.cfg.Log.Info("a file of resources was removed", "folder", f.cfg.Path, "file", name)
+			continue
+		}
+		e.join(next, f.cfg.Log)
+	}
+	for _, e := range f.entries {
+		e.warn(next)
+	}
+	before := f.now.Swap(next)
+	keys, lists := next.changed(before)
+	f.hub.Changed(concerned(keys, lists)...)
+}
+
+// concerned returns what is watched of what has changed: resources, the lists of types
+// (a key without a name), and the one name table for all hosts.
+func concerned(keys []key, lists []string) []key {
+	var all []key
+	for _, k := range keys {
+		if k.url == NameTableURL {
+			k.name = tableName
+		}
+		all = append(all, k)
+	}
+	for _, url := range lists {
+		all = append(all, key{url: url})
+	}
+	return all
+}

@@ -1,0 +1,178 @@
+package folder
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/near"
+)
+
+const anyName = "google.protobuf.Any"
+
+// fill reads a tree into a message by the rules of protobuf's JSON, and no field that
+// the message has not.
+func fill(m proto.Message, tree any) error {
+	err := unmarshal(m, tree)
+	if err == nil {
+		return nil
+	}
+	return locate(m.ProtoReflect().Type(), tree, err)
+}
+
+func unmarshal(m proto.Message, tree any) error {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(text, m)
+}
+
+// locate returns where in the tree of a message the reason of err is: protojson knows
+// the column of a JSON that nobody has written. Each field is tried alone.
+func locate(of protoreflect.MessageType, tree any, err error) error {
+	entries, ok := tree.(map[string]any)
+	if !ok && !isJSONsOwn(of) {
+		return faultf("%s stands here where the fields of %s are expected", shown(tree), of.Descriptor().Name())
+	}
+	if of.Descriptor().FullName() == anyName {
+		return locateAny(entries, err)
+	}
+	if isJSONsOwn(of) {
+		return says(err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		field := fieldOf(of.Descriptor(), key)
+		if field == nil {
+			return at(key, unknown(of.Descriptor(), key))
+		}
+		if err := try(of, key, entries[key]); err != nil {
+			return at(key, locateField(of, field, entries[key], err))
+		}
+	}
+	return says(err) // of fields that do not go together
+}
+
+func try(of protoreflect.MessageType, key string, value any) error {
+	return unmarshal(of.New().Interface(), map[string]any{key: value})
+}
+
+// locateField looks into the value of a field that is wrong.
+func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor, value any, err error) error {
+	key := field.JSONName()
+	if list, ok := value.([]any); ok && field.IsList() {
+		for i, element := range list {
+			if err := try(of, key, []any{element}); err != nil {
+				return at(index(i), locateValue(field, element, err))
+			}
+		}
+	}
+	if entries, ok := value.(map[string]any); ok && field.IsMap() {
+		for _, name := range slices.Sorted(maps.Keys(entries)) {
+			if err := try(of, key, map[string]any{name: entries[name]}); err != nil {
+				return at(name, locateValue(field.MapValue(), entries[name], err))
+			}
+		}
+	}
+	if field.IsList() || field.IsMap() {
+		return says(err)
+	}
+	return locateValue(field, value, err)
+}
+
+// locateValue looks into one value: that of a field, of a list or of a map.
+func locateValue(field protoreflect.FieldDescriptor, value any, err error) error {
+	if field.Message() == nil {
+		return says(err)
+	}
+	of, missing := protoregistry.GlobalTypes.FindMessageByName(field.Message().FullName())
+	if missing != nil {
+		return says(err)
+	}
+	return locate(of, value, err)
+}
+
+func locateAny(entries map[string]any, err error) error {
+	url, ok := entries["@type"].(string)
+	if !ok {
+		return at("@type", faultf("it is missing; write the type of what stands here, as type.googleapis.com/envoy..."))
+	}
+	of, err := typeOf(url)
+	if err != nil {
+		return at("@type", err)
+	}
+	if isJSONsOwn(of) {
+		return at("value", says(unmarshal(of.New().Interface(), entries["value"])))
+	}
+	rest := maps.Clone(entries)
+	delete(rest, "@type")
+	return locate(of, rest, unmarshal(of.New().Interface(), rest))
+}
+
+// typeOf returns the type that a URL in an Any names.
+func typeOf(url string) (protoreflect.MessageType, error) {
+	of, err := protoregistry.GlobalTypes.FindMessageByURL(url)
+	if err == nil && strings.Contains(url, "/") {
+		return of, nil
+	}
+	if !strings.Contains(url, "/") {
+		return nil, faultf("%q is no type URL; it begins with type.googleapis.com/", foreign.Clean(url))
+	}
+	return nil, faultf("type %q is not known here; those of Envoy's API version 3 are, without contrib", foreign.Clean(url))
+}
+
+// isJSONsOwn tells whether JSON has a form of its own for the message.
+func isJSONsOwn(of protoreflect.MessageType) bool {
+	name := of.Descriptor().FullName()
+	return name.Parent() == "google.protobuf" && name != "google.protobuf.Empty" && name != anyName
+}
+
+func fieldOf(of protoreflect.MessageDescriptor, key string) protoreflect.FieldDescriptor {
+	if field := of.Fields().ByJSONName(key); field != nil {
+		return field
+	}
+	return of.Fields().ByTextName(key)
+}
+
+func unknown(of protoreflect.MessageDescriptor, key string) error {
+	var names []string
+	for i := range of.Fields().Len() {
+		names = append(names, string(of.Fields().Get(i).Name()))
+	}
+	if meant := near.Word(key, names); meant != "" {
+		return faultf("%s has no such field; did you mean %q?", of.Name(), meant)
+	}
+	return faultf("%s has no such field", of.Name())
+}
+
+// prefixed is what protojson puts in front; the space is not always the same.
+var prefixed = regexp.MustCompile(`^proto:[\s\x{a0}]+(syntax error[\s\x{a0}]+)?(\(line \d+:\d+\):[\s\x{a0}]+)?`)
+
+func says(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fault{text: foreign.Clean(prefixed.ReplaceAllString(err.Error(), ""))}
+}
+
+func shown(tree any) string {
+	switch tree := tree.(type) {
+	case nil:
+		return "nothing"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a mapping"
+	default:
+		return fmt.Sprintf("%q", foreign.Clean(fmt.Sprint(tree)))
+	}
+}

@@ -1,0 +1,221 @@
+package folder
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// selector says to whom a file goes. Each key that is there has to match, by one of its
+// entries. The zero value is everyone whom the server admits.
+type selector struct {
+	Anyone          bool              `json:"anyone,omitempty"`
+	TrustDomains    []string          `json:"trust_domains,omitempty"`
+	SPIFFEIDs       []string          `json:"spiffe_ids,omitempty"`
+	Namespaces      []string          `json:"namespaces,omitempty"`
+	ServiceAccounts []string          `json:"service_accounts,omitempty"`
+	Clusters        []string          `json:"clusters,omitempty"`
+	NodeIDs         []string          `json:"node_ids,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+
+	text string // the same for the same selectors
+}
+
+var selectorKeys = []string{"anyone", "trust_domains", "spiffe_ids", "namespaces", "service_accounts", "clusters", "node_ids", "labels"}
+
+// parseSelector reads what stands after "for:".
+func parseSelector(tree any) (selector, error) {
+	var s selector
+	entries, ok := tree.(map[string]any)
+	if !ok || len(entries) == 0 {
+		return s, faultf("write below it whom the file is for, by one or more of %s; without \"for\" it is for everyone", strings.Join(selectorKeys, ", "))
+	}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if err := s.checkEntry(key, entries[key]); err != nil {
+			return s, at(key, err)
+		}
+	}
+	text, err := json.Marshal(tree)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return s, says(err)
+	}
+	return s.checked()
+}
+
+func (s selector) checkEntry(key string, value any) error {
+	ok, want := false, "a list of text, not empty"
+	switch {
+	case !slices.Contains(selectorKeys, key):
+		if meant := near.Word(key, selectorKeys); meant != "" {
+			return faultf("a selector has no such key; did you mean %q?", meant)
+		}
+		return faultf("a selector has no such key; it has %s", strings.Join(selectorKeys, ", "))
+	case key == "anyone":
+		want, ok = "true", value == true
+	case key == "labels":
+		labels, isMap := value.(map[string]any)
+		want, ok = "labels with text as their values, not empty", isMap && len(labels) > 0 && areText(maps.Values(labels))
+	default:
+		list, isList := value.([]any)
+		ok = isList && len(list) > 0 && areText(slices.Values(list))
+	}
+	if !ok {
+		return faultf("%s stands here; write %s", shown(value), want)
+	}
+	return nil
+}
+
+func areText(values func(func(any) bool)) bool {
+	for value := range values {
+		if text, ok := value.(string); !ok || text == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// checked returns the selector as it is used, or what is wrong with it.
+func (s selector) checked() (selector, error) {
+	for _, domain := range s.TrustDomains {
+		if err := pki.CheckTrustDomain(domain); err != nil {
+			return s, at("trust_domains", faultf("%q is no trust domain; it is named in full, as example.org", foreign.Clean(domain)))
+		}
+	}
+	for _, id := range s.SPIFFEIDs {
+		if _, err := pki.ParseSPIFFEID(strings.ReplaceAll(pathOnly(id), "*", "x")); err != nil {
+			return s, at("spiffe_ids", faultf("%q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", foreign.Clean(id)))
+		}
+	}
+	for _, account := range s.ServiceAccounts {
+		if strings.Count(account, "/") != 1 {
+			return s, at("service_accounts", faultf("%q is no service account; it is as namespace/name, where * stands for any", foreign.Clean(account)))
+		}
+	}
+	if proven := s.proven(); s.Anyone == proven {
+		return s, anyoneFault(proven)
+	}
+	text, err := json.Marshal(s) // sorted keys
+	s.text = string(text)
+	return s, err
+}
+
+// pathOnly returns a pattern of SPIFFE IDs so that a * in the trust domain is refused.
+func pathOnly(id string) string {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(id, "spiffe://"), "/")
+	if strings.Contains(domain, "*") {
+		return ""
+	}
+	return id
+}
+
+// proven tells whether something that the caller has proven is asked for.
+func (s selector) proven() bool {
+	return len(s.TrustDomains)+len(s.SPIFFEIDs)+len(s.Namespaces)+len(s.ServiceAccounts)+len(s.Clusters) > 0
+}
+
+func anyoneFault(proven bool) error {
+	if proven {
+		return at("anyone", faultf("it stands beside keys that say who; leave one out"))
+	}
+	return faultf("node_ids and labels are what a client says of itself and keep nobody out; say also who may have the file, or \"anyone: true\"")
+}
+
+// matches tells whether the file goes to the caller.
+func (s selector) matches(c *discovery.Caller) bool {
+	id := c.Identity
+	account := ""
+	if id.Namespace != "" {
+		account = id.Namespace + "/" + id.ServiceAccount
+	}
+	return anyLike(s.TrustDomains, trustDomain(id.SPIFFEID), like) &&
+		anyLike(s.SPIFFEIDs, id.SPIFFEID, likeParts) &&
+		anyLike(s.Namespaces, id.Namespace, like) &&
+		anyLike(s.ServiceAccounts, account, likeParts) &&
+		anyLike(s.Clusters, c.Cluster, like) &&
+		anyLike(s.NodeIDs, c.Node.ID, like) &&
+		s.labelled(c.Node.Labels)
+}
+
+func (s selector) labelled(labels map[string]string) bool {
+	for key, value := range s.Labels {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// anyLike tells whether one of the patterns is like text. What the caller has not, no
+// pattern is like.
+func anyLike(patterns []string, text string, like func(pattern, text string) bool) bool {
+	return len(patterns) == 0 || text != "" && slices.ContainsFunc(patterns, func(p string) bool { return like(p, text) })
+}
+
+func trustDomain(spiffeID string) string {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(spiffeID, "spiffe://"), "/")
+	return domain
+}
+
+// overlaps tells whether a caller may be whom both match. It may say yes where there is
+// none: of two files with the same name that is the safe answer.
+func (s selector) overlaps(o selector) bool {
+	return anyMeet(s.domains(), o.domains(), meet) &&
+		anyMeet(s.SPIFFEIDs, o.SPIFFEIDs, meetParts) &&
+		anyMeet(s.namespaces(), o.namespaces(), meet) &&
+		anyMeet(s.ServiceAccounts, o.ServiceAccounts, meetParts) &&
+		anyMeet(s.Clusters, o.Clusters, meet) &&
+		anyMeet(s.NodeIDs, o.NodeIDs, meet) &&
+		agree(s.Labels, o.Labels)
+}
+
+// domains returns the trust domains that the selector lets in.
+func (s selector) domains() []string {
+	if len(s.TrustDomains) > 0 {
+		return s.TrustDomains
+	}
+	var domains []string
+	for _, id := range s.SPIFFEIDs {
+		domains = append(domains, trustDomain(id))
+	}
+	return domains
+}
+
+// namespaces returns the namespaces that the selector lets in.
+func (s selector) namespaces() []string {
+	if len(s.Namespaces) > 0 {
+		return s.Namespaces
+	}
+	var all []string
+	for _, account := range s.ServiceAccounts {
+		namespace, _, _ := strings.Cut(account, "/")
+		all = append(all, namespace)
+	}
+	return all
+}
+
+func anyMeet(as, bs []string, meet func(a, b string) bool) bool {
+	if len(as) == 0 || len(bs) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(as, func(a string) bool {
+		return slices.ContainsFunc(bs, func(b string) bool { return meet(a, b) })
+	})
+}
+
+func agree(a, b map[string]string) bool {
+	for key, value := range a {
+		if other, ok := b[key]; ok && other != value {
+			return false
+		}
+	}
+	return true
+}

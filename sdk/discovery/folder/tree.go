@@ -1,0 +1,134 @@
+package folder
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/internal/foreign"
+)
+
+const (
+	maxDepth     = 100
+	maxDocuments = 10_000
+	// A file of maxFile bytes without aliases stays below.
+	maxWeight = 2 * maxFile
+)
+
+// trees returns the documents of a YAML or JSON file as encoding/json would have them.
+// An alias counts as what it stands for, as often as it stands there.
+func trees(content []byte) ([]any, error) {
+	decoder, growth := yaml.NewDecoder(bytes.NewReader(content)), grower{}
+	var all []any
+	for {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, faultf("it is neither YAML nor JSON: %s", foreign.Clean(err.Error()))
+		}
+		if len(all) == maxDocuments {
+			return nil, faultf("it holds more than %d documents, which are too many", maxDocuments)
+		}
+		tree, err := growth.value(&node, 0)
+		if err != nil {
+			return nil, at(document(len(all)), err)
+		}
+		all = append(all, tree)
+	}
+}
+
+// document names the i-th document of a file as people count.
+func document(i int) string { return fmt.Sprintf("document %d", i+1) }
+
+// grower makes values out of nodes and bounds what becomes of them.
+type grower struct{ weight int }
+
+func (g *grower) value(node *yaml.Node, depth int) (any, error) {
+	g.weight += 1 + len(node.Value)
+	if depth > maxDepth {
+		return nil, faultf("it is nested more than %d deep", maxDepth)
+	}
+	if g.weight > maxWeight {
+		return nil, faultf("its aliases make more than %d bytes of it", maxWeight)
+	}
+	switch node.Kind {
+	case yaml.DocumentNode:
+		return g.value(node.Content[0], depth)
+	case yaml.AliasNode:
+		return g.value(node.Alias, depth+1)
+	case yaml.SequenceNode:
+		return g.list(node, depth+1)
+	case yaml.MappingNode:
+		return g.entries(node, depth+1)
+	}
+	return scalar(node)
+}
+
+func (g *grower) list(node *yaml.Node, depth int) (any, error) {
+	list := make([]any, len(node.Content))
+	for i, element := range node.Content {
+		value, err := g.value(element, depth)
+		if err != nil {
+			return nil, at(index(i), err)
+		}
+		list[i] = value
+	}
+	return list, nil
+}
+
+func (g *grower) entries(node *yaml.Node, depth int) (any, error) {
+	entries := make(map[string]any, len(node.Content)/2)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		g.weight += len(key.Value)
+		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
+			return nil, faultf("line %d: a key must be plain text; merge keys (<<) are not understood", key.Line)
+		}
+		if _, twice := entries[key.Value]; twice {
+			return nil, at(key.Value, faultf("line %d: it is written twice", key.Line))
+		}
+		value, err := g.value(node.Content[i+1], depth)
+		if err != nil {
+			return nil, at(key.Value, err)
+		}
+		entries[key.Value] = value
+	}
+	return entries, nil
+}
+
+func scalar(node *yaml.Node) (any, error) {
+	switch node.ShortTag() {
+	case "!!null":
+		return nil, nil
+	case "!!str", "!!timestamp", "!!binary": // protobuf's JSON has the last two as text
+		return node.Value, nil
+	case "!!bool", "!!int", "!!float":
+		var value any
+		if err := node.Decode(&value); err != nil {
+			return nil, faultf("line %d: %s", node.Line, foreign.Clean(err.Error()))
+		}
+		return number(value), nil
+	}
+	return nil, faultf("line %d: tag %s is not understood", node.Line, foreign.Clean(node.Tag))
+}
+
+// number returns the value, what JSON has no numbers for as protobuf's JSON writes it.
+func number(value any) any {
+	f, ok := value.(float64)
+	switch {
+	case ok && math.IsNaN(f):
+		return "NaN"
+	case ok && math.IsInf(f, 1):
+		return "Infinity"
+	case ok && math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	return value
+}
