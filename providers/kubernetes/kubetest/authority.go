@@ -25,25 +25,25 @@ type authority struct {
 	pem  []byte
 }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key := newKey(t)
+func newAuthority(tb testing.TB) *authority {
+	tb.Helper()
+	key := newKey(tb)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubetest"},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
+	must(tb, err)
 	cert, err := x509.ParseCertificate(der)
-	must(t, err)
+	must(tb, err)
 	return &authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must(tb, err)
 	return key
 }
 
@@ -51,17 +51,17 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func encodeKey(t testing.TB, key *ecdsa.PrivateKey) []byte {
-	t.Helper()
+func encodeKey(tb testing.TB, key *ecdsa.PrivateKey) []byte {
+	tb.Helper()
 	der, err := x509.MarshalECPrivateKey(key)
-	must(t, err)
+	must(tb, err)
 	return encode("EC PRIVATE KEY", der)
 }
 
 // issue returns a certificate and its key, both PEM.
-func (a *authority) issue(t testing.TB, subject pkix.Name, usage x509.ExtKeyUsage) (cert, key []byte) {
-	t.Helper()
-	private := newKey(t)
+func (a *authority) issue(tb testing.TB, subject pkix.Name, usage x509.ExtKeyUsage) (cert, key []byte) {
+	tb.Helper()
+	private := newKey(tb)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject,
 		NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter,
@@ -71,8 +71,8 @@ func (a *authority) issue(t testing.TB, subject pkix.Name, usage x509.ExtKeyUsag
 		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, private.Public(), a.key)
-	must(t, err)
-	return encode("CERTIFICATE", der), encodeKey(t, private)
+	must(tb, err)
+	return encode("CERTIFICATE", der), encodeKey(tb, private)
 }
 
 // writeFiles writes what kube-apiserver reads.

@@ -51,36 +51,36 @@ type Cluster struct {
 }
 
 // Start returns a cluster that is ready and that ends with the test.
-func Start(t testing.TB, opts Options) *Cluster {
-	t.Helper()
+func Start(tb testing.TB, opts Options) *Cluster {
+	tb.Helper()
 	opts.Name = cmp.Or(opts.Name, "cluster")
 	if opts.Audiences == nil {
 		opts.Audiences = []string{"istio-ca"}
 	}
-	c := &Cluster{t: t, opts: opts, folder: shortFolder(t), binaries: binaries(t), port: reservePort(t), authority: newAuthority(t)}
+	c := &Cluster{t: tb, opts: opts, folder: shortFolder(tb), binaries: binaries(tb), port: reservePort(tb), authority: newAuthority(tb)}
 	c.URL, c.CA = "https://"+address(c.port), c.authority.pem
 	c.writeFiles()
-	run(t, c.log("etcd"), filepath.Join(c.binaries, "etcd"), c.etcdFlags()...)
+	run(tb, c.log("etcd"), filepath.Join(c.binaries, "etcd"), c.etcdFlags()...)
 	c.admin = c.ClientFor(c.Admin())
 	c.Resume()
 	return c
 }
 
-func binaries(t testing.TB) string {
-	t.Helper()
+func binaries(tb testing.TB) string {
+	tb.Helper()
 	folder := os.Getenv("COUNTERSIGN_KUBERNETES")
 	if folder == "" {
-		t.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make e2e` builds it")
+		tb.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make e2e` builds it")
 	}
 	return folder
 }
 
 // shortFolder is one whose sockets have names that are short enough, whatever the test is called.
-func shortFolder(t testing.TB) string {
-	t.Helper()
+func shortFolder(tb testing.TB) string {
+	tb.Helper()
 	folder, err := os.MkdirTemp("", "kubetest")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(folder)) })
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, os.RemoveAll(folder)) })
 	return folder
 }
 
@@ -167,10 +167,10 @@ func (c *Cluster) ClientFor(user *clientcmdapi.AuthInfo) *kubernetes.Clientset {
 
 func closeIdle(client *http.Client) { utilnet.CloseIdleConnectionsFor(client.Transport) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

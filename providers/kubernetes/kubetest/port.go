@@ -13,15 +13,15 @@ import (
 // reservePort returns a port of 127.0.0.1 that stays this test's, so that a server that
 // was stopped finds it again: a socket that is bound and does not listen holds it, and
 // whoever binds it with SO_REUSEPORT has all its connections.
-func reservePort(t testing.TB) int {
-	t.Helper()
+func reservePort(tb testing.TB) int {
+	tb.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	t.Cleanup(func() { must(t, unix.Close(socket)) })
-	must(t, unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-	must(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, unix.Close(socket)) })
+	must(tb, unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	must(tb, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	name, err := unix.Getsockname(socket)
-	must(t, err)
+	must(tb, err)
 	return name.(*unix.SockaddrInet4).Port
 }
 

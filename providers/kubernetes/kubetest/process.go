@@ -22,27 +22,27 @@ type process struct {
 
 // run starts a program that writes to the end of a log. A failed test keeps the log among
 // its artifacts, and shows how it ends.
-func run(t testing.TB, log, program string, args ...string) *process {
-	t.Helper()
+func run(tb testing.TB, log, program string, args ...string) *process {
+	tb.Helper()
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	must(t, err)
+	must(tb, err)
 	defer output.Close()
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(program, args...) //nolint:gosec // the programs of COUNTERSIGN_KUBERNETES
 	cmd.Dir, cmd.Env = filepath.Dir(log), []string{"HOME=" + filepath.Dir(log), "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = output, output
 	// A test that runs into its time limit cleans nothing up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, cmd.Start())
+	must(tb, cmd.Start())
 	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
 		close(p.done)
 	}()
-	artifacts := t.ArtifactDir()
-	t.Cleanup(func() {
+	artifacts := tb.ArtifactDir()
+	tb.Cleanup(func() {
 		p.kill()
-		if t.Failed() {
-			p.keepLog(t, artifacts)
+		if tb.Failed() {
+			p.keepLog(tb, artifacts)
 		}
 	})
 	return p
@@ -66,15 +66,15 @@ func (p *process) ended() error {
 
 const shown = 4096 // bytes of a log
 
-func (p *process) keepLog(t testing.TB, folder string) {
-	t.Helper()
+func (p *process) keepLog(tb testing.TB, folder string) {
+	tb.Helper()
 	text, err := os.ReadFile(p.log)
 	if err != nil {
-		t.Log(err)
+		tb.Log(err)
 		return
 	}
 	if err := os.WriteFile(filepath.Join(folder, filepath.Base(p.log)), text, 0o600); err != nil {
-		t.Log(err)
+		tb.Log(err)
 	}
-	t.Logf("the end of %s:\n%s", filepath.Base(p.log), text[max(0, len(text)-shown):])
+	tb.Logf("the end of %s:\n%s", filepath.Base(p.log), text[max(0, len(text)-shown):])
 }
