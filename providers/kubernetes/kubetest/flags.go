@@ -19,6 +19,8 @@ const clients, peers = "clients:1", "peers:1"
 func (c *Cluster) etcdFlags() []string {
 	return []string{
 		"--name=etcd", "--data-dir=" + c.file("data"), "--unsafe-no-fsync",
+		// A leader is elected among one after a pause of this many milliseconds.
+		"--heartbeat-interval=10", "--election-timeout=50",
 		"--listen-client-urls=unix://" + clients, "--advertise-client-urls=unix://" + clients,
 		"--listen-peer-urls=unix://" + peers, "--initial-advertise-peer-urls=unix://" + peers, "--initial-cluster=etcd=unix://" + peers,
 	}
