@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -79,7 +80,7 @@ func objects(t *testing.T, text, kind string) (of []object) {
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {
 		var raw json.RawMessage
-		if err := decoder.Decode(&raw); err == io.EOF {
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
 			return of
 		} else if err != nil {
 			t.Fatal(err)
