@@ -47,14 +47,15 @@ const (
 // gateway's off, where nothing is said.
 func (e *istio) gateway(configured *Config) {
 	e.toggle(workloadVariable, "socket.enabled")
-	e.gatewayOn = e.toggle(gatewayVariable, "gateway.enabled") || configured.Gateway.Enabled
+	inIstiosWords := e.toggle(gatewayVariable, "gateway.enabled")
+	e.gatewayOn = inIstiosWords || configured.Gateway.Enabled
 	if !e.gatewayOn {
 		return
 	}
 	if id := e.set["ISTIO_META_CLUSTER_ID"]; id != "" {
 		e.found = append(e.found, Assignment{"gateway.cluster", id, "ISTIO_META_CLUSTER_ID"})
 	}
-	if e.set[gatewayVariable] != "" { // in Istio's words, Istio's token is meant, too
+	if inIstiosWords { // then Istio's token is meant, too
 		e.found = append(e.found, Assignment{"gateway.token_file", istioToken, gatewayVariable})
 	}
 }

@@ -28,7 +28,7 @@ func (m *markup) gateway(g *gateway.Status) {
 			return
 		}
 		m.table("gateway-names", "Names of the gateway", "Names that its Envoys watch",
-			[]string{"Name", "State", "Taken", "Valid until", "Watched by", "Refused since"}, func() {
+			[]string{"Name", "State", "Taken", "Valid until", "Watched by", "Last one refused"}, func() {
 				for _, name := range g.Names[:min(maxNames, len(g.Names))] {
 					m.gatewayName(name)
 				}
