@@ -235,3 +235,19 @@ func TestMoreNamesThanAreAllowedAreRefusedAndTheFirstAreServed(t *testing.T) {
 		w.watch("kubernetes://other") // makes room of what nobody wants
 	})
 }
+
+func TestANameThatWasTakenAwayIsAskedForAnewAfterAReconnect(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		same := w.items[web]
+		w.change(func() { delete(w.items, web) })
+		w.answers(web, xds.ErrUnknown)
+		w.stop()
+		w.change(func() { w.items[web] = same })
+		w.start()
+		w.pass()
+		w.holds(web, good)
+	})
+}
