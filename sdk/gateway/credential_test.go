@@ -43,10 +43,10 @@ func TestARejectedTokenIsToldToItsSourceAndIsInNoLog(t *testing.T) {
 		w.refuse = errNotYou
 		w.watch(web)
 		time.Sleep(time.Minute)
+		w.end()
 		if rejected == 0 {
 			t.Error("the token's source was not told")
 		}
-		w.end()
 		if s := w.client.Status(); s.Failure == nil || s.Failure.Reason != "unauthenticated" || strings.Contains(w.log.String()+s.Failure.Text, "sesame") {
 			t.Errorf("status %+v\n%s", s, w.log)
 		}
