@@ -61,6 +61,8 @@ type agentConfig struct {
 	outputs     []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
+	// gateway has it serve the socket of a gateway alone; nil: the workload's.
+	gateway map[string]any
 	// state has it keep its secrets over a restart.
 	state bool
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
@@ -165,19 +167,37 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"rotation":     map[string]any{"ratio": renewRatio},
 		"runtime_dir":  a.runtimeDir(),
 		"secrets":      secrets,
-		"socket":       map[string]any{"path": a.socket},
+		"socket":       a.socketEntry(c),
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
 		"files":        c.files,
 		"outputs":      c.outputs,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 		"workload_api": c.workloadAPI,
+		"gateway":      a.gatewayEntry(c),
 		"state":        a.stateEntry(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeWhole(t, a.config(), content)
+}
+
+func (a *agent) socketEntry(c agentConfig) map[string]any {
+	if c.gateway != nil {
+		return map[string]any{"enabled": false}
+	}
+	return map[string]any{"path": a.socket}
+}
+
+// gatewayEntry moves the agent's socket to the gateway.
+func (a *agent) gatewayEntry(c agentConfig) map[string]any {
+	if c.gateway == nil {
+		return nil
+	}
+	entry := maps.Clone(c.gateway)
+	entry["enabled"], entry["socket"] = true, a.socket
+	return entry
 }
 
 func (a *agent) stateDir() string { return filepath.Join(a.dir, "state") }

@@ -41,7 +41,7 @@ func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 	admin := filepath.Join(dir, "admin")
 	_, port, _ := net.SplitHostPort(address)
 	writeBootstrap(t, c.config(), map[string]string{
-		"Admin": admin, "Socket": a.socket, "APIType": string(stateOfTheWorld), "Certificate": "default", "TrustDomain": trustDomain, "Port": port,
+		"Admin": admin, "Socket": a.socket, "APIType": string(stateOfTheWorld), "Certificate": "default", "Roots": "ROOTCA", "TrustDomain": trustDomain, "Port": port,
 	})
 	a.start(t)
 	c.agent, c.envoy = a, &envoy{process: a.process, admin: unixHTTP(t, admin)}

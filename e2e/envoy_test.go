@@ -59,10 +59,15 @@ func byEachAPI(t *testing.T, test func(t *testing.T, api apiType)) {
 // startEnvoy starts an Envoy that gets the named certificate, and ROOTCA, from socket.
 func startEnvoy(t *testing.T, socket string, api apiType, certificate string) *envoy {
 	t.Helper()
+	return startEnvoyWith(t, socket, api, certificate, "ROOTCA")
+}
+
+func startEnvoyWith(t *testing.T, socket string, api apiType, certificate, roots string) *envoy {
+	t.Helper()
 	path, dir := needEnvoy(t), shortDir(t)
 	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	writeBootstrap(t, config, map[string]string{
-		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "TrustDomain": trustDomain, "Port": "0",
+		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "Roots": roots, "TrustDomain": trustDomain, "Port": "0",
 	})
 	e := &envoy{
 		// Without hot restart there is no shared memory to be left behind.

@@ -1,6 +1,6 @@
 // Package agent is the door for embedders: it wires the engine that obtains and
 // rotates secrets to the SDS server on a unix socket and, where it is wanted, to the
-// SPIFFE Workload API on another. Call [Run], or [New] where
+// SPIFFE Workload API on another, and to a gateway's Envoys on a third. Call [Run], or [New] where
 // the secrets or their status are wanted beside it. It reads no flag, no
 // environment and no file, keeps nothing global, so that a process may have several,
 // and cannot tell a provider's process from a [ca.Client] of your own.
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -40,8 +41,11 @@ type Config struct {
 	// theirs would be everybody's. Default: all streams have the same secrets.
 	Crowd *crowd.Config
 	// Socket is where and to whom they are served, and who is told of the streams. Its
-	// Log is the agent's where it is not set.
+	// Log is the agent's where it is not set. Its Path may be empty where there is a
+	// Gateway: the secrets are obtained all the same.
 	Socket sds.Config
+	// Gateway is a second socket, with the secrets of a discovery service. Default: none.
+	Gateway Gateway
 	// WorkloadAPI is where and what of the secrets is served over the SPIFFE Workload
 	// API, beside SDS: its Path says where. Its Policy is Socket's, its Log the agent's
 	// where it is not set. Default: not at all.
@@ -67,8 +71,16 @@ type Agent struct {
 	sources []secret.Source // the Manager is the last of them
 	secrets *secret.Manager
 	crowd   *crowd.Crowd // nil where all streams have the same secrets
-	server  *sds.Server
-	spiffe  *workloadapi.Server // nil: it is off
+	relay   *relay       // nil where there is no gateway's socket
+	servers []server
+}
+
+// server is one of the sockets.
+type server interface {
+	Serve() error
+	Close(context.Context) error
+	Streams() int
+	SetPolicy(sds.Policy) int
 }
 
 // New checks the configuration, takes the sockets, and begins to obtain the
@@ -76,7 +88,7 @@ type Agent struct {
 // error says which secret, authority or socket cannot be, and why; nothing is left then.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.checkCrowd(cfg.Secrets); err != nil {
+	if err := errors.Join(cfg.checkCrowd(cfg.Secrets), cfg.checkGateway()); err != nil {
 		return nil, err
 	}
 	// The sockets first: nothing is asked of an authority where one is somebody else's.
@@ -85,8 +97,9 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Socket.Sessions = sessions
 	}
 	a := &Agent{drain: cfg.DrainTimeout}
-	if err := a.listen(cfg, source); err != nil {
-		return nil, err
+	upstream, err := a.listen(cfg, source)
+	if err != nil {
+		return nil, errors.Join(err, a.closeServers(context.Background()))
 	}
 	secrets, err := secret.New(secret.Config{
 		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Observe: cfg.Observe, Log: cfg.Log,
@@ -96,6 +109,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.secrets, a.sources = secrets, append(slices.Clone(cfg.Sources), secrets)
 	source.Source = secret.First(a.sources...)
+	if upstream != nil {
+		a.relay = startRelay(upstream)
+	}
 	if cfg.Crowd == nil {
 		return a, nil
 	}
@@ -138,19 +154,33 @@ func (c Config) withDefaults() Config {
 	if c.WorkloadAPI.Log == nil {
 		c.WorkloadAPI.Log = c.Log
 	}
-	c.WorkloadAPI.Policy = c.Socket.Policy
+	if c.Gateway.Socket.Log == nil {
+		c.Gateway.Socket.Log = c.Log
+	}
+	if c.Gateway.Service.Log == nil {
+		c.Gateway.Service.Log = c.Log
+	}
+	c.WorkloadAPI.Policy, c.Gateway.Socket.Policy = c.Socket.Policy, c.Socket.Policy
 	return c
 }
 
-// listen takes the sockets, all or none.
-func (a *Agent) listen(cfg Config, source secret.Source) (err error) {
-	if a.server, err = sds.Listen(cfg.Socket, source); err != nil || cfg.WorkloadAPI.Path == "" {
-		return err
+// listen takes the sockets; those that it has are in a.servers where it fails.
+func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error) {
+	if cfg.Socket.Path != "" || cfg.Gateway.Socket.Path == "" {
+		server, err := sds.Listen(cfg.Socket, source)
+		if err != nil {
+			return nil, err
+		}
+		a.servers = append(a.servers, server)
 	}
-	if a.spiffe, err = workloadapi.Listen(cfg.WorkloadAPI, source); err != nil {
-		return errors.Join(err, a.server.Close(context.Background()))
+	if cfg.WorkloadAPI.Path != "" {
+		server, err := workloadapi.Listen(cfg.WorkloadAPI, source)
+		if err != nil {
+			return nil, err
+		}
+		a.servers = append(a.servers, server)
 	}
-	return nil
+	return a.listenGateway(cfg, source)
 }
 
 func (c Config) newCrowd(secrets *secret.Manager) (*crowd.Crowd, error) {

@@ -113,6 +113,15 @@ func TestAWrongConfigurationLeavesNoSocket(t *testing.T) {
 
 func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryResponse {
 	t.Helper()
+	answer, err := tryFetch(t, socket, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func tryFetch(t *testing.T, socket string, names ...string) (*discoveryv3.DiscoveryResponse, error) {
+	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -120,12 +129,8 @@ func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryR
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	answer, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx,
+	return secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx,
 		&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: names}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
 }
 
 func TestAStreamGetsANameThatAReloadMadeKnown(t *testing.T) {

@@ -39,9 +39,9 @@ func (a *Agent) Ready() []string {
 
 // Streams returns how many streams and fetches are open, on all sockets.
 func (a *Agent) Streams() int {
-	n := a.server.Streams()
-	if a.spiffe != nil {
-		n += a.spiffe.Streams()
+	n := 0
+	for _, server := range a.servers {
+		n += server.Streams()
 	}
 	return n
 }
@@ -70,9 +70,9 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 // SetPolicy says from now on which peers the sockets answer; see
 // [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int {
-	n := a.server.SetPolicy(p)
-	if a.spiffe != nil {
-		n += a.spiffe.SetPolicy(p)
+	n := 0
+	for _, server := range a.servers {
+		n += server.SetPolicy(p)
 	}
 	return n
 }
@@ -90,22 +90,19 @@ func (a *Agent) Retry(authority string) {
 // It returns nil where ctx ended it, and an error where the socket broke. It may be
 // called once.
 func (a *Agent) Run(ctx context.Context) error {
-	servers := []func() error{a.server.Serve}
-	if a.spiffe != nil {
-		servers = append(servers, a.spiffe.Serve)
+	served := make(chan error, len(a.servers))
+	for _, server := range a.servers {
+		go func() { served <- server.Serve() }()
 	}
-	served := make(chan error, len(servers))
-	for _, serve := range servers {
-		go func() { served <- serve() }()
-	}
+	left := len(a.servers)
 	var errs []error
 	select {
 	case <-ctx.Done():
 	case err := <-served: // a listener broke
-		errs, servers = append(errs, err), servers[1:]
+		errs, left = append(errs, err), left-1
 	}
 	errs = append(errs, a.Close())
-	for range servers {
+	for range left {
 		errs = append(errs, <-served)
 	}
 	return errors.Join(errs...)
@@ -116,7 +113,7 @@ func (a *Agent) Run(ctx context.Context) error {
 //  1. The streams end with Unavailable, so that clients come back to a successor, and
 //     no new one is taken. Connections that do not close by themselves are cut after
 //     DrainTimeout.
-//  2. The sockets' files are removed.
+//  2. The sockets' files are removed, and the stream to a discovery service is ended.
 //  3. Requests to authorities and watches of roots are cancelled. A client that ignores
 //     that is left behind after a second.
 //  4. Who watches a secret is told, and [Agent.Secrets] then answers [secret.ErrClosed].
@@ -128,6 +125,7 @@ func (a *Agent) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 	defer cancel()
 	err := a.closeServers(ctx)
+	a.relay.close()
 	if a.crowd != nil {
 		err = errors.Join(err, a.crowd.Close())
 	}
@@ -137,10 +135,13 @@ func (a *Agent) Close() error {
 // closeServers ends the streams of all sockets at once, so that the time to drain is
 // the same for all.
 func (a *Agent) closeServers(ctx context.Context) error {
-	if a.spiffe == nil {
-		return a.server.Close(ctx)
+	closed := make(chan error, len(a.servers))
+	for _, server := range a.servers {
+		go func() { closed <- server.Close(ctx) }()
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- a.spiffe.Close(ctx) }()
-	return errors.Join(a.server.Close(ctx), <-closed)
+	var errs []error
+	for range a.servers {
+		errs = append(errs, <-closed)
+	}
+	return errors.Join(errs...)
 }

@@ -20,6 +20,8 @@ import (
 
 // Config is where, to whom and how secrets are served.
 type Config struct {
+	// Resources are served in place of secrets; see [ServiceConfig].
+	Resources xds.Source[secret.Caller]
 	// Path of the unix socket, 107 bytes at most. Its folder is made (mode 0700)
 	// where it is missing. Required.
 	Path string
@@ -71,7 +73,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, err
 	}
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
+		Secrets: secrets, Resources: cfg.Resources, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
 		Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {

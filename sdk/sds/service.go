@@ -18,8 +18,11 @@ import (
 
 // ServiceConfig is what a [Service] is made of.
 type ServiceConfig struct {
-	// Secrets are what is served. Required.
+	// Secrets are what is served. Required, where there are no Resources.
 	Secrets secret.Source
+	// Resources are of the type [TypeURL], made by somebody else, and served in place of
+	// Secrets. Default: those of Secrets.
+	Resources xds.Source[secret.Caller]
 	// Admit returns who calls, or a status error; see [xds.Config]. Required.
 	Admit func(context.Context) (secret.Caller, error)
 	// Sessions tells the streams of one peer apart by their tokens, which are looked for
@@ -58,8 +61,11 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if len(s.headers) == 0 {
 		s.headers = DefaultTokenHeaders
 	}
+	if cfg.Resources == nil {
+		cfg.Resources = &source{Source: cfg.Secrets, log: cfg.Log}
+	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
-		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: &source{Source: cfg.Secrets, log: cfg.Log}}},
+		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: cfg.Resources}},
 		Admit: s.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {

@@ -135,7 +135,7 @@ func tellChoice(c config.Config, log *slog.Logger) {
 			log.Info("the source is chosen", "secret", s.Name, "from", placeOf(s), "because", s.Rule)
 		}
 	}
-	if c.ListenPath() != c.Socket.Path {
+	if c.Socket.Enabled && c.ListenPath() != c.Socket.Path {
 		log.Info("another program's SDS socket is left alone", "socket", c.Socket.Path, "serves_itself", c.ListenPath())
 	}
 }

@@ -7,7 +7,9 @@ import (
 )
 
 // watch adds what is read off the agent whenever somebody asks.
-func (m *metrics) watch(a *agent.Agent) { m.registry.MustRegister(&held{a}, &workloads{a}) }
+func (m *metrics) watch(a *agent.Agent) {
+	m.registry.MustRegister(&held{a}, &workloads{a}, &relayed{a})
+}
 
 var (
 	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 where the secret would be answered now.", []string{"secret"}, nil)

@@ -54,13 +54,18 @@ It exits with 2 where a setting is wrong, and shows what could be understood.`,
 // explained is what `config explain` shows.
 type explained struct {
 	Settings  []config.Explained `json:"settings"`
-	Authority config.Choice      `json:"authority"` // who signs "default"
-	Socket    string             `json:"socket"`    // which the agent serves
+	Authority config.Choice      `json:"authority"`         // who signs "default"
+	Socket    string             `json:"socket"`            // which the agent serves; empty: that is off
+	Gateway   string             `json:"gateway,omitempty"` // the gateway's socket, where it is on
 	Secrets   []config.Source    `json:"secrets"`
 }
 
 func explain(c config.Config) explained {
-	return explained{Settings: c.Explain(), Authority: c.Choice(), Socket: c.ListenPath(), Secrets: c.Sources()}
+	e := explained{Settings: c.Explain(), Authority: c.Choice(), Socket: c.ListenPath(), Secrets: c.Sources()}
+	if c.Gateway.Enabled {
+		e.Gateway = c.Gateway.Socket
+	}
+	return e
 }
 
 func encodeExplained(w io.Writer, e explained) error {
@@ -82,8 +87,20 @@ func writeExplained(w io.Writer, e explained) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s; the agent serves %s\n", answer(e.Authority, e.Secrets), e.Socket)
+	_, err := fmt.Fprintf(w, "\n%s; the agent serves %s\n", answer(e.Authority, e.Secrets), e.sockets())
 	return err
+}
+
+// sockets are those that the agent serves, as a sentence ends with them.
+func (e explained) sockets() string {
+	var all []string
+	if e.Socket != "" {
+		all = append(all, e.Socket)
+	}
+	if e.Gateway != "" {
+		all = append(all, "the gateway's "+e.Gateway)
+	}
+	return strings.Join(all, " and ")
 }
 
 // placeOf is what answers a name, in one cell.

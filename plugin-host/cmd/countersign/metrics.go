@@ -21,6 +21,7 @@ type metrics struct {
 	roots     *prometheus.GaugeVec
 	streams   *prometheus.CounterVec
 	outputs   *prometheus.CounterVec
+	upstream  *prometheus.CounterVec // of a gateway
 	restored  *prometheus.CounterVec
 	state     *prometheus.CounterVec
 	refused   prometheus.Counter
@@ -45,6 +46,7 @@ func newMetrics(p *providers) *metrics {
 		roots:     gauge("authority_roots", "Roots served of an authority.", "authority"),
 		streams:   counter("stream_events_total", "What happened on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
 		outputs:   counter("output_events_total", "What happened to written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
+		upstream:  counter("gateway_events_total", "What happened with the discovery service of a gateway: connected, failed, taken, refused, removed.", "event"),
 		restored:  counter("secret_restored_total", "Certificates of the last run that are served again.", "secret", "authority"),
 		state:     counter("state_failures_total", "What is kept over a restart and could not be: reason is store, load, refused or key.", "reason"),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
@@ -52,7 +54,7 @@ func newMetrics(p *providers) *metrics {
 		}),
 	}
 	m.config = newConfigMetrics(m.registry)
-	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.restored, m.state, m.refused, supervised{p},
+	m.registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised{p},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams.WithLabelValues(kind.String()) // there from the start, as 0

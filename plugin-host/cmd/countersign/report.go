@@ -15,6 +15,9 @@ func reportOf(a *agent.Agent, p *providers, child *proxyChild, m *metrics) statu
 	if counts, ok := a.Crowd(); ok {
 		r.Workloads = &counts
 	}
+	if gateway, ok := a.Gateway(); ok {
+		r.Gateway = &gateway
+	}
 	for _, provider := range p.all() {
 		r.Providers = append(r.Providers, status.ProviderOf(provider.Status()))
 	}

@@ -42,7 +42,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
 	for _, setting := range config.Settings() {
 		flags.String(setting.Flag, "", setting.Usage)
-		if setting.Path == "dev" {
+		if setting.Path == "dev" || setting.Path == "gateway.enabled" {
 			flags.Lookup(setting.Flag).NoOptDefVal = "true"
 		}
 	}
@@ -75,7 +75,12 @@ func (s *settings) read() (config.Config, error) {
 		return c, err
 	}
 	if s.whose == nil {
-		s.whose = sync.OnceValues(func() (*config.Foreign, error) { return foreignAt(c.Socket) })
+		s.whose = sync.OnceValues(func() (*config.Foreign, error) {
+			if !c.Socket.Enabled {
+				return nil, nil
+			}
+			return foreignAt(c.Socket)
+		})
 	}
 	foreign, err := s.whose()
 	if err != nil {

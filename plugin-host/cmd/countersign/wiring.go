@@ -22,6 +22,7 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
 		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
+		Gateway:      gatewayOf(c.Gateway, m),
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.secret, Log: log,
 	}
 	var errs []error

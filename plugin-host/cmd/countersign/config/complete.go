@@ -41,6 +41,7 @@ func (c *Config) Complete() error {
 	c.settleChoice(bound)
 	c.completeOutputs(&p)
 	c.completeWorkloadAPI(&p)
+	c.completeGateway(&p)
 	return p.err()
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	Socket    Socket    `json:"socket"`
 	// WorkloadAPI is off where it has no socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
+	Gateway     Gateway     `json:"gateway"`
 	Status      Status      `json:"status"`
 	Proxy       Proxy       `json:"proxy"`
 	Log         Log         `json:"log"`
@@ -170,6 +171,8 @@ type State struct {
 
 // Socket is where SDS is served.
 type Socket struct {
+	// Enabled is false in an agent that serves a gateway's socket alone. Default: true.
+	Enabled bool `json:"enabled"`
 	// Path is a unix socket. Default: ./var/run/secrets/workload-spiffe-uds/socket.
 	Path string `json:"path"`
 	// Mode is octal, in quotes. Default: "0600".
@@ -212,8 +215,9 @@ func defaults() Config {
 		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
-		Socket:       Socket{Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
+		Socket:       Socket{Enabled: true, Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
 		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
+		Gateway:      Gateway{Socket: defaultGatewaySocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),

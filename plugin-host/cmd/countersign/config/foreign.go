@@ -13,8 +13,11 @@ type Foreign struct {
 // socket.files_path; nil is nobody.
 func (c *Config) LeaveSocketTo(f *Foreign) { c.foreign = f }
 
-// ListenPath is the socket that the agent itself serves.
+// ListenPath is the socket that the agent itself serves; empty where that is switched off.
 func (c *Config) ListenPath() string {
+	if !c.Socket.Enabled {
+		return ""
+	}
 	if c.foreign != nil {
 		return c.Socket.FilesPath
 	}

@@ -43,12 +43,14 @@ var istioWithoutEffect = map[string]string{
 
 // istio is what the environment says in Istio's words.
 type istio struct {
-	set      map[string]string // without the empty ones
-	choice   Choice
-	domain   string // the trust domain
-	found    []Assignment
-	warnings []string
-	wrong    problems
+	set    map[string]string // without the empty ones
+	choice Choice
+	domain string // the trust domain
+	// gatewayOn is that of the variables and of what is configured.
+	gatewayOn bool
+	found     []Assignment
+	warnings  []string
+	wrong     problems
 }
 
 // fromIstio reads the variables that Istio's agent knows, for what the file and the
@@ -63,6 +65,7 @@ func fromIstio(environ []string, configured *Config) istio {
 	e.domain = cmp.Or(e.set["TRUST_DOMAIN"], e.domain)
 	e.ca(configured)
 	e.files()
+	e.gateway(configured)
 	for _, name := range slices.Sorted(maps.Keys(e.set)) {
 		e.read(name, e.set[name])
 	}
@@ -81,7 +84,7 @@ func (e *istio) read(name, value string) {
 		e.found = append(e.found, Assignment{istioPaths[name], value, name})
 	case istioWithoutEffect[name] != "":
 		e.warn("%s has no effect: it is about %s", name, istioWithoutEffect[name])
-	case isForCitadel(name) && istiod, usual != nil && usual(value):
+	case name == "ISTIO_META_CLUSTER_ID" && e.gatewayOn, isForCitadel(name) && istiod, usual != nil && usual(value):
 	case name == fetcherVariable && value == gceFetcher && e.choice.Provider == googleProvider:
 	case istioRefused[name] != "":
 		e.wrong.say(name, fmt.Sprintf("%q", clip(value)), "", istioRefused[name])

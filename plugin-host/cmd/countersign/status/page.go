@@ -51,6 +51,7 @@ func write(r Report) *markup {
 	m.head(r)
 	m.secrets(r)
 	m.workloads(r.Workloads)
+	m.gateway(r.Gateway)
 	m.errors(r)
 	m.providers(r)
 	m.roots(r)

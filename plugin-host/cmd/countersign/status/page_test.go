@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -47,7 +48,10 @@ func hostileReport() Report {
 			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
 			LastReload: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
 		}},
-		Workloads:   &crowd.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
+		Workloads: &crowd.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
+		Gateway: &gateway.Status{Address: hostile, Since: now, Credential: hostile, Failure: failure, Names: slices.Repeat([]gateway.Name{
+			{Name: hostile, State: hostile, Version: hostile, Since: now, NotAfter: now, Refused: hostile},
+		}, 300)},
 		OpenStreams: []Stream{{ID: 1, Caller: hostile, Node: hostile, Since: now}},
 		Errors:      []Error{{At: now, Count: 2, Where: hostile, Reason: hostile, Text: hostile, Does: "a", Do: "b", Now: true}},
 	}

@@ -9,6 +9,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -24,6 +25,8 @@ type Report struct {
 	Proxy         *proxy.Status `json:"proxy,omitempty"`
 	// Workloads are the numbers of an agent of many identities.
 	Workloads *crowd.Counts `json:"workloads,omitempty"`
+	// Gateway is what is held of a discovery service.
+	Gateway *gateway.Status `json:"gateway,omitempty"`
 	// OpenStreams are the newest of them, Events what has happened on all.
 	OpenStreams []Stream `json:"open_streams,omitempty"`
 	Events      Events   `json:"stream_events"`

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// Gateway is a second SDS socket, for the Envoys of a gateway: it serves kubernetes://…,
+// kubernetes-gateway://… and configmap://… names, which a discovery service (istiod, or
+// countersign-discovery) tells over ADS and mutual TLS. The agent shows the certificate
+// "default".
+type Gateway struct {
+	// Enabled switches it on. Default: false.
+	Enabled bool `json:"enabled"`
+	// Socket is a unix socket, for the peers that socket admits. Default:
+	// ./var/run/ingress_gateway/sds.
+	Socket string `json:"socket"`
+	// Mode is octal, in quotes. Default: "0600".
+	Mode FileMode `json:"mode"`
+	// Address of the service, host:port. Default: istiod.istio-system.svc:15012.
+	Address string `json:"address"`
+	// ServerName is the DNS name that its certificate is for. Default: the host of address.
+	ServerName string `json:"server_name"`
+	// RootFile is PEM, what its certificate is verified with. Default: the trust bundle
+	// "ROOTCA".
+	RootFile string `json:"root_file"`
+	// NodeID is told to it. Default: router~127.0.0.1~countersign.NAMESPACE~NAMESPACE.svc.cluster.local.
+	NodeID string `json:"node_id"`
+	// Cluster is which the gateway says it is in. Default: none.
+	Cluster string `json:"cluster"`
+	// TokenFile has the token that is sent while there is no certificate. Default: none.
+	TokenFile string `json:"token_file"`
+}
+
+const (
+	gatewayVariable  = "ENABLE_INGRESS_GATEWAY_SDS"
+	workloadVariable = "ENABLE_WORKLOAD_SDS"
+
+	// Where Istio's node agent served gateways, and where istiod is.
+	defaultGatewaySocket  = "./var/run/ingress_gateway/sds"
+	defaultGatewayAddress = "istiod.istio-system.svc:15012"
+)
+
+// gateway switches the two sockets as Istio's node agent did: the workload's is on, and the
+// gateway's off, where nothing is said.
+func (e *istio) gateway(configured *Config) {
+	e.toggle(workloadVariable, "socket.enabled")
+	inIstiosWords := e.toggle(gatewayVariable, "gateway.enabled")
+	e.gatewayOn = inIstiosWords || configured.Gateway.Enabled
+	if !e.gatewayOn {
+		return
+	}
+	if id := e.set["ISTIO_META_CLUSTER_ID"]; id != "" {
+		e.found = append(e.found, Assignment{"gateway.cluster", id, "ISTIO_META_CLUSTER_ID"})
+	}
+	if inIstiosWords { // then Istio's token is meant, too
+		e.found = append(e.found, Assignment{"gateway.token_file", istioToken, gatewayVariable})
+	}
+}
+
+// toggle takes a variable that is true or false.
+func (e *istio) toggle(name, setting string) (on bool) {
+	value := e.set[name]
+	if value == "" {
+		return false
+	}
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		e.wrong.say(name, fmt.Sprintf("%q", clip(value)), "", "true or false is allowed")
+		return false
+	}
+	e.found = append(e.found, Assignment{setting, strconv.FormatBool(on), name})
+	return on
+}
+
+// completeGateway fills in what follows, and refuses what would have no effect.
+func (c *Config) completeGateway(p *problems) {
+	g := &c.Gateway
+	if !g.Enabled {
+		c.checkGatewayOff(p)
+		return
+	}
+	g.Address = cmp.Or(g.Address, defaultGatewayAddress)
+	if host, port, err := net.SplitHostPort(g.Address); err != nil || host == "" || port == "" {
+		c.say(p, "gateway.address", g.Address, "write host:port, as in "+defaultGatewayAddress)
+	}
+	if g.NodeID == "" && c.Namespace != "" {
+		g.NodeID = fmt.Sprintf("router~127.0.0.1~countersign.%s~%s.svc.cluster.local", c.Namespace, c.Namespace)
+	}
+	switch n := len(g.NodeID); {
+	case n == 0:
+		c.say(p, "gateway.node_id", "", "write what the discovery service is to know this agent by, or set namespace")
+	case n > maxNodeID:
+		c.say(p, "gateway.node_id", g.NodeID, fmt.Sprintf("it has %d bytes, %d are allowed", n, maxNodeID))
+	}
+	c.checkGatewaySocket(p)
+	if c.Workloads.On() {
+		c.say(p, "gateway.enabled", true, "an agent of many identities has none of its own to show to a discovery service; remove gateway, or workloads")
+	}
+}
+
+// maxNodeID in bytes, as Countersign's own discovery service has it.
+const maxNodeID = 1024
+
+func (c *Config) checkGatewayOff(p *problems) {
+	if !c.Socket.Enabled {
+		c.say(p, "socket.enabled", false, "nothing would be served: gateway.enabled is false, too; set one of them to true")
+	}
+	for _, s := range []struct{ path, value string }{
+		{"gateway.address", c.Gateway.Address}, {"gateway.server_name", c.Gateway.ServerName}, {"gateway.root_file", c.Gateway.RootFile},
+		{"gateway.node_id", c.Gateway.NodeID}, {"gateway.cluster", c.Gateway.Cluster}, {"gateway.token_file", c.Gateway.TokenFile},
+	} {
+		if s.value != "" {
+			c.say(p, s.path, s.value, "it has no effect while gateway.enabled is false; set that to true, or remove this")
+		}
+	}
+}
+
+func (c *Config) checkGatewaySocket(p *problems) {
+	c.checkSocketPath(p, "gateway.socket", c.Gateway.Socket)
+	for _, other := range []struct{ path, value string }{
+		{"socket.path", c.Socket.Path}, {"socket.files_path", c.Socket.FilesPath}, {"workload_api.socket", c.WorkloadAPI.Socket},
+	} {
+		if c.Gateway.Socket == other.value {
+			c.say(p, "gateway.socket", c.Gateway.Socket, "that is "+other.path+"; write another path")
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+const typeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+
+// maxSecret bounds one secret, in bytes: Kubernetes has 1 MiB for all of one's keys.
+const maxSecret = 1<<20 + 64<<10
+
+// taken are the fields that a secret may have, by message. All others are refused, those
+// that this program does not know among them: a later Envoy may, and some have it read
+// files (filename, watched_directory), its environment, or run a key provider.
+var taken = map[protoreflect.FullName][]protoreflect.Name{
+	(*tlsv3.Secret)(nil).ProtoReflect().Descriptor().FullName():                       {"name", "tls_certificate", "validation_context"},
+	(*tlsv3.TlsCertificate)(nil).ProtoReflect().Descriptor().FullName():               {"certificate_chain", "private_key", "ocsp_staple"},
+	(*tlsv3.CertificateValidationContext)(nil).ProtoReflect().Descriptor().FullName(): {"trusted_ca", "crl"},
+	(*corev3.DataSource)(nil).ProtoReflect().Descriptor().FullName():                  {"inline_bytes", "inline_string"},
+}
+
+// checked is a secret that was found good.
+type checked struct {
+	resource *xds.Resource
+	notAfter time.Time // of the leaf, or of the root that lasts longest
+}
+
+// check returns what the service sent as a resource that is safe to hand to Envoy. The
+// certificate's time is not looked at: an expired one is the operator's to replace, and an
+// Envoy that has it serves who does not mind. No error quotes a key.
+func check(sent *discoveryv3.Resource) (checked, error) {
+	if size := len(sent.GetResource().GetValue()); size > maxSecret {
+		return checked{}, fmt.Errorf("it has %d bytes, %d are allowed", size, maxSecret)
+	}
+	var s tlsv3.Secret
+	if err := sent.GetResource().UnmarshalTo(&s); err != nil {
+		return checked{}, errors.New("it is no Secret of Envoy's version 3")
+	}
+	if s.GetName() != sent.GetName() {
+		return checked{}, fmt.Errorf("its name within is %.256q", s.GetName())
+	}
+	if err := onlyTaken(s.ProtoReflect()); err != nil {
+		return checked{}, err
+	}
+	notAfter, err := contents(&s)
+	if err != nil {
+		return checked{}, err
+	}
+	return pack(&s, notAfter)
+}
+
+// onlyTaken walks over all that is set.
+func onlyTaken(m protoreflect.Message) (err error) {
+	if len(m.GetUnknown()) > 0 {
+		return fmt.Errorf("its %s has a field that this agent does not know", m.Descriptor().Name())
+	}
+	allowed := taken[m.Descriptor().FullName()]
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case !slices.Contains(allowed, f.Name()):
+			err = fmt.Errorf("its %s has %s; of %s this agent takes %s alone", m.Descriptor().Name(), f.Name(), m.Descriptor().Name(), words(allowed))
+		case f.Message() != nil:
+			err = onlyTaken(v.Message())
+		}
+		return err == nil
+	})
+	return err
+}
+
+func words(names []protoreflect.Name) string {
+	text := make([]string, len(names))
+	for i, name := range names {
+		text[i] = string(name)
+	}
+	return strings.Join(text, ", ")
+}
+
+// contents checks what the kind of secret needs, and that a name of a CA never has a key.
+func contents(s *tlsv3.Secret) (notAfter time.Time, err error) {
+	switch of := s.GetType().(type) {
+	case *tlsv3.Secret_TlsCertificate:
+		if strings.HasSuffix(s.GetName(), caSuffix) {
+			return notAfter, errors.New("it is a key pair, and the name is that of a CA")
+		}
+		return pair(of.TlsCertificate)
+	case *tlsv3.Secret_ValidationContext:
+		return roots(of.ValidationContext)
+	}
+	return notAfter, errors.New("it is neither a key pair nor a CA")
+}
+
+func pair(c *tlsv3.TlsCertificate) (notAfter time.Time, err error) {
+	chain, err := pki.ParseCertificates(inline(c.GetCertificateChain()))
+	if err != nil {
+		return notAfter, fmt.Errorf("its certificate_chain: %w", err)
+	}
+	if _, err := tls.X509KeyPair(inline(c.GetCertificateChain()), inline(c.GetPrivateKey())); err != nil {
+		return notAfter, errors.New("its private_key is malformed, or not that of its certificate")
+	}
+	return chain[0].NotAfter, nil
+}
+
+func roots(c *tlsv3.CertificateValidationContext) (notAfter time.Time, err error) {
+	certs, err := pki.ParseCertificates(inline(c.GetTrustedCa()))
+	if err != nil {
+		return notAfter, fmt.Errorf("its trusted_ca: %w", err)
+	}
+	for _, cert := range certs {
+		if cert.NotAfter.After(notAfter) {
+			notAfter = cert.NotAfter
+		}
+	}
+	return notAfter, nil
+}
+
+func inline(s *corev3.DataSource) []byte {
+	if text := s.GetInlineString(); text != "" {
+		return []byte(text)
+	}
+	return s.GetInlineBytes()
+}
+
+// pack makes the resource anew, so that what Envoy parses is what was checked.
+func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
+	body := &anypb.Any{}
+	if err := anypb.MarshalFrom(body, s, proto.MarshalOptions{Deterministic: true}); err != nil {
+		return checked{}, err
+	}
+	sum := sha256.Sum256(body.GetValue())
+	return checked{&xds.Resource{Name: s.GetName(), Version: hex.EncodeToString(sum[:8]), Body: body}, notAfter}, nil
+}

@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// tokenTimeout ends the getting of a token, which may be a call to somebody else.
+const tokenTimeout = 30 * time.Second
+
+// maxRootFile bounds the file with the roots, in bytes.
+const maxRootFile = 1 << 20
+
+// credential is what one connection is made with: exactly one of certificate and token.
+type credential struct {
+	kind   string // "certificate" or "token"
+	config *tls.Config
+	token  ca.Token
+	until  time.Time // when it ends; zero: not known
+}
+
+// credential returns the certificate held now, and the token where none is.
+func (c *Client) credential(ctx context.Context) (*credential, error) {
+	pool, err := c.pool()
+	if err != nil {
+		return nil, err
+	}
+	made := &credential{config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: c.cfg.ServerName}}
+	item, err := c.cfg.Secrets.Peek(secret.Caller{}, c.cfg.Certificate)
+	switch {
+	case err == nil && !item.Expired(soon()):
+		return made, made.show(item)
+	case c.cfg.Token == nil:
+		return nil, ca.Errorf(ca.Unavailable, "the certificate %q is not held, or has expired, and there is no token", c.cfg.Certificate)
+	}
+	return made, c.bear(ctx, made)
+}
+
+// soon is when a credential must still be good: a stream is ended at the end of its own,
+// and the next one would be at once.
+func soon() time.Time { return time.Now().Add(time.Second) }
+
+// show makes it the certificate.
+func (c *credential) show(item *secret.Item) error {
+	chain, err := pki.ParseCertificates(item.Chain)
+	if err != nil {
+		return fmt.Errorf("the certificate %q: %w", item.Name, err)
+	}
+	key, err := item.PrivateKey()
+	if err != nil {
+		return err
+	}
+	shown := tls.Certificate{PrivateKey: key, Leaf: chain[0]}
+	for _, cert := range chain {
+		shown.Certificate = append(shown.Certificate, cert.Raw)
+	}
+	c.kind, c.until, c.config.Certificates = "certificate", item.NotAfter, []tls.Certificate{shown}
+	return nil
+}
+
+// bear makes it the token.
+func (c *Client) bear(ctx context.Context, made *credential) error {
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
+	bearer, err := c.cfg.Token(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the token for the discovery service: %w", err)
+	case bearer.Token == "" || bearer.Expired(soon()):
+		return ca.Errorf(ca.Unavailable, "the certificate %q is not held, and the token is empty or has expired", c.cfg.Certificate)
+	}
+	made.kind, made.token, made.until = "token", bearer.Token, bearer.Expiry
+	return nil
+}
+
+// pool returns the roots that the service is verified with, as they are now.
+func (c *Client) pool() (*x509.CertPool, error) {
+	text, err := c.roots()
+	if err != nil {
+		return nil, err
+	}
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "the roots for the discovery service: %w", err)
+	}
+	return pki.NewBundle(certs...).Pool(), nil
+}
+
+func (c *Client) roots() ([]byte, error) {
+	if c.cfg.RootFile != "" {
+		return readRoots(c.cfg.RootFile)
+	}
+	item, err := c.cfg.Secrets.Peek(secret.Caller{}, c.cfg.Roots)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "the roots %q for the discovery service: %w", c.cfg.Roots, err)
+	}
+	return item.Roots, nil
+}
+
+func readRoots(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "the root file for the discovery service: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxRootFile+1))
+	if err == nil && len(text) > maxRootFile {
+		err = fmt.Errorf("it has more than %d bytes", maxRootFile)
+	}
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "the root file %.256q: %w", name, err)
+	}
+	return text, nil
+}
+
+// GetRequestMetadata implements [credentials.PerRPCCredentials].
+func (c *credential) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	if c.token == "" {
+		return nil, nil
+	}
+	// Beside RequireTransportSecurity, by which grpc does not even begin to.
+	info, _ := credentials.RequestInfoFromContext(ctx)
+	if err := credentials.CheckSecurityLevel(info.AuthInfo, credentials.PrivacyAndIntegrity); err != nil {
+		return nil, errors.New("the token goes over TLS alone")
+	}
+	return map[string]string{"authorization": "Bearer " + c.token.Reveal()}, nil
+}
+
+// RequireTransportSecurity implements [credentials.PerRPCCredentials].
+func (c *credential) RequireTransportSecurity() bool { return true }

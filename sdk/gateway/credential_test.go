@@ -1,0 +1,200 @@
+package gateway_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/gateway"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+func TestTheTokenIsSentUntilThereIsACertificateAndNotAfter(t *testing.T) {
+	rejected := 0
+	inWorld(t, token("sesame-token", &rejected), func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		w.holds(web, good)
+		if c := w.called()[0]; c.who != "" || c.headers.Get("authorization")[0] != "Bearer sesame-token" {
+			t.Errorf("called as %q with %d tokens", c.who, len(c.headers.Get("authorization")))
+		}
+		w.certificate("second", time.Hour)
+		w.stop()
+		w.start()
+		time.Sleep(time.Minute)
+		calls := w.called()
+		if c := calls[len(calls)-1]; c.who != "second" || len(c.headers.Get("authorization")) != 0 {
+			t.Errorf("called as %q with %d tokens", c.who, len(c.headers.Get("authorization")))
+		}
+	})
+	if rejected != 0 {
+		t.Errorf("a good token was rejected %d times", rejected)
+	}
+}
+
+func TestARejectedTokenIsToldToItsSourceAndIsInNoLog(t *testing.T) {
+	rejected := 0
+	inWorld(t, token("sesame-token", &rejected), func(w *world) {
+		w.refuse = errNotYou
+		w.watch(web)
+		time.Sleep(time.Minute)
+		w.end()
+		if rejected == 0 {
+			t.Error("the token's source was not told")
+		}
+		if s := w.client.Status(); s.Failure == nil || s.Failure.Reason != "unauthenticated" || strings.Contains(w.log.String()+s.Failure.Text, "sesame") {
+			t.Errorf("status %+v\n%s", s, w.log)
+		}
+	})
+}
+
+func TestAServiceWithoutTLSGetsNoToken(t *testing.T) {
+	rejected, heard := 0, make(chan []byte, 100)
+	adjust := func(w *world, c *gateway.Config) {
+		token("sesame-token", &rejected)(w, c)
+		c.Dial = plaintext(heard)
+	}
+	inWorld(t, adjust, func(w *world) {
+		w.watch(web)
+		time.Sleep(5 * time.Minute)
+		w.answers(web, xds.ErrNotReady)
+	})
+	if len(heard) == 0 {
+		t.Fatal("nothing was sent at all")
+	}
+	for len(heard) > 0 {
+		if strings.Contains(string(<-heard), "sesame") {
+			t.Error("the token went out in plaintext")
+		}
+	}
+}
+
+func TestACertificateThatComesEndsTheWaiting(t *testing.T) {
+	inWorld(t, func(w *world, _ *gateway.Config) { delete(w.own.items, "default") }, func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		time.Sleep(time.Hour)
+		if n := w.dialled(); n != 0 {
+			t.Errorf("dialled %d times without a credential", n)
+		}
+		w.certificate("late", time.Hour)
+		w.holds(web, good)
+	})
+}
+
+func TestAtItsCertificatesEndAStreamIsOpenedWithTheNext(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.certificate("short", time.Hour)
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		w.certificate("next", 100*time.Hour)
+		time.Sleep(59 * time.Minute)
+		if n := len(w.called()); n != 1 {
+			t.Fatalf("%d streams before the end of the first certificate", n)
+		}
+		time.Sleep(2 * time.Minute)
+		calls := w.called()
+		if len(calls) != 2 || calls[1].who != "next" {
+			t.Errorf("called %v", calls)
+		}
+		w.holds(web, good)
+		if n := w.count(gateway.Failed); n != 0 {
+			t.Errorf("%d failures", n)
+		}
+	})
+}
+
+func TestAnExpiredCertificateIsNotShown(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.certificate("short", time.Hour)
+		w.put(web, w.pair(web))
+		w.watch(web)
+		time.Sleep(3 * time.Hour)
+		if n := len(w.called()); n != 1 {
+			t.Errorf("called %d times", n)
+		}
+		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "expired") {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+func TestAServiceThatIsAnotherIsToldNothing(t *testing.T) {
+	for name, adjust := range map[string]func(*world, *gateway.Config){
+		"another name": func(_ *world, c *gateway.Config) { c.ServerName = "other.test" },
+		"another root": func(w *world, _ *gateway.Config) {
+			w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: newAuthority(w.t).pem()})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, adjust, func(w *world) {
+				w.put(web, w.pair(web))
+				w.watch(web)
+				time.Sleep(5 * time.Minute)
+				w.answers(web, xds.ErrNotReady)
+				if len(w.called()) != 0 || w.dialled() == 0 {
+					t.Errorf("called %d times, dialled %d", len(w.called()), w.dialled())
+				}
+			})
+		})
+	}
+}
+
+func TestTheRootFileIsReadForEachConnection(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "root.pem")
+	adjust := func(w *world, c *gateway.Config) {
+		c.RootFile = file
+		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: newAuthority(w.t).pem()})
+	}
+	inWorld(t, adjust, func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		time.Sleep(time.Minute)
+		w.answers(web, xds.ErrNotReady)
+		if err := os.WriteFile(file, w.ca.pem(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.holds(web, good)
+	})
+}
+
+func TestAServiceThatTellsNothingIsTriedAgain(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.service.mu.Lock()
+		w.mute = true
+		w.service.mu.Unlock()
+		w.watch(web)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := w.dialled(); n < 10 || n > 40 {
+			t.Errorf("dialled %d times in 10 minutes", n)
+		}
+		if s := w.client.Status(); s.Connected || s.Failure == nil || s.Failure.Reason != "deadline exceeded" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
+	good := gateway.Config{Address: "a:1", NodeID: "n", Secrets: &own{}}
+	for want, spoil := range map[string]func(*gateway.Config){
+		"host:port": func(c *gateway.Config) { c.Address = "istiod" },
+		"NodeID":    func(c *gateway.Config) { c.NodeID = "" },
+		"Secrets":   func(c *gateway.Config) { c.Secrets = nil },
+	} {
+		cfg := good
+		spoil(&cfg)
+		if _, err := gateway.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// shelf has the names that are watched and what is held of each. It knows no network.
+type shelf struct {
+	maxNames, maxBytes int
+	linger             time.Duration
+	// wanted gets a word when there is another name.
+	wanted chan struct{}
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	bytes   int
+	last    uint64
+}
+
+// entry is one name.
+type entry struct {
+	watchers map[uint64]func(string)
+	idle     time.Time // since when there is none
+	held     *xds.Resource
+	sent     string    // the version that the service calls it by
+	since    time.Time // when it was taken
+	notAfter time.Time
+	unknown  bool   // the service does not know it, or took it away
+	fault    string // why the last one was refused
+}
+
+var errFull = errors.New("so many names are watched already that there is room for no other")
+
+func newShelf(c Config) *shelf {
+	return &shelf{
+		maxNames: c.MaxNames, maxBytes: c.MaxBytes, linger: c.Linger,
+		wanted: make(chan struct{}, 1), entries: map[string]*entry{},
+	}
+}
+
+// Peek implements [xds.Source].
+func (s *shelf) Peek(_ secret.Caller, name string) (*xds.Resource, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := s.entries[name]; {
+	case e == nil && (!valid(name) || len(s.entries) >= s.maxNames):
+		return nil, xds.ErrUnknown
+	case e == nil:
+		return nil, xds.ErrNotReady
+	case e.unknown:
+		return nil, xds.ErrUnknown
+	case e.held == nil:
+		return nil, xds.ErrNotReady
+	default:
+		return e.held, nil
+	}
+}
+
+// Watch implements [xds.Source]: it has the name subscribed to.
+func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop func(), err error) {
+	if !valid(name) {
+		return nil, xds.ErrUnknown
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[name]
+	if e == nil {
+		if len(s.entries) >= s.maxNames {
+			s.drop(time.Now())
+		}
+		if len(s.entries) >= s.maxNames {
+			return nil, errFull
+		}
+		e = &entry{watchers: map[uint64]func(string){}}
+		s.entries[name] = e
+		s.wake()
+	}
+	s.last++
+	id := s.last
+	e.watchers[id] = notify
+	return func() { s.leave(e, id) }, nil
+}
+
+func (s *shelf) wake() {
+	select {
+	case s.wanted <- struct{}{}:
+	default: // a word waits already
+	}
+}
+
+func (s *shelf) leave(e *entry, id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := e.watchers[id]; !ok {
+		return // called a second time
+	}
+	delete(e.watchers, id)
+	if len(e.watchers) == 0 {
+		e.idle = time.Now()
+	}
+}
+
+// names returns what to subscribe to, each with the version that is held, or "".
+func (s *shelf) names() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]string, len(s.entries))
+	for name, e := range s.entries {
+		all[name] = e.sent
+	}
+	return all
+}
+
+// take puts a good secret in the place of what was held, and tells whether it is another.
+// One that nobody asked for is left.
+func (s *shelf) take(name, version string, c checked) (news bool, err error) {
+	s.mu.Lock()
+	e := s.entries[name]
+	if e == nil {
+		s.mu.Unlock()
+		return false, nil
+	}
+	if bytes := s.bytes + size(c.resource) - size(e.held); bytes > s.maxBytes {
+		s.mu.Unlock()
+		return false, fmt.Errorf("with it, %d bytes would be held, %d are allowed", bytes, s.maxBytes)
+	}
+	news = e.unknown || e.held == nil || e.held.Version != c.resource.Version
+	if news {
+		s.bytes += size(c.resource) - size(e.held)
+		e.held, e.since = c.resource, time.Now()
+	}
+	e.sent, e.notAfter, e.unknown, e.fault = version, c.notAfter, false, ""
+	s.unlockAndTell(name, e, news)
+	return news, nil
+}
+
+// remove forgets what is held of a name: the service does not know it, or says that it is
+// not for this gateway any more.
+func (s *shelf) remove(name string) (news bool) {
+	s.mu.Lock()
+	e := s.entries[name]
+	if e == nil {
+		s.mu.Unlock()
+		return false
+	}
+	news = !e.unknown
+	s.bytes -= size(e.held)
+	*e = entry{watchers: e.watchers, idle: e.idle, unknown: true}
+	s.unlockAndTell(name, e, news)
+	return news
+}
+
+// unlockAndTell tells the watchers, with no lock held.
+func (s *shelf) unlockAndTell(name string, e *entry, news bool) {
+	var tell []func(string)
+	if news {
+		tell = slices.Collect(maps.Values(e.watchers))
+	}
+	s.mu.Unlock()
+	for _, notify := range tell {
+		notify(name)
+	}
+}
+
+// refuse notes why the last version of a name was not taken.
+func (s *shelf) refuse(name, fault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[name]; e != nil {
+		e.fault = fault
+	}
+}
+
+// sweep drops what nobody has watched for a while.
+func (s *shelf) sweep(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(now)
+}
+
+func (s *shelf) drop(now time.Time) {
+	for name, e := range s.entries {
+		if len(e.watchers) == 0 && now.Sub(e.idle) >= s.linger {
+			s.bytes -= size(e.held)
+			delete(s.entries, name)
+			s.wake()
+		}
+	}
+}
+
+func size(r *xds.Resource) int {
+	if r == nil {
+		return 0
+	}
+	return len(r.Body.GetValue())
+}

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Status is what an operator may see of a client. It holds no key.
+type Status struct {
+	Address string `json:"address"`
+	// Connected tells whether there is a stream, and Since when that changed; zero before
+	// the first attempt.
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since,omitzero"`
+	// Credential is what the last stream was opened with: certificate or token.
+	Credential string `json:"credential,omitempty"`
+	// Failure is the last one, nil after a success.
+	Failure *secret.Failure `json:"failure,omitempty"`
+	Names   []Name          `json:"names,omitempty"` // sorted
+}
+
+// Name is one name that is watched, or was until a while ago.
+type Name struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"` // one of States
+	Watchers int       `json:"watchers"`
+	Version  string    `json:"version,omitempty"`
+	Since    time.Time `json:"since,omitzero"`     // when it was taken
+	NotAfter time.Time `json:"not_after,omitzero"` // of its certificate, or last root
+	// Refused is why a newer one was not taken.
+	Refused string `json:"refused,omitempty"`
+}
+
+// The states of a name.
+const (
+	Held    = "held"
+	Waiting = "waiting" // the service has not answered yet
+	Unknown = "unknown" // to the service, or not for this gateway
+)
+
+// States are all of them.
+var States = []string{Held, Waiting, Unknown}
+
+// Status returns the present state.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	status := c.status
+	c.mu.Unlock()
+	status.Address, status.Names = c.cfg.Address, c.list()
+	return status
+}
+
+func (s *shelf) list() []Name {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Name, 0, len(s.entries))
+	for name, e := range s.entries {
+		n := Name{Name: name, State: Waiting, Watchers: len(e.watchers), Since: e.since, NotAfter: e.notAfter, Refused: e.fault}
+		switch {
+		case e.unknown:
+			n.State = Unknown
+		case e.held != nil:
+			n.State, n.Version = Held, e.held.Version
+		}
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b Name) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
