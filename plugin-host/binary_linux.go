@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -14,6 +15,9 @@ import (
 // execFD is the lowest number for the descriptor that is executed: below it the
 // child's own descriptors (0 to 5) are put in place before exec, and would cover it.
 const execFD = 100
+
+// maxMemfdName is what memfd_create(2) allows.
+const maxMemfdName = 249
 
 // scriptFD is the number of a script's descriptor in the child.
 const scriptFD = 5
@@ -128,9 +132,11 @@ func seal(memory *os.File) error {
 
 func memfd(path string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(prefix, flags|unix.MFD_EXEC)
+	name := filepath.Base(path)
+	name = name[:min(len(name), maxMemfdName)] // what /proc shows it as
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 there was no MFD_EXEC and none was needed
-		fd, err = unix.MemfdCreate(prefix, flags)
+		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
 		return -1, fmt.Errorf("make a copy of %s in memory: %w", path, err)

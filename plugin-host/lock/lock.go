@@ -5,7 +5,8 @@
 // The file is JSON:
 //
 //	{"format": 1, "providers": [{"name": "acme", "version": "1.2.0", "protocol": 1,
-//	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…"}]}
+//	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…"}],
+//	 "programs": [{"name": "countersign-discovery", "os": "linux", "arch": "amd64", "sha256": "…"}]}
 package lock
 
 import (
@@ -38,6 +39,8 @@ type Lock struct {
 	// Providers are in the order of name, os and arch, each of these once: of the
 	// versions that lie side by side, one is pinned.
 	Providers []Provider `json:"providers"`
+	// Programs are Countersign's own that are run in place of the agent's, in that order.
+	Programs []Program `json:"programs,omitempty"`
 }
 
 // Provider is one build of a provider.
@@ -76,6 +79,32 @@ func (l *Lock) Put(p Provider) {
 	same := func(other Provider) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
 	l.Providers = append(slices.DeleteFunc(l.Providers, same), p)
 	slices.SortFunc(l.Providers, func(a, b Provider) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch))
+	})
+}
+
+// Program is one build of a program that is no provider; Name is its file's.
+type Program struct {
+	Name   string `json:"name"`
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	SHA256 string `json:"sha256"`
+}
+
+// Program returns the build of a program for a platform.
+func (l *Lock) Program(name, goos, arch string) (Program, bool) {
+	i := slices.IndexFunc(l.Programs, func(p Program) bool { return p.Name == name && p.OS == goos && p.Arch == arch })
+	if i < 0 {
+		return Program{}, false
+	}
+	return l.Programs[i], true
+}
+
+// PutProgram adds a build, in place of the one of that name and platform.
+func (l *Lock) PutProgram(p Program) {
+	same := func(other Program) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
+	l.Programs = append(slices.DeleteFunc(l.Programs, same), p)
+	slices.SortFunc(l.Programs, func(a, b Program) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch))
 	})
 }
@@ -138,15 +167,40 @@ func (l *Lock) check() error {
 	}
 	var errs []error
 	seen := map[[3]string]bool{}
-	for _, p := range l.Providers {
-		key := [3]string{p.Name, p.OS, p.Arch}
+	once := func(name, goos, arch string) {
+		key := [3]string{name, goos, arch}
 		if seen[key] {
-			errs = append(errs, fmt.Errorf("%q is in it twice for %s/%s", wire.CleanText(p.Name, ""), wire.CleanText(p.OS, ""), wire.CleanText(p.Arch, "")))
+			errs = append(errs, fmt.Errorf("%q is in it twice for %s/%s", wire.CleanText(name, ""), wire.CleanText(goos, ""), wire.CleanText(arch, "")))
 		}
 		seen[key] = true
+	}
+	for _, p := range l.Providers {
+		once(p.Name, p.OS, p.Arch)
+		errs = append(errs, p.check())
+	}
+	clear(seen) // a provider may be called like a program: its file is not
+	for _, p := range l.Programs {
+		once(p.Name, p.OS, p.Arch)
 		errs = append(errs, p.check())
 	}
 	return errors.Join(errs...)
+}
+
+func (p Program) check() error {
+	if !pluginhost.IsProgram(p.Name) {
+		return fmt.Errorf("the program %q is none: countersign-<name> is allowed", wire.CleanText(p.Name, ""))
+	}
+	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
+}
+
+func checkBuild(name, goos, arch, sum string) error {
+	switch {
+	case !sha256Hex.MatchString(sum):
+		return fmt.Errorf("the sha256 of %q is %q: 64 hexadecimal digits in lower case are allowed", name, wire.CleanText(sum, ""))
+	case goos == "" || arch == "":
+		return fmt.Errorf("%q names no os and arch", name)
+	}
+	return nil
 }
 
 func (p Provider) check() error {
@@ -157,12 +211,8 @@ func (p Provider) check() error {
 	case !ok || name != p.Name || pluginhost.BinaryName(name, version) != p.File:
 		return fmt.Errorf("the file of %q is %q: %s is allowed, or %s", p.Name, wire.CleanText(p.File, ""),
 			pluginhost.BinaryName(p.Name, ""), pluginhost.BinaryName(p.Name, "VERSION"))
-	case !sha256Hex.MatchString(p.SHA256):
-		return fmt.Errorf("the sha256 of %q is %q: 64 hexadecimal digits in lower case are allowed", p.Name, wire.CleanText(p.SHA256, ""))
-	case p.OS == "" || p.Arch == "":
-		return fmt.Errorf("%q names no os and arch", p.Name)
 	}
-	return nil
+	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
 }
 
 // Write replaces the file in one step; its mode is 0644.

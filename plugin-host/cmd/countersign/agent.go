@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/protect"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
@@ -61,11 +62,11 @@ once, with 130.`,
 // other way round. When its configuration is another, it takes it over.
 func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	log, level := newLog(c.Log)
-	if err := protect(); err != nil {
+	if err := protect.Process(); err != nil {
 		return err
 	}
-	if missingProtection != "" {
-		log.Warn("a protection is missing on this system", "missing", missingProtection)
+	if missing := protect.Missing(); missing != "" {
+		log.Warn("a protection is missing on this system", "missing", missing)
 	}
 	tellChoice(c, log)
 	page, err := listenPage(c.Status.Address, log)

@@ -46,6 +46,9 @@ func run() int {
 	if ended, ok := errors.AsType[proxyEndedError](err); ok {
 		return ended.code
 	}
+	if ended, ok := errors.AsType[programEndedError](err); ok {
+		return ended.ExitCode()
+	}
 	if _, ok := errors.AsType[settingsError](err); ok {
 		return exitSettings
 	}
@@ -54,7 +57,7 @@ func run() int {
 
 func rootCommand() *cobra.Command {
 	root := group("countersign", "Certificates from any CA, kept fresh in any proxy or program",
-		agentCommand(), configCommand(), secretsCommand(), providerCommand(), versionCommand())
+		agentCommand(), configCommand(), secretsCommand(), providerCommand(), discoveryCommand(), versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return settingsError{err} })

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(wire.MagicCookieKey) != "" {
 		beProvider(filepath.Base(os.Args[0]))
 		return
+	}
+	if filepath.Base(os.Args[0]) == catalog.Discovery {
+		beProgram()
 	}
 	if len(os.Args) > 1 && os.Args[1] == asAgent {
 		os.Args = append(os.Args[:1], os.Args[2:]...)

@@ -24,6 +24,8 @@ all that the configuration has. An agent then runs these bytes and no others.
 
 Each is STARTED ONCE, without settings, under the same supervision as in an agent, to
 ask what it is: name what you trust. What is pinned are the bytes that ran.
+The program of "countersign discovery" is pinned by its name, countersign-discovery,
+and not started.
 
 Several versions lie side by side as countersign-provider-NAME@VERSION; the one that
 is locked is the one that runs. The lock file is --lock, else countersign.lock beside
@@ -72,6 +74,12 @@ func (l looked) configured() []string {
 
 func lockAll(cmd *cobra.Command, look looked, names []string) error {
 	for _, name := range names {
+		if name == catalog.Discovery {
+			if err := lockProgram(cmd, look, name); err != nil {
+				return err
+			}
+			continue
+		}
 		target, err := look.find(name)
 		if err != nil {
 			return err
@@ -84,6 +92,22 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 		fmt.Fprintln(cmd.OutOrStdout(), lockedSentence(now, before))
 	}
 	return look.Locked.Write(look.lockPath)
+}
+
+func lockProgram(cmd *cobra.Command, look looked, name string) error {
+	now, before, err := look.LockProgram(name)
+	if err != nil {
+		return settingsError{err}
+	}
+	text := fmt.Sprintf("%s is locked: %s/%s, SHA-256 %s", now.Name, now.OS, now.Arch, now.SHA256)
+	switch {
+	case before == now:
+		text += ", as before"
+	case before.SHA256 != "":
+		text += "; it had other bytes before, " + before.SHA256
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
 }
 
 func lockedSentence(now, before lock.Provider) string {
@@ -117,7 +141,7 @@ It exits with 1 where a provider is not what is locked.`,
 			if err != nil {
 				return err
 			}
-			if len(look.Locked.Providers) == 0 {
+			if len(look.Locked.Providers)+len(look.Locked.Programs) == 0 {
 				return settingsError{fmt.Errorf("there is nothing to verify: no provider is locked in %s; countersign provider lock does that",
 					cmp.Or(look.lockPath, "any lock file (--lock, --config)"))}
 			}
@@ -159,7 +183,7 @@ func writeVerified(w io.Writer, all []catalog.Verified) error {
 		case v.Refused != "":
 			result = v.Refused
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s/%s\t%s\n", v.Name, v.Version, v.OS, v.Arch, result)
+		fmt.Fprintf(table, "%s\t%s\t%s/%s\t%s\n", v.Name, cmp.Or(v.Version, "-"), v.OS, v.Arch, result)
 	}
 	return table.Flush()
 }

@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -20,6 +22,8 @@ type Item struct {
 	Pinned      bool     `json:"pinned"`
 	ShadowedBy  string   `json:"shadowed_by,omitempty"`
 	Refused     string   `json:"refused,omitempty"`
+	// Program tells that it is no provider, and which command runs it.
+	Program string `json:"program,omitempty"`
 }
 
 // List returns every installed provider, in the order of search. Those that are pinned
@@ -33,7 +37,27 @@ func (c *Catalog) List(ctx context.Context) []Item {
 		all.Go(func() { items[i] = c.item(ctx, f) })
 	}
 	all.Wait()
-	return items
+	return append(items, c.programs()...)
+}
+
+// programs are those of Countersign's that are installed; none is run.
+func (c *Catalog) programs() []Item {
+	found, err := pluginhost.Program{Name: Discovery, Dirs: c.Options.Dirs}.Find()
+	if found.Path == "" {
+		return nil
+	}
+	i := Item{Name: Discovery, Path: found.Path, Program: "countersign discovery"}
+	if err == nil {
+		i.SHA256, err = found.SHA256()
+	}
+	locked, ok := c.Locked.Program(Discovery, runtime.GOOS, runtime.GOARCH)
+	if i.Pinned = ok; ok && err == nil && locked.SHA256 != i.SHA256 {
+		err = fmt.Errorf("its SHA-256 is another than the locked %s", locked.SHA256)
+	}
+	if err != nil {
+		i.Refused = err.Error()
+	}
+	return []Item{i}
 }
 
 func (c *Catalog) item(ctx context.Context, f pluginhost.Found) Item {
@@ -71,6 +95,10 @@ func (i Item) Note() string {
 		return i.Refused
 	case i.ShadowedBy != "":
 		return "shadowed by " + i.ShadowedBy
+	case i.Program != "" && !i.Pinned:
+		return "not locked; run by " + i.Program
+	case i.Program != "":
+		return "run by " + i.Program
 	case !i.Pinned:
 		return "not locked, so it was not run"
 	}

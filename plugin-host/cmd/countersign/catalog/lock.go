@@ -29,6 +29,26 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 	return now, before, nil
 }
 
+// Discovery is the program that `countersign discovery` runs: its file, and its name in
+// a lock file.
+const Discovery = "countersign-discovery"
+
+// LockProgram pins the installed program of that name by its bytes; it is not run.
+func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error) {
+	found, err := pluginhost.Program{Name: name, Dirs: c.Options.Dirs}.Find()
+	if err != nil {
+		return now, before, err
+	}
+	sum, err := found.SHA256()
+	if err != nil {
+		return now, before, err
+	}
+	before, _ = c.Locked.Program(name, runtime.GOOS, runtime.GOARCH)
+	now = lock.Program{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, SHA256: sum}
+	c.Locked.PutProgram(now)
+	return now, before, nil
+}
+
 // Verified is a locked provider held against its file.
 type Verified struct {
 	lock.Provider
@@ -37,7 +57,7 @@ type Verified struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Verify reads the file of each provider that is locked, and runs none.
+// Verify reads the file of each provider and program that is locked, and runs none.
 func (c *Catalog) Verify() []Verified {
 	all := []Verified{}
 	for _, p := range c.Locked.Providers {
@@ -49,7 +69,21 @@ func (c *Catalog) Verify() []Verified {
 		}
 		all = append(all, v)
 	}
+	for _, p := range c.Locked.Programs {
+		all = append(all, c.verifyProgram(p))
+	}
 	return all
+}
+
+func (c *Catalog) verifyProgram(p lock.Program) Verified {
+	v := Verified{Provider: lock.Provider{Name: p.Name, OS: p.OS, Arch: p.Arch, File: p.Name, SHA256: p.SHA256}}
+	if v.Here = p.OS == runtime.GOOS && p.Arch == runtime.GOARCH; v.Here {
+		found, err := pluginhost.Program{Name: p.Name, Dirs: c.Options.Dirs, SHA256: p.SHA256}.Verify()
+		if v.Path = found.Path; err != nil {
+			v.Refused = err.Error()
+		}
+	}
+	return v
 }
 
 func (c *Catalog) verify(v *Verified) error {

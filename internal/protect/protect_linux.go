@@ -1,4 +1,4 @@
-package main
+package protect
 
 import (
 	"fmt"
@@ -6,10 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const missingProtection = ""
+const missing = ""
 
-// protect keeps keys out of core dumps and of what a process of the same user may
-// read of this one's memory. It has to come before the first key.
 func protect() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make this process not dumpable: %w", err)
