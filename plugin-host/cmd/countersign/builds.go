@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 )
 
 // pin takes over what the lock file has for this platform, where there is one.
@@ -20,18 +18,9 @@ func (s *settings) pin(c *config.Config) error {
 		return nil
 	}
 	s.lockSeen = contentOf(readFile(path))
-	l, err := lock.Read(path)
-	if errors.Is(err, fs.ErrNotExist) && !wanted {
-		return nil
-	}
-	if err != nil {
+	locked, err := signers.Locked(path, wanted)
+	if err != nil || locked == nil {
 		return err
-	}
-	locked := map[string]config.Build{}
-	for _, p := range l.Providers {
-		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
-			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256}
-		}
 	}
 	return c.Pin(path, locked)
 }

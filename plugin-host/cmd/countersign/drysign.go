@@ -15,6 +15,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -81,8 +82,8 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 		if s.Kind != config.KeyPair || !slices.Contains(s.Providers, entry.Name) {
 			continue
 		}
-		spec, err := specOf(s, c.Rotation)
-		authority, authorityErr := authorityOf(entry, client, newTokenBook(slog.New(slog.DiscardHandler)))
+		spec, err := signers.Spec(s, c.Rotation)
+		authority, authorityErr := signers.Authority(entry, client, signers.NewBook(slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("no secret of the configuration is signed by %q", entry.Name)

@@ -16,6 +16,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -83,7 +84,7 @@ func (s *settings) look() (looked, error) {
 	}
 	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(c), Locked: &lock.Lock{}}}
 	for _, entry := range c.Providers {
-		out.Entries = append(out.Entries, entryOf(entry, config.Build{}))
+		out.Entries = append(out.Entries, signers.Entry(entry, config.Build{}))
 	}
 	path, wanted := c.LockPath()
 	out.lockPath = path

@@ -13,6 +13,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -25,7 +26,7 @@ type providers struct {
 	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
-	tokens *tokenBook                  // of whoever wires or reloads; one after the other
+	tokens *signers.Book               // of whoever wires or reloads; one after the other
 	stream followedExchange            // of the tokens that streams bring
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
 	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
@@ -35,7 +36,7 @@ type providers struct {
 // findProviders finds and verifies all of them and starts none. Where one may not
 // run, it is an error.
 func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: newTokenBook(log)}
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: signers.NewBook(log)}
 	p.opts = pluginhost.Options{
 		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,
@@ -47,7 +48,7 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 }
 
 func (p *providers) find(entry config.Provider, build config.Build) error {
-	found, err := pluginhost.Find(p.opts, entryOf(entry, build))
+	found, err := pluginhost.Find(p.opts, signers.Entry(entry, build))
 	if err != nil {
 		return asSettings(err)
 	}
@@ -80,20 +81,6 @@ func each(entries []config.Provider, do func(config.Provider) error) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-func entryOf(p config.Provider, b config.Build) pluginhost.Entry {
-	e := pluginhost.Entry{
-		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
-		Limits: pluginhost.Limits{
-			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
-		},
-		Version: b.Version, Path: b.Path, Attach: b.Attach,
-	}
-	if b.Path+b.Attach != "" {
-		e.SHA256 = "" // the pin of what is installed says nothing of it
-	}
-	return e
 }
 
 // start starts all of them, for an agent that wants to know when one is back.
@@ -131,7 +118,7 @@ func (p *providers) reload(ctx context.Context, c config.Config) (kept, err erro
 		if isNew(entry) {
 			return nil
 		}
-		return running[entry.Name].Reload(ctx, entryOf(entry, c.BuildOf(entry)))
+		return running[entry.Name].Reload(ctx, signers.Entry(entry, c.BuildOf(entry)))
 	}), nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/command"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/state"
 )
@@ -70,7 +71,7 @@ func printedKey(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // more is no key, whatever follows
-	err := command.Program{Args: args, Env: commandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
+	err := command.Program{Args: args, Env: signers.CommandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, err

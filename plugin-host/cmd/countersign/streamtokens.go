@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/token"
@@ -13,8 +14,15 @@ import (
 // identities: the stream's own token, exchanged step by step; for a stream without one,
 // whose peer is known, the agent's.
 type streamTokens struct {
-	own   tokens // nil: none
+	own   signers.Tokens // nil: none
 	steps []token.Exchanged
+}
+
+// streamTokensOf returns what becomes of the tokens that streams bring, for the entry of
+// that name.
+func streamTokensOf(book *signers.Book, name string) streamTokens {
+	own, steps := book.Steps(name)
+	return streamTokens{own, steps}
 }
 
 // exchange returns the hook; that of nothing to do is none, so that a token that was
@@ -28,7 +36,7 @@ func (s streamTokens) exchange() crowd.Exchange {
 
 func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
 	var source token.Source = token.Static{Value: brought}
-	if chained := through(source, s.steps); chained != nil {
+	if chained := signers.Through(source, s.steps); chained != nil {
 		source = *chained
 	}
 	if brought == "" { // the agent vouches for the peer
@@ -45,7 +53,7 @@ func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, er
 func (s streamTokens) rejected(sent ca.Token) {
 	if s.own != nil {
 		s.own.Rejected(sent)
-	} else if chained := through(token.Static{}, s.steps); chained != nil {
+	} else if chained := signers.Through(token.Static{}, s.steps); chained != nil {
 		chained.Rejected(sent)
 	}
 }

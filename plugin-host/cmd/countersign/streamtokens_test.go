@@ -2,13 +2,31 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
+
+var silent = slog.New(slog.DiscardHandler)
+
+// exchangingProvider is a provider with the ability.
+type exchangingProvider struct {
+	ca.Client
+	asked  ca.TokenRequest
+	asking func()
+}
+
+func (p *exchangingProvider) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	p.asked = req
+	p.asking()
+	return ca.ExchangedToken{AccessToken: "by-provider-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, nil
+}
 
 func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 	t.Setenv("MY_TOKEN", "mine")
@@ -20,11 +38,11 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
 		clear(calls)
 		entry.Token.Env = own
-		book := newTokenBook(silent)
-		if _, err := book.of(entry, provider); err != nil {
+		book := signers.NewBook(silent)
+		if _, err := signers.Authority(entry, provider, book); err != nil {
 			t.Fatal(err)
 		}
-		hook := book.streams("p").exchange()
+		hook := streamTokensOf(book, "p").exchange()
 		send := func(brought, want ca.Token) {
 			t.Helper()
 			if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
@@ -49,20 +67,20 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 }
 
 func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
-	book := newTokenBook(silent)
-	if _, err := book.of(config.Provider{Name: "p"}, nil); err != nil {
+	book := signers.NewBook(silent)
+	if _, err := signers.Authority(config.Provider{Name: "p"}, nil, book); err != nil {
 		t.Fatal(err)
 	}
-	if hook := book.streams("p").exchange(); hook.Token != nil || hook.Rejected != nil {
+	if hook := streamTokensOf(book, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
 		t.Error("there is a hook for nothing to do")
 	}
 	t.Setenv("MY_TOKEN", "mine")
 	entry := config.Provider{Name: "p"}
 	entry.Token.Env = "MY_TOKEN"
-	if _, err := book.of(entry, nil); err != nil {
+	if _, err := signers.Authority(entry, nil, book); err != nil {
 		t.Fatal(err)
 	}
-	hook := book.streams("p").exchange()
+	hook := streamTokensOf(book, "p").exchange()
 	for brought, want := range map[ca.Token]ca.Token{"web": "web", "": "mine"} {
 		if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
 			t.Errorf("sent %q for %q (%v)", got.Reveal(), brought.Reveal(), err)

@@ -79,3 +79,7 @@ func TestTheWatchOfTokenFilesEnds(t *testing.T) {
 	stop()
 	close(told)
 }
+
+func fileToken(path string, optional bool) config.Provider {
+	return config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: path, TokenOptional: optional}}
+}

@@ -2,16 +2,14 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
-	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
@@ -27,13 +25,13 @@ func agentConfig(c config.Config, p *providers, m *metrics, log *slog.Logger) (a
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := authorityOf(entry, p.of(entry.Name), p.tokens)
+		authority, err := signers.Authority(entry, p.of(entry.Name), p.tokens)
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
-	p.tokens.keep(c.Providers)
+	p.tokens.Keep(c.Providers)
 	for _, entry := range c.Secrets {
-		spec, err := specOf(entry, c.Rotation)
+		spec, err := signers.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
 		if spec.KeyType == pki.Ed25519 {
@@ -52,48 +50,4 @@ func workloadAPI(c config.WorkloadAPI) workloadapi.Config {
 		out.Identities = append(out.Identities, workloadapi.Identity{Certificate: identity.Name, Roots: identity.Bundle, Hint: identity.Hint})
 	}
 	return out
-}
-
-func authorityOf(entry config.Provider, client ca.Client, book *tokenBook) (secret.Authority, error) {
-	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
-	switch entry.IdentityCheck {
-	case "trust-domain":
-		a.Names = pki.TrustDomainName
-	case "any":
-		a.Names = pki.AnyName
-	}
-	if tokens, err := book.of(entry, client); err != nil {
-		return a, err
-	} else if tokens != nil {
-		a.Token, a.TokenRejected = tokens.Token, tokens.Rejected
-	}
-	if entry.RootOverlap != nil {
-		a.RootOverlap = &entry.RootOverlap.Duration
-	}
-	if entry.PinnedRoots == "" {
-		return a, nil
-	}
-	text, err := os.ReadFile(entry.PinnedRoots)
-	if err == nil {
-		a.PinnedRoots, err = pki.ParseBundle(text)
-	}
-	if err != nil {
-		return a, fmt.Errorf("providers.%s.pinned_roots is %q: %w", entry.Name, entry.PinnedRoots, err)
-	}
-	return a, nil
-}
-
-func specOf(entry config.Secret, r config.Rotation) (secret.Spec, error) {
-	if entry.Kind == config.TrustBundle {
-		return secret.Spec{Name: entry.Name, Kind: secret.TrustBundle, Authorities: entry.Providers}, nil
-	}
-	id, err := pki.NewIdentity(entry.SPIFFEID, entry.DNSNames, entry.IPAddresses)
-	if err != nil {
-		return secret.Spec{}, fmt.Errorf("secrets.%s: %w", entry.Name, err)
-	}
-	keyType, err := pki.ParseKeyType(entry.KeyType)
-	return secret.Spec{
-		Name: entry.Name, Kind: secret.KeyPair, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
-		KeyType: keyType, TTL: entry.TTL.Duration, RenewRatio: r.Ratio, RenewJitter: max(r.Jitter, 1e-9), // 0 would be the default
-	}, err
 }

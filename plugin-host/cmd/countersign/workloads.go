@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -11,7 +12,7 @@ import (
 )
 
 // manyIdentities gives each stream a "default" of its own, instead of the one of all.
-func manyIdentities(cfg *agent.Config, w config.Workloads, book *tokenBook) error {
+func manyIdentities(cfg *agent.Config, w config.Workloads, book *signers.Book) error {
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
 	peers := map[uint32]string{}
@@ -31,7 +32,7 @@ func manyIdentities(cfg *agent.Config, w config.Workloads, book *tokenBook) erro
 		}},
 	}
 	if len(spec.Authorities) > 0 {
-		cfg.Crowd.Exchange = book.streams(spec.Authorities[0]).exchange()
+		cfg.Crowd.Exchange = streamTokensOf(book, spec.Authorities[0]).exchange()
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}

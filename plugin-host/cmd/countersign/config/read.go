@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -67,22 +68,28 @@ func (in Input) inOurWords(own []Assignment) *Config {
 }
 
 func (c *Config) readFile(name string, content []byte) error {
+	written, err := decodeFile(valueOf(c), name, content)
+	c.file, c.written = name, written
+	c.lines = sync.OnceValue(func() map[string]int { return linesOf(content) }) // few ask
+	return err
+}
+
+// decodeFile fills v, and returns which settings were there, by path.
+func decodeFile(v reflect.Value, name string, content []byte) (map[string]bool, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
-		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
+		return nil, fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
 	}
 	var tree any
 	if err := json.Unmarshal(asJSON, &tree); err != nil {
-		return fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
+		return nil, fmt.Errorf("%s is not valid YAML: %s", name, oneLine(err))
 	}
 	d := decoder{source: " in " + name, written: map[string]bool{}}
-	c.file, c.written = name, d.written
-	c.lines = sync.OnceValue(func() map[string]int { return linesOf(content) }) // few ask
 	if _, ok := tree.(map[string]any); !ok && tree != nil {
-		return fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
+		return nil, fmt.Errorf("%s holds no settings: write them as \"name: value\", one a line", name)
 	}
-	d.fill(valueOf(c), tree, "")
-	return d.problems.err()
+	d.fill(v, tree, "")
+	return d.written, d.problems.err()
 }
 
 // oneLine makes a sentence of what the YAML library says over several lines.

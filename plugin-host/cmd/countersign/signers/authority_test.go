@@ -1,4 +1,4 @@
-package main
+package signers
 
 import (
 	"log/slog"
@@ -18,7 +18,7 @@ func fileToken(path string, optional bool) config.Provider {
 
 func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	authority, err := authorityOf(fileToken(file, false), nil, newTokenBook(silent))
+	authority, err := Authority(fileToken(file, false), nil, NewBook(silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,13 +33,13 @@ func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 			t.Errorf("got another token than %q, %v", token.Reveal(), err)
 		}
 	}
-	if other, err := authorityOf(config.Provider{Name: "file"}, nil, newTokenBook(silent)); other.Token != nil || err != nil {
+	if other, err := Authority(config.Provider{Name: "file"}, nil, NewBook(silent)); other.Token != nil || err != nil {
 		t.Errorf("a provider without a token file has a token, %v", err)
 	}
 }
 
 func TestATokenFileThatIsOptionalMayBeMissing(t *testing.T) {
-	authority, err := authorityOf(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, newTokenBook(silent))
+	authority, err := Authority(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, NewBook(silent))
 	if err != nil {
 		t.Fatal(err)
 	}

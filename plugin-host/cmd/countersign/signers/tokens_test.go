@@ -1,4 +1,4 @@
-package main
+package signers
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
 		},
 	}
 	provider := &exchangingProvider{}
-	authority, err := authorityOf(entry, provider, newTokenBook(silent))
+	authority, err := Authority(entry, provider, NewBook(silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 		e.Token = config.Token{TokenSource: config.TokenSource{Env: "MY_TOKEN"}, Exchange: []config.Exchange{{Provider: true, Audience: audience}}}
 		return e
 	}
-	book := newTokenBook(silent)
+	book := NewBook(silent)
 	for _, step := range []struct {
 		what  string
 		entry config.Provider
@@ -83,7 +83,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 	}{
 		{"the first", entry("a"), 1}, {"the same", entry("a"), 1}, {"another audience", entry("b"), 2}, {"the first again", entry("a"), 3},
 	} {
-		authority, err := authorityOf(step.entry, provider, book)
+		authority, err := Authority(step.entry, provider, book)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 			t.Errorf("%s: %d exchanges, %v", step.what, calls, err)
 		}
 	}
-	book.keep(nil)
+	book.Keep(nil)
 	if len(book.byEntry) != 0 {
 		t.Error("the tokens of an entry that is gone are kept")
 	}
@@ -105,7 +105,7 @@ func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 	} {
 		entry := config.Provider{Name: "p"}
 		entry.Token = config.Token{TokenSource: config.TokenSource{Env: "X"}, Exchange: []config.Exchange{step}}
-		if _, err := authorityOf(entry, nil, newTokenBook(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
+		if _, err := Authority(entry, nil, NewBook(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 func TestACommandGetsNothingOfTheAgentsButWhatItNeedsToRun(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("LANG", "C")
-	got := strings.Join(commandEnv(map[string]string{"OWN": "y"}), "\n")
+	got := strings.Join(CommandEnv(map[string]string{"OWN": "y"}), "\n")
 	if strings.Contains(got, "SECRET") || !strings.Contains(got, "LANG=C") || !strings.Contains(got, "OWN=y") {
 		t.Errorf("it gets %s", got)
 	}

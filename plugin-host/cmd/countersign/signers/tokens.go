@@ -1,4 +1,4 @@
-package main
+package signers
 
 import (
 	"context"
@@ -15,16 +15,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token/exchange"
 )
 
-// tokens are those of one provider: its sources in order, exchanged step by step.
-type tokens interface {
+// Tokens are those of one provider: its sources in order, exchanged step by step.
+type Tokens interface {
 	Token(ctx context.Context) (ca.Bearer, error)
 	Rejected(t ca.Token)
 }
 
-// tokenBook has the tokens of each provider, so that a reload that leaves an entry as it
+// Book has the tokens of each provider, so that a reload that leaves an entry as it
 // is leaves what was exchanged for it, too. Of another entry, or of one that is gone,
-// nothing is kept.
-type tokenBook struct {
+// nothing is kept. It is for one goroutine at a time; what it gave out is safe for any
+// number.
+type Book struct {
 	log     *slog.Logger
 	byEntry map[string]booked
 }
@@ -32,17 +33,18 @@ type tokenBook struct {
 type booked struct {
 	entry  config.Provider
 	client ca.Client
-	tokens tokens // nil: the provider gets none of the agent's
+	tokens Tokens // nil: the provider gets none of the agent's
 	steps  []token.Exchanged
 }
 
-func newTokenBook(log *slog.Logger) *tokenBook {
-	return &tokenBook{log: log, byEntry: map[string]booked{}}
+// NewBook returns an empty one.
+func NewBook(log *slog.Logger) *Book {
+	return &Book{log: log, byEntry: map[string]booked{}}
 }
 
 // of returns an entry's tokens. The whole entry has to be the same, as a provider
 // exchanges by its settings.
-func (b *tokenBook) of(entry config.Provider, client ca.Client) (tokens, error) {
+func (b *Book) of(entry config.Provider, client ca.Client) (Tokens, error) {
 	if known, ok := b.byEntry[entry.Name]; ok && known.client == client && reflect.DeepEqual(known.entry, entry) {
 		return known.tokens, nil
 	}
@@ -56,22 +58,23 @@ func (b *tokenBook) of(entry config.Provider, client ca.Client) (tokens, error) 
 	return made, nil
 }
 
-// streams returns what becomes of the tokens that streams bring, for the entry of that
-// name. Its exchanges are those of the agent's own token, and so is what they kept.
-func (b *tokenBook) streams(name string) streamTokens {
+// Steps returns the agent's own tokens for the entry of that name, nil where there are
+// none, and the exchanges that they go through, without a source: for tokens that streams
+// bring. What an exchange kept is the same in both.
+func (b *Book) Steps(name string) (own Tokens, steps []token.Exchanged) {
 	known := b.byEntry[name]
-	return streamTokens{own: known.tokens, steps: known.steps}
+	return known.tokens, known.steps
 }
 
-// keep forgets the tokens of all other entries.
-func (b *tokenBook) keep(entries []config.Provider) {
+// Keep forgets the tokens of all other entries.
+func (b *Book) Keep(entries []config.Provider) {
 	maps.DeleteFunc(b.byEntry, func(name string, _ booked) bool {
 		return !slices.ContainsFunc(entries, func(entry config.Provider) bool { return entry.Name == name })
 	})
 }
 
 // tokensOf returns nil for a provider that gets no token of the agent's.
-func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) tokens {
+func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) Tokens {
 	sources := entry.TokenSources()
 	if len(sources) == 0 {
 		return nil
@@ -80,14 +83,14 @@ func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) 
 	for _, s := range sources {
 		ordered.Sources = append(ordered.Sources, sourceOf(s))
 	}
-	if chained := through(ordered, steps); chained != nil {
+	if chained := Through(ordered, steps); chained != nil {
 		return *chained
 	}
 	return ordered
 }
 
-// through chains exchanges behind a source; nil where there are none.
-func through(source token.Source, steps []token.Exchanged) (last *token.Exchanged) {
+// Through chains exchanges behind a source; nil where there are none.
+func Through(source token.Source, steps []token.Exchanged) (last *token.Exchanged) {
 	for _, step := range steps {
 		step.Source = source
 		source, last = step, &step
@@ -121,16 +124,16 @@ func sourceOf(s config.TokenSource) token.Source {
 	case s.Env != "":
 		return token.Env{Name: s.Env, Lookup: os.LookupEnv}
 	case len(s.Command.Args) > 0:
-		return token.Command{Args: s.Command.Args, Env: commandEnv(s.Command.Env), Raw: s.Command.Raw, Timeout: s.Command.Timeout.Duration}
+		return token.Command{Args: s.Command.Args, Env: CommandEnv(s.Command.Env), Raw: s.Command.Raw, Timeout: s.Command.Timeout.Duration}
 	case s.GCE.Audience != "":
 		return token.Metadata{Audience: s.GCE.Audience, Account: s.GCE.Account}
 	}
 	return token.File{Path: s.File, Optional: s.Optional}
 }
 
-// commandEnv has what a program needs to run and nothing else of the agent's: its
+// CommandEnv has what a program needs to run and nothing else of the agent's: its
 // variables may have tokens.
-func commandEnv(own map[string]string) []string {
+func CommandEnv(own map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
 		if value, ok := os.LookupEnv(name); ok {

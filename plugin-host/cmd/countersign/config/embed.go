@@ -1,0 +1,22 @@
+package config
+
+import "reflect"
+
+// Decode fills into, a pointer to a struct with JSON names, from YAML as strictly as the
+// agent reads its own: for a program with another file, of the types here. The error joins
+// one sentence for each thing that is wrong.
+func Decode(into any, name string, content []byte) error {
+	_, err := decodeFile(reflect.ValueOf(into).Elem(), name, content)
+	return err
+}
+
+// Own is the configuration of a program that holds these secrets by these providers and
+// serves them itself: nothing is read from an environment or from mounted files, and where
+// there is a lock file, it is beside the file of that name. It is to be completed; "default"
+// needs an entry among the secrets.
+func Own(file string, plugins Plugins, secrets []Secret, rotation Rotation) Config {
+	c := defaults()
+	c.file, c.Plugins, c.Secrets, c.Rotation = file, plugins, secrets, rotation
+	c.Files.Mounted = MountedOff
+	return c
+}
