@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+const (
+	namespaces = "write a namespace: 1 to 63 of a-z, 0-9 and -"
+	anyName    = "*"
+	maxID      = 253
+)
+
+// label is a name of Kubernetes' as namespaces have it (RFC 1123).
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func isNamespace(text string) bool { return label.MatchString(text) }
+
+func (c *Config) checkCluster(p *problems) {
+	if c.Cluster.Off {
+		c.checkOff(p)
+		return
+	}
+	if c.Cluster.ID == "" || len(c.Cluster.ID) > maxID || c.Cluster.ID == anyName {
+		p.say("cluster.id", c.Cluster.ID, fmt.Sprintf("write what its proxies call it (CLUSTER_ID), 1 to %d bytes", maxID))
+	}
+	if !isNamespace(c.Cluster.SystemNamespace) {
+		p.say("cluster.system_namespace", c.Cluster.SystemNamespace, namespaces)
+	}
+}
+
+// checkOff refuses what needs Kubernetes where there is none.
+func (c *Config) checkOff(p *problems) {
+	const without = "cluster.off is true, so that it would have no effect; remove one of the two"
+	if c.Cluster.Kubeconfig != "" {
+		p.say("cluster.kubeconfig", c.Cluster.Kubeconfig, without)
+	}
+	if c.Remotes.Folder != "" {
+		p.say("remotes.folder", c.Remotes.Folder, without)
+	}
+	if len(c.Secrets.Grants)+len(c.Secrets.MayReadConfigCluster) > 0 {
+		p.say("secrets", "set", without)
+	}
+	if c.Resources.Folder == "" {
+		p.say("resources.folder", "", "cluster.off is true, so that there would be nothing to serve")
+	}
+}
+
+func (c *Config) checkSecrets(p *problems) {
+	if slices.Contains(c.Secrets.MayReadConfigCluster, "") {
+		p.say("secrets.may_read_config_cluster", c.Secrets.MayReadConfigCluster, `write the ids of clusters, or "*", none of them empty`)
+	}
+	for i := range c.Secrets.Grants {
+		c.checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), &c.Secrets.Grants[i])
+	}
+}
+
+func (c *Config) checkGrant(p *problems, path string, g *Grant) {
+	if g.Cluster == "" {
+		g.Cluster = c.Cluster.ID
+	}
+	if !isNamespace(g.Namespace) {
+		p.say(path+".namespace", g.Namespace, namespaces)
+	}
+	if !isNamespace(g.From) {
+		p.say(path+".from", g.From, namespaces)
+	}
+	if len(g.Names) == 0 || slices.Contains(g.Names, "") {
+		p.say(path+".names", g.Names, `write the names of secrets, or "*" for all of that namespace`)
+	}
+}
