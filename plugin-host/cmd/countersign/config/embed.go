@@ -1,13 +1,28 @@
 package config
 
-import "reflect"
+import (
+	"reflect"
+	"sync"
+)
+
+// File is a file of another program that [Decode] has read.
+type File struct{ config Config }
 
 // Decode fills into, a pointer to a struct with JSON names, from YAML as strictly as the
 // agent reads its own: for a program with another file, of the types here. The error joins
 // one sentence for each thing that is wrong.
-func Decode(into any, name string, content []byte) error {
-	_, err := decodeFile(reflect.ValueOf(into).Elem(), name, content)
-	return err
+func Decode(into any, name string, content []byte) (File, error) {
+	written, err := decodeFile(reflect.ValueOf(into).Elem(), name, content)
+	return File{Config{
+		file: name, written: written, lines: sync.OnceValue(func() map[string]int { return linesOf(content) }),
+	}}, err
+}
+
+// Explain is [Config.Explain] for what the file was decoded into.
+func (f File) Explain(of any) []Explained {
+	e := explainer{config: &f.config}
+	e.walk(reflect.ValueOf(of).Elem(), "")
+	return e.all
 }
 
 // Own is the configuration of a program that holds these secrets by these providers and

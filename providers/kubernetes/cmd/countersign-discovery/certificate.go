@@ -18,36 +18,37 @@ import (
 type signed struct {
 	*secret.Manager
 	providers []*pluginhost.Provider
+
+	stop     context.CancelFunc
+	retrying sync.WaitGroup
 }
 
-// holdCertificate finds and verifies the providers, asks for the certificate and starts
-// them. It does not wait for the certificate; Close ends it all.
-func holdCertificate(ctx context.Context, c *agent.Config, observe func(secret.Event), log *slog.Logger) (*signed, error) {
+// findCertificate finds and verifies the providers and asks for the certificate, which
+// comes when they are started.
+func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.Event), log *slog.Logger) (*signed, error) {
 	s := &signed{}
-	cfg := secret.Config{Observe: observe, Log: log}
-	back := make(chan string, len(c.Providers))
+	back := make(chan string, 2*len(c.Providers))
 	opts := pluginhost.Options{
 		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
 		OnState: func(status pluginhost.Status) {
 			if status.State == pluginhost.Ready {
 				select {
 				case back <- status.Name:
-				default: // it is told already
+				default: // enough are waiting, and their retries will do
 				}
 			}
 		},
 	}
+	cfg := secret.Config{Observe: observe, Log: log}
 	err := s.find(c, opts, &cfg)
 	if err == nil {
 		s.Manager, err = secret.New(cfg)
 	}
 	if err != nil {
-		return nil, errors.Join(settingsError{err}, s.Close())
-	}
-	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	go s.retry(ctx, back)
+	ctx, s.stop = context.WithCancel(ctx)
+	s.retrying.Go(func() { s.retry(ctx, back) })
 	return s, nil
 }
 
@@ -94,6 +95,8 @@ func (s *signed) retry(ctx context.Context, back <-chan string) {
 // Close ends what asks, then the providers' processes.
 func (s *signed) Close() error {
 	if s.Manager != nil {
+		s.stop()
+		s.retrying.Wait()
 		s.Manager.Close()
 	}
 	return s.each((*pluginhost.Provider).Close)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -57,13 +56,15 @@ func newTrust(c config.Config, source secret.Source, changed func(string), log *
 			endpoints = append(endpoints, e)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("trust_domains.%s: %w", d.Name, err), t.Close())
+			t.Close()
+			return nil, fmt.Errorf("trust_domains.%s: %w", d.Name, err)
 		}
 	}
 	var err error
 	t.endpoints, err = federation.New(endpoints, federation.Options{Roots: t.heldRoots, Changed: changed, Log: log})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("trust_domains: %w", err), t.Close())
+		t.Close()
+		return nil, fmt.Errorf("trust_domains: %w", err)
 	}
 	return t, nil
 }
@@ -106,9 +107,27 @@ func (t *trust) heldRoots(trustDomain string) *pki.Bundle {
 func (t *trust) Run(ctx context.Context) { t.endpoints.Run(ctx) }
 
 // Close stops telling of changes.
-func (t *trust) Close() error {
+func (t *trust) Close() {
 	for _, stop := range t.stops {
 		stop()
 	}
-	return nil
+}
+
+// status tells how the roots of each trust domain do.
+func (t *trust) status(domains []config.TrustDomain) (all []trustDomain) {
+	fetched := t.endpoints.Status()
+	for _, d := range domains {
+		out := trustDomain{Name: d.Name, From: "the own CA", Roots: t.Roots(d.Name).Len()}
+		if d.RootsFile != "" {
+			out.From = d.RootsFile
+		}
+		if e, ok := endpoint(fetched, d.Name); ok {
+			out.From, out.Fetched, out.Problem = e.URL, e.Fetched, e.Problem
+		}
+		if out.Roots == 0 && out.Problem == "" {
+			out.Problem = "no roots are held: nobody of it is known"
+		}
+		all = append(all, out)
+	}
+	return all
 }

@@ -176,6 +176,12 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 	if a.Kind != ByJWT && !a.JWT.isZero() {
 		p.say(path+".kind", a.Kind, "issuer and what goes with it are for the kind jwt; remove them")
 	}
+	if a.Kind == ByCertificate && a.ServiceAccounts != "" {
+		p.say(path+".service_accounts", a.ServiceAccounts, "it is for tokens; remove it")
+	}
+	if _, err := authn.ParseTemplate(a.ServiceAccounts); err != nil {
+		p.say(path+".service_accounts", a.ServiceAccounts, "write it as spiffe://cluster.local/ns/{namespace}/sa/{service_account}")
+	}
 	switch a.Kind {
 	case ByCertificate:
 		if len(c.TrustDomains) == 0 {
@@ -187,13 +193,16 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 		}
 	case ByJWT:
 		a.JWT.check(p, path)
+		if a.ServiceAccounts == "" && a.TrustDomain == "" {
+			p.say(path+".trust_domain", "", "write the trust domain of its subjects, or service_accounts, or both")
+		}
 	default:
 		p.say(path+".kind", a.Kind, "certificate, jwt or kubernetes is allowed")
 	}
 }
 
 func (j JWT) isZero() bool {
-	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.ServiceAccounts+j.TrustDomain == "" && len(j.Audiences) == 0 &&
+	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.TrustDomain == "" && len(j.Audiences) == 0 &&
 		!j.AllowLoopbackHTTP && j.Leeway.Duration == 0
 }
 
@@ -206,12 +215,6 @@ func (j JWT) check(p *problems, path string) {
 	}
 	if j.JWKSURL != "" && j.JWKSFile != "" {
 		p.say(path+".jwks_file", j.JWKSFile, "write jwks_url or jwks_file, not both")
-	}
-	if _, err := authn.ParseTemplate(j.ServiceAccounts); err != nil {
-		p.say(path+".service_accounts", j.ServiceAccounts, "write it as spiffe://cluster.local/ns/{namespace}/sa/{service_account}")
-	}
-	if j.ServiceAccounts == "" && j.TrustDomain == "" {
-		p.say(path+".trust_domain", "", "write the trust domain of its subjects, or service_accounts, or both")
 	}
 	if j.Leeway.Duration < 0 || j.Leeway.Duration > 5*time.Minute {
 		p.say(path+".leeway", j.Leeway, "write 0s to 5m")
@@ -253,6 +256,7 @@ func oneOf(p *problems, setting, value string, allowed ...string) {
 }
 
 func (c *Config) checkStatus(p *problems) {
+	checkHostPort(p, "status.probes", c.Status.Probes)
 	address := c.Status.Address
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if path == "" || len(path) > maxSocketPath {
@@ -262,12 +266,7 @@ func (c *Config) checkStatus(p *problems) {
 	}
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
-	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
-	switch {
-	case address == "":
-	case err != nil:
-		p.say("status.address", address, "write a loopback address, such as 127.0.0.1:15014, or unix:PATH")
-	case !loopback && !c.Status.Exposed:
-		p.say("status.address", address, "others can reach it and it has no authentication: write a loopback address or unix:PATH, or set status.exposed for the probes and metrics alone")
+	if address != "" && (err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback())) {
+		p.say("status.address", address, "write a loopback address, such as 127.0.0.1:15014, or unix:PATH, as it has no authentication; status.probes is for the probes and metrics alone")
 	}
 }

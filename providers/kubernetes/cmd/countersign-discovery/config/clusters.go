@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+
+	"github.com/countersign-dev/countersign/providers/kubernetes/kubeconfig"
 )
 
-const (
-	namespaces = "write a namespace: 1 to 63 of a-z, 0-9 and -"
-	anyName    = "*"
-	maxID      = 253
-)
+const namespaces = "write a namespace: 1 to 63 of a-z, 0-9 and -"
+
+// clusterID is what can be a key of a Secret's data.
+var clusterID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,253}$`)
 
 // label is a name of Kubernetes' as namespaces have it (RFC 1123).
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -22,8 +23,12 @@ func (c *Config) checkCluster(p *problems) {
 		c.checkOff(p)
 		return
 	}
-	if c.Cluster.ID == "" || len(c.Cluster.ID) > maxID || c.Cluster.ID == anyName {
-		p.say("cluster.id", c.Cluster.ID, fmt.Sprintf("write what its proxies call it (CLUSTER_ID), 1 to %d bytes", maxID))
+	if !clusterID.MatchString(c.Cluster.ID) {
+		p.say("cluster.id", c.Cluster.ID, "write what its proxies call it (CLUSTER_ID), 1 to 253 letters, digits, dots, - and _")
+	}
+	rules := kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers}
+	if err := rules.Check(); err != nil {
+		p.errs = append(p.errs, fmt.Errorf("remotes: %w", err))
 	}
 	if !isNamespace(c.Cluster.SystemNamespace) {
 		p.say("cluster.system_namespace", c.Cluster.SystemNamespace, namespaces)

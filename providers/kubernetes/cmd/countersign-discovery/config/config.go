@@ -34,6 +34,7 @@ type Config struct {
 	Status    Status    `json:"status"`
 	Log       agent.Log `json:"log"`
 
+	file   agent.File
 	signed *agent.Config // nil: the certificate is in files
 }
 
@@ -106,6 +107,9 @@ type Authenticator struct {
 	// Kind is certificate, jwt or kubernetes (TokenReview in the caller's cluster).
 	// Required.
 	Kind string `json:"kind"`
+	// ServiceAccounts makes SPIFFE IDs of Kubernetes' service accounts, as in
+	// spiffe://cluster.local/ns/{namespace}/sa/{service_account}. Default: none.
+	ServiceAccounts string `json:"service_accounts"`
 	JWT
 }
 
@@ -122,9 +126,6 @@ type JWT struct {
 	RootFile string `json:"root_file"`
 	// AllowLoopbackHTTP lets it be at http on this machine. Default: false.
 	AllowLoopbackHTTP bool `json:"allow_loopback_http"`
-	// ServiceAccounts makes SPIFFE IDs of Kubernetes' service accounts, as in
-	// spiffe://cluster.local/ns/{namespace}/sa/{service_account}.
-	ServiceAccounts string `json:"service_accounts"`
 	// TrustDomain is the one whose SPIFFE IDs subjects may be.
 	TrustDomain string `json:"trust_domain"`
 	// Leeway is how far its clock may be off. Default: 30s.
@@ -207,15 +208,17 @@ type Times struct {
 	Sync agent.Duration `json:"sync"`
 }
 
-// Status is the page for operators, with probes and metrics.
+// Status is the page for operators, with probes and metrics. It has no authentication.
 type Status struct {
-	// Address is host:port or unix:PATH; the page has no authentication, so that an
-	// address that others can reach needs Exposed. Default: 127.0.0.1:15014.
+	// Address is a loopback host:port or unix:PATH. Default: 127.0.0.1:15014.
 	Address string `json:"address"`
-	// Exposed lets it be another than a loopback address, as a pod's probes and metrics
-	// need: then only /readyz, /healthz and /metrics are there. Default: false.
-	Exposed bool `json:"exposed"`
+	// Probes is host:port, which others may reach, for /readyz, /healthz and /metrics
+	// alone. Default: off.
+	Probes string `json:"probes"`
 }
+
+// StatusAddress is where the page is where nobody says otherwise.
+const StatusAddress = "127.0.0.1:15014"
 
 // Signed returns the configuration of what holds the server's certificate: the secret
 // "default" and the bundle "ROOTCA"; nil where it is in files.
@@ -234,7 +237,7 @@ func defaults() Config {
 			Connections: 20_000, Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
 		},
 		Times:  Times{Stream: duration(time.Hour), Drain: duration(10 * time.Second), Sync: duration(30 * time.Second)},
-		Status: Status{Address: "127.0.0.1:15014"},
+		Status: Status{Address: StatusAddress},
 		Log:    agent.Log{Level: "info", Format: "text"},
 	}
 }

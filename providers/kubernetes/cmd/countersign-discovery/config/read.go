@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
@@ -28,7 +29,9 @@ func Read(name string) (Config, error) {
 // Parse is Read of a file that was read.
 func Parse(name string, text []byte) (Config, error) {
 	c := defaults()
-	if err := agent.Decode(&c, name, text); err != nil {
+	file, err := agent.Decode(&c, name, text)
+	c.file = file
+	if err != nil {
 		return c, err
 	}
 	p := &problems{}
@@ -77,4 +80,16 @@ func (c *Config) sign(name string) error {
 	return nil
 }
 
+// Explain returns every setting with where it came from; what may be a credential is
+// hidden.
+func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
+
 func (c Certificate) inFiles() bool { return cmp.Or(c.ChainFile, c.KeyFile) != "" }
+
+// SearchFirst has folders searched for providers before those of the file.
+func (c *Config) SearchFirst(dirs []string) {
+	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
+	if c.signed != nil {
+		c.signed.ProviderDirs = c.ProviderDirs
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"sync"
+)
+
+// changes are trust domains whose roots have changed, each told once for all changes of
+// it that wait.
+type changes struct {
+	wake chan struct{} // of one place
+
+	mu      sync.Mutex
+	domains map[string]bool
+}
+
+// add does not block.
+func (c *changes) add(trustDomain string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.domains == nil {
+		c.domains = map[string]bool{}
+	}
+	c.domains[trustDomain] = true
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *changes) take() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.domains
+	c.domains = nil
+	return taken
+}
+
+// reauthorize ends the streams of certificates that roots vouch for no more.
+func (s *service) reauthorize(ctx context.Context) {
+	for {
+		select {
+		case <-s.changed.wake:
+		case <-ctx.Done():
+			return
+		}
+		for domain := range s.changed.take() {
+			if n := s.server.Reauthorize(domain); n > 0 {
+				s.log.Info("streams are ended, as the roots have changed", "trust_domain", domain, "streams", n)
+			}
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/countersign-dev/countersign/providers/kubernetes/access"
+	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/providers/kubernetes/kubeconfig"
+	"github.com/countersign-dev/countersign/providers/kubernetes/secrets"
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+// clusters are Kubernetes: whose tokens are verified, and whose secrets are served. Of
+// nil, there are none.
+type clusters struct {
+	*fleet.Fleet
+	access  *access.Access
+	secrets *secrets.Secrets
+}
+
+// newClusters asks nobody yet; Run does.
+func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
+	local, err := localConfig(c.Cluster.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.kubeconfig is %q: %w", c.Cluster.Kubeconfig, err)
+	}
+	k := &clusters{}
+	k.Fleet, err = fleet.New(fleet.Config{
+		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
+		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
+		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
+		Changed: func(e fleet.Event) { k.secrets.Changed(e.Cluster, e.Namespace, e.Name) }, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	k.access, err = access.New(access.Config{Reviews: k.reviews, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	k.secrets, err = secrets.New(secrets.Config{
+		Clusters: known{k.Fleet}, Access: k.access, MayReadConfigCluster: c.Secrets.MayReadConfigCluster, Grants: grants(c.Secrets.Grants), Log: log,
+	})
+	if err != nil {
+		k.access.Close()
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	return k, nil
+}
+
+// localConfig is the operator's own, which may have whatever kubectl takes.
+func localConfig(path string) (local *rest.Config, err error) {
+	if path == "" {
+		local, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("this is no pod of Kubernetes; name a kubeconfig, or set cluster.off")
+		}
+		return local, err
+	}
+	return clientcmd.BuildConfigFromFlags("", path)
+}
+
+// serviceAccounts is the template that the authenticator of Kubernetes' tokens has.
+func serviceAccounts(c config.Config) string {
+	for _, a := range c.Authenticators {
+		if a.Kind == config.ByKubernetes {
+			return a.ServiceAccounts
+		}
+	}
+	return ""
+}
+
+func grants(entries []config.Grant) (all []secrets.Grant) {
+	for _, g := range entries {
+		all = append(all, secrets.Grant{Cluster: g.Cluster, Namespace: g.Namespace, ServiceAccount: g.ServiceAccount, From: g.From, Names: g.Names})
+	}
+	return all
+}
+
+// known are the clusters as those see them who look for secrets.
+type known struct{ fleet *fleet.Fleet }
+
+// Cluster implements [secrets.Clusters].
+func (k known) Cluster(id string) (secrets.Cluster, bool) {
+	c, ok := k.fleet.Cluster(id)
+	if !ok {
+		return nil, false // and no nil *Cluster
+	}
+	return c, true
+}
+
+// Local implements [secrets.Clusters].
+func (k known) Local() secrets.Cluster { return k.fleet.Local() }
+
+// reviews is the API that is asked who may read secrets.
+func (k *clusters) reviews(id string) (access.Reviews, bool) {
+	c, ok := k.Cluster(id)
+	if !ok {
+		return nil, false
+	}
+	return c.Client().AuthorizationV1().SubjectAccessReviews(), true
+}
+
+// authenticator is who verifies the tokens of a cluster; nil for one that is not known.
+// Who names none is in the local one.
+func (k *clusters) authenticator(id string) authn.Authenticator {
+	if k == nil {
+		return nil
+	}
+	if id == "" {
+		return k.Local().Authenticator()
+	}
+	if c, ok := k.Cluster(id); ok {
+		return c.Authenticator()
+	}
+	return nil
+}
+
+// Close ends what asks the API servers, after Run has returned.
+func (k *clusters) Close() { k.access.Close() }
+
+var (
+	clusterDesc = desc("cluster_state", "1 for the state that a cluster is in.", "cluster", "state")
+	objectsDesc = desc("cluster_secrets", "Secrets held of a cluster.", "cluster")
+	accessDesc  = desc("access_reviews_total", "Answers of API servers to who may read secrets: allowed, denied, failed.", "answer")
+)
+
+func (k *clusters) describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{clusterDesc, objectsDesc, accessDesc} {
+		to <- d
+	}
+}
+
+func (k *clusters) collect(g gatherer) {
+	if k == nil {
+		return
+	}
+	for _, s := range k.Status() {
+		for _, state := range []fleet.State{fleet.Connecting, fleet.Synced, fleet.Failed} {
+			g.gauge(clusterDesc, number(s.State == state), s.ID, string(state))
+		}
+		g.gauge(objectsDesc, float64(s.Secrets), s.ID)
+	}
+	counts := k.access.Counts()
+	g.counter(accessDesc, counts.Allowed, "allowed")
+	g.counter(accessDesc, counts.Denied, "denied")
+	g.counter(accessDesc, counts.Failed, "failed")
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
+)
+
+// settings are what the flags say, over the file.
+type settings struct {
+	file string
+	dirs []string
+}
+
+func (s *settings) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.file, "config", "", "the configuration, a YAML file (required)")
+	cmd.Flags().StringSliceVar(&s.dirs, "provider-dir", nil, "folders to search for providers before those of the file (repeatable)")
+}
+
+func (s *settings) read() (config.Config, error) {
+	if s.file == "" {
+		return config.Config{}, settingsError{errors.New("--config is not set: name the configuration, a YAML file")}
+	}
+	c, err := config.Read(s.file)
+	if err != nil {
+		return c, settingsError{err}
+	}
+	c.SearchFirst(s.dirs)
+	return c, nil
+}
+
+func validateCommand() *cobra.Command {
+	var in settings
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Say what is wrong with the configuration; nothing is run", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := in.read(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), in.file, "is good")
+			return err
+		},
+	}
+	in.addFlags(cmd)
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	var in settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "explain", Short: "Show every setting and where it came from; what may be a credential is shown as (set)", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, wrong := in.read()
+			if err := explain(cmd.OutOrStdout(), c, asJSON); err != nil {
+				return err
+			}
+			return wrong
+		},
+	}
+	in.addFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func explain(w io.Writer, c config.Config, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(c.Explain())
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	for _, e := range c.Explain() {
+		fmt.Fprintf(table, "%s\t%v\t%s\n", e.Setting, e.Value, e.From)
+	}
+	return table.Flush()
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), config.Schema)
+			return err
+		},
+	}
+}
+
+// version is set by the linker for a release.
+var version = "0.1.0-dev"
+
+// build is what this binary is made of.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Revision = s.Value
+			}
+		}
+	}
+	return b
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		b := thisBuild()
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign-discovery %s %s %s\n", b.Version, b.Platform, b.Go)
+		return err
+	}}
+}

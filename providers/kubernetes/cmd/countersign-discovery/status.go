@@ -1,0 +1,178 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+const maxReport = 64 << 20
+
+func statusCommand() *cobra.Command {
+	var address string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show what a running service does: streams with their versions, clusters, files, trust domains", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := fetch(cmd.Context(), address)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				_, err := cmd.OutOrStdout().Write(text)
+				return err
+			}
+			var r report
+			if err := json.Unmarshal(text, &r); err != nil {
+				return fmt.Errorf("what answers at %s is no countersign-discovery of this version: %s", address, wire.CleanText(err.Error(), ""))
+			}
+			return writeReport(cmd.OutOrStdout(), r)
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", config.StatusAddress, "the service's status.address: host:port or unix:PATH")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// fetch asks the page of a service on this machine.
+func fetch(ctx context.Context, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	network, at, host := "tcp", address, address
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, at, host = "unix", path, "localhost"
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, at)
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/status.json", nil)
+	if err != nil {
+		return nil, settingsError{fmt.Errorf("--address is %.256q: write host:port or unix:PATH", address)}
+	}
+	answer, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no countersign-discovery answers at %s: %w", address, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxReport))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s: it may be starting still", address, answer.Status)
+	}
+	return text, err
+}
+
+// writeReport writes one table for each kind of thing that there is.
+func writeReport(w io.Writer, r report) error {
+	state := "ready"
+	if r.Server.NotReady != "" {
+		state = "not ready: " + r.Server.NotReady
+	}
+	if r.Server.Draining {
+		state = "shutting down"
+	}
+	fmt.Fprintf(w, "countersign-discovery %s, %s\n", r.Build.Version, state)
+	t := tables{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.secrets(r)
+	t.clusters(r)
+	t.trustDomains(r)
+	t.folder(r)
+	t.streams(r)
+	return t.Flush()
+}
+
+// tables are written one below the other, in columns of their own.
+type tables struct{ *tabwriter.Writer }
+
+// line writes one row; what is empty is a dash.
+func (t tables) line(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = cmp.Or(strings.ReplaceAll(cell, "\t", " "), "-")
+	}
+	fmt.Fprintln(t, strings.Join(cells, "\t"))
+}
+
+// head begins a table whose columns are its own.
+func (t tables) head(cells ...string) {
+	_ = t.Flush() // an error comes again at the end
+	fmt.Fprintln(t)
+	t.line(cells...)
+}
+
+func (t tables) secrets(r report) {
+	t.head("SECRET", "HELD", "ENDS", "FAILURE")
+	for _, s := range r.Secrets {
+		ends, failure := "", ""
+		if s.Item != nil {
+			ends = s.Item.NotAfter.UTC().Format(time.RFC3339)
+		}
+		if s.Failure != nil {
+			failure = s.Failure.Reason
+		}
+		t.line(s.Name, fmt.Sprint(s.Held), ends, failure)
+	}
+}
+
+func (t tables) clusters(r report) {
+	if len(r.Clusters) == 0 {
+		return
+	}
+	t.head("CLUSTER", "STATE", "SECRETS", "FROM", "PROBLEM")
+	for _, c := range r.Clusters {
+		from := c.Source
+		if c.Local {
+			from = "the local one"
+		}
+		t.line(c.ID, string(c.State), fmt.Sprint(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
+	}
+}
+
+func (t tables) trustDomains(r report) {
+	if len(r.TrustDomains) == 0 {
+		return
+	}
+	t.head("TRUST DOMAIN", "ROOTS", "FROM", "FETCHED", "PROBLEM")
+	for _, d := range r.TrustDomains {
+		fetched := ""
+		if !d.Fetched.IsZero() {
+			fetched = d.Fetched.UTC().Format(time.RFC3339)
+		}
+		t.line(d.Name, fmt.Sprint(d.Roots), d.From, fetched, d.Problem)
+	}
+}
+
+func (t tables) folder(r report) {
+	if r.Folder == nil {
+		return
+	}
+	t.head("FILE", "PROBLEM")
+	for _, f := range r.Folder.Files {
+		t.line(f.Path, f.Problem)
+	}
+}
+
+func (t tables) streams(r report) {
+	t.head("STREAM", "CALLER", "CLUSTER", "NODE", "TYPE", "NAMES", "SENT", "TAKEN", "REFUSED")
+	for _, s := range r.Server.Streams {
+		for _, of := range s.Types {
+			refused := ""
+			if of.Refused != nil {
+				refused = of.Refused.Version + " " + of.Refused.Reason
+			}
+			t.line(fmt.Sprint(s.Number), s.Identity, s.Cluster, s.Node, of.Type[strings.LastIndexAny(of.Type, "./")+1:], fmt.Sprint(of.Subscribed),
+				of.Sent, of.Acked, refused)
+		}
+	}
+}
