@@ -61,7 +61,7 @@ func localConfig(path string) (local *rest.Config, err error) {
 	if path == "" {
 		local, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			err = errors.New("this is no pod of Kubernetes; name a kubeconfig, or set cluster.off")
+			err = errors.New("this is no pod of Kubernetes; name a kubeconfig, or set cluster.disabled")
 		}
 		return local, err
 	}

@@ -80,7 +80,7 @@ func (s *service) openTrust(context.Context) (err error) {
 }
 
 func (s *service) openClusters(ctx context.Context) (err error) {
-	if s.config.Cluster.Off {
+	if s.config.Cluster.Disabled {
 		return nil
 	}
 	if s.clusters, err = newClusters(s.config, s.log); err != nil {

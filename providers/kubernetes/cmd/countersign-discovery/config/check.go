@@ -166,7 +166,7 @@ func (c *Config) usualAuthenticators() (all []Authenticator) {
 	if len(c.TrustDomains) > 0 {
 		all = append(all, Authenticator{Kind: ByCertificate})
 	}
-	if !c.Cluster.Off {
+	if !c.Cluster.Disabled {
 		all = append(all, Authenticator{Kind: ByKubernetes})
 	}
 	return all
@@ -188,8 +188,8 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 			p.say(path+".kind", a.Kind, "there are no trust_domains whose certificates could be known")
 		}
 	case ByKubernetes:
-		if c.Cluster.Off {
-			p.say(path+".kind", a.Kind, "cluster.off is true, so that there is no API server to ask")
+		if c.Cluster.Disabled {
+			p.say(path+".kind", a.Kind, "cluster.disabled is true, so that there is no API server to ask")
 		}
 	case ByJWT:
 		a.JWT.check(p, path)

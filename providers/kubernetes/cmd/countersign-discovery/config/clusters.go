@@ -19,7 +19,7 @@ var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 func isNamespace(text string) bool { return label.MatchString(text) }
 
 func (c *Config) checkCluster(p *problems) {
-	if c.Cluster.Off {
+	if c.Cluster.Disabled {
 		c.checkOff(p)
 		return
 	}
@@ -37,7 +37,7 @@ func (c *Config) checkCluster(p *problems) {
 
 // checkOff refuses what needs Kubernetes where there is none.
 func (c *Config) checkOff(p *problems) {
-	const without = "cluster.off is true, so that it would have no effect; remove one of the two"
+	const without = "cluster.disabled is true, so that it would have no effect; remove one of the two"
 	if c.Cluster.Kubeconfig != "" {
 		p.say("cluster.kubeconfig", c.Cluster.Kubeconfig, without)
 	}
@@ -48,7 +48,7 @@ func (c *Config) checkOff(p *problems) {
 		p.say("secrets", "set", without)
 	}
 	if c.Resources.Folder == "" {
-		p.say("resources.folder", "", "cluster.off is true, so that there would be nothing to serve")
+		p.say("resources.folder", "", "cluster.disabled is true, so that there would be nothing to serve")
 	}
 }
 

@@ -134,8 +134,8 @@ type JWT struct {
 
 // Cluster is the one that this service is of: its secrets are the config cluster's.
 type Cluster struct {
-	// Off has no API server asked at all: no Kubernetes secrets, no Kubernetes tokens.
-	Off bool `json:"off"`
+	// Disabled has no API server asked at all: no Kubernetes secrets, no Kubernetes tokens.
+	Disabled bool `json:"disabled"`
 	// ID is what proxies call it. Default: Kubernetes.
 	ID string `json:"id"`
 	// Kubeconfig is a file, of whoever runs this service. Default: that of the pod.

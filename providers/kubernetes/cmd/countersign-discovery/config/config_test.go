@@ -1,0 +1,172 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const pin = "4be1b9cd9a8ce1b2d2c2b2a2f2e2d2c2b2a29282726252423222120111213141"
+
+// working is what every case below spoils: one line of it is another, or there is one more.
+const working = `
+certificate:
+  dns_names: [discovery.istio-system.svc]
+providers:
+- name: file
+  sha256: ` + pin + `
+trust_domains:
+- name: cluster.local
+  own_ca: true
+`
+
+func TestTheLeastConfigurationHasTheDefaults(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(working))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen.TLS != ":15012" || c.Status.Address != "127.0.0.1:15014" || c.Cluster.ID != "Kubernetes" || c.Times.Stream.Duration != time.Hour {
+		t.Errorf("%+v", c)
+	}
+	if len(c.Authenticators) != 2 || c.Authenticators[0].Kind != ByCertificate || c.Authenticators[1].Kind != ByKubernetes {
+		t.Errorf("authenticators %+v", c.Authenticators)
+	}
+	own := c.Signed().Secrets
+	if own[0].DNSNames[0] != "discovery.istio-system.svc" || own[0].Providers[0] != "file" || own[1].Providers[0] != "file" {
+		t.Errorf("secrets %+v", own)
+	}
+}
+
+func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
+	if err := os.WriteFile(filepath.Join(t.TempDir(), "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"lisen: {}":                                                 `unknown setting "lisen" in c.yaml: did you mean "listen"?`,
+		"listen: {tsl: x}":                                          `unknown setting "listen.tsl"`,
+		"listen: {tls: '15012'}":                                    `listen.tls is "15012": write host:port`,
+		"listen: {tls: 'a:99999'}":                                  `listen.tls is "a:99999": write host:port`,
+		"listen: {tls: ''}":                                         `listen.tls is not set: write host:port`,
+		"listen: {plaintext: x}":                                    `listen.plaintext is "x": write host:port`,
+		"listen: {allow_token_over_plaintext: true}":                `there is no listen.plaintext`,
+		"certificate: {}":                                           `certificate.dns_names is not set: write the names that clients dial`,
+		"certificate: {dns_names: [' x']}":                          `certificate: `,
+		"certificate: {spiffe_id: cluster.local}":                   `certificate: `,
+		"certificate: {dns_names: [a], key_type: dsa}":              `certificate.key_type is "dsa": ecdsa-p256`,
+		"certificate: {dns_names: [a], ttl: 0s}":                    `certificate.ttl is "0s": write 1s or more`,
+		"certificate: {dns_names: [a], ttl: 5}":                     `certificate.ttl is "5" in c.yaml: write a number with a unit`,
+		"certificate: {dns_names: [a], providers: [vault]}":         `certificate.provider is "vault": configured are file`,
+		"certificate: {dns_names: [a], providers: [file, file]}":    `certificate.providers is [file file]: write each provider once`,
+		"certificate: {chain_file: a}":                              `certificate.chain_file is "a": write chain_file and key_file`,
+		"certificate: {chain_file: a, key_file: b, dns_names: [a]}": `remove dns_names, spiffe_id and providers, or the files`,
+		"certificate: {chain_file: a, key_file: b}":                 `nobody asks them for anything`,
+		"providers: []":                                             `providers is not set: write who signs`,
+		"providers: [{name: file}]":                                 `providers.file.sha256 is not set`,
+		"providers: [{name: file, sha256: " + pin + ", settings: {a: 1}, limits: {memory: 1Ki}}]": `providers.file.limits.memory is 1024`,
+		"rotation: {ratio: 1}":                                                                                 `rotation.ratio is "1": write more than 0`,
+		"rotation: {ratio: 0.5, jitter: 2}":                                                                    `rotation.jitter is "2": write 0 or more`,
+		"trust_domains: [{name: A}]":                                                                           `trust_domains.0.name is "A": write a trust domain`,
+		"trust_domains: [{name: a}]":                                                                           `trust_domains.a is "0 sources of roots": set one of own_ca, roots_file and bundle`,
+		"trust_domains: [{name: a, own_ca: true, roots_file: x}]":                                              `"2 sources of roots"`,
+		"trust_domains: [{name: a, own_ca: true}, {name: a, own_ca: true}]":                                    `it is there twice`,
+		"trust_domains: [{name: a, own_ca: true, clusters: ['']}]":                                             `trust_domains.a.clusters`,
+		"trust_domains: [{name: a, bundle: {url: 'http://x'}}]":                                                `trust_domains.a.bundle.url is "http://x": write an https URL`,
+		"trust_domains: [{name: a, bundle: {url: 'https://x', server_id: there}}]":                             `trust_domains.a.bundle.server_id is "there": write the SPIFFE ID`,
+		"trust_domains: [{name: a, bundle: {url: 'https://x', server_id: 'spiffe://a/b', root_file: r}}]":      `trust_domains.a.bundle.root_file is "r"`,
+		"trust_domains: []\nauthenticators: [{kind: certificate}]":                                             `authenticators.0.kind is "certificate": there are no trust_domains`,
+		"authenticators: []":                                                                                   `authenticators is not set: nobody would be known`,
+		"authenticators: [{kind: password}]":                                                                   `authenticators.0.kind is "password": certificate, jwt or kubernetes is allowed`,
+		"authenticators: [{kind: kubernetes}, {kind: kubernetes}]":                                             `authenticators.1.kind is "kubernetes": it is there twice`,
+		"authenticators: [{kind: kubernetes, issuer: x}]":                                                      `are for the kind jwt`,
+		"authenticators: [{kind: certificate, service_accounts: x}]":                                           `authenticators.0.service_accounts is "x": it is for tokens`,
+		"authenticators: [{kind: jwt, audiences: [a], trust_domain: a}]":                                       `authenticators.0.issuer is not set`,
+		"authenticators: [{kind: jwt, issuer: x, trust_domain: a}]":                                            `authenticators.0.audiences is not set`,
+		"authenticators: [{kind: jwt, issuer: x, audiences: [a]}]":                                             `authenticators.0.trust_domain is not set`,
+		"authenticators: [{kind: jwt, issuer: x, audiences: [a], trust_domain: a, jwks_url: u, jwks_file: f}]": `write jwks_url or jwks_file`,
+		"authenticators: [{kind: jwt, issuer: x, audiences: [a], trust_domain: a, leeway: 1h}]":                `authenticators.0.leeway is "1h0m0s": write 0s to 5m`,
+		"authenticators: [{kind: jwt, issuer: x, audiences: [a], service_accounts: 'spiffe://a/{namespace}'}]": `authenticators.0.service_accounts`,
+		"audiences: []":                    `audiences is not set`,
+		"cluster: {id: ''}":                `cluster.id is not set: write what its proxies call it`,
+		"cluster: {id: 'a b'}":             `cluster.id is "a b"`,
+		"cluster: {system_namespace: A_b}": `cluster.system_namespace is "A_b": write a namespace`,
+		"cluster: {disabled: true}":        `resources.folder is not set: cluster.disabled is true`,
+		"cluster: {disabled: true, kubeconfig: x}\nresources: {folder: f}":                           `cluster.kubeconfig is "x": cluster.disabled is true`,
+		"cluster: {disabled: true}\nresources: {folder: f}\nremotes: {folder: x}":                    `remotes.folder is "x": cluster.disabled is true`,
+		"cluster: {disabled: true}\nresources: {folder: f}\nauthenticators: [{kind: kubernetes}]":    `there is no API server to ask`,
+		"cluster: {disabled: true}\nresources: {folder: f}\nsecrets: {may_read_config_cluster: [a]}": `secrets is "set": cluster.disabled is true`,
+		"remotes: {allow: [everything]}":                                                             `"everything" cannot be allowed`,
+		"remotes: {servers: ['http://x']}":                                                           `remotes: `,
+		"secrets: {may_read_config_cluster: ['']}":                                                   `secrets.may_read_config_cluster`,
+		"secrets: {grants: [{namespace: A, from: b, names: [c]}]}":                                   `secrets.grants.0.namespace is "A": write a namespace`,
+		"secrets: {grants: [{namespace: a, names: [c]}]}":                                            `secrets.grants.0.from is not set: write a namespace`,
+		"secrets: {grants: [{namespace: a, from: b}]}":                                               `secrets.grants.0.names is not set: write the names of secrets`,
+		"limits: {streams: 0}":                                                                       `limits.streams is "0": write 1 or more`,
+		"limits: {message: 4MB}":                                                                     `limits.message is "4MB" in c.yaml: write a number of bytes with a unit`,
+		"times: {stream: 1ms}":                                                                       `times.stream is "1ms": write 1s or more`,
+		"times: {drain: -1s}":                                                                        `times.drain is "-1s": write 0s or more`,
+		"status: {address: '0.0.0.0:1'}":                                                             `status.address is "0.0.0.0:1": write a loopback address`,
+		"status: {address: 'unix:'}":                                                                 `status.address is "unix:": write unix:PATH`,
+		"status: {probes: x}":                                                                        `status.probes is "x": write host:port`,
+		"log: {level: loud}":                                                                         `log.level is "loud": debug, info, warn or error is allowed`,
+		"log: {format: xml}":                                                                         `log.format is "xml": text or json is allowed`,
+		"lock: /none":                                                                                `the lock file /none`,
+		"- a":                                                                                        `c.yaml holds no settings`,
+		"a: b: c":                                                                                    `c.yaml is not valid YAML`,
+	} {
+		_, err := Parse("c.yaml", []byte(spoiled(text)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// spoiled is working without the settings that text has, and with text.
+func spoiled(text string) string {
+	if !strings.Contains(text, ": ") || strings.HasPrefix(text, "a: b") {
+		return text
+	}
+	var kept strings.Builder
+	skip := false
+	for line := range strings.Lines(working) {
+		key, _, isKey := strings.Cut(line, ":")
+		if isKey && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "-") {
+			skip = strings.HasPrefix(text, key+":") || strings.Contains(text, "\n"+key+":")
+		}
+		if !skip {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String() + text + "\n"
+}
+
+func TestACertificateInFilesNeedsNoProvider(t *testing.T) {
+	c, err := Parse("c.yaml", []byte("certificate: {chain_file: a, key_file: b}\ntrust_domains: [{name: a, roots_file: r}]\n"))
+	if err != nil || c.Signed() != nil {
+		t.Errorf("%v, %v", c.Signed(), err)
+	}
+}
+
+func TestWhatMayBeACredentialIsNotExplained(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(strings.Replace(working, "- name: file", "- name: file\n  settings: {password: hunter2}\n  env: {TOKEN: hunter2}", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, e := range c.Explain() {
+		if text, ok := e.Value.(string); ok {
+			found[e.Setting] = text + " " + e.From
+		}
+		if strings.Contains(found[e.Setting], "hunter2") {
+			t.Errorf("%s is shown", e.Setting)
+		}
+	}
+	if found["providers.file.settings.password"] != "(set) c.yaml:6" || found["listen.tls"] != ":15012 default" {
+		t.Errorf("%q", found)
+	}
+}
