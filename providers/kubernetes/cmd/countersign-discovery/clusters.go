@@ -1,12 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -23,7 +23,7 @@ import (
 type clusters struct {
 	*fleet.Fleet
 	access  *access.Access
-	secrets *secrets.Secrets
+	secrets *secrets.Source
 }
 
 // newClusters asks nobody yet; Run does.
@@ -37,7 +37,7 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
 		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
 		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
-		Changed: func(e fleet.Event) { k.secrets.Changed(e.Cluster, e.Namespace, e.Name) }, Log: log,
+		Changed: k.changed, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
@@ -80,9 +80,21 @@ func serviceAccounts(c config.Config) string {
 
 func grants(entries []config.Grant) (all []secrets.Grant) {
 	for _, g := range entries {
-		all = append(all, secrets.Grant{Cluster: g.Cluster, Namespace: g.Namespace, ServiceAccount: g.ServiceAccount, From: g.From, Names: g.Names})
+		all = append(all, secrets.Grant{
+			To:        secrets.Who{TrustDomain: g.To.TrustDomain, Cluster: g.To.Cluster, Namespace: g.To.Namespace, ServiceAccount: g.To.ServiceAccount},
+			Namespace: g.Namespace, Names: g.Names,
+		})
 	}
 	return all
+}
+
+// changed tells those who have what has changed.
+func (k *clusters) changed(e fleet.Event) {
+	kind := secrets.Secret
+	if e.Kind == fleet.ConfigMap {
+		kind = secrets.ConfigMap
+	}
+	k.secrets.Changed(secrets.Event{Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Kind: kind})
 }
 
 // known are the clusters as those see them who look for secrets.
@@ -91,14 +103,33 @@ type known struct{ fleet *fleet.Fleet }
 // Cluster implements [secrets.Clusters].
 func (k known) Cluster(id string) (secrets.Cluster, bool) {
 	c, ok := k.fleet.Cluster(id)
-	if !ok {
-		return nil, false // and no nil *Cluster
-	}
-	return c, true
+	return objects{c}, ok
 }
 
 // Local implements [secrets.Clusters].
-func (k known) Local() secrets.Cluster { return k.fleet.Local() }
+func (k known) Local() secrets.Cluster { return objects{k.fleet.Local()} }
+
+// objects are those of one cluster, which says of what is not there what is asked of it.
+type objects struct{ *fleet.Cluster }
+
+// Secret implements [secrets.Cluster].
+func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	found, err := o.Cluster.Secret(namespace, name)
+	return found, notFound(err)
+}
+
+// ConfigMap implements [secrets.Cluster].
+func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	found, err := o.Cluster.ConfigMap(namespace, name)
+	return found, notFound(err)
+}
+
+func notFound(err error) error {
+	if errors.Is(err, fleet.ErrNotFound) {
+		return fmt.Errorf("%w: %w", secrets.ErrNotFound, err)
+	}
+	return err
+}
 
 // reviews is the API that is asked who may read secrets.
 func (k *clusters) reviews(id string) (access.Reviews, bool) {
@@ -125,7 +156,10 @@ func (k *clusters) authenticator(id string) authn.Authenticator {
 }
 
 // Close ends what asks the API servers, after Run has returned.
-func (k *clusters) Close() { k.access.Close() }
+func (k *clusters) Close() {
+	k.secrets.Close()
+	k.access.Close()
+}
 
 var (
 	clusterDesc = desc("cluster_state", "1 for the state that a cluster is in.", "cluster", "state")

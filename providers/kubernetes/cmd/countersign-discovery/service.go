@@ -97,7 +97,11 @@ func (s *service) openFolder(ctx context.Context) (err error) {
 	if s.resources, err = folder.New(folder.Config{Path: s.config.Resources.Folder, Log: s.log}); err != nil {
 		return settingsError{fmt.Errorf("resources.folder is %q: %w", s.config.Resources.Folder, err)}
 	}
-	s.goOn(ctx, s.resources.Run)
+	s.goOn(ctx, func(ctx context.Context) {
+		if err := s.resources.Run(ctx); err != nil {
+			s.log.Error("the folder of resources is not followed any more", "error", err)
+		}
+	})
 	return nil
 }
 

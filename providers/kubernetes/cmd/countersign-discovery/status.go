@@ -157,9 +157,10 @@ func (t tables) folder(r report) {
 	if r.Folder == nil {
 		return
 	}
-	t.head("FILE", "PROBLEM")
+	t.head("FILE", "STATE", "RESOURCES", "PROBLEM")
+	t.line(r.Folder.Path, "", "", r.Folder.Fault)
 	for _, f := range r.Folder.Files {
-		t.line(f.Path, f.Problem)
+		t.line(f.Name, string(f.State), fmt.Sprint(f.Resources), strings.Join(slices.Concat([]string{f.Reason}, f.Warnings), " "))
 	}
 }
 

@@ -56,20 +56,24 @@ func (c *Config) checkSecrets(p *problems) {
 	if slices.Contains(c.Secrets.MayReadConfigCluster, "") {
 		p.say("secrets.may_read_config_cluster", c.Secrets.MayReadConfigCluster, `write the ids of clusters, or "*", none of them empty`)
 	}
-	for i := range c.Secrets.Grants {
-		c.checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), &c.Secrets.Grants[i])
+	for i, g := range c.Secrets.Grants {
+		checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), g)
 	}
 }
 
-func (c *Config) checkGrant(p *problems, path string, g *Grant) {
-	if g.Cluster == "" {
-		g.Cluster = c.Cluster.ID
+func checkGrant(p *problems, path string, g Grant) {
+	for setting, value := range map[string]string{
+		"trust_domain": g.To.TrustDomain, "cluster": g.To.Cluster, "namespace": g.To.Namespace, "service_account": g.To.ServiceAccount,
+	} {
+		if value == "" {
+			p.say(path+".to."+setting, "", `write the caller's, or "*" for any`)
+		}
+	}
+	if ns := g.To.Namespace; ns != "" && ns != "*" && !isNamespace(ns) {
+		p.say(path+".to.namespace", ns, namespaces+`, or "*" for any`)
 	}
 	if !isNamespace(g.Namespace) {
-		p.say(path+".namespace", g.Namespace, namespaces)
-	}
-	if !isNamespace(g.From) {
-		p.say(path+".from", g.From, namespaces)
+		p.say(path+".namespace", g.Namespace, namespaces+"; each needs a grant of its own")
 	}
 	if len(g.Names) == 0 || slices.Contains(g.Names, "") {
 		p.say(path+".names", g.Names, `write the names of secrets, or "*" for all of that namespace`)

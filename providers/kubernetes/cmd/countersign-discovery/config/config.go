@@ -167,18 +167,25 @@ type Secrets struct {
 	Grants []Grant `json:"grants"`
 }
 
-// Grant lets service accounts of one namespace have secrets of another.
+// Grant lets callers have secrets of one other namespace, in the clusters that they have
+// their own from. The right to list secrets in their own namespace is needed all the same.
 type Grant struct {
-	// Cluster is the caller's. Default: the local one.
-	Cluster string `json:"cluster"`
-	// Namespace is the caller's. Required.
+	To Who `json:"to"`
+	// Namespace is the one that the secrets are in. Required.
 	Namespace string `json:"namespace"`
-	// ServiceAccount is the caller's. Default: every one.
-	ServiceAccount string `json:"service_account"`
-	// From is the namespace that the secret is in. Required.
-	From string `json:"from"`
 	// Names are the secrets; "*" is all of that namespace. Required.
 	Names []string `json:"names"`
+}
+
+// Who are callers, by what was verified of them; "*" is any.
+type Who struct {
+	// TrustDomain is that of the SPIFFE ID; a caller without one has only "*". Required.
+	TrustDomain string `json:"trust_domain"`
+	// Cluster is the caller's. Required.
+	Cluster string `json:"cluster"`
+	// Namespace and ServiceAccount are the caller's. Required.
+	Namespace      string `json:"namespace"`
+	ServiceAccount string `json:"service_account"`
 }
 
 // Resources are what is served beside secrets.
