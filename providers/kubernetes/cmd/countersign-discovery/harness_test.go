@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// asService as the first argument makes this test's binary the program.
+const asService = "be-discovery"
+
+const patience = 20 * time.Second
+
+// programs has the file provider's binary, built once.
+var programs string
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asService {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		os.Exit(run())
+	}
+	os.Exit(withPrograms(m))
+}
+
+func withPrograms(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "discovery")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "countersign-provider-file"), ".")
+	build.Dir, build.Stderr = "../../../file", os.Stderr
+	if build.Run() != nil {
+		return 1
+	}
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// program is a running service.
+type program struct {
+	dir  string // with its files: c.yaml, ca, resources, page (its socket)
+	cmd  *exec.Cmd
+	log  *logged
+	over chan error
+}
+
+// logged is what a process writes, to be waited for.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// await returns what the pattern's group matched as soon as it is written.
+func (l *logged) await(t *testing.T, pattern string) string {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		if m := regexp.MustCompile(pattern).FindStringSubmatch(l.String()); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-l.more:
+		case <-deadline:
+			t.Fatalf("%q was not logged:\n%s", pattern, l)
+		}
+	}
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, is func() bool, what string, log fmt.Stringer) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s\n%s", patience, what, log)
+		case <-tick.C:
+		}
+	}
+}
+
+// files makes those of a service; its configuration is text, in which DIR is the folder
+// and PROVIDERS is the file provider with a CA of its own.
+func files(t *testing.T, text string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	text = strings.ReplaceAll(text, "PROVIDERS", "dev: true\nproviders: [{name: file, settings: {dir: DIR/ca, self_signed: true}}]")
+	write(t, filepath.Join(dir, "c.yaml"), strings.ReplaceAll(text, "DIR", dir))
+	if err := os.Mkdir(filepath.Join(dir, "resources"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// command is the program with arguments, in an environment of its own.
+func command(ctx context.Context, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{asService}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "COUNTERSIGN_PROVIDER_PATH=" + programs, "TMPDIR=" + os.TempDir()}
+	return cmd
+}
+
+// start runs a service on the files of a folder; it ends with the test.
+func start(t *testing.T, dir string) *program {
+	t.Helper()
+	p := &program{dir: dir, log: &logged{more: make(chan struct{}, 1)}, over: make(chan error, 1)}
+	p.cmd = command(context.WithoutCancel(t.Context()), "serve", "--config", filepath.Join(dir, "c.yaml"))
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.over <- p.cmd.Wait() }()
+	t.Cleanup(func() {
+		if err := p.end(); err != nil {
+			t.Errorf("it ended with %v:\n%s", err, p.log)
+		}
+	})
+	return p
+}
+
+// end asks it to drain, and returns how it ended.
+func (p *program) end() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case err := <-p.over:
+		p.over <- err
+		return err
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		return fmt.Errorf("it did not end: %w", <-p.over)
+	}
+}
+
+func (p *program) tls(t *testing.T) string {
+	t.Helper()
+	return p.log.await(t, `"ADS and SDS over TLS" address=(\S+)`)
+}
+
+// ready waits until the service says so.
+func (p *program) ready(t *testing.T) {
+	t.Helper()
+	p.tls(t)
+	eventually(t, func() bool { code, _ := p.page(t, "/readyz"); return code == http.StatusOK }, "it is ready", p.log)
+}
+
+// page asks the page at its socket.
+func (p *program) page(t *testing.T, path string) (int, string) {
+	t.Helper()
+	return get(t, "unix:"+filepath.Join(p.dir, "page"), path)
+}
+
+// status runs the command.
+func (p *program) status(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := command(t.Context(), append([]string{"status", "--address", "unix:" + filepath.Join(p.dir, "page")}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// authority is the CA of a service, by which a test signs clients.
+type authority struct {
+	roots *x509.CertPool
+	cert  tls.Certificate
+}
+
+func (p *program) authority(t *testing.T) authority {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(filepath.Join(p.dir, "ca", "ca-cert.pem"), filepath.Join(p.dir, "ca", "ca-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority{x509.NewCertPool(), cert}
+	a.roots.AddCert(cert.Leaf)
+	return a
+}
+
+// client is the TLS of a client with that SPIFFE ID; without one it shows no certificate.
+func (a authority) client(t *testing.T, id string) *tls.Config {
+	t.Helper()
+	cfg := &tls.Config{RootCAs: a.roots, ServerName: "discovery.test", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	if id == "" {
+		return cfg
+	}
+	uri, err := url.Parse(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(7), URIs: []*url.URL{uri}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	cfg.Certificates = []tls.Certificate{{Certificate: [][]byte{chain}, PrivateKey: key}}
+	return cfg
+}
+
+func (a authority) sign(t *testing.T, template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der, key
+}
+
+// pair writes a server's chain and key into two files.
+func (a authority) pair(t *testing.T, serial int64, name, chainFile, keyFile string) {
+	t.Helper()
+	der, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
+	write(t, chainFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+}
