@@ -16,10 +16,32 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 const maxReport = 64 << 20
+
+// seen is what the command reads of a [report].
+type seen struct {
+	Build   build            `json:"build"`
+	Server  discovery.Status `json:"server"`
+	Secrets []struct {
+		Name string `json:"name"`
+		Held bool   `json:"held"`
+		Item struct {
+			NotAfter time.Time `json:"not_after"`
+		} `json:"item"`
+		Failure struct {
+			Reason string `json:"reason"`
+		} `json:"failure"`
+	} `json:"secrets"`
+	TrustDomains []trustDomain  `json:"trust_domains"`
+	Clusters     []fleet.Status `json:"clusters"`
+	Folder       *folder.Status `json:"folder"`
+}
 
 func statusCommand() *cobra.Command {
 	var address string
@@ -35,7 +57,7 @@ func statusCommand() *cobra.Command {
 				_, err := cmd.OutOrStdout().Write(text)
 				return err
 			}
-			var r report
+			var r seen
 			if err := json.Unmarshal(text, &r); err != nil {
 				return fmt.Errorf("what answers at %s is no countersign-discovery of this version: %s", address, wire.CleanText(err.Error(), ""))
 			}
@@ -75,7 +97,7 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 }
 
 // writeReport writes one table for each kind of thing that there is.
-func writeReport(w io.Writer, r report) error {
+func writeReport(w io.Writer, r seen) error {
 	state := "ready"
 	if r.Server.NotReady != "" {
 		state = "not ready: " + r.Server.NotReady
@@ -111,21 +133,22 @@ func (t tables) head(cells ...string) {
 	t.line(cells...)
 }
 
-func (t tables) secrets(r report) {
+// moment is empty for none.
+func moment(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+func (t tables) secrets(r seen) {
 	t.head("SECRET", "HELD", "ENDS", "FAILURE")
 	for _, s := range r.Secrets {
-		ends, failure := "", ""
-		if s.Item != nil {
-			ends = s.Item.NotAfter.UTC().Format(time.RFC3339)
-		}
-		if s.Failure != nil {
-			failure = s.Failure.Reason
-		}
-		t.line(s.Name, fmt.Sprint(s.Held), ends, failure)
+		t.line(s.Name, fmt.Sprint(s.Held), moment(s.Item.NotAfter), s.Failure.Reason)
 	}
 }
 
-func (t tables) clusters(r report) {
+func (t tables) clusters(r seen) {
 	if len(r.Clusters) == 0 {
 		return
 	}
@@ -139,32 +162,30 @@ func (t tables) clusters(r report) {
 	}
 }
 
-func (t tables) trustDomains(r report) {
+func (t tables) trustDomains(r seen) {
 	if len(r.TrustDomains) == 0 {
 		return
 	}
 	t.head("TRUST DOMAIN", "ROOTS", "FROM", "FETCHED", "PROBLEM")
 	for _, d := range r.TrustDomains {
-		fetched := ""
-		if !d.Fetched.IsZero() {
-			fetched = d.Fetched.UTC().Format(time.RFC3339)
-		}
-		t.line(d.Name, fmt.Sprint(d.Roots), d.From, fetched, d.Problem)
+		t.line(d.Name, fmt.Sprint(d.Roots), d.From, moment(d.Fetched), d.Problem)
 	}
 }
 
-func (t tables) folder(r report) {
+func (t tables) folder(r seen) {
 	if r.Folder == nil {
 		return
 	}
 	t.head("FILE", "STATE", "RESOURCES", "PROBLEM")
-	t.line(r.Folder.Path, "", "", r.Folder.Fault)
+	if r.Folder.Fault != "" {
+		t.line(r.Folder.Path, "", "", r.Folder.Fault)
+	}
 	for _, f := range r.Folder.Files {
 		t.line(f.Name, string(f.State), fmt.Sprint(f.Resources), strings.Join(slices.Concat([]string{f.Reason}, f.Warnings), " "))
 	}
 }
 
-func (t tables) streams(r report) {
+func (t tables) streams(r seen) {
 	t.head("STREAM", "CALLER", "CLUSTER", "NODE", "TYPE", "NAMES", "SENT", "TAKEN", "REFUSED")
 	for _, s := range r.Server.Streams {
 		for _, of := range s.Types {
