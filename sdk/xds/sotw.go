@@ -137,9 +137,13 @@ func (m *sotw) respond(typ int, found []lookup, now time.Time) (*discovery.Disco
 		return nil, b, false
 	}
 	t := &m.types[typ]
-	return &discovery.DiscoveryResponse{
-		VersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq), Resources: bodies(b.resources),
-	}, b, true
+	response := &discovery.DiscoveryResponse{VersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq)}
+	if b.whole != nil {
+		response.Resources = b.whole.bodies
+	} else {
+		response.Resources = bodies(b.resources)
+	}
+	return response, b, true
 }
 
 func bodies(resources []*Resource) []*anypb.Any {

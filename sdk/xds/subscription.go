@@ -41,8 +41,8 @@ type lookup struct {
 
 // batch is what a round of lookups came to.
 type batch struct {
-	resources []*Resource // of the response
-	fresh     []*Resource // of these, what the client does not have
+	resources []*Resource // that the client does not have
+	whole     *answer     // with what it has, where an answer is complete; else nil
 	refused   []string    // unknown, and not told before
 	removed   []string    // gone
 	version   string      // of the response as a whole
@@ -255,7 +255,7 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 // send puts r into b, if it fits.
 func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now time.Time) {
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
-		b.fresh = append(b.fresh, r)
+		b.resources = append(b.resources, r)
 		s.record(e, r, seq, now)
 	}
 }
