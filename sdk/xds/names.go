@@ -10,6 +10,10 @@ func (s *subscription) add(name string) (*entry, bool) {
 		s.entries = map[string]*entry{}
 	}
 	e := &entry{name: name}
+	if _, gone := s.gone[name]; gone {
+		delete(s.gone, name) // the client may have it still: told anew, or gone
+		e.known, e.again = "some", true
+	}
 	s.entries[name] = e
 	return e, true
 }

@@ -52,8 +52,7 @@ func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	}
 	for name := range m.names(req.GetResourceNames(), st) {
 		e := t.take(name, st)
-		switch {
-		case forgot && e.sent != nil && e.seq <= t.acked:
+		if forgot && e.sent != nil && e.seq <= t.acked {
 			t.resend(e)
 			st.woken = true
 		}

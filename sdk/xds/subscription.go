@@ -143,7 +143,7 @@ func (s *subscription) due(now time.Time) (names []string, ok bool) {
 		}
 	}
 	s.dirty = nil
-	return names, len(names) > 0 || !s.parked && (s.owed || len(s.gone) > 0)
+	return names, len(names) > 0 || !s.parked && (s.owed || s.telling())
 }
 
 // choose takes the answers of the source and returns what goes out now, as
