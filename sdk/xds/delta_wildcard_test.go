@@ -204,17 +204,18 @@ func TestWhatTheWildcardHasIsToldGoneIfItIsUnknown(t *testing.T) {
 
 func TestANameLeftBesideAWildcardWithoutAListIsToldWhenThereIsOne(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
-		for _, name := range []string{"listed", "slow", "unlisted"} {
+		for _, name := range []string{"listed", "lost", "slow", "unlisted"} {
 			s.set(name, "1")
 		}
 		c := b.dialDelta("")
-		c.subscribe("*", "listed", "slow", "unlisted")
-		c.gets("listed=1", "slow=1", "unlisted=1")
-		c.unsubscribe("listed", "slow", "unlisted")
+		c.subscribe("*", "listed", "lost", "slow", "unlisted")
+		c.gets("listed=1", "lost=1", "slow=1", "unlisted=1")
+		c.unsubscribe("listed", "lost", "slow", "unlisted")
 		s.unready("slow")
+		s.remove("lost")
 		c.silent()
-		s.list("listed", "slow")
-		c.gets("-unlisted", "listed=1")
+		s.list("listed", "lost", "slow")
+		c.gets("-lost", "-unlisted", "listed=1")
 		c.silent() // slow may be what the client has
 		s.set("slow", "1")
 		c.gets("slow=1")
