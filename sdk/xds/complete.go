@@ -1,10 +1,6 @@
 package xds
 
-import (
-	"cmp"
-	"errors"
-	"slices"
-)
+import "errors"
 
 // withheld keeps back an answer that would delete what the client may hold although it
 // is only not ready, and tells whether it did. Nothing of found is entered then: all is
@@ -38,29 +34,21 @@ func (s *subscription) unpark() {
 	}
 }
 
-// whole returns all that the client has once it takes the answer, by name.
-func (s *subscription) whole() []*Resource {
-	resources := make([]*Resource, 0, len(s.entries))
-	for _, e := range s.entries {
-		if e.sent != nil {
-			resources = append(resources, e.sent)
-		}
-	}
-	slices.SortFunc(resources, func(a, b *Resource) int { return cmp.Compare(a.Name, b.Name) })
-	return resources
-}
-
-// speaks fills in what b says of the type as a whole, and tells whether it says anything.
+// speaks fills in what b says that was not looked up, and tells whether it says anything.
 func (s *subscription) speaks(b *batch, looked int) bool {
 	if s.policy.removes {
 		s.removed(b)
 	}
-	b.resources = b.fresh
 	// What is subscribed to first is answered, if only to say that there is none.
 	first := s.policy.complete && s.seq == 0 && looked > 0
-	says := len(b.fresh) > 0 || len(b.removed) > 0 || s.policy.removes && len(b.refused) > 0 || s.owed || first
-	if says && s.policy.complete {
-		b.resources = s.whole()
+	return len(b.resources) > 0 || len(b.removed) > 0 || s.policy.removes && len(b.refused) > 0 || s.owed || first
+}
+
+// whole returns the answer with all that the client has once it takes it; nil where
+// answers are not complete.
+func (s *subscription) whole() *answer {
+	if !s.policy.complete {
+		return nil
 	}
-	return says
+	return s.policy.answers.of(s.entries)
 }

@@ -119,7 +119,9 @@ func (m *delta) subscribe(names []string, brought map[string]string, st *step) {
 		first := t.claim(e)
 		switch {
 		case isNew:
-			e.known = brought[name]
+			if version, has := brought[name]; has {
+				e.known = version
+			}
 			st.added = append(st.added, e)
 		case first || e.has() || e.refused:
 			t.resend(e)

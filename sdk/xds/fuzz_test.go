@@ -47,7 +47,7 @@ func FuzzRequests(f *testing.F) {
 		if len(story) > 512 {
 			return // more of the same
 		}
-		policies := []policy{{url: thingURL, hold: time.Second, lists: lists, complete: complete && !incremental, removes: incremental}, {url: "other"}}
+		policies := []policy{{url: thingURL, hold: time.Second, lists: lists, complete: complete && !incremental, answers: &answers{}, removes: incremental}, {url: "other"}}
 		s := newSession(policies, thingURL, "x", fuzzLimits)
 		if incremental {
 			m := &delta{s}

@@ -6,9 +6,10 @@ import "time"
 type policy struct {
 	url      string
 	hold     time.Duration
-	lists    bool // knows the wildcard
-	complete bool // an answer holds all, and what it leaves out is deleted
-	removes  bool // what is gone is named
+	lists    bool     // knows the wildcard
+	complete bool     // an answer holds all, and what it leaves out is deleted
+	removes  bool     // what is gone is named
+	answers  *answers // complete ones
 }
 
 // policies returns those of the types in each dialect. Complete answers are the state
@@ -18,7 +19,7 @@ func policies[C any](cfg Config[C]) (sotw, delta []policy) {
 		_, lists := t.Source.(Lister[C])
 		p := policy{url: t.URL, hold: cfg.Hold, lists: lists}
 		whole, named := p, p
-		whole.complete, named.removes = t.Complete, true
+		whole.complete, whole.answers, named.removes = t.Complete, &answers{}, true
 		sotw, delta = append(sotw, whole), append(delta, named)
 	}
 	return sotw, delta

@@ -48,8 +48,8 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 
 // tellPushed reports a response that went out.
 func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
-	names := make([]string, len(b.fresh))
-	for i, resource := range b.fresh {
+	names := make([]string, len(b.resources))
+	for i, resource := range b.resources {
 		names[i] = resource.Name
 	}
 	r.observe(Event[C]{Kind: Pushed, Node: clip(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})

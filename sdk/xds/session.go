@@ -194,15 +194,19 @@ func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 		return b, false
 	}
 	s.seq, t.seq, t.owed = seq, seq, false
-	b.version = versionOf(b.resources)
+	if b.whole = t.whole(); b.whole != nil {
+		b.version = b.whole.version
+	} else {
+		b.version = versionOf(b.resources)
+	}
 	t.version = b.version
-	s.refresh(typ, b.fresh)
+	s.refresh(typ, b.resources)
 	return b, true
 }
 
 // refresh has sent again what the resources refresh, of the types that follow theirs.
-func (s *session) refresh(typ int, fresh []*Resource) {
-	for _, r := range fresh {
+func (s *session) refresh(typ int, resources []*Resource) {
+	for _, r := range resources {
 		for _, ref := range r.Refreshes {
 			for i := typ + 1; i < len(s.types); i++ {
 				t := &s.types[i]

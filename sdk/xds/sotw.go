@@ -52,8 +52,7 @@ func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	}
 	for name := range m.names(req.GetResourceNames(), st) {
 		e := t.take(name, st)
-		switch {
-		case forgot && e.sent != nil && e.seq <= t.acked:
+		if forgot && e.sent != nil && e.seq <= t.acked {
 			t.resend(e)
 			st.woken = true
 		}
@@ -137,9 +136,13 @@ func (m *sotw) respond(typ int, found []lookup, now time.Time) (*discovery.Disco
 		return nil, b, false
 	}
 	t := &m.types[typ]
-	return &discovery.DiscoveryResponse{
-		VersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq), Resources: bodies(b.resources),
-	}, b, true
+	response := &discovery.DiscoveryResponse{VersionInfo: b.version, TypeUrl: t.policy.url, Nonce: m.nonce(typ, t.seq)}
+	if b.whole != nil {
+		response.Resources = b.whole.bodies
+	} else {
+		response.Resources = bodies(b.resources)
+	}
+	return response, b, true
 }
 
 func bodies(resources []*Resource) []*anypb.Any {

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -41,8 +40,8 @@ type lookup struct {
 
 // batch is what a round of lookups came to.
 type batch struct {
-	resources []*Resource // of the response
-	fresh     []*Resource // of these, what the client does not have
+	resources []*Resource // that the client does not have
+	whole     *answer     // with what it has, where an answer is complete; else nil
 	refused   []string    // unknown, and not told before
 	removed   []string    // gone
 	version   string      // of the response as a whole
@@ -74,63 +73,6 @@ type subscription struct {
 	version string // of it
 	acked   uint64 // the last response that was acknowledged
 	nacked  uint64 // the last response that was refused
-}
-
-// add returns the entry for name and whether it is new. A new entry is not looked
-// up before changed is called for it: the watch must stand first.
-func (s *subscription) add(name string) (*entry, bool) {
-	if e := s.entries[name]; e != nil {
-		return e, false
-	}
-	if s.entries == nil {
-		s.entries = map[string]*entry{}
-	}
-	e := &entry{name: name}
-	s.entries[name] = e
-	return e, true
-}
-
-// take subscribes to a name by a request. What the wildcard had is sent again: a client
-// expects what it names.
-func (s *subscription) take(name string, st *step) *entry {
-	e, isNew := s.add(name)
-	claimed := s.claim(e)
-	switch {
-	case isNew:
-		st.added = append(st.added, e)
-	case claimed:
-		s.repeat(e)
-		st.woken = true
-	}
-	return e
-}
-
-// claim enters that the client named e, and tells whether it did not before.
-func (s *subscription) claim(e *entry) bool {
-	if e.named {
-		return false
-	}
-	e.named = true
-	s.asked++
-	return true
-}
-
-// disclaim enters that the client names e no longer. It tells whether e stays, as the
-// wildcard has it.
-func (s *subscription) disclaim(e *entry) bool {
-	e.named = false
-	s.asked--
-	if !e.listed {
-		s.drop(e)
-	}
-	return e.listed
-}
-
-// drop forgets a name; taken again, it is new and sent again.
-func (s *subscription) drop(e *entry) {
-	e.dropped = true
-	delete(s.entries, e.name)
-	delete(s.providers, e.name)
 }
 
 // changed marks a name for another look. Names that the stream does not hold are
@@ -201,7 +143,7 @@ func (s *subscription) due(now time.Time) (names []string, ok bool) {
 		}
 	}
 	s.dirty = nil
-	return names, len(names) > 0 || !s.parked && (s.owed || len(s.gone) > 0)
+	return names, len(names) > 0 || !s.parked && (s.owed || s.telling())
 }
 
 // choose takes the answers of the source and returns what goes out now, as
@@ -255,7 +197,7 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 // send puts r into b, if it fits.
 func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now time.Time) {
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
-		b.fresh = append(b.fresh, r)
+		b.resources = append(b.resources, r)
 		s.record(e, r, seq, now)
 	}
 }
@@ -301,32 +243,4 @@ func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) 
 func (s *subscription) forget(e *entry) {
 	e.sent, e.known = nil, ""
 	delete(s.providers, e.name)
-}
-
-// ack takes the acknowledgement of response seq and of those before it; it tells
-// whether that is news. What was refused is not acknowledged afterwards.
-func (s *subscription) ack(seq uint64) bool {
-	if seq <= s.acked || seq == s.nacked {
-		return false
-	}
-	s.acked = seq
-	s.unhold()
-	return true
-}
-
-// nack takes the refusal of response seq; it tells whether that is news, and which
-// names the response had that were not sent again since.
-func (s *subscription) nack(seq uint64) (names []string, news bool) {
-	if seq <= s.nacked || seq <= s.acked {
-		return nil, false
-	}
-	s.nacked = seq
-	for name, e := range s.entries {
-		if e.sent != nil && e.seq == seq {
-			e.nacked = true
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names, true
 }

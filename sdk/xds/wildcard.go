@@ -62,8 +62,10 @@ func (s *subscription) listed(names []string, mark uint64) (added, dropped []*en
 	s.unpark()
 	for _, name := range names {
 		e, isNew := s.add(name)
+		if version, has := w.brought[name]; has && isNew {
+			e.known = version
+		}
 		if isNew {
-			e.known = w.brought[name]
 			added = append(added, e)
 		}
 		e.listed, e.mark = true, mark
@@ -111,9 +113,18 @@ func (s *subscription) lose(name string) {
 	}
 }
 
+// telling tells whether the client is to be told of something gone. What it left may be on a
+// list that is not there yet.
+func (s *subscription) telling() bool {
+	return len(s.gone) > 0 && (s.wild == nil || s.wild.ready)
+}
+
 // removed puts what is gone into b, as far as it fits. A name that has come back is not
 // gone.
 func (s *subscription) removed(b *batch) {
+	if !s.telling() {
+		return
+	}
 	for name := range s.gone {
 		if b.size > 0 && b.size+len(name) > maxResponse {
 			b.full = true
