@@ -69,8 +69,10 @@ func TestWhatIsNoKubeconfigInTheFolderCostsTheOthersNothing(t *testing.T) {
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 	s[0].fail(-2)
 	r := start(t, s[0], func(c *Config) { c.Folder = dir })
-	place(t, filepath.Join(dir, "another.yaml"), s[2].kubeconfig("another"))
-	<-time.After(400 * time.Millisecond) // in which the folder is looked at, and nothing may come of it
+	for range 8 { // in which the folder is looked at, and nothing may come of it
+		place(t, filepath.Join(dir, "another.yaml"), s[2].kubeconfig("another"))
+		<-time.After(50 * time.Millisecond)
+	}
 	if len(r.Status()) != 1 {
 		t.Errorf("files have ids before the Secrets are known: %+v", r.Status())
 	}
