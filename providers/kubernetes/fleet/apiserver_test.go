@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +26,7 @@ import (
 type apiServer struct {
 	*httptest.Server
 	token string
+	open  atomic.Int32 // connections
 
 	mu       sync.Mutex
 	objects  map[string]metav1.Object // by resource/namespace/name
@@ -44,6 +47,14 @@ func newAPIServer(t testing.TB, token string) *apiServer {
 	t.Helper()
 	s := &apiServer{token: token, objects: map[string]metav1.Object{}, changed: make(chan struct{}), cut: make(chan struct{})}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.open.Add(-1)
+		}
+	}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that a test cuts
 	s.StartTLS()
 	t.Cleanup(func() {

@@ -104,7 +104,8 @@ func (c *Cluster) ID() string { return c.id }
 func (c *Cluster) Local() bool { return c.local }
 
 // Client asks the API server itself. It follows no redirect, and fails when the
-// cluster was removed; it has no timeout but the context's.
+// cluster was removed; it has no timeout but the context's. What client-go itself has
+// to say of a request goes to klog, which is main's to silence.
 func (c *Cluster) Client() kubernetes.Interface { return c.conn.client }
 
 // Authenticator knows the service accounts of the cluster by their tokens.

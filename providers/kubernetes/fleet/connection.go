@@ -82,6 +82,7 @@ func (c *connection) dial(ctx context.Context, network, address string) (net.Con
 	return conn, err
 }
 
+// close breaks what is open; dial makes nothing new.
 func (c *connection) close() {
 	c.closed.Store(true)
 	c.dialer.CloseAll()
@@ -109,9 +110,6 @@ type gate struct {
 }
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
-	if g.connection.closed.Load() {
-		return nil, errGone
-	}
 	reply, err := g.next.RoundTrip(req)
 	if req.Context().Err() == nil { // else it is the caller who has left
 		g.connection.health.note("connection", err)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/internal/foreign"
 )
 
 const kubeconfigs = "istio/multiCluster=true"
@@ -198,15 +199,22 @@ func (f *Fleet) folderClaims() []claim {
 	claims, err := readFolder(f.cfg.Folder)
 	if err == nil {
 		f.ofFolder = claims
-	} else {
-		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", err)
+	}
+	f.noteFolder(err)
+	return f.ofFolder
+}
+
+func (f *Fleet) noteFolder(err error) {
+	fault := ""
+	if err != nil {
+		fault = foreign.Clean(err.Error())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.folder = ""; err != nil {
-		f.folder = err.Error()
+	if fault != "" && f.folder != fault {
+		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
 	}
-	return f.ofFolder
+	f.folder = fault
 }
 
 // tellRefused tells each claim for an id that is held once.

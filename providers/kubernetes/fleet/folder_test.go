@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/providers/kubernetes/kubeconfig"
 )
@@ -66,15 +67,25 @@ func TestWhatIsNoKubeconfigInTheFolderCostsTheOthersNothing(t *testing.T) {
 	}
 	_ = os.Symlink("nowhere", filepath.Join(dir, "dangling.yaml"))
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
-	r := start(t, s[0], func(c *Config) { c.Folder = dir }).ready(t)
-	r.synced(t, "east", s[1])
+	s[0].fail(-2)
+	r := start(t, s[0], func(c *Config) { c.Folder = dir })
+	for range 8 { // in which the folder is looked at, and nothing may come of it
+		place(t, filepath.Join(dir, "another.yaml"), s[2].kubeconfig("another"))
+		<-time.After(50 * time.Millisecond)
+	}
+	if len(r.Status()) != 1 {
+		t.Errorf("files have ids before the Secrets are known: %+v", r.Status())
+	}
+	_ = os.Remove(filepath.Join(dir, "another.yaml"))
+	s[0].fail(0)
+	r.ready(t).synced(t, "east", s[1])
 	for id, want := range map[string]string{"pipe": "no regular file", "long": "more than 1048576 bytes", "dangling": "cannot be read"} {
 		if got := r.status(id); got.State != Failed || !strings.Contains(got.Fault, want) {
 			t.Errorf("%s: %+v", id, got)
 		}
 	}
-	if len(s[2].asked) != 0 {
-		t.Error("the file's server was asked")
+	if got := r.status("east"); !strings.HasPrefix(got.Source, "secret") || len(got.Refused) != 1 {
+		t.Errorf("%+v", got)
 	}
 	s[0].remove(remotes("r", 0, nil))
 	r.synced(t, "east", s[2])

@@ -133,9 +133,9 @@ func (r *running) status(id string) Status {
 
 func (r *running) gone(t testing.TB, id string, was *apiServer) {
 	t.Helper()
-	until(t, id+" is gone, and its watches with it", func() bool {
+	until(t, id+" is gone, and its watches and connections with it", func() bool {
 		_, known := r.Cluster(id)
-		return !known && r.status(id).ID == "" && was.watches() == 0
+		return !known && r.status(id).ID == "" && was.watches() == 0 && was.open.Load() == 0
 	})
 }
 

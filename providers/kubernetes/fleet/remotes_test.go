@@ -118,6 +118,11 @@ func TestAMalformedKubeconfigKeepsWhatThereWas(t *testing.T) {
 	if got := r.status("east"); !got.Serving || !strings.Contains(got.Fault, `"tokenFile"`) {
 		t.Errorf("%+v", got)
 	}
+	s[0].put(remotes("r", 0, map[string][]byte{"east": []byte(bad), "new": []byte(bad), "third": []byte(bad)}))
+	until(t, "the change is seen", func() bool { return r.status("third").State == Failed })
+	if n := strings.Count(r.logged(), "a cluster's kubeconfig is refused"); n != 3 {
+		t.Errorf("three refusals are told %d times", n)
+	}
 	if _, known := r.Cluster("new"); known {
 		t.Error("a malformed one makes a cluster")
 	}
