@@ -118,6 +118,7 @@ var arrows = map[string][]string{
 	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/crowd":                   {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"sdk/discovery/hub":           {},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
