@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,10 +30,7 @@ const (
 	NameTableURL = "type.googleapis.com/istio.networking.nds.v1.NameTable"
 )
 
-const (
-	maxName     = 4096 // bytes of a resource's name
-	maxHostName = 253
-)
+const maxName = 4096 // bytes of a resource's name
 
 // key is what must be there once for each caller.
 type key struct{ url, name string }
@@ -244,48 +240,6 @@ func nameFault(name string) string {
 		return fmt.Sprintf("it has more than %d bytes", maxName)
 	}
 	return ""
-}
-
-// table takes named hosts.
-func (p parser) table(tree any) error {
-	table := &ndsv1.NameTable{}
-	if _, ok := tree.(map[string]any); !ok {
-		return faultf("%s stands here; write host names, with \"ips:\" below each", shown(tree))
-	}
-	if err := fill(table, map[string]any{"table": tree}); err != nil {
-		if f, ok := err.(*fault); ok && len(f.path) > 0 {
-			f.path = f.path[1:] // nobody has written "table"
-		}
-		return err
-	}
-	for _, host := range slices.Sorted(maps.Keys(table.Table)) {
-		if err := p.host(host, table.Table[host]); err != nil {
-			return at(host, err)
-		}
-	}
-	return nil
-}
-
-func (p parser) host(name string, info *ndsv1.NameTable_NameInfo) error {
-	if p.hosts[name] != nil {
-		return faultf("this host is in this file already")
-	}
-	if name == "" || len(name) > maxHostName || strings.HasSuffix(name, ".") || strings.ContainsAny(name, " /:") {
-		return faultf("it is no host name; one is as db.example.org, of %d bytes at most", maxHostName)
-	}
-	if len(info.GetIps()) == 0 {
-		return at("ips", faultf("write the addresses of the host, one or more"))
-	}
-	for i, ip := range info.GetIps() {
-		if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
-			return at("ips", at(index(i), faultf("%q is no IP address", foreign.Clean(ip))))
-		}
-	}
-	r, err := marshal(name, info)
-	if err == nil {
-		p.hosts[name], p.versions[key{NameTableURL, name}] = info, r.Version
-	}
-	return err
 }
 
 // String names a resource in a sentence.

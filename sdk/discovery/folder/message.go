@@ -45,7 +45,7 @@ func locate(of protoreflect.MessageType, tree any, err error) error {
 		return faultf("%s stands here where the fields of %s are expected", shown(tree), of.Descriptor().Name())
 	}
 	if of.Descriptor().FullName() == anyName {
-		return locateAny(entries, err)
+		return locateAny(entries)
 	}
 	if isJSONsOwn(of) {
 		return says(err)
@@ -101,7 +101,7 @@ func locateValue(field protoreflect.FieldDescriptor, value any, err error) error
 	return locate(of, value, err)
 }
 
-func locateAny(entries map[string]any, err error) error {
+func locateAny(entries map[string]any) error {
 	url, ok := entries["@type"].(string)
 	if !ok {
 		return at("@type", faultf("it is missing; write the type of what stands here, as type.googleapis.com/envoy..."))

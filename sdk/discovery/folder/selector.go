@@ -52,7 +52,8 @@ func parseSelector(tree any) (selector, error) {
 }
 
 func (s selector) checkEntry(key string, value any) error {
-	ok, want := false, "a list of text, not empty"
+	var ok bool
+	want := "a list of text, not empty"
 	switch {
 	case !slices.Contains(selectorKeys, key):
 		if meant := near.Word(key, selectorKeys); meant != "" {
