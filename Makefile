@@ -17,7 +17,7 @@ HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sb
 POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/kubernetes providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/discovery sdk/keysource/pkcs11 examples examples/control-plane e2e bench
+MODULES := . plugin-host providers/citadel providers/file providers/google providers/kubernetes providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/discovery sdk/keysource/pkcs11 examples examples/control-plane examples/custom-generator e2e bench
 
 .PHONY: help
 help: ## list the targets
@@ -31,6 +31,7 @@ build: ## the binaries, into bin/
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-google ./providers/google
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-step ./providers/step
 	CGO_ENABLED=0 $(BUILD) -o bin/countersign-provider-vault ./providers/vault
+	CGO_ENABLED=0 $(BUILD) -o bin/countersign-discovery ./providers/kubernetes/cmd/countersign-discovery
 
 .PHONY: demo
 demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
@@ -51,6 +52,8 @@ e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that
 	$(GO) test -count=1 -tags e2e -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/step/...
 	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e -timeout 5m -run Real ./providers/vault/...
+	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes $(CACHE))" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" \
+		$(GO) test -count=1 -tags e2e -timeout 15m ./providers/kubernetes/...
 	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(GO) test -race -count=1 -tags e2e -timeout 5m -run Real ./sdk/keysource/pkcs11
 
 FUZZTIME ?= 30s
