@@ -156,8 +156,8 @@ func TestAnAPIServerThatHangsIsANoAfterTheDeadlineAndHoldsNoOtherUp(t *testing.T
 				denied++
 			}
 		}
-		if denied != 16 || f.most["east"] != 16 {
-			t.Errorf("%d are denied after the first deadline, %d were asked for at once", denied, f.most["east"])
+		if denied != 16 || f.mostOf("east") != 16 {
+			t.Errorf("%d are denied after the first deadline, %d were asked for at once", denied, f.mostOf("east"))
 		}
 		pass(20 * time.Second)
 		if n := a.Counts().Failed; n != 100 {
@@ -174,8 +174,8 @@ func TestAllAreAskedForThoughFewAtOnce(t *testing.T) {
 			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)})
 		}
 		pass(3 * time.Second)
-		if c := a.Counts(); c.Denied != 100 || c.Failed != 0 || f.most["east"] != 4 {
-			t.Errorf("%+v, %d at once", c, f.most["east"])
+		if c := a.Counts(); c.Denied != 100 || c.Failed != 0 || f.mostOf("east") != 4 {
+			t.Errorf("%+v, %d at once", c, f.mostOf("east"))
 		}
 	})
 }

@@ -49,6 +49,13 @@ func (f *api) set(change func()) {
 	change()
 }
 
+// mostOf is how many reviews of a cluster were on their way.
+func (f *api) mostOf(cluster string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most[cluster]
+}
+
 func (f *api) times() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 
 // content is what Envoy is sent of an object: a pair, or a CA.
 type content struct {
-	chain, key, staple []byte // PEM, PEM, DER
-	ca, crl            []byte // PEM
+	chain, key, staple []byte // the staple in DER, all else in PEM
+	ca, crl            []byte
 	ends               time.Time
 }
 

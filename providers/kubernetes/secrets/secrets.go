@@ -136,8 +136,7 @@ func (s *Source) Type() xds.Type[*discovery.Caller] {
 // looked at each time.
 func (s *Source) Peek(caller *discovery.Caller, name string) (*xds.Resource, error) {
 	resource, err := s.peek(caller, name)
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		s.refuses(caller, name, refused)
 	}
 	return resource, err
