@@ -23,7 +23,7 @@ func authenticators(c config.Config, t *trust, reviews authn.Clusters, log *slog
 		case config.ByJWT:
 			named.Name = "jwt " + a.Issuer
 			verifier, err := jwt.New(jwt.Config{
-				Issuer: a.Issuer, Audiences: a.JWT.Audiences, JWKSURL: a.JWKSURL, JWKSFile: a.JWKSFile, RootFile: a.RootFile,
+				Issuer: a.Issuer, Audiences: a.Audiences, JWKSURL: a.JWKSURL, JWKSFile: a.JWKSFile, RootFile: a.RootFile,
 				AllowLoopbackHTTP: a.AllowLoopbackHTTP, ServiceAccounts: a.ServiceAccounts, TrustDomain: a.TrustDomain,
 				Leeway: a.Leeway.Duration, Log: log,
 			})

@@ -94,12 +94,13 @@ func (s *signed) retry(ctx context.Context, back <-chan string) {
 
 // Close ends what asks, then the providers' processes.
 func (s *signed) Close() error {
+	var err error
 	if s.Manager != nil {
 		s.stop()
 		s.retrying.Wait()
-		s.Manager.Close()
+		err = s.Manager.Close()
 	}
-	return s.each((*pluginhost.Provider).Close)
+	return errors.Join(err, s.each((*pluginhost.Provider).Close))
 }
 
 func (s *signed) each(do func(*pluginhost.Provider) error) error {

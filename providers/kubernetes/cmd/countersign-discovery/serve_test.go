@@ -118,7 +118,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "resources", "web.yaml"), strings.ReplaceAll(web, "connect_timeout: 1s", "connect_timeout: 2s"))
-	if answer, err = stream.Recv(); err != nil {
+	if _, err = stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	shown := strings.Join(strings.Fields(p.status(t)), " ")

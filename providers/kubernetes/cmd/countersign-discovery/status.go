@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -88,7 +89,7 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no countersign-discovery answers at %s: %w", address, err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxReport))
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s: it may be starting still", address, answer.Status)
@@ -144,7 +145,7 @@ func moment(at time.Time) string {
 func (t tables) secrets(r seen) {
 	t.head("SECRET", "HELD", "ENDS", "FAILURE")
 	for _, s := range r.Secrets {
-		t.line(s.Name, fmt.Sprint(s.Held), moment(s.Item.NotAfter), s.Failure.Reason)
+		t.line(s.Name, strconv.FormatBool(s.Held), moment(s.Item.NotAfter), s.Failure.Reason)
 	}
 }
 
@@ -158,7 +159,7 @@ func (t tables) clusters(r seen) {
 		if c.Local {
 			from = "the local one"
 		}
-		t.line(c.ID, string(c.State), fmt.Sprint(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
+		t.line(c.ID, string(c.State), strconv.Itoa(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
 	}
 }
 
@@ -168,7 +169,7 @@ func (t tables) trustDomains(r seen) {
 	}
 	t.head("TRUST DOMAIN", "ROOTS", "FROM", "FETCHED", "PROBLEM")
 	for _, d := range r.TrustDomains {
-		t.line(d.Name, fmt.Sprint(d.Roots), d.From, moment(d.Fetched), d.Problem)
+		t.line(d.Name, strconv.Itoa(d.Roots), d.From, moment(d.Fetched), d.Problem)
 	}
 }
 
@@ -181,7 +182,7 @@ func (t tables) folder(r seen) {
 		t.line(r.Folder.Path, "", "", r.Folder.Fault)
 	}
 	for _, f := range r.Folder.Files {
-		t.line(f.Name, string(f.State), fmt.Sprint(f.Resources), strings.Join(slices.Concat([]string{f.Reason}, f.Warnings), " "))
+		t.line(f.Name, string(f.State), strconv.Itoa(f.Resources), strings.Join(slices.Concat([]string{f.Reason}, f.Warnings), " "))
 	}
 }
 
@@ -193,7 +194,7 @@ func (t tables) streams(r seen) {
 			if of.Refused != nil {
 				refused = of.Refused.Version + " " + of.Refused.Reason
 			}
-			t.line(fmt.Sprint(s.Number), s.Identity, s.Cluster, s.Node, of.Type[strings.LastIndexAny(of.Type, "./")+1:], fmt.Sprint(of.Subscribed),
+			t.line(strconv.FormatUint(s.Number, 10), s.Identity, s.Cluster, s.Node, of.Type[strings.LastIndexAny(of.Type, "./")+1:], strconv.Itoa(of.Subscribed),
 				of.Sent, of.Acked, refused)
 		}
 	}

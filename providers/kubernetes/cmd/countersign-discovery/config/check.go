@@ -173,7 +173,7 @@ func (c *Config) usualAuthenticators() (all []Authenticator) {
 }
 
 func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
-	if a.Kind != ByJWT && !a.JWT.isZero() {
+	if a.Kind != ByJWT && !a.isZero() {
 		p.say(path+".kind", a.Kind, "issuer and what goes with it are for the kind jwt; remove them")
 	}
 	if a.Kind == ByCertificate && a.ServiceAccounts != "" {
@@ -192,7 +192,7 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 			p.say(path+".kind", a.Kind, "cluster.disabled is true, so that there is no API server to ask")
 		}
 	case ByJWT:
-		a.JWT.check(p, path)
+		a.check(p, path)
 		if a.ServiceAccounts == "" && a.TrustDomain == "" {
 			p.say(path+".trust_domain", "", "write the trust domain of its subjects, or service_accounts, or both")
 		}
