@@ -40,13 +40,14 @@ endpoints:
 // visitor asks an Envoy again and again, each time on a new connection.
 type visitor struct {
 	*prober
-	saying chan string // what the last answer said
+	address string
+	saying  chan string // what the last answer said
 }
 
 // visit starts one. Its handshakes verify nothing but that there is a certificate.
 func (m *mesh) visit(t *testing.T, address string) *visitor {
 	t.Helper()
-	v := &visitor{saying: make(chan string, 1)}
+	v := &visitor{address: address, saying: make(chan string, 1)}
 	v.saying <- ""
 	client := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
 		return m.root.verifies(state.PeerCertificates[0])
@@ -141,17 +142,7 @@ func TestEnvoyHasListenersRoutesClustersEndpointsAndSecretsOfOneService(t *testi
 }
 
 func hasAllOfOneService(t *testing.T, api apiType) {
-	needEnvoy(t)
-	m := startMesh(t)
-	m.write(t, "web.yaml", endpointsFile("web", backend(t, "web 1")))
-	m.write(t, "shop.yaml", endpointsFile("shop", backend(t, "shop 1")))
-	m.secrets.put(t, m.root.secret(t, "ingress-cert", "/first"))
-	m.start(t)
-	e := m.envoy(t, api)
-	address := e.address(t)
-	v := m.visit(t, address)
-	v.hears(t, "web 1")
-
+	m, e, v := visited(t, api)
 	web, shop := e.updates(t, "web"), e.updates(t, "shop")
 	m.write(t, "web.yaml", endpointsFile("web", backend(t, "web 2")))
 	v.hears(t, "web 2")
@@ -189,7 +180,7 @@ func hasAllOfOneService(t *testing.T, api apiType) {
 
 	m.remove(t, "listener.yaml")
 	poll(t, "the listener to be closed", func() bool {
-		conn, err := net.Dial("tcp", address)
+		conn, err := net.Dial("tcp", v.address)
 		if err == nil {
 			conn.Close()
 		}

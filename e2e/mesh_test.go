@@ -116,14 +116,7 @@ func (m *mesh) stop(t *testing.T) {
 
 // status returns what the service knows of one type, whichever stream that is on.
 func (m *mesh) status(url string) service.TypeStatus {
-	for _, stream := range m.server.Status().Streams {
-		for _, of := range stream.Types {
-			if of.Type == url {
-				return of
-			}
-		}
-	}
-	return service.TypeStatus{}
+	return typeOf(m.server.Status(), url)
 }
 
 // envoy starts an Envoy that has all of this service.
