@@ -40,7 +40,7 @@ func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 	a.status = unixHTTP(t, a.statusSocket())
 	admin := filepath.Join(dir, "admin")
 	_, port, _ := net.SplitHostPort(address)
-	writeBootstrap(t, c.config(), map[string]string{
+	writeBootstrap(t, c.config(), bootstrap, map[string]string{
 		"Admin": admin, "Socket": a.socket, "APIType": string(stateOfTheWorld), "Certificate": "default", "Roots": "ROOTCA", "TrustDomain": trustDomain, "Port": port,
 	})
 	a.start(t)

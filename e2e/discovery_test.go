@@ -147,7 +147,12 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
-	dir := t.TempDir()
+	return newAuthorityIn(t, t.TempDir(), name)
+}
+
+// newAuthorityIn has its certificate and key in dir, as the file provider reads them.
+func newAuthorityIn(t *testing.T, dir, name string) *authority {
+	t.Helper()
 	cert := writeCA(t, dir, name)
 	pair, err := tls.LoadX509KeyPair(dir+"/ca-cert.pem", dir+"/ca-key.pem")
 	if err != nil {

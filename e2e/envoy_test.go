@@ -14,8 +14,13 @@ import (
 	"text/template"
 )
 
-//go:embed envoy/bootstrap.yaml
-var bootstrap string
+// What Envoys are started with: on an agent's socket, and on a discovery service.
+var (
+	//go:embed envoy/bootstrap.yaml
+	bootstrap string
+	//go:embed envoy/ads.yaml
+	adsBootstrap string
+)
 
 // envoy is a running Envoy with one mTLS listener.
 type envoy struct {
@@ -64,11 +69,28 @@ func startEnvoy(t *testing.T, socket string, api apiType, certificate string) *e
 
 func startEnvoyWith(t *testing.T, socket string, api apiType, certificate, roots string) *envoy {
 	t.Helper()
+	return runEnvoy(t, bootstrap, map[string]string{
+		"Socket": socket, "APIType": string(api), "Certificate": certificate, "Roots": roots, "TrustDomain": trustDomain, "Port": "0",
+	})
+}
+
+// startADSEnvoy starts an Envoy that has all from the discovery service at address, by
+// the keys in a folder.
+func startADSEnvoy(t *testing.T, address, keys string, api apiType) *envoy {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runEnvoy(t, adsBootstrap, map[string]string{"Service": port, "APIType": string(api), "Folder": keys})
+}
+
+func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
+	t.Helper()
 	path, dir := needEnvoy(t), shortDir(t)
 	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
-	writeBootstrap(t, config, map[string]string{
-		"Admin": admin, "Socket": socket, "APIType": string(api), "Certificate": certificate, "Roots": roots, "TrustDomain": trustDomain, "Port": "0",
-	})
+	fields["Admin"] = admin
+	writeBootstrap(t, config, bootstrap, fields)
 	e := &envoy{
 		// Without hot restart there is no shared memory to be left behind.
 		process: startProcess(t, "envoy", path, "-c", config, "--disable-hot-restart",
@@ -88,7 +110,7 @@ func (p *process) ended() bool {
 	}
 }
 
-func writeBootstrap(t *testing.T, path string, fields map[string]string) {
+func writeBootstrap(t *testing.T, path, bootstrap string, fields map[string]string) {
 	t.Helper()
 	file, err := os.Create(path)
 	if err != nil {

@@ -85,7 +85,10 @@ func TestClustersEndpointsListenersRoutesIsTheOrderOfAPush(t *testing.T) {
 		a.cluster("y", "2")
 		c.getsOf("routes", "busy=1")
 		c.getsOf("clusters", "x=1", "y=2")
+		clusters := c.last
 		c.getsOf("endpoints", "y=2")
+		c.last = clusters
+		c.ack()
 		c.getsOf("listeners", "l=2")
 		c.getsOf("routes", "r=2")
 		c.silent()

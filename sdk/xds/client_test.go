@@ -41,7 +41,7 @@ func (c *client) ack(names ...string) {
 func (c *client) nack(reason string, names ...string) {
 	c.t.Helper()
 	c.send(&discovery.DiscoveryRequest{
-		ResourceNames: names, ResponseNonce: c.last.GetNonce(), ErrorDetail: refusal(reason),
+		ResourceNames: names, ResponseNonce: c.last.GetNonce(), TypeUrl: c.last.GetTypeUrl(), ErrorDetail: refusal(reason),
 	})
 }
 

@@ -29,8 +29,8 @@ type Config[C any] struct {
 	Observe func(Event[C])
 	// Log gets refusals and NACKs as warnings, the rest as debug. Default: silent.
 	Log *slog.Logger
-	// Hold is how long an update waits for the acknowledgement of what it needs
-	// (see [Resource]). Default: 5 s; negative: not at all.
+	// Hold is how long an update waits for the acknowledgement of what it needs, or of
+	// what warms before it (see [Resource]). Default: 5 s; negative: not at all.
 	Hold time.Duration
 	// Limits bound what a client may ask for.
 	Limits Limits

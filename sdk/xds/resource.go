@@ -49,7 +49,10 @@ type Resource struct {
 	// Refreshes are resources that are sent again on a stream when this one is, where
 	// the stream holds them: Envoy warms a changed cluster anew, and waits for its
 	// endpoints even if they are the same. They must be of a type that is pushed
-	// later ([Config].Types); others are ignored, so that nothing goes in circles.
+	// later ([Config].Types); others are ignored, so that nothing goes in circles. The
+	// types after, but for that one, wait until the client has answered, [Config].Hold at
+	// most: it asks for the endpoints of a new cluster before it acknowledges the cluster,
+	// and a route must not overtake them.
 	Refreshes []Ref
 }
 

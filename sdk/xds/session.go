@@ -23,6 +23,7 @@ type session struct {
 	node    string
 	started bool
 	seq     uint64
+	warming warming
 }
 
 // newSession returns the session of a stream of types with these policies, in the order
@@ -139,6 +140,7 @@ func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 	if st.names, st.nacked = t.nack(seq); !st.nacked {
 		return
 	}
+	st.woken = st.woken || s.answers(st.typ)
 	st.reason = clip(detail.GetMessage())
 	if seq == t.seq {
 		st.version = t.version
@@ -149,7 +151,7 @@ func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 func (s *session) acknowledgement(seq uint64, st *step) {
 	t := &s.types[st.typ]
 	st.acked = t.ack(seq)
-	st.woken = st.woken || len(t.dirty) > 0
+	st.woken = st.woken || len(t.dirty) > 0 || s.answers(st.typ)
 	if seq == t.seq {
 		st.version = t.version
 	}
@@ -168,8 +170,12 @@ func (s *session) listed(typ int, names []string) (added, dropped []*entry) {
 
 // due returns what to do next: of one type, in the order of the types.
 func (s *session) due(now time.Time) (task, bool) {
+	s.settle(now)
 	for i := range s.types {
 		t := &s.types[i]
+		if s.waits(i) {
+			continue
+		}
 		if t.wild != nil && t.wild.due {
 			t.wild.due = false
 			return task{typ: i, list: true}, true
@@ -201,6 +207,7 @@ func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	}
 	t.version = b.version
 	s.refresh(typ, b.resources)
+	s.warms(typ, seq, b.resources, now)
 	return b, true
 }
 
@@ -220,6 +227,7 @@ func (s *session) refresh(typ int, resources []*Resource) {
 
 // wake returns when due has something to say without a change; zero for never.
 func (s *session) wake() (at time.Time) {
+	at = s.warming.until
 	for i := range s.types {
 		if r := s.types[i].release; !r.IsZero() && (at.IsZero() || r.Before(at)) {
 			at = r
