@@ -121,7 +121,7 @@ var arrows = map[string][]string{
 	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"sdk/discovery":               {"internal/foreign", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":           {},
-	"sdk/discovery/folder":        {"internal/filewatch", "internal/foreign", "internal/near", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"sdk/discovery/folder":        {"internal/filewatch", "internal/foreign", "internal/near", "internal/pattern", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {

@@ -138,15 +138,19 @@ func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
 		s := servers(t, "local", "east")
 		s[1].fail(fault)
 		s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
-		r := start(t, s[0], func(c *Config) { c.SyncWait = 700 * time.Millisecond })
-		until(t, "it waits for the remote", func() bool { err := r.Ready(); return err != nil && strings.Contains(err.Error(), `"east"`) })
+		patient := start(t, s[0])
+		until(t, "it waits for the remote", func() bool { err := patient.Ready(); return err != nil && strings.Contains(err.Error(), `"east"`) })
+		patient.end()
+		r := start(t, s[0], func(c *Config) { c.SyncWait = time.Nanosecond }).ready(t)
 		if c, ok := r.Cluster("east"); !ok || c.Synced() {
 			t.Errorf("%s: %v, %v", name, c, ok)
 		} else if _, err := c.Secret("shop", "web"); !errors.Is(err, ErrNotSynced) {
 			t.Errorf("%s: %v", name, err)
 		}
-		r.ready(t)
-		if got := r.status("east"); got.Serving || strings.Contains(got.Fault, "credential-of") || fault == http.StatusForbidden && !strings.Contains(got.Fault, "(token)") {
+		if fault == http.StatusForbidden {
+			until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("east").Fault, "(token)") })
+		}
+		if got := r.status("east"); got.Serving || strings.Contains(got.Fault, "credential-of") {
 			t.Errorf("%s: %+v", name, got)
 		}
 		s[1].fail(0)
@@ -204,9 +208,9 @@ func TestWhatNeverSyncsIsGivenUpUntilTheNextChange(t *testing.T) {
 	local, east, next := s[0], s[1], s[2]
 	east.fail(http.StatusServiceUnavailable)
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.GiveUp = 300 * time.Millisecond }).ready(t)
+	r := start(t, local, func(c *Config) { c.GiveUp = 3 * time.Second }).ready(t)
 	until(t, "given up", func() bool { return r.status("east").State == Failed })
-	if got := r.status("east"); !strings.Contains(got.Fault, "given up after 300ms") || got.Serving {
+	if got := r.status("east"); !strings.Contains(got.Fault, "given up after 3s") || got.Serving {
 		t.Errorf("%+v", got)
 	}
 	if _, known := r.Cluster("east"); known {

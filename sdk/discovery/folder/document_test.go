@@ -58,6 +58,7 @@ func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
 		"deep":             {strings.Repeat("[", 200) + strings.Repeat("]", 200), `it is nested more than 100 deep`},
 		"an alias to self": {"a: &a [*a]", `it is nested more than 100 deep`},
 		"a bomb":           {bomb(), `its aliases make more than 8388608 bytes of it`},
+		"a bomb of keys":   {"a: &a {" + strings.Repeat("k", 1000) + ": b}\nb: [" + strings.Repeat("*a,", 10_000) + "*a]", `its aliases make more than 8388608 bytes of it`},
 		"late selector":    {cluster + "---\nfor: {namespaces: [a]}", `document 2, for: it says whom the whole file is for, and stands in its first document only`},
 		"no selector":      {"for: everyone", `document 1, for: write below it whom the file is for`},
 		"selector's key":   {"for: {namespace: [a]}", `document 1, for.namespace: a selector has no such key; did you mean "namespaces"?`},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/pattern"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -137,12 +138,12 @@ func (s selector) matches(c *discovery.Caller) bool {
 	if id.Namespace != "" {
 		account = id.Namespace + "/" + id.ServiceAccount
 	}
-	return anyLike(s.TrustDomains, trustDomain(id.SPIFFEID), like) &&
-		anyLike(s.SPIFFEIDs, id.SPIFFEID, likeParts) &&
-		anyLike(s.Namespaces, id.Namespace, like) &&
-		anyLike(s.ServiceAccounts, account, likeParts) &&
-		anyLike(s.Clusters, c.Cluster, like) &&
-		anyLike(s.NodeIDs, c.Node.ID, like) &&
+	return anyLike(s.TrustDomains, trustDomain(id.SPIFFEID), pattern.Like) &&
+		anyLike(s.SPIFFEIDs, id.SPIFFEID, pattern.LikeParts) &&
+		anyLike(s.Namespaces, id.Namespace, pattern.Like) &&
+		anyLike(s.ServiceAccounts, account, pattern.LikeParts) &&
+		anyLike(s.Clusters, c.Cluster, pattern.Like) &&
+		anyLike(s.NodeIDs, c.Node.ID, pattern.Like) &&
 		s.labelled(c.Node.Labels)
 }
 
@@ -169,12 +170,12 @@ func trustDomain(spiffeID string) string {
 // overlaps tells whether a caller may be whom both match. It may say yes where there is
 // none: of two files with the same name that is the safe answer.
 func (s selector) overlaps(o selector) bool {
-	return anyMeet(s.domains(), o.domains(), meet) &&
-		anyMeet(s.SPIFFEIDs, o.SPIFFEIDs, meetParts) &&
-		anyMeet(s.namespaces(), o.namespaces(), meet) &&
-		anyMeet(s.ServiceAccounts, o.ServiceAccounts, meetParts) &&
-		anyMeet(s.Clusters, o.Clusters, meet) &&
-		anyMeet(s.NodeIDs, o.NodeIDs, meet) &&
+	return anyMeet(s.domains(), o.domains(), pattern.Meet) &&
+		anyMeet(s.SPIFFEIDs, o.SPIFFEIDs, pattern.MeetParts) &&
+		anyMeet(s.namespaces(), o.namespaces(), pattern.Meet) &&
+		anyMeet(s.ServiceAccounts, o.ServiceAccounts, pattern.MeetParts) &&
+		anyMeet(s.Clusters, o.Clusters, pattern.Meet) &&
+		anyMeet(s.NodeIDs, o.NodeIDs, pattern.Meet) &&
 		agree(s.Labels, o.Labels)
 }
 

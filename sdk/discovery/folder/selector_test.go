@@ -159,15 +159,3 @@ func TestSelectorsThatMatchOneCallerOverlap(t *testing.T) {
 		}
 	})
 }
-
-func FuzzPatterns(f *testing.F) {
-	f.Add("a*b", "*b", "ab")
-	f.Fuzz(func(t *testing.T, p, q, text string) {
-		if like(p, text) && like(q, text) && !meet(p, q) {
-			t.Errorf("%q is like %q and %q, which do not meet", text, p, q)
-		}
-		if likeParts(p, text) && likeParts(q, text) && !meetParts(p, q) {
-			t.Errorf("%q is like %q and %q, whose parts do not meet", text, p, q)
-		}
-	})
-}

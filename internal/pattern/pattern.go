@@ -1,10 +1,12 @@
-package folder
+// Package pattern has texts in which * stands for any text, and tells whether two of them
+// may be like the same.
+package pattern
 
 import "strings"
 
-// like tells whether text is as the pattern says: * stands for any text, of none or
+// Like tells whether text is as the pattern says: * stands for any text, of none or
 // more letters, everything else for itself.
-func like(pattern, text string) bool {
+func Like(pattern, text string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
 		return pattern == text
@@ -26,9 +28,9 @@ func like(pattern, text string) bool {
 	}
 }
 
-// likeParts is like for what slashes divide: * stays within its part, and ** as the
+// LikeParts is [Like] for what slashes divide: * stays within its part, and ** as the
 // last part is one part or more.
-func likeParts(pattern, text string) bool {
+func LikeParts(pattern, text string) bool {
 	patterns, texts := strings.Split(pattern, "/"), strings.Split(text, "/")
 	for i, p := range patterns {
 		if i >= len(texts) {
@@ -37,21 +39,21 @@ func likeParts(pattern, text string) bool {
 		if p == "**" && i == len(patterns)-1 {
 			return true
 		}
-		if !like(p, texts[i]) {
+		if !Like(p, texts[i]) {
 			return false
 		}
 	}
 	return len(patterns) == len(texts)
 }
 
-// meet tells whether some text may be as both patterns say. It may say yes where there
+// Meet tells whether some text may be as both patterns say. It may say yes where there
 // is none, and never no where there is one.
-func meet(a, b string) bool {
+func Meet(a, b string) bool {
 	switch {
 	case !strings.Contains(a, "*"):
-		return like(b, a)
+		return Like(b, a)
 	case !strings.Contains(b, "*"):
-		return like(a, b)
+		return Like(a, b)
 	}
 	aFirst, _, _ := strings.Cut(a, "*")
 	bFirst, _, _ := strings.Cut(b, "*")
@@ -60,8 +62,8 @@ func meet(a, b string) bool {
 		(strings.HasSuffix(aLast, bLast) || strings.HasSuffix(bLast, aLast))
 }
 
-// meetParts is meet for what slashes divide.
-func meetParts(a, b string) bool {
+// MeetParts is [Meet] for what slashes divide.
+func MeetParts(a, b string) bool {
 	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
 	for i := range max(len(as), len(bs)) {
 		if i >= len(as) || i >= len(bs) {
@@ -70,7 +72,7 @@ func meetParts(a, b string) bool {
 		if as[i] == "**" && i == len(as)-1 || bs[i] == "**" && i == len(bs)-1 {
 			return true
 		}
-		if !meet(as[i], bs[i]) {
+		if !Meet(as[i], bs[i]) {
 			return false
 		}
 	}
