@@ -213,7 +213,8 @@ func (s *service) start() {
 	s.mu.Lock()
 	s.listener, s.gone = listener, false
 	s.mu.Unlock()
-	go func() { _ = s.grpc.Serve(listener) }()
+	server := s.grpc
+	go func() { _ = server.Serve(listener) }()
 }
 
 func (s *service) stop() {
