@@ -37,7 +37,7 @@ func (c *Client) credential(ctx context.Context) (*credential, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &credential{config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: c.cfg.ServerName}}
+	made := &credential{config: c.verifying(pool)}
 	item, err := c.cfg.Secrets.Peek(secret.Caller{}, c.cfg.Certificate)
 	switch {
 	case err == nil && !item.Expired(soon()):

@@ -32,6 +32,9 @@ type Config struct {
 	// ServerName is the DNS name that the service's certificate is for. Default: the host
 	// of Address.
 	ServerName string
+	// ServerSPIFFEID is the one URI that the service's certificate is for, in place of any
+	// DNS name: istiod signs none into a certificate. Default: ServerName counts.
+	ServerSPIFFEID string
 	// NodeID is told to the service, which decides by the credential and not by it. Required.
 	NodeID string
 	// Cluster is the claim of which cluster the gateway is in: the metadata "clusterid",
@@ -87,6 +90,9 @@ func (c Config) checked() (Config, error) {
 		return c, errors.New("gateway: Config.NodeID is empty; a stream of ADS needs one")
 	case c.Secrets == nil:
 		return c, errors.New("gateway: Config.Secrets is required")
+	}
+	if err := c.checkServer(); err != nil {
+		return c, err
 	}
 	for _, f := range []struct {
 		field *string

@@ -100,10 +100,18 @@ func encode(kind string, der []byte) []byte {
 // leaf returns a chain and key for the name.
 func (a *authority) leaf(t *testing.T, name string, life time.Duration) (chain, keyPEM []byte) {
 	t.Helper()
+	return a.issue(t, &x509.Certificate{DNSNames: []string{name}, URIs: []*url.URL{spiffeID(name)}, NotAfter: time.Now().Add(life)})
+}
+
+func spiffeID(name string) *url.URL {
+	return &url.URL{Scheme: "spiffe", Host: "test", Path: "/" + name}
+}
+
+// issue returns a chain and key of a certificate like this.
+func (a *authority) issue(t *testing.T, template *x509.Certificate) (chain, keyPEM []byte) {
+	t.Helper()
 	key := newKey(t)
-	cert := a.sign(t, &x509.Certificate{
-		DNSNames: []string{name}, URIs: []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/" + name}}, NotAfter: time.Now().Add(life),
-	}, &key.PublicKey)
+	cert := a.sign(t, template, &key.PublicKey)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +166,7 @@ type service struct {
 	refuse error
 	gone   bool // connections are refused
 
+	shown    *x509.Certificate // of this kind is its certificate, from the next start on
 	listener *bufconn.Listener
 	engine   *xds.Engine[string]
 	grpc     *grpc.Server
@@ -173,6 +182,7 @@ type call struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{t: t, ca: newAuthority(t), items: map[string]*discoveryv3.Resource{}, notify: map[int]func(){}}
+	s.shown = &x509.Certificate{DNSNames: []string{serverName}, NotAfter: time.Now().Add(1000 * time.Hour)}
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s
@@ -180,7 +190,7 @@ func newService(t *testing.T) *service {
 
 func (s *service) start() {
 	s.t.Helper()
-	chain, key := s.ca.leaf(s.t, serverName, 1000*time.Hour)
+	chain, key := s.ca.issue(s.t, s.shown)
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		s.t.Fatal(err)
@@ -203,7 +213,8 @@ func (s *service) start() {
 	s.mu.Lock()
 	s.listener, s.gone = listener, false
 	s.mu.Unlock()
-	go func() { _ = s.grpc.Serve(listener) }()
+	server := s.grpc
+	go func() { _ = server.Serve(listener) }()
 }
 
 func (s *service) stop() {

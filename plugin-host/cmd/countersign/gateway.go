@@ -22,7 +22,7 @@ func gatewayOf(c config.Gateway, m *metrics) agent.Gateway {
 	out := agent.Gateway{
 		Socket: sds.Config{Path: c.Socket, Mode: os.FileMode(c.Mode), Observe: m.gatewayStream},
 		Service: gateway.Config{
-			Address: c.Address, ServerName: c.ServerName, NodeID: c.NodeID, Cluster: c.Cluster,
+			Address: c.Address, ServerName: c.ServerName, ServerSPIFFEID: c.ServerSPIFFEID, NodeID: c.NodeID, Cluster: c.Cluster,
 			Certificate: config.DefaultSecret, Roots: config.RootCA, RootFile: c.RootFile, Observe: m.gateway,
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Gateway is a second SDS socket, for the Envoys of a gateway: it serves kubernetes://…,
@@ -23,6 +25,9 @@ type Gateway struct {
 	Address string `json:"address"`
 	// ServerName is the DNS name that its certificate is for. Default: the host of address.
 	ServerName string `json:"server_name"`
+	// ServerSPIFFEID is what its certificate is for, in place of a DNS name: istiod signs
+	// none. Default: none, server_name counts.
+	ServerSPIFFEID string `json:"server_spiffe_id"`
 	// RootFile is PEM, what its certificate is verified with. Default: the trust bundle
 	// "ROOTCA".
 	RootFile string `json:"root_file"`
@@ -95,6 +100,7 @@ func (c *Config) completeGateway(p *problems) {
 	case n > maxNodeID:
 		c.say(p, "gateway.node_id", g.NodeID, fmt.Sprintf("it has %d bytes, %d are allowed", n, maxNodeID))
 	}
+	c.checkGatewayServer(p)
 	c.checkGatewaySocket(p)
 	if c.Workloads.On() {
 		c.say(p, "gateway.enabled", true, "an agent of many identities has none of its own to show to a discovery service; remove gateway, or workloads")
@@ -104,12 +110,26 @@ func (c *Config) completeGateway(p *problems) {
 // maxNodeID in bytes, as Countersign's own discovery service has it.
 const maxNodeID = 1024
 
+func (c *Config) checkGatewayServer(p *problems) {
+	g := c.Gateway
+	if g.ServerSPIFFEID == "" {
+		return
+	}
+	if _, err := pki.ParseSPIFFEID(g.ServerSPIFFEID); err != nil {
+		p.add(fmt.Errorf("gateway.server_spiffe_id: %w", err))
+	}
+	if g.ServerName != "" {
+		c.say(p, "gateway.server_name", g.ServerName, "gateway.server_spiffe_id is set, which is in place of a DNS name; remove one of them")
+	}
+}
+
 func (c *Config) checkGatewayOff(p *problems) {
 	if !c.Socket.Enabled {
 		c.say(p, "socket.enabled", false, "nothing would be served: gateway.enabled is false, too; set one of them to true")
 	}
 	for _, s := range []struct{ path, value string }{
 		{"gateway.address", c.Gateway.Address}, {"gateway.server_name", c.Gateway.ServerName}, {"gateway.root_file", c.Gateway.RootFile},
+		{"gateway.server_spiffe_id", c.Gateway.ServerSPIFFEID},
 		{"gateway.node_id", c.Gateway.NodeID}, {"gateway.cluster", c.Gateway.Cluster}, {"gateway.token_file", c.Gateway.TokenFile},
 	} {
 		if s.value != "" {

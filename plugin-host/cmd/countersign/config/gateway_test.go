@@ -53,18 +53,21 @@ func TestIstiosVariablesSwitchTheTwoSockets(t *testing.T) {
 
 func TestAWrongGatewayIsRefused(t *testing.T) {
 	for file, want := range map[string]string{
-		"gateway: {enabled: true, address: istiod}\n":                            `gateway.address is "istiod": write host:port`,
-		"gateway: {enabled: true, address: ':15012'}\n":                          "write host:port",
-		"gateway: {enabled: true, socket: ''}\n":                                 "gateway.socket is not set",
-		"gateway: {enabled: true, socket: " + strings.Repeat("x", 108) + "}\n":   "107 at most",
-		"gateway: {enabled: true, socket: " + DefaultSocket + "}\n":              "that is socket.path",
-		"gateway: {enabled: true, socket: w}\nworkload_api: {socket: w}\n":       "that is workload_api.socket",
-		"gateway: {enabled: true, node_id: " + strings.Repeat("x", 1025) + "}\n": "it has 1025 bytes, 1024 are allowed",
-		"gateway: {address: 'a:1'}\n":                                            "gateway.enabled is false",
-		"gateway: {root_file: r.pem}\n":                                          "gateway.enabled is false",
-		"gateway: {token_file: t}\n":                                             "gateway.enabled is false",
-		"socket: {enabled: false}\n":                                             "nothing would be served",
-		"gateway: {enable: true}\n":                                              "enable",
+		"gateway: {enabled: true, address: istiod}\n":                                    `gateway.address is "istiod": write host:port`,
+		"gateway: {enabled: true, address: ':15012'}\n":                                  "write host:port",
+		"gateway: {enabled: true, socket: ''}\n":                                         "gateway.socket is not set",
+		"gateway: {enabled: true, socket: " + strings.Repeat("x", 108) + "}\n":           "107 at most",
+		"gateway: {enabled: true, socket: " + DefaultSocket + "}\n":                      "that is socket.path",
+		"gateway: {enabled: true, socket: w}\nworkload_api: {socket: w}\n":               "that is workload_api.socket",
+		"gateway: {enabled: true, node_id: " + strings.Repeat("x", 1025) + "}\n":         "it has 1025 bytes, 1024 are allowed",
+		"gateway: {address: 'a:1'}\n":                                                    "gateway.enabled is false",
+		"gateway: {root_file: r.pem}\n":                                                  "gateway.enabled is false",
+		"gateway: {server_spiffe_id: spiffe://a/b}\n":                                    "gateway.enabled is false",
+		"gateway: {enabled: true, server_spiffe_id: 'spiffe://a'}\n":                     "gateway.server_spiffe_id: SPIFFE ID \"spiffe://a\" is not valid",
+		"gateway: {enabled: true, server_spiffe_id: 'spiffe://a/b', server_name: web}\n": `gateway.server_name is "web": gateway.server_spiffe_id is set`,
+		"gateway: {token_file: t}\n":                                                     "gateway.enabled is false",
+		"socket: {enabled: false}\n":                                                     "nothing would be served",
+		"gateway: {enable: true}\n":                                                      "enable",
 	} {
 		if _, _, err := load(working+file, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", file, err, want)
