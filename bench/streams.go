@@ -156,7 +156,7 @@ func rotateOnce(s *server, crowd *crowd, streams int) (time.Duration, error) {
 	if err := s.ask("rotate", new(any)); err != nil {
 		return 0, err
 	}
-	took, err := crowd.until(begin)
+	took, err := last(crowd.until(begin))
 	time.Sleep(quiet)
 	return took, err
 }
