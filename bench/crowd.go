@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,13 +33,11 @@ type crowd struct {
 	ctx    context.Context
 	leave  context.CancelFunc
 	gone   sync.WaitGroup
-	wanted int64
-	got    atomic.Int64
-	last   chan time.Time // when the last one had its answer
+	*tally
 }
 
 func newCrowd(socket string, kind crowding) (*crowd, error) {
-	c := &crowd{socket: socket, bare: kind.bare, spiffe: kind.spiffe, last: make(chan time.Time, 1)}
+	c := &crowd{socket: socket, bare: kind.bare, spiffe: kind.spiffe, tally: newTally()}
 	if c.spiffe {
 		c.socket += ".spiffe"
 	}
@@ -72,23 +68,7 @@ func (c *crowd) open(n int) (time.Duration, error) {
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	return c.until(begin)
-}
-
-// expect has the next n answers end in c.last.
-func (c *crowd) expect(n int) {
-	c.wanted = int64(n)
-	c.got.Store(0)
-}
-
-// until waits for the last answer.
-func (c *crowd) until(begin time.Time) (time.Duration, error) {
-	select {
-	case end := <-c.last:
-		return end.Sub(begin), nil
-	case <-time.After(patience):
-		return 0, fmt.Errorf("%d of %d streams had an answer within %s", c.got.Load(), c.wanted, patience)
-	}
+	return last(c.until(begin))
 }
 
 // join opens one stream and returns when it has been answered once.
@@ -160,12 +140,6 @@ func (c *crowd) followSVIDs(conn *grpc.ClientConn) error {
 		}
 	})
 	return nil
-}
-
-func (c *crowd) count() {
-	if c.got.Add(1) == c.wanted {
-		c.last <- time.Now()
-	}
 }
 
 // take gets one answer and acknowledges it.

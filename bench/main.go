@@ -1,6 +1,7 @@
 // Command bench measures the README's figures: `make bench`. All of them come from
 // one run, as medians; ratios and differences within it are what counts. Names of
-// figures as arguments measure these alone: agent, boundary, streams, tls, identities.
+// figures as arguments measure these alone: agent, boundary, streams, tls, identities,
+// discovery.
 package main
 
 import (
@@ -37,7 +38,7 @@ func run() error {
 	for _, figure := range []struct {
 		name    string
 		measure func() error
-	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}, {"identities", b.identities}} {
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}, {"identities", b.identities}, {"discovery", b.discovery}} {
 		if wanted := os.Args[1:]; len(wanted) == 0 || slices.Contains(wanted, figure.name) {
 			failed = append(failed, figure.measure())
 		}
@@ -90,7 +91,8 @@ func (b *bench) install(to string) error {
 	}
 	return errors.Join(compile("./bench/agent", filepath.Join(to, "agent")),
 		compile("./bench/fixed", filepath.Join(to, "countersign-provider-fixed")),
-		compile("./bench/streamserver", filepath.Join(to, "streamserver")))
+		compile("./bench/streamserver", filepath.Join(to, "streamserver")),
+		compile("./bench/discoveryserver", filepath.Join(to, "discoveryserver")))
 }
 
 // compile builds a program as the Makefile does.

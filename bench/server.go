@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// server is a streamserver in a process of its own.
+// server is one in a process of its own, which obeys orders.
 type server struct {
-	socket string
+	socket string // of a streamserver
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
 }
 
-// memory is what a streamserver says of itself, in bytes.
+// memory is what a server says of itself, in bytes.
 type memory struct{ Resident, Heap, Stacks int64 }
 
 func (b *bench) serve() (*server, error) {
@@ -29,8 +29,17 @@ func (b *bench) serve() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{socket: filepath.Join(dir, "s")}
-	s.cmd = exec.Command(filepath.Join(b.root, "streamserver"), s.socket)
+	socket := filepath.Join(dir, "s")
+	s, err := b.startServer("streamserver", socket)
+	if err != nil {
+		return nil, err
+	}
+	s.socket = socket
+	return s, nil
+}
+
+func (b *bench) startServer(program string, args ...string) (*server, error) {
+	s := &server{cmd: exec.Command(filepath.Join(b.root, program), args...)}
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

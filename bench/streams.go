@@ -123,12 +123,17 @@ func measure(s *server, crowd *crowd, streams int) (c cost, err error) {
 	if err != nil {
 		return c, err
 	}
-	each := func(before, after int64) float64 { return float64(after-before) / float64(streams) / 1024 }
-	c.resident, c.heap, c.stacks = each(before.Resident, after.Resident), each(before.Heap, after.Heap), each(before.Stacks, after.Stacks)
+	c.each(before, after, streams)
 	if crowd.bare {
 		return c, nil // nothing rotates
 	}
 	return c, c.rotate(s, crowd, streams+1)
+}
+
+// each enters how much more there is for each of the streams.
+func (c *cost) each(before, after memory, streams int) {
+	each := func(before, after int64) float64 { return float64(after-before) / float64(streams) / 1024 }
+	c.resident, c.heap, c.stacks = each(before.Resident, after.Resident), each(before.Heap, after.Heap), each(before.Stacks, after.Stacks)
 }
 
 // rotate measures several rotations that reach all streams.
@@ -156,7 +161,7 @@ func rotateOnce(s *server, crowd *crowd, streams int) (time.Duration, error) {
 	if err := s.ask("rotate", new(any)); err != nil {
 		return 0, err
 	}
-	took, err := crowd.until(begin)
+	took, err := last(crowd.until(begin))
 	time.Sleep(quiet)
 	return took, err
 }
