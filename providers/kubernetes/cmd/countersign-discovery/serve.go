@@ -47,6 +47,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	if err := protect.Process(); err != nil {
 		return err
 	}
+	clientGoTo(log)
 	if missing := protect.Missing(); missing != "" {
 		log.Warn("a protection is missing on this system", "missing", missing)
 	}
