@@ -14,11 +14,8 @@ import (
 	"testing"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 )
 
@@ -76,27 +73,6 @@ func serial(t *testing.T, address string, cfg *tls.Config) string {
 	}
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
-}
-
-// ask opens a stream and asks for all of a type.
-func ask(t *testing.T, address string, cfg *tls.Config, url string) (discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, error) {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = stream.Send(&discoveryv3.DiscoveryRequest{Node: &core.Node{Id: "gateway~1"}, TypeUrl: url})
-	if errors.Is(err, io.EOF) {
-		err = nil // Recv says why
-	}
-	return stream, err
 }
 
 func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
@@ -194,7 +170,7 @@ times: {drain: 0s}
 		return code == http.StatusServiceUnavailable && strings.Contains(text, "the server's own certificate is not held")
 	}, "/readyz says that there is no certificate", p.log)
 	for want, number := range map[string]int64{"11": 0x11, "12": 0x12} {
-		ca.pair(t, number, "discovery.test", chain, key)
+		ca.write(t, certificate{serial: number, dns: "discovery.test"}, chain, key)
 		p.ready(t)
 		eventually(t, func() bool { return serial(t, p.tls(t), ca.client(t, "")) == want }, "it shows the certificate "+want, p.log)
 	}
