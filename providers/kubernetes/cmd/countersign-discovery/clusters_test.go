@@ -111,6 +111,7 @@ times: {drain: 0s}
 `
 
 func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
+	t.Parallel()
 	other := newAuthority(t)
 	api := newAPIServer(t,
 		other.tlsSecret(t, "fresh", certificate{}), other.tlsSecret(t, "old", certificate{expired: true}),

@@ -76,6 +76,7 @@ func serial(t *testing.T, address string, cfg *tls.Config) string {
 }
 
 func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
+	t.Parallel()
 	dir := files(t, alone)
 	write(t, filepath.Join(dir, "resources", "web.yaml"), web)
 	write(t, filepath.Join(dir, "resources", "bad.yaml"), "name: x\n")
@@ -115,6 +116,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 }
 
 func TestWhoIsNotKnownGetsNothing(t *testing.T) {
+	t.Parallel()
 	p := start(t, files(t, alone))
 	p.ready(t)
 	ca := p.authority(t)
@@ -140,6 +142,7 @@ func TestWhoIsNotKnownGetsNothing(t *testing.T) {
 }
 
 func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
+	t.Parallel()
 	p := start(t, files(t, strings.Replace(alone, "dns_names: [discovery.test]", "dns_names: [discovery.test], ttl: 4s", 1)))
 	p.ready(t)
 	client := p.authority(t).client(t, "")
@@ -148,6 +151,7 @@ func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
 }
 
 func TestACertificateInFilesIsShownAndFollowed(t *testing.T) {
+	t.Parallel()
 	signed := start(t, files(t, alone)) // only its CA is wanted
 	signed.ready(t)
 	ca := signed.authority(t)
@@ -191,6 +195,7 @@ times: {drain: 0s}
 }
 
 func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
 		"a setting":        {strings.Replace(alone, "listen:", "lisen:", 1), `unknown setting "lisen"`},
 		"no such provider": {strings.Replace(alone, "PROVIDERS", "dev: true\nproviders: [{name: vault}]", 1), `provider "vault" is not installed`},
@@ -211,6 +216,7 @@ func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
 }
 
 func TestCommandsThatRunNothing(t *testing.T) {
+	t.Parallel()
 	good := filepath.Join(files(t, alone), "c.yaml")
 	for _, c := range []struct {
 		args []string
