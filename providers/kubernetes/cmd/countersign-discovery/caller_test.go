@@ -26,6 +26,12 @@ type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesCl
 // open opens a stream and asks for these names of a type, or all of it.
 func (c caller) open(t *testing.T, address, url string, names ...string) (stream, error) {
 	t.Helper()
+	return c.send(t, address, &discoveryv3.DiscoveryRequest{Node: &core.Node{Id: "gateway~1"}, TypeUrl: url, ResourceNames: names})
+}
+
+// send opens a stream with its first request.
+func (c caller) send(t *testing.T, address string, first *discoveryv3.DiscoveryRequest) (stream, error) {
+	t.Helper()
 	creds := insecure.NewCredentials()
 	if c.tls != nil {
 		creds = credentials.NewTLS(c.tls)
@@ -44,8 +50,7 @@ func (c caller) open(t *testing.T, address, url string, names ...string) (stream
 	if err != nil {
 		return nil, err
 	}
-	err = s.Send(&discoveryv3.DiscoveryRequest{Node: &core.Node{Id: "gateway~1"}, TypeUrl: url, ResourceNames: names})
-	if errors.Is(err, io.EOF) {
+	if err = s.Send(first); errors.Is(err, io.EOF) {
 		err = nil // Recv says why
 	}
 	return s, err

@@ -30,7 +30,7 @@ type apiServer struct {
 	*httptest.Server
 	secrets []corev1.Secret
 	stopped chan struct{}
-	denies  atomic.Bool
+	away    atomic.Bool // it answers 503
 }
 
 func newAPIServer(t *testing.T, secrets ...corev1.Secret) *apiServer {
@@ -61,6 +61,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	kind := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	switch {
+	case s.away.Load():
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case r.URL.Query().Get("sendInitialEvents") != "":
 		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
 	case r.URL.Query().Get("watch") != "":
@@ -72,7 +74,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	case kind == "tokenreviews":
 		_, _ = io.WriteString(w, s.review(r))
 	case kind == "subjectaccessreviews":
-		fmt.Fprintf(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, !s.denies.Load())
+		_, _ = io.WriteString(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
 	case kind == "secrets" && r.URL.Query().Get("labelSelector") == "":
 		_ = json.NewEncoder(w).Encode(corev1.SecretList{TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.secrets})
 	default:

@@ -71,6 +71,8 @@ type program struct {
 	cmd  *exec.Cmd
 	log  *logged
 	over chan error
+
+	exits int // with this code, at the end of the test
 }
 
 // logged is what a process writes, to be waited for.
@@ -186,8 +188,8 @@ func start(t *testing.T, dir string) *program {
 	}
 	go func() { p.over <- p.cmd.Wait() }()
 	t.Cleanup(func() {
-		if err := p.end(); err != nil {
-			t.Errorf("it ended with %v:\n%s", err, p.log)
+		if err := p.end(); p.cmd.ProcessState.ExitCode() != p.exits {
+			t.Errorf("it ended with %v, not with %d:\n%s", err, p.exits, p.log)
 		}
 	})
 	return p
