@@ -88,44 +88,51 @@ func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-// arrows are the imports that each package of the sdk may have of the house.
+// arrows are the imports that each package of the sdk, and each that serves Kubernetes'
+// secrets, may have of the house.
 var arrows = map[string][]string{
-	"sdk/ca":                      {},
-	"sdk/pki":                     {},
-	"sdk/token":                   {"internal/command", "internal/foreign", "sdk/ca"},
-	"sdk/token/exchange":          {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
-	"sdk/secret":                  {"sdk/ca", "sdk/pki"},
-	"sdk/xds":                     {},
-	"sdk/sds":                     {"internal/grpcsocket", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
-	"sdk/workloadapi":             {"internal/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
-	"sdk/unixpeer":                {"sdk/secret"},
-	"sdk/filesecret":              {"internal/filewatch", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output":       {"internal/command", "internal/safefile", "sdk/pki", "sdk/secret"},
-	"sdk/state":                   {"internal/safefile", "sdk/secret"},
-	"sdk/keysource/pkcs11":        {"sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/gateway":                 {"internal/foreign", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
-	"sdk/agent":                   {"sdk/crowd", "sdk/gateway", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
-	"sdk/authn":                   {"internal/foreign", "sdk/ca", "sdk/pki"},
-	"sdk/authn/federation":        {"internal/endpoint", "internal/foreign", "sdk/pki"},
-	"sdk/authn/jwt":               {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
-	"sdk/authn/tokenreview":       {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
-	"sdk/catest":                  {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":           {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
-	"sdk/provider/wire":           {"internal/foreign", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                {"internal/near", "sdk/ca", "sdk/provider/wire"},
-	"sdk/tlsconfig":               {"sdk/pki", "sdk/secret"},
-	"sdk/tlsconfig/grpccreds":     {"sdk/tlsconfig"},
-	"sdk/tlsconfig/httptransport": {"sdk/pki", "sdk/tlsconfig"},
-	"sdk/catest/conformance":      {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"sdk/crowd":                   {"sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/controlplane":            {"sdk/sds", "sdk/secret", "sdk/xds"},
-	"sdk/discovery":               {"internal/foreign", "sdk/authn", "sdk/ca", "sdk/xds"},
-	"sdk/discovery/hub":           {},
-	"sdk/discovery/folder":        {"internal/filewatch", "internal/foreign", "internal/near", "internal/pattern", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"sdk/ca":                          {},
+	"sdk/pki":                         {},
+	"sdk/token":                       {"internal/command", "internal/foreign", "sdk/ca"},
+	"sdk/token/exchange":              {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/token"},
+	"sdk/secret":                      {"sdk/ca", "sdk/pki"},
+	"sdk/xds":                         {},
+	"sdk/sds":                         {"internal/grpcsocket", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/workloadapi":                 {"internal/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/unixpeer":                    {"sdk/secret"},
+	"sdk/filesecret":                  {"internal/filewatch", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":           {"internal/command", "internal/safefile", "sdk/pki", "sdk/secret"},
+	"sdk/state":                       {"internal/safefile", "sdk/secret"},
+	"sdk/keysource/pkcs11":            {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/gateway":                     {"internal/foreign", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
+	"sdk/agent":                       {"sdk/crowd", "sdk/gateway", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
+	"sdk/authn":                       {"internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":            {"internal/endpoint", "internal/foreign", "sdk/pki"},
+	"sdk/authn/jwt":                   {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
+	"sdk/authn/tokenreview":           {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
+	"sdk/catest":                      {"sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":               {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/provider/wire":               {"internal/foreign", "proto/provider/v1", "sdk/ca"},
+	"sdk/provider":                    {"internal/near", "sdk/ca", "sdk/provider/wire"},
+	"sdk/tlsconfig":                   {"sdk/pki", "sdk/secret"},
+	"sdk/tlsconfig/grpccreds":         {"sdk/tlsconfig"},
+	"sdk/tlsconfig/httptransport":     {"sdk/pki", "sdk/tlsconfig"},
+	"sdk/catest/conformance":          {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/crowd":                       {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/controlplane":                {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"sdk/discovery":                   {"internal/foreign", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery/hub":               {},
+	"sdk/discovery/folder":            {"internal/filewatch", "internal/foreign", "internal/near", "internal/pattern", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"providers/kubernetes":            {},
+	"providers/kubernetes/kubeconfig": {"internal/foreign", "sdk/ca"},
+	"providers/kubernetes/fleet":      {"internal/filewatch", "internal/foreign", "providers/kubernetes/kubeconfig", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
+	"providers/kubernetes/access":     {"internal/foreign"},
+	"providers/kubernetes/secrets":    {"internal/foreign", "providers/kubernetes/access", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"providers/kubernetes/kubetest":   {},
 }
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
-	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/discovery": "./...", "sdk/keysource/pkcs11": "./..."} {
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/discovery": "./...", "sdk/keysource/pkcs11": "./...", "providers/kubernetes": "./..."} {
 		for _, pkg := range list(t, dir, pattern) {
 			checkArrows(t, dir, pkg)
 		}
@@ -135,7 +142,7 @@ func TestArrowsPointAsThePlanSays(t *testing.T) {
 func checkArrows(t *testing.T, dir, pkg string) {
 	t.Helper()
 	name := strings.TrimPrefix(pkg, house+"/")
-	if name == "sdk" {
+	if name == "sdk" || strings.HasPrefix(name, "providers/kubernetes/cmd/") { // a main has all
 		return
 	}
 	allowed, planned := arrows[name]
@@ -170,8 +177,38 @@ func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
 	}
 }
 
+// A program that has other mains' parts is one too many: what serves Kubernetes' secrets
+// is a library.
+func TestOnlyTheDiscoveryServicesMainCompilesTheHost(t *testing.T) {
+	const main = house + "/providers/kubernetes/cmd/countersign-discovery"
+	for _, pkg := range list(t, "providers/kubernetes", "./...") {
+		if pkg == main || strings.HasPrefix(pkg, main+"/") {
+			continue
+		}
+		for _, dep := range list(t, "providers/kubernetes", "-deps", "-test", pkg) {
+			if strings.HasPrefix(dep, house+"/plugin-host") {
+				t.Errorf("%s compiles %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// Kubernetes is for those who serve its secrets, and for tests against real API servers.
+func TestNoKubernetesReachesAnotherModule(t *testing.T) {
+	for _, dir := range modules {
+		if slices.Contains([]string{"providers/kubernetes", "e2e", "bench"}, dir) {
+			continue
+		}
+		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+			if strings.HasPrefix(dep, "k8s.io/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
+
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/discovery", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "examples/custom-generator", "e2e", "bench"}
+var modules = []string{".", "plugin-host", "providers/citadel", "providers/file", "providers/google", "providers/kubernetes", "providers/step", "providers/vault", "sdk/authn/federation", "sdk/controlplane", "sdk/discovery", "sdk/keysource/pkcs11", "examples", "examples/control-plane", "examples/custom-generator", "e2e", "bench"}
 
 // go-control-plane's caches and stream servers are for those who have them anyway.
 func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -159,32 +158,4 @@ func (k *clusters) authenticator(id string) authn.Authenticator {
 func (k *clusters) Close() {
 	k.secrets.Close()
 	k.access.Close()
-}
-
-var (
-	clusterDesc = desc("cluster_state", "1 for the state that a cluster is in.", "cluster", "state")
-	objectsDesc = desc("cluster_secrets", "Secrets held of a cluster.", "cluster")
-	accessDesc  = desc("access_reviews_total", "Answers of API servers to who may read secrets: allowed, denied, failed.", "answer")
-)
-
-func (k *clusters) describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{clusterDesc, objectsDesc, accessDesc} {
-		to <- d
-	}
-}
-
-func (k *clusters) collect(g gatherer) {
-	if k == nil {
-		return
-	}
-	for _, s := range k.Status() {
-		for _, state := range []fleet.State{fleet.Connecting, fleet.Synced, fleet.Failed} {
-			g.gauge(clusterDesc, number(s.State == state), s.ID, string(state))
-		}
-		g.gauge(objectsDesc, float64(s.Secrets), s.ID)
-	}
-	counts := k.access.Counts()
-	g.counter(accessDesc, counts.Allowed, "allowed")
-	g.counter(accessDesc, counts.Denied, "denied")
-	g.counter(accessDesc, counts.Failed, "failed")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -69,6 +71,8 @@ type program struct {
 	cmd  *exec.Cmd
 	log  *logged
 	over chan error
+
+	exits int // with this code, at the end of the test
 }
 
 // logged is what a process writes, to be waited for.
@@ -184,8 +188,8 @@ func start(t *testing.T, dir string) *program {
 	}
 	go func() { p.over <- p.cmd.Wait() }()
 	t.Cleanup(func() {
-		if err := p.end(); err != nil {
-			t.Errorf("it ended with %v:\n%s", err, p.log)
+		if err := p.end(); p.cmd.ProcessState.ExitCode() != p.exits {
+			t.Errorf("it ended with %v, not with %d:\n%s", err, p.exits, p.log)
 		}
 	})
 	return p
@@ -253,41 +257,96 @@ func (p *program) authority(t *testing.T) authority {
 func (a authority) client(t *testing.T, id string) *tls.Config {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: a.roots, ServerName: "discovery.test", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
-	if id == "" {
-		return cfg
+	if id != "" {
+		cfg.Certificates = []tls.Certificate{a.sign(t, certificate{id: id})}
 	}
-	uri, err := url.Parse(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(7), URIs: []*url.URL{uri}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	cfg.Certificates = []tls.Certificate{{Certificate: [][]byte{chain}, PrivateKey: key}}
 	return cfg
 }
 
-func (a authority) sign(t *testing.T, template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
+// certificate is what is special about a leaf: one hour with the serial number 7 and no
+// name otherwise.
+type certificate struct {
+	serial  int64
+	dns, id string
+	ip      net.IP
+	expired bool
+}
+
+func (c certificate) template(t *testing.T) *x509.Certificate {
+	t.Helper()
+	out := &x509.Certificate{
+		SerialNumber: big.NewInt(cmp.Or(c.serial, 7)), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if c.expired {
+		out.NotAfter = time.Now().Add(-time.Minute)
+	}
+	if c.dns != "" {
+		out.DNSNames = []string{c.dns}
+	}
+	if c.ip != nil {
+		out.IPAddresses = []net.IP{c.ip}
+	}
+	if c.id != "" {
+		uri, err := url.Parse(c.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.URIs = []*url.URL{uri}
+	}
+	return out
+}
+
+func (a authority) sign(t *testing.T, of certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, of.template(t), a.cert.Leaf, key.Public(), a.cert.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return der, key
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// pair writes a server's chain and key into two files.
-func (a authority) pair(t *testing.T, serial int64, name, chainFile, keyFile string) {
+// write puts a chain and its key into two files.
+func (a authority) write(t *testing.T, of certificate, chainFile, keyFile string) {
 	t.Helper()
-	der, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	signed := a.sign(t, of)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(signed.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
-	write(t, chainFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	write(t, chainFile, pemOf(signed.Certificate[0]))
+}
+
+func pemOf(der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// newAuthority is a CA of the test's own.
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(2 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority{x509.NewCertPool(), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}}
+	a.roots.AddCert(leaf)
+	return a
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -58,9 +59,13 @@ var (
 	endedDesc    = desc("ended_streams_total", "Streams that the server has ended, by reason.", "reason")
 	sentDesc     = desc("push_seconds", "Time from a change until a stream was sent it.")
 	ackedDesc    = desc("ack_seconds", "Time from a change until its client has acknowledged it.")
+	heldDesc     = desc("certificate_held", "1 where what the server itself needs is held and valid.", "secret")
+	startDesc    = desc("certificate_start_timestamp_seconds", "When the held secret began to be valid.", "secret")
 	expiryDesc   = desc("certificate_expiry_timestamp_seconds", "When the held secret ends.", "secret")
 	rootsDesc    = desc("trust_domain_roots", "Roots held of a trust domain.", "trust_domain")
 	problemDesc  = desc("trust_domain_problem", "1 where the roots of a trust domain cannot be had anew.", "trust_domain")
+	filesDesc    = desc("resource_files", "Files of the folder: served, kept (bad, its last good version is served), refused.", "state")
+	folderDesc   = desc("resource_folder_problem", "1 where the folder of resources cannot be read.")
 )
 
 // collector is a collector of the service's present state.
@@ -69,7 +74,8 @@ type collector struct{ *service }
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		readyDesc, streamsDesc, pushesDesc, nacksDesc, namesDesc, knownDesc, refusalsDesc, endedDesc, sentDesc, ackedDesc, expiryDesc, rootsDesc, problemDesc,
+		readyDesc, streamsDesc, pushesDesc, nacksDesc, namesDesc, knownDesc, refusalsDesc, endedDesc, sentDesc, ackedDesc,
+		heldDesc, startDesc, expiryDesc, rootsDesc, problemDesc, filesDesc, folderDesc,
 	} {
 		to <- d
 	}
@@ -81,14 +87,13 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	g := gatherer{to}
 	g.gauge(readyDesc, number(c.ready() == nil))
 	g.server(c.server.Metrics())
-	for _, s := range c.held() {
-		if s.Item != nil {
-			g.gauge(expiryDesc, float64(s.Item.NotAfter.Unix()), s.Name)
-		}
-	}
+	g.held(c.held())
 	for _, d := range c.trust.status(c.config.TrustDomains) {
 		g.gauge(rootsDesc, float64(d.Roots), d.Name)
 		g.gauge(problemDesc, number(d.Problem != ""), d.Name)
+	}
+	if c.resources != nil {
+		g.folder(c.resources.Status())
 	}
 	c.clusters.collect(g)
 }
@@ -102,6 +107,27 @@ func (g gatherer) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 func (g gatherer) counter(d *prometheus.Desc, v uint64, labels ...string) {
 	g.to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (g gatherer) held(all []secret.Status) {
+	for _, s := range all {
+		g.gauge(heldDesc, number(s.Held), s.Name)
+		if s.Item != nil {
+			g.gauge(startDesc, float64(s.Item.NotBefore.Unix()), s.Name)
+			g.gauge(expiryDesc, float64(s.Item.NotAfter.Unix()), s.Name)
+		}
+	}
+}
+
+func (g gatherer) folder(s folder.Status) {
+	counts := map[folder.State]int{}
+	for _, f := range s.Files {
+		counts[f.State]++
+	}
+	for _, state := range []folder.State{folder.Served, folder.Kept, folder.Refused} {
+		g.gauge(filesDesc, float64(counts[state]), string(state))
+	}
+	g.gauge(folderDesc, number(s.Fault != ""))
 }
 
 func (g gatherer) server(m discovery.Metrics) {

@@ -24,6 +24,7 @@ type report struct {
 	Providers    []agentstatus.Provider `json:"providers,omitempty"`
 	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
 	Clusters     []fleet.Status         `json:"clusters,omitempty"`
+	Kubernetes   *counted               `json:"kubernetes,omitempty"`
 	Folder       *folder.Status         `json:"folder,omitempty"`
 }
 
@@ -47,7 +48,7 @@ func (s *service) report() report {
 		slices.SortFunc(r.Providers, func(a, b agentstatus.Provider) int { return strings.Compare(a.Name, b.Name) })
 	}
 	if s.clusters != nil {
-		r.Clusters = s.clusters.Status()
+		r.Clusters, r.Kubernetes = s.clusters.Status(), s.clusters.counted()
 	}
 	if s.resources != nil {
 		held := s.resources.Status()

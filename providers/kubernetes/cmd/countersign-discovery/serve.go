@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +49,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	if err := protect.Process(); err != nil {
 		return err
 	}
+	clientGoTo(log)
 	if missing := protect.Missing(); missing != "" {
 		log.Warn("a protection is missing on this system", "missing", missing)
 	}
@@ -55,6 +58,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 		return settingsError{err}
 	}
 	defer func() { err = errors.Join(err, page.close()) }()
+	go ignoreHangups(ctx, log)
 	s := &service{config: c, log: log, metrics: newMetrics()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
@@ -70,6 +74,21 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	s.metrics.watch(s)
 	page.serve(s)
 	return s.server.Run(ctx, listeners)
+}
+
+// ignoreHangups says that SIGHUP, which has the agent read its configuration again, is of
+// no use here. Without it, the signal would end the process, and no stream were drained.
+func ignoreHangups(ctx context.Context, log *slog.Logger) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	for {
+		select {
+		case <-hangups:
+			log.Warn("SIGHUP changes nothing: for another configuration, start the service again")
+		case <-ctx.Done():
+			return // the signal stays without effect
+		}
+	}
 }
 
 func listen(c config.Listen, log *slog.Logger) (l discovery.Listeners, err error) {

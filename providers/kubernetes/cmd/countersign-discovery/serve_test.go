@@ -14,11 +14,8 @@ import (
 	"testing"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 )
 
@@ -78,28 +75,8 @@ func serial(t *testing.T, address string, cfg *tls.Config) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
 }
 
-// ask opens a stream and asks for all of a type.
-func ask(t *testing.T, address string, cfg *tls.Config, url string) (discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, error) {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = stream.Send(&discoveryv3.DiscoveryRequest{Node: &core.Node{Id: "gateway~1"}, TypeUrl: url})
-	if errors.Is(err, io.EOF) {
-		err = nil // Recv says why
-	}
-	return stream, err
-}
-
 func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
+	t.Parallel()
 	dir := files(t, alone)
 	write(t, filepath.Join(dir, "resources", "web.yaml"), web)
 	write(t, filepath.Join(dir, "resources", "bad.yaml"), "name: x\n")
@@ -139,6 +116,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 }
 
 func TestWhoIsNotKnownGetsNothing(t *testing.T) {
+	t.Parallel()
 	p := start(t, files(t, alone))
 	p.ready(t)
 	ca := p.authority(t)
@@ -164,6 +142,7 @@ func TestWhoIsNotKnownGetsNothing(t *testing.T) {
 }
 
 func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
+	t.Parallel()
 	p := start(t, files(t, strings.Replace(alone, "dns_names: [discovery.test]", "dns_names: [discovery.test], ttl: 4s", 1)))
 	p.ready(t)
 	client := p.authority(t).client(t, "")
@@ -172,6 +151,7 @@ func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
 }
 
 func TestACertificateInFilesIsShownAndFollowed(t *testing.T) {
+	t.Parallel()
 	signed := start(t, files(t, alone)) // only its CA is wanted
 	signed.ready(t)
 	ca := signed.authority(t)
@@ -194,7 +174,7 @@ times: {drain: 0s}
 		return code == http.StatusServiceUnavailable && strings.Contains(text, "the server's own certificate is not held")
 	}, "/readyz says that there is no certificate", p.log)
 	for want, number := range map[string]int64{"11": 0x11, "12": 0x12} {
-		ca.pair(t, number, "discovery.test", chain, key)
+		ca.write(t, certificate{serial: number, dns: "discovery.test"}, chain, key)
 		p.ready(t)
 		eventually(t, func() bool { return serial(t, p.tls(t), ca.client(t, "")) == want }, "it shows the certificate "+want, p.log)
 	}
@@ -215,6 +195,7 @@ times: {drain: 0s}
 }
 
 func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
 		"a setting":        {strings.Replace(alone, "listen:", "lisen:", 1), `unknown setting "lisen"`},
 		"no such provider": {strings.Replace(alone, "PROVIDERS", "dev: true\nproviders: [{name: vault}]", 1), `provider "vault" is not installed`},
@@ -235,6 +216,7 @@ func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
 }
 
 func TestCommandsThatRunNothing(t *testing.T) {
+	t.Parallel()
 	good := filepath.Join(files(t, alone), "c.yaml")
 	for _, c := range []struct {
 		args []string

@@ -41,6 +41,7 @@ type seen struct {
 	} `json:"secrets"`
 	TrustDomains []trustDomain  `json:"trust_domains"`
 	Clusters     []fleet.Status `json:"clusters"`
+	Kubernetes   *counted       `json:"kubernetes"`
 	Folder       *folder.Status `json:"folder"`
 }
 
@@ -110,6 +111,7 @@ func writeReport(w io.Writer, r seen) error {
 	t := tables{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.secrets(r)
 	t.clusters(r)
+	t.kubernetes(r)
 	t.trustDomains(r)
 	t.folder(r)
 	t.streams(r)
@@ -160,6 +162,16 @@ func (t tables) clusters(r seen) {
 			from = "the local one"
 		}
 		t.line(c.ID, string(c.State), strconv.Itoa(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
+	}
+}
+
+func (t tables) kubernetes(r seen) {
+	if r.Kubernetes == nil {
+		return
+	}
+	t.head("KUBERNETES", "COUNT")
+	for _, row := range r.Kubernetes.Rows() {
+		t.line(row.Name, strconv.FormatUint(row.Count, 10))
 	}
 }
 
