@@ -165,10 +165,13 @@ var (
 	clusterDesc = desc("cluster_state", "1 for the state that a cluster is in.", "cluster", "state")
 	objectsDesc = desc("cluster_secrets", "Secrets held of a cluster.", "cluster")
 	accessDesc  = desc("access_reviews_total", "Answers of API servers to who may read secrets: allowed, denied, failed.", "answer")
+	unhadDesc   = desc("refused_secrets_total", "Answers that a secret is not to be had, by reason.", "reason")
+	expiredDesc = desc("expired_secrets_total", "Secrets whose certificate had expired when they were served, each version once.")
+	brokenDesc  = desc("malformed_secrets_total", "Secrets that could not be served for what is in them, each version once.")
 )
 
 func (k *clusters) describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{clusterDesc, objectsDesc, accessDesc} {
+	for _, d := range []*prometheus.Desc{clusterDesc, objectsDesc, accessDesc, unhadDesc, expiredDesc, brokenDesc} {
 		to <- d
 	}
 }
@@ -183,8 +186,14 @@ func (k *clusters) collect(g gatherer) {
 		}
 		g.gauge(objectsDesc, float64(s.Secrets), s.ID)
 	}
-	counts := k.access.Counts()
-	g.counter(accessDesc, counts.Allowed, "allowed")
-	g.counter(accessDesc, counts.Denied, "denied")
-	g.counter(accessDesc, counts.Failed, "failed")
+	asked := k.access.Counts()
+	g.counter(accessDesc, asked.Allowed, "allowed")
+	g.counter(accessDesc, asked.Denied, "denied")
+	g.counter(accessDesc, asked.Failed, "failed")
+	served := k.secrets.Counts()
+	for _, reason := range secrets.Reasons {
+		g.counter(unhadDesc, served.Refused[reason], string(reason))
+	}
+	g.counter(expiredDesc, served.Expired)
+	g.counter(brokenDesc, served.Malformed)
 }
