@@ -113,6 +113,11 @@ func (l *logged) await(t *testing.T, pattern string) string {
 // eventually waits for what another process does.
 func eventually(t *testing.T, is func() bool, what string, log fmt.Stringer) {
 	t.Helper()
+	eventuallyIn(t, patience, is, what, log)
+}
+
+func eventuallyIn(t *testing.T, patience time.Duration, is func() bool, what string, log fmt.Stringer) {
+	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -271,7 +276,9 @@ func (a authority) sign(t *testing.T, template *x509.Certificate) ([]byte, *ecds
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	}
 	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
 	if err != nil {
