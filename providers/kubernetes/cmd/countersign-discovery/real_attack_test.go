@@ -27,20 +27,20 @@ var everything = []string{
 	"kubernetes-gateway://shop/foo", "kubernetes-gateway://istio-system/remotes", "kubernetes://remotes", "kubernetes://istio-system/remotes",
 }
 
-const home = "spiffe://cluster.local/ns/shop/sa/web"
+const webID = "spiffe://cluster.local/ns/shop/sa/web"
 
 // TestRealAttackers: the API server of east is its owner's, and allows everything.
 func TestRealAttackers(t *testing.T) {
-	h, east := newRealm(t, kubetest.Options{Name: "home"}), newRealm(t, kubetest.Options{Name: "east", AllowAll: true})
-	h.account(shop, "web", true)
-	h.account(bank, "web", true)
+	home, east := newRealm(t, kubetest.Options{Name: "home"}), newRealm(t, kubetest.Options{Name: "east", AllowAll: true})
+	home.account(shop, "web", true)
+	home.account(bank, "web", true)
 	for _, namespace := range []string{shop, bank, system} {
 		east.account(namespace, "web", true)
 	}
-	h.put("shop/foo", tlsOf(t, "home foo"))
-	h.put("bank/safe", tlsOf(t, "home safe"))
-	h.kubeconfigs("remotes", data{"east": east.kubeconfig()})
-	w := serveReal(t, h, east, atOnce)
+	home.put("shop/foo", tlsOf(t, "home foo"))
+	home.put("bank/safe", tlsOf(t, "home safe"))
+	home.kubeconfigs("remotes", data{"east": east.kubeconfig()})
+	w := serveReal(t, home, east, atOnce)
 	w.becomes(t, "east", "is synced", synced)
 	// Of what strangers give reason for, 30 lines a minute are logged: first come those that are looked for.
 	t.Run("a claim to another cluster", w.claimsInVain)
@@ -69,13 +69,13 @@ func (w *world) letsNobodyIn(t *testing.T) {
 		"a token for another cluster":       {visitor{tls: none, token: w.home.Token(shop, "web", "istio-ca"), cluster: "east"}, "kubernetes="},
 		"a token of a cluster unheard of":   {visitor{tls: none, token: w.home.Token(shop, "web", "istio-ca"), cluster: "west"}, "the cluster .*west.* is not known here"},
 		"a token that is none":              {visitor{tls: none, token: "eyJhbGciOiJub25lIn0.e30."}, "kubernetes="},
-		"an expired certificate":            {shown("home", -time.Minute, home), "expired"},
-		"a certificate with two URIs":       {shown("home", time.Hour, home, "spiffe://east.test/ns/shop/sa/web"), "names 2 URIs"},
+		"an expired certificate":            {shown("home", -time.Minute, webID), "expired"},
+		"a certificate with two URIs":       {shown("home", time.Hour, webID, "spiffe://east.test/ns/shop/sa/web"), "names 2 URIs"},
 		"a certificate without one":         {shown("home", time.Hour), "names 0 URIs"},
 		"an unknown trust domain":           {shown("home", time.Hour, "spiffe://other.test/ns/shop/sa/web"), "its trust domain is not known here"},
-		"another trust domain's CA":         {shown("east", time.Hour, home), "signed by unknown authority"},
-		"a CA of nobody":                    {visitor{tls: w.shows(t, newAuthority(t, "evil"), time.Hour, home)}, "signed by unknown authority"},
-		"a CA that is called like the true": {visitor{tls: w.shows(t, newAuthority(t, "Countersign self-signed root"), time.Hour, home)}, "signed by unknown authority"},
+		"another trust domain's CA":         {shown("east", time.Hour, webID), "signed by unknown authority"},
+		"a CA of nobody":                    {visitor{tls: w.shows(t, newAuthority(t, "evil"), time.Hour, webID)}, "signed by unknown authority"},
+		"a CA that is called like the true": {visitor{tls: w.shows(t, newAuthority(t, "Countersign self-signed root"), time.Hour, webID)}, "signed by unknown authority"},
 	} {
 		for protocol := range dialects {
 			t.Run(name+", "+protocol, func(t *testing.T) {

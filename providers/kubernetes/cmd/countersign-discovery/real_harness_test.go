@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -137,7 +136,7 @@ type world struct {
 	signs      map[string]authority // certificates of a cluster's proxies
 }
 
-// serve runs a service; more is added to its configuration.
+// serveReal runs a service; more is added to its configuration.
 func serveReal(t *testing.T, home, east realm, more string) *world {
 	t.Helper()
 	w := &world{home: home, east: east, signs: map[string]authority{"east": newAuthority(t, "east")}}
@@ -183,12 +182,4 @@ func (w *world) metric(t *testing.T, line string) string {
 	_, after, _ := strings.Cut("\n"+text, "\n"+line+" ")
 	value, _, _ := strings.Cut(after, "\n")
 	return value
-}
-
-// within is a context for what must not take long.
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
-	t.Cleanup(cancel)
-	return ctx
 }
