@@ -117,6 +117,11 @@ func (l *logged) await(t *testing.T, pattern string) string {
 // eventually waits for what another process does.
 func eventually(t *testing.T, is func() bool, what string, log fmt.Stringer) {
 	t.Helper()
+	eventuallyIn(t, patience, is, what, log)
+}
+
+func eventuallyIn(t *testing.T, patience time.Duration, is func() bool, what string, log fmt.Stringer) {
+	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -276,7 +281,6 @@ func (c certificate) template(t *testing.T) *x509.Certificate {
 	t.Helper()
 	out := &x509.Certificate{
 		SerialNumber: big.NewInt(cmp.Or(c.serial, 7)), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if c.expired {
@@ -300,11 +304,21 @@ func (c certificate) template(t *testing.T) *x509.Certificate {
 
 func (a authority) sign(t *testing.T, of certificate) tls.Certificate {
 	t.Helper()
+	return a.issue(t, of.template(t))
+}
+
+// issue signs what the template says; without an end it is good for an hour.
+func (a authority) issue(t *testing.T, template *x509.Certificate) tls.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, of.template(t), a.cert.Leaf, key.Public(), a.cert.PrivateKey)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	}
+	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
