@@ -40,9 +40,9 @@ func TestRealChanges(t *testing.T) {
 }
 
 const (
-	twin    = "kubernetes-gateway://shop/gw-cacert"
+	twin        = "kubernetes-gateway://shop/gw-cacert"
 	gatewayName = "kubernetes-gateway://shop/gw"
-	plain   = "kubernetes://foo"
+	plain       = "kubernetes://foo"
 )
 
 func (w *world) rotates(t *testing.T, protocol string) {

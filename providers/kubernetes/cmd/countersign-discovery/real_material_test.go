@@ -59,7 +59,9 @@ func namedAuthority(t *testing.T, name string) authority {
 	return a
 }
 
-func pemOfCert(cert *x509.Certificate) []byte { return pki.EncodeCertificates([]*x509.Certificate{cert}) }
+func pemOfCert(cert *x509.Certificate) []byte {
+	return pki.EncodeCertificates([]*x509.Certificate{cert})
+}
 
 func (i issued) cert() []byte { return pemOfCert(i.leaf) }
 
