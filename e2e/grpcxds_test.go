@@ -44,7 +44,7 @@ func greeter(t *testing.T) (port int) {
 }
 
 // dialXDS dials a name that gRPC's own xDS client looks up at the service, over mutual TLS.
-func (d *discoverd) dialXDS(t *testing.T, name string) healthgrpc.HealthClient {
+func (d *standalone) dialXDS(t *testing.T, name string) healthgrpc.HealthClient {
 	t.Helper()
 	_, port, err := net.SplitHostPort(d.address)
 	if err != nil {
@@ -91,7 +91,7 @@ func reaches(t *testing.T, client healthgrpc.HealthClient, port int) {
 
 func TestTheXDSClientOfGRPCHasListenerRouteClusterAndEndpoints(t *testing.T) {
 	t.Parallel()
-	d := startDiscoverd(t)
+	d := startStandalone(t)
 	first, second, third := greeter(t), greeter(t), greeter(t)
 	d.write(t, "greeter.yaml", grpcFile)
 	d.write(t, "endpoints.yaml", endpointsFile("greeter", first))
@@ -113,7 +113,7 @@ func TestTheXDSClientOfGRPCHasListenerRouteClusterAndEndpoints(t *testing.T) {
 
 func TestAClientHasTheNamesOfTheFolder(t *testing.T) {
 	t.Parallel()
-	d := startDiscoverd(t)
+	d := startStandalone(t)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(d.keys, "chain.pem"), filepath.Join(d.keys, "key.pem"))
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,7 @@ func (s *session) warms(typ int, seq uint64, resources []*Resource, now time.Tim
 	}
 }
 
-// settle ends the wait where the client has answered, or has been waited for for long
-// enough.
+// settle ends the wait where the client has answered, or where its bound has passed.
 func (s *session) settle(now time.Time) {
 	t := &s.types[s.warming.typ]
 	if max(t.acked, t.nacked) >= s.warming.seq || !now.Before(s.warming.until) {

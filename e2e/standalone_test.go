@@ -10,9 +10,9 @@ import (
 	service "github.com/countersign-dev/countersign/sdk/discovery"
 )
 
-// discoverd is the program countersign-discovery without Kubernetes: what is in a folder,
+// standalone is the program countersign-discovery without Kubernetes: what is in a folder,
 // for whoever shows a certificate of its CA.
-type discoverd struct {
+type standalone struct {
 	*process
 	path    string // of the program
 	dir     string // the files
@@ -22,10 +22,10 @@ type discoverd struct {
 	address string
 }
 
-func startDiscoverd(t *testing.T) *discoverd {
+func startStandalone(t *testing.T) *standalone {
 	t.Helper()
 	bin, own, ca := binaries(t), shortDir(t), shortDir(t)
-	d := &discoverd{path: filepath.Join(bin, "countersign-discovery"), dir: shortDir(t), keys: shortDir(t), page: filepath.Join(own, "page")}
+	d := &standalone{path: filepath.Join(bin, "countersign-discovery"), dir: shortDir(t), keys: shortDir(t), page: filepath.Join(own, "page")}
 	d.root = newAuthorityIn(t, ca, "root of the service")
 	d.root.writeClient(t, d.keys, "/ns/e2e/sa/client")
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
@@ -53,18 +53,18 @@ func startDiscoverd(t *testing.T) *discoverd {
 }
 
 // write puts a file into the folder at once.
-func (d *discoverd) write(t *testing.T, name, text string) {
+func (d *standalone) write(t *testing.T, name, text string) {
 	t.Helper()
 	writeWhole(t, filepath.Join(d.dir, name), []byte(text))
 }
 
-// discoverdStatus is what the tests read of the command's JSON.
-type discoverdStatus struct {
+// standaloneStatus is what the tests read of the command's JSON.
+type standaloneStatus struct {
 	Server service.Status `json:"server"`
 }
 
 // status runs the command.
-func (d *discoverd) status(t *testing.T) (seen discoverdStatus) {
+func (d *standalone) status(t *testing.T) (seen standaloneStatus) {
 	t.Helper()
 	out, err := exec.Command(d.path, "status", "--json", "--address", "unix:"+d.page).Output()
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *discoverd) status(t *testing.T) (seen discoverdStatus) {
 }
 
 // typeStatus returns what the service knows of one type, whichever stream that is on.
-func (d *discoverd) typeStatus(t *testing.T, url string) service.TypeStatus {
+func (d *standalone) typeStatus(t *testing.T, url string) service.TypeStatus {
 	t.Helper()
 	return typeOf(d.status(t).Server, url)
 }
