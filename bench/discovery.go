@@ -38,8 +38,7 @@ func (b *bench) discovery() error {
 	var all served
 	var costs []cost
 	for range discoveryRuns {
-		err := b.withProxies(secretURL, func(s *server, p *proxies) error { return all.secrets(s, p) })
-		if err != nil {
+		if err := b.withProxies(secretURL, all.secrets); err != nil {
 			return err
 		}
 		costs = append(costs, all.cost)

@@ -3,6 +3,8 @@ package secrets
 import (
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 func TestNamesAreReadAsKubernetesHasThem(t *testing.T) {
@@ -79,6 +81,25 @@ func FuzzResourceName(f *testing.F) {
 		}
 		if !r.ca && (r.scheme == configMapScheme || strings.HasSuffix(name, caSuffix)) {
 			t.Errorf("%q is not a CA", name)
+		}
+	})
+}
+
+func FuzzNamesAreThoseThatKubernetesTakes(f *testing.F) {
+	label := strings.Repeat("a", validation.DNS1123LabelMaxLength)
+	name := strings.Repeat("a.", validation.DNS1123SubdomainMaxLength/2) + "a"
+	for _, text := range []string{
+		"", "a", "0", "-", ".", "a-b", "-a", "a-", "a--b", "a.b", "a-.b", "a.-b", "a..b", ".a", "a.", "A", "a_b", "a b", "a\n", "\na", "a\x00", "ａ", "\xff", "a/b", "`", "{", ":",
+		label, label + "a", label + "a.b", name, name + "a", name + ".",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if want := len(validation.IsDNS1123Label(text)) == 0; isNamespace(text) != want {
+			t.Errorf("isNamespace(%q) is not %t", text, want)
+		}
+		if want := len(validation.IsDNS1123Subdomain(text)) == 0; isObject(text) != want {
+			t.Errorf("isObject(%q) is not %t", text, want)
 		}
 	})
 }
