@@ -21,6 +21,7 @@ type follower struct {
 	complete bool
 	wants    map[string]bool   // "*" among them
 	holds    map[string]string // versions
+	listed   bool              // the stream had a list of its wildcard once
 	version  string
 	begun    bool
 	sotw     *client
@@ -37,6 +38,12 @@ func (f *follower) failed(format string, args ...any) {
 // subscribed tells whether a name is the client's, as far as the list is known.
 func (f *follower) subscribed(name string) bool {
 	return f.wants[name] || f.wants[star] && (f.catalog.names == nil || slices.Contains(f.catalog.names, name))
+}
+
+// stays tells whether a name must not be deleted. While the list is not there, the stream
+// may go by one that it had before.
+func (f *follower) stays(name string) bool {
+	return f.wants[name] || f.subscribed(name) && !(f.catalog.names == nil && f.listed)
 }
 
 // made takes a response: whole is all that the client has then, nil where it is merged.
@@ -56,7 +63,7 @@ func (f *follower) made(merged map[string]string, removed []string, whole bool) 
 		return slices.Contains(removed, name) || whole && merged[name] == ""
 	})
 	for name := range before {
-		if _, err := f.catalog.Peek("", name); f.holds[name] == "" && f.subscribed(name) && errors.Is(err, ErrNotReady) {
+		if _, err := f.catalog.Peek("", name); f.holds[name] == "" && f.stays(name) && errors.Is(err, ErrNotReady) {
 			f.failed("%s is deleted, which is only not ready", name)
 		}
 	}
@@ -64,7 +71,7 @@ func (f *follower) made(merged map[string]string, removed []string, whole bool) 
 
 func (f *follower) connect() {
 	f.read()
-	f.begun = true
+	f.begun, f.listed = true, false
 	if len(f.wants) == 0 {
 		f.wants[star] = true // as no name at all says
 	}
@@ -131,6 +138,9 @@ func (f *follower) want(name string, yes bool) {
 	f.read()
 	if f.wants[name] == yes || f.sotw != nil && f.sotw.last == nil {
 		return // without a nonce a request takes nothing off
+	}
+	if name == star {
+		f.listed = false
 	}
 	if yes {
 		f.wants[name] = true
@@ -240,6 +250,7 @@ func (f *follower) live(story []happening) error {
 	for i, h := range story {
 		followings[h.what].do(f, h)
 		synctest.Wait()
+		f.listed = f.listed || f.catalog.names != nil
 		if f.fault != nil {
 			return fmt.Errorf("happening %d, %s (%s, %s): %w", i, followings[h.what].name, h.name, h.version, f.fault)
 		}

@@ -43,6 +43,10 @@ func (s *subscription) none(st *step) {
 			s.drop(e)
 		}
 	}
+	if s.parked { // what was named waited for the list, which nobody asks for any more
+		s.unpark()
+		st.woken = true
+	}
 }
 
 // relist has the list asked for again.

@@ -101,6 +101,23 @@ func TestANameIsLeftWhileTheListIsNotThere(t *testing.T) {
 	})
 }
 
+func TestWhatWaitsForAListComesWhenTheWildcardIsLeft(t *testing.T) {
+	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
+		s.set("a", "1")
+		s.list()
+		c := b.dial("")
+		c.ask("*")
+		c.gets()
+		s.unlist()
+		c.ack()
+		c.ack("*") // of a list that is not there now
+		c.ack("*", "a")
+		c.silent()
+		c.ack("a")
+		c.gets("a=1")
+	})
+}
+
 func TestTheListIsTheCallers(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.forbid = func(caller, name string) bool { return caller != name }

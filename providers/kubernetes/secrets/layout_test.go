@@ -121,6 +121,7 @@ func TestAMalformedSecretIsLeftOutAloneAndSaidOnce(t *testing.T) {
 		"a staple of text":      {"foo", data{"tls.crt": a.cert, "tls.key": a.key, "tls.ocsp-staple": []byte("try later")}, "OCSP"},
 		"a staple that says no": {"foo", data{"tls.crt": a.cert, "tls.key": a.key, "tls.ocsp-staple": staple(3)}, "OCSP"},
 		"a staple and more":     {"foo", data{"tls.crt": a.cert, "tls.key": a.key, "tls.ocsp-staple": append(staple(0), 0)}, "OCSP"},
+		"a staple of nothing":   {"foo", data{"tls.crt": a.cert, "tls.key": a.key, "tls.ocsp-staple": {0x30, 3, 0x0a, 1, 0}}, "OCSP"},
 		"a huge staple":         {"foo", data{"tls.crt": a.cert, "tls.key": a.key, "tls.ocsp-staple": make([]byte, maxStaple+1)}, "bytes"},
 		"no CA":                 {"foo-cacert", data{"tls.crt": a.cert, "tls.key": a.key}, "neither cacert nor ca.crt"},
 		"a key as CA":           {"foo-cacert", data{"ca.crt": a.key}, "its CA"},
@@ -130,6 +131,7 @@ func TestAMalformedSecretIsLeftOutAloneAndSaidOnce(t *testing.T) {
 		"a CRL of text":         {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": []byte("none")}, "CRL"},
 		"a key as CRL":          {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": a.key}, "CRL"},
 		"a key after the CRL":   {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": slices.Concat(crl, a.key)}, "CRL"},
+		"a CRL called a key":    {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": bytes.ReplaceAll(crl, []byte("X509 CRL"), []byte("PRIVATE KEY"))}, "CRL"},
 		"a malformed CRL":       {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})}, "CRL"},
 		"a huge CRL":            {"foo-cacert", data{"ca.crt": a.cert, "ca.crl": make([]byte, maxCRL+1)}, "bytes"},
 	} {
@@ -164,9 +166,14 @@ func holdsKey(text string, c credential) bool {
 func TestNothingThatWasNotReadAsACertificateIsServed(t *testing.T) {
 	a, b := of("a"), of("b")
 	naked := []byte(strings.Join(strings.Split(string(b.key), "\n")[1:3], "\n") + "\n")
-	withHeader := bytes.Replace(a.cert, []byte("-----\n"), slices.Concat([]byte("-----\nKey: "), bytes.ReplaceAll(naked, []byte("\n"), nil), []byte("\n\n")), 1)
+	withHeader := func(block []byte) []byte {
+		return bytes.Replace(block, []byte("-----\n"), slices.Concat([]byte("-----\nKey: "), bytes.ReplaceAll(naked, []byte("\n"), nil), []byte("\n\n")), 1)
+	}
 	s := newScene(t, nil)
-	s.at("home").put("shop/foo", data{"tls.crt": slices.Concat(a.cert, naked), "tls.key": a.key, "ca.crt": slices.Concat(naked, withHeader, naked)})
+	s.at("home").put("shop/foo", data{
+		"tls.crt": slices.Concat(a.cert, naked), "tls.key": a.key,
+		"ca.crt": slices.Concat(naked, withHeader(a.cert), naked), "ca.crl": withHeader(crlOf("a")),
+	})
 	for _, name := range []string{"kubernetes://foo", "kubernetes://foo-cacert"} {
 		resource, err := s.Peek(caller("home", "shop", "web"), name)
 		if err != nil {
@@ -182,7 +189,7 @@ func TestAnExpiredCertificateIsServedWithOneWarning(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	s := newScene(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	pair, root := issue("soon", now.Add(time.Hour)), issue("root", now.Add(2*time.Hour))
-	s.at("home").put("shop/foo", data{"tls.crt": pair.cert, "tls.key": pair.key, "ca.crt": slices.Concat(of("a").cert, root.cert)})
+	s.at("home").put("shop/foo", data{"tls.crt": slices.Concat(pair.cert, root.cert), "tls.key": pair.key, "ca.crt": slices.Concat(of("a").cert, root.cert)})
 	c := caller("home", "shop", "web")
 	serve := func(after time.Duration, expired uint64) {
 		t.Helper()

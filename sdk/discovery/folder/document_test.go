@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener
@@ -59,6 +61,8 @@ func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
 		"an alias to self": {"a: &a [*a]", `it is nested more than 100 deep`},
 		"a bomb":           {bomb(), `its aliases make more than 8388608 bytes of it`},
 		"a bomb of keys":   {"a: &a {" + strings.Repeat("k", 1000) + ": b}\nb: [" + strings.Repeat("*a,", 10_000) + "*a]", `its aliases make more than 8388608 bytes of it`},
+		"bombs":            {strings.Repeat("a: &a "+strings.Repeat("k", 1000)+"\nb: ["+strings.Repeat("*a,", 5000)+"*a]\n---\n", 2), `document 2, b[`},
+		"many documents":   {strings.Repeat("---\na\n", 10_001), `it holds more than 10000 documents, which are too many`},
 		"late selector":    {cluster + "---\nfor: {namespaces: [a]}", `document 2, for: it says whom the whole file is for, and stands in its first document only`},
 		"no selector":      {"for: everyone", `document 1, for: write below it whom the file is for`},
 		"selector's key":   {"for: {namespace: [a]}", `document 1, for.namespace: a selector has no such key; did you mean "namespaces"?`},
@@ -155,9 +159,22 @@ virtual_hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := f.resources[key{ClusterURL, "web"}].Refreshes; !slices.Equal(got, []xds.Ref{{Type: EndpointURL, Name: "web-eds"}}) {
+		t.Errorf("the cluster refreshes %v", got)
+	}
 	for _, want := range []ref{{RouteURL, "routes"}, {EndpointURL, "web-eds"}, {ClusterURL, "a"}, {ClusterURL, "b"}} {
 		if !slices.Contains(f.refs, want) {
 			t.Errorf("%s is missing in %v", want, f.refs)
 		}
+	}
+}
+
+func TestAFolderDoesNotGrowWithoutEnd(t *testing.T) {
+	f := &file{versions: make(map[key]string, maxNames+1)}
+	for i := range maxNames + 1 {
+		f.versions[key{ClusterURL, fmt.Sprint(i)}] = "1"
+	}
+	if err := newGeneration().add("a.yaml", f); err == nil || !strings.Contains(err.Error(), "more than 50000 resources") {
+		t.Error(err)
 	}
 }
