@@ -60,7 +60,7 @@ func newRealm(t *testing.T, options kubetest.Options) realm {
 // baseRights are those of the base that is deployed.
 func baseRights(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
-	for _, text := range strings.Split(read(t, "../../../../deploy/kustomize/remote/rights.yaml"), "\n---\n") {
+	for text := range strings.SplitSeq(read(t, "../../../../deploy/kustomize/remote/rights.yaml"), "\n---\n") {
 		var role rbacv1.ClusterRole
 		if err := yaml.Unmarshal([]byte(text), &role); err != nil {
 			t.Fatal(err)
