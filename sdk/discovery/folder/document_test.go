@@ -40,7 +40,7 @@ func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
 		"a type, no URL":   {"\"@type\": Cluster", `"Cluster" is no type URL`},
 		"second document":  {cluster + "---\n" + cluster, `document 2: cluster "web" is in this file already`},
 		"unknown field":    {cluster + "conect_timeout: 1s", `document 1, conect_timeout: Cluster has no such field; did you mean "connect_timeout"?`},
-		"deep field":       {cluster + "load_assignment: {cluster_name: a, endpoints: [{lb_endpoints: [{endpoint: {addres: {}}}]}]}", `document 1, load_assignment.endpoints[0].lb_endpoints[0].endpoint.addres: Endpoint has no such field; did you mean "address"?`},
+		"deep field":       {cluster + "load_assignment: {cluster_name: a, endpoints: [{lb_endpoints: [{endpoint: {addrezz: {}}}]}]}", `document 1, load_assignment.endpoints[0].lb_endpoints[0].endpoint.addrezz: Endpoint has no such field; did you mean "address"?`},
 		"wrong value":      {cluster + "type: SOMETIMES", `document 1, type: invalid value for enum field type: "SOMETIMES"`},
 		"wrong duration":   {cluster + "cleanup_interval: 5 minutes", `document 1, cleanup_interval: invalid google.protobuf.Duration value "5 minutes"`},
 		"text for fields":  {cluster + "eds_cluster_config: web", `document 1, eds_cluster_config: "web" stands here where the fields of EdsClusterConfig are expected`},
