@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/operatorpage"
 	"github.com/countersign-dev/countersign/internal/protect"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
@@ -69,11 +70,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 		log.Warn("a protection is missing on this system", "missing", missing)
 	}
 	tellChoice(c, log)
-	page, err := listenPage(c.Status.Address, log)
+	page, err := operatorpage.Listen(c.Status.Address, true, log)
 	if err != nil {
 		return settingsError{fmt.Errorf("status.address: %w", err)}
 	}
-	defer func() { err = errors.Join(err, page.close()) }()
+	defer func() { err = errors.Join(err, page.Close()) }()
 	providers, err := findProviders(c, log)
 	if err != nil {
 		return err
@@ -118,7 +119,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 		return errors.Join(err, a.Close())
 	}
 	metrics.child(child)
-	page.serve(a, providers, metrics, child)
+	showAgent(page, a, providers, metrics, child)
 	defer returnMemory(a)()
 	defer writeOutputs(outputs, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()

@@ -33,6 +33,9 @@ func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range regexp.MustCompile(`\b(countersign|process|go)_[a-z_]+`).FindAllString(string(text), -1) {
+			if strings.HasPrefix(name, "countersign_discovery_") {
+				continue // countersign-discovery's, whose own test has them
+			}
 			used[name] = true
 			if !names[name] {
 				t.Errorf("%s names %s, which /metrics does not expose", file, name)
