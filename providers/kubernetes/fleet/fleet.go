@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,8 @@ type Fleet struct {
 	members  map[string]*member
 	ofFolder []claim         // what the folder had when it could be read
 	refused  map[string]bool // claims that were told of
+
+	started atomic.Bool // all that was known at the start was there
 
 	signals chan func() // what Run's goroutine is to do
 	look    chan struct{}
@@ -277,7 +280,7 @@ func (f *Fleet) Ready() error {
 		}
 		return errors.New("the kubeconfigs of other clusters are not known yet")
 	}
-	if time.Since(f.known) >= f.cfg.SyncWait {
+	if f.started.Load() || time.Since(f.known) >= f.cfg.SyncWait {
 		return nil
 	}
 	for id, c := range f.serving {
@@ -285,5 +288,6 @@ func (f *Fleet) Ready() error {
 			return fmt.Errorf("the cluster %q is not synced: %s", id, notSynced(c))
 		}
 	}
+	f.started.Store(true) // a cluster that is added later makes nobody wait
 	return nil
 }

@@ -159,6 +159,17 @@ func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+func TestAClusterThatIsAddedLaterMakesNobodyWait(t *testing.T) {
+	s := servers(t, "local", "east")
+	r := start(t, s[0]).ready(t)
+	s[1].fail(-2)
+	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
+	until(t, "it is known", func() bool { c, ok := r.Cluster("east"); return ok && !c.Synced() })
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestASwapHasNoGap(t *testing.T) {
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
