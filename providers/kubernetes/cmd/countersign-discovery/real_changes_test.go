@@ -85,7 +85,7 @@ func (w *world) keepsAnswers(t *testing.T) {
 	}
 	before := asked()
 	for range 3 {
-		w.comes(t, w.holder(t, "home/shop/gateway"), "delta", plain, gateway).gets(t, gatewayName, "key home gw", w)
+		w.comes(t, w.holder(t, "home/shop/gateway"), "delta", plain, gatewayName).gets(t, gatewayName, "key home gw", w)
 		w.comes(t, w.holder(t, "home/shop/poor"), "delta", plain).gets(t, plain, "-", w)
 	}
 	if after := asked(); after != before || after == "/" {
@@ -110,7 +110,7 @@ func (w *world) loses(t *testing.T, revoke func()) {
 
 // outlives: what is held is served on, old streams and new ones, and then followed again.
 func (w *world) outlives(t *testing.T) {
-	old := w.comes(t, w.holder(t, "home/shop/gateway"), "delta", gateway)
+	old := w.comes(t, w.holder(t, "home/shop/gateway"), "delta", gatewayName)
 	old.gets(t, gatewayName, "key home gw", w)
 	before := old.count()
 	w.home.Stop()
