@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/operatorpage"
 	"github.com/countersign-dev/countersign/internal/protect"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
@@ -43,13 +44,13 @@ once, with 130.`,
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args = args[:dash]
 			}
-			return noArgs(cmd, args)
+			return cli.NoArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, proxy []string) error {
 			in.proxy = proxy
 			c, err := in.read()
 			if err != nil {
-				return settingsError{err}
+				return cli.Wrong(err)
 			}
 			return runAgent(cmd.Context(), c, &in)
 		},
@@ -72,7 +73,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	tellChoice(c, log)
 	page, err := operatorpage.Listen(c.Status.Address, true, log)
 	if err != nil {
-		return settingsError{fmt.Errorf("status.address: %w", err)}
+		return cli.Wrong(fmt.Errorf("status.address: %w", err))
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
 	providers, err := findProviders(c, log)
@@ -83,15 +84,15 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	metrics := newMetrics(providers)
 	files, err := openFiles(c.Files, metrics.secret, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
 	cfg, err := agentConfig(c, providers, metrics, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	if cfg.Storage, err = openState(ctx, c.State, metrics, log); err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files)
@@ -100,17 +101,17 @@ func runAgent(ctx context.Context, c config.Config, in *settings) (err error) {
 	anchor(cfg.Secrets, &c, files)
 	child, err := newProxyChild(c, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	defer child.close()
 	outputs, err := outputConfigs(c, metrics, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	tokens := newTokenFiles(c)
 	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	if err := providers.start(ctx, c, a); err != nil {
 		if ctx.Err() != nil {

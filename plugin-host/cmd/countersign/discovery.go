@@ -15,6 +15,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -24,9 +25,6 @@ type discovery struct {
 	lock, sha256 string
 	dev          bool
 }
-
-// programEndedError is the end of a program that ran as a child; its exit code is ours.
-type programEndedError struct{ *exec.ExitError }
 
 func discoveryCommand() *cobra.Command {
 	var d discovery
@@ -70,17 +68,17 @@ func isTrue(text string) bool {
 func (d discovery) run(args []string) error {
 	pin, err := d.pin()
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	program := pluginhost.Program{
 		Name: catalog.Discovery, Dirs: searchDirs(d.dirs), SHA256: pin, Dev: d.dev, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	err = program.Exec(args, os.Environ())
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
-		return programEndedError{ended}
+		return &cli.Error{Code: ended.ExitCode(), Err: ended}
 	}
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	return nil
 }

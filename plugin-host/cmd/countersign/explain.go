@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
 func configCommand() *cobra.Command {
-	return group("config", "Look at the configuration that an agent with the same flags and environment would have", explainCommand(), checkCommand())
+	return cli.Group("config", "Look at the configuration that an agent with the same flags and environment would have", explainCommand(), checkCommand())
 }
 
 func explainCommand() *cobra.Command {
@@ -27,10 +28,10 @@ func explainCommand() *cobra.Command {
 is run. What may be a credential is shown as (set).
 
 It exits with 2 where a setting is wrong, and shows what could be understood.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "json" && output != "table" {
-				return wrongOutput(output, "table")
+				return cli.WrongOutput(output, "table")
 			}
 			c, wrong := in.read()
 			write := writeExplained
@@ -41,7 +42,7 @@ It exits with 2 where a setting is wrong, and shows what could be understood.`,
 				return err
 			}
 			if wrong != nil {
-				return settingsError{wrong}
+				return cli.Wrong(wrong)
 			}
 			return nil
 		},
@@ -153,14 +154,14 @@ func checkCommand() *cobra.Command {
 run: what only a provider knows of its settings is checked when the agent starts.
 
 It exits with 2 where a setting is wrong.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := in.read()
 			if err == nil {
 				err = verify(c)
 			}
 			if err != nil {
-				return settingsError{err}
+				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s\n", answer(c.Choice(), c.Sources()))
 			return nil

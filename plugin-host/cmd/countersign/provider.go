@@ -15,13 +15,14 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 func providerCommand() *cobra.Command {
-	return group("provider", "See, pin, examine and write providers",
+	return cli.Group("provider", "See, pin, examine and write providers",
 		providerTestCommand(),
 		providerListCommand(), providerLockCommand(), providerVerifyCommand(), providerInspectCommand(), providerDocsCommand(), providerDoctorCommand(), providerDebugCommand(), providerNewCommand())
 }
@@ -34,10 +35,10 @@ func providerListCommand() *cobra.Command {
 		Long: `Show every provider that is found, with the SHA-256 to pin. Those that are pinned, by
 the lock file or by an entry of the configuration, are started once, without settings,
 to ask what they are; no other is run.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "json" && output != "table" {
-				return wrongOutput(output, "table")
+				return cli.WrongOutput(output, "table")
 			}
 			look, err := in.look()
 			if err != nil {
@@ -76,11 +77,11 @@ type looked struct {
 func (s *settings) look() (looked, error) {
 	in, err := s.input()
 	if err != nil {
-		return looked{}, settingsError{err}
+		return looked{}, cli.Wrong(err)
 	}
 	c, _, err := config.Read(in)
 	if err != nil {
-		return looked{}, settingsError{err}
+		return looked{}, cli.Wrong(err)
 	}
 	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(c), Locked: &lock.Lock{}}}
 	for _, entry := range c.Providers {
@@ -96,7 +97,7 @@ func (s *settings) look() (looked, error) {
 	case err == nil:
 		out.Locked = locked
 	case wanted || !errors.Is(err, fs.ErrNotExist):
-		return out, settingsError{err}
+		return out, cli.Wrong(err)
 	}
 	return out, nil
 }
@@ -106,7 +107,7 @@ func (s *settings) look() (looked, error) {
 func (l looked) find(what string) (catalog.Target, error) {
 	target, err := l.Find(what)
 	if err != nil {
-		return target, settingsError{err}
+		return target, cli.Wrong(err)
 	}
 	return target, nil
 }

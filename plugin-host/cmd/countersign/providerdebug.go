@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
 func providerDebugCommand() *cobra.Command {
@@ -32,10 +33,10 @@ It works for providers on sdk/provider and on any go-plugin's plugin.Serve.`,
 				_, err = os.Stat(path)
 			}
 			if err != nil {
-				return settingsError{err}
+				return cli.Wrong(err)
 			}
 			if !unsafe {
-				return settingsError{errors.New("a provider in a debugger is neither pinned nor confined: say --insecure where that does no harm")}
+				return cli.Wrong(errors.New("a provider in a debugger is neither pinned nor confined: say --insecure where that does no harm"))
 			}
 			look, err := in.look()
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 )
@@ -38,7 +39,7 @@ It exits with 2 where the settings are wrong, with 1 where anything else is.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "json" && output != "table" {
-				return wrongOutput(output, "table")
+				return cli.WrongOutput(output, "table")
 			}
 			look, err := in.look()
 			if err != nil {
@@ -70,7 +71,7 @@ func (s *settings) patients(look looked, args []string) ([]doctor.Patient, error
 		return []doctor.Patient{patientOf(look, args[0])}, nil
 	}
 	if s.fileName() == "" && len(s.sets) == 0 {
-		return nil, settingsError{errors.New("name a provider, as in countersign provider doctor acme, or a configuration by --config")}
+		return nil, cli.Wrong(errors.New("name a provider, as in countersign provider doctor acme, or a configuration by --config"))
 	}
 	var all []doctor.Patient
 	for _, entry := range look.config.Providers {
@@ -121,7 +122,7 @@ func walk(cmd *cobra.Command, p doctor.Patient, output string) error {
 	if broken, ok := errors.AsType[*doctor.Error](err); ok {
 		err = fmt.Errorf("provider %s is %w", p.What, err)
 		if broken.Settings {
-			return settingsError{err}
+			return cli.Wrong(err)
 		}
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
 )
 
@@ -23,7 +24,7 @@ it) is run as it is.`,
 		Args: oneProvider,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "json" && output != "text" {
-				return wrongOutput(output, "text")
+				return cli.WrongOutput(output, "text")
 			}
 			seen, err := in.inspect(cmd, args[0])
 			if err != nil {
@@ -59,7 +60,7 @@ func providerDocsCommand() *cobra.Command {
 
 func oneProvider(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return settingsError{fmt.Errorf("there are %d arguments: name one provider, or the path of one", len(args))}
+		return cli.Wrong(fmt.Errorf("there are %d arguments: name one provider, or the path of one", len(args)))
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (s *settings) inspect(cmd *cobra.Command, what string) (inspected, error) {
 		return inspected{}, err
 	}
 	if target.Pin == "" && !strings.Contains(what, "/") {
-		return inspected{}, settingsError{fmt.Errorf("provider %q is not pinned, so its name alone does not run it: lock it (countersign provider lock %s), or give its path, %s", what, what, target.Path)}
+		return inspected{}, cli.Wrong(fmt.Errorf("provider %q is not pinned, so its name alone does not run it: lock it (countersign provider lock %s), or give its path, %s", what, what, target.Path))
 	}
 	d, err := look.Describe(cmd.Context(), target)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -39,7 +40,7 @@ the configuration; it has a build for each platform that it was made on.`,
 				names = look.configured()
 			}
 			if len(names) == 0 {
-				return settingsError{errors.New("there is nothing to lock: name providers, as in countersign provider lock acme, or a configuration by --config")}
+				return cli.Wrong(errors.New("there is nothing to lock: name providers, as in countersign provider lock acme, or a configuration by --config"))
 			}
 			return lockAll(cmd, look, names)
 		},
@@ -58,7 +59,7 @@ func (s *settings) lookToLock() (looked, error) {
 		return look, err
 	}
 	if look.lockPath == "" {
-		return look, settingsError{errors.New("nobody says where the lock file is: name it by --lock, or the configuration that it belongs to by --config")}
+		return look, cli.Wrong(errors.New("nobody says where the lock file is: name it by --lock, or the configuration that it belongs to by --config"))
 	}
 	return look, nil
 }
@@ -97,7 +98,7 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 func lockProgram(cmd *cobra.Command, look looked, name string) error {
 	now, before, err := look.LockProgram(name)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	text := fmt.Sprintf("%s is locked: %s/%s, SHA-256 %s", now.Name, now.OS, now.Arch, now.SHA256)
 	switch {
@@ -132,18 +133,18 @@ func providerVerifyCommand() *cobra.Command {
 Builds for other platforms are named and not looked for.
 
 It exits with 1 where a provider is not what is locked.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "json" && output != "table" {
-				return wrongOutput(output, "table")
+				return cli.WrongOutput(output, "table")
 			}
 			look, err := in.look()
 			if err != nil {
 				return err
 			}
 			if len(look.Locked.Providers)+len(look.Locked.Programs) == 0 {
-				return settingsError{fmt.Errorf("there is nothing to verify: no provider is locked in %s; countersign provider lock does that",
-					cmp.Or(look.lockPath, "any lock file (--lock, --config)"))}
+				return cli.Wrong(fmt.Errorf("there is nothing to verify: no provider is locked in %s; countersign provider lock does that",
+					cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
 			}
 			return verifyAll(cmd.OutOrStdout(), look.Verify(), output)
 		},

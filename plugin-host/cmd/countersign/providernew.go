@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/scaffold"
 )
 
@@ -25,11 +26,11 @@ tag, go.mod takes it from the source that this program was built of, or from --s
 				plan.SDK, err = scaffold.FindSDK()
 			}
 			if err != nil {
-				return settingsError{err}
+				return cli.Wrong(err)
 			}
 			dir, err := scaffold.Write(plan)
 			if err != nil {
-				return settingsError{err}
+				return cli.Wrong(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the provider %s is in %s. Now:\n  cd %s\n  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
 				plan.Name, dir, dir, plan.Name, plan.Name)

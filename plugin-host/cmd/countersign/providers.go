@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
@@ -135,7 +136,7 @@ func asSettings(err error) error {
 	_, entry := errors.AsType[*pluginhost.EntryError](err)
 	_, missing := errors.AsType[*pluginhost.NotFoundError](err)
 	if refused || missing || entry || ca.ActionFor(err) == ca.EndAttempt {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
@@ -30,7 +31,7 @@ func providerTestCommand() *cobra.Command {
 			"Exit status: 0, each check that was run passed; 1, one failed or the run was broken off; 2, nothing could be run.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return settingsError{fmt.Errorf("%d arguments: one binary is tested at a time", len(args))}
+				return cli.Wrong(fmt.Errorf("%d arguments: one binary is tested at a time", len(args)))
 			}
 			return nil
 		},
@@ -48,7 +49,7 @@ func providerTestCommand() *cobra.Command {
 func (p *providerTest) run(cmd *cobra.Command, path string) error {
 	target, err := p.target(path)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	out := cmd.OutOrStdout()
 	report, err := providertest.Run(cmd.Context(), target, func(result conformance.Result) {
@@ -57,7 +58,7 @@ func (p *providerTest) run(cmd *cobra.Command, path string) error {
 		}
 	})
 	if report == nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	if err := p.write(out, report); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (p *providerTest) write(w io.Writer, report *conformance.Report) error {
 func (p *providerTest) target(path string) (providertest.Target, error) {
 	target := providertest.Target{Path: path, Only: p.only}
 	if !slices.Contains([]string{"text", "json", "junit"}, p.output) {
-		return target, wrongOutput(p.output, "text or junit")
+		return target, cli.WrongOutput(p.output, "text or junit")
 	}
 	for _, name := range p.levels {
 		if !slices.Contains(conformance.Levels(), conformance.Level(name)) {

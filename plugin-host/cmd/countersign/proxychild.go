@@ -11,17 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
-
-// proxyEndedError is what the agent ends with after a proxy that has ended for good.
-type proxyEndedError struct{ code int }
-
-func (e proxyEndedError) Error() string {
-	return fmt.Sprintf("the proxy ended with exit code %d", e.code)
-}
 
 // proxyChild is the proxy that the agent runs, where it has one.
 type proxyChild struct {
@@ -103,7 +97,7 @@ func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
 	drain()
 	err := <-served
 	if code != 0 {
-		err = errors.Join(proxyEndedError{code}, err)
+		err = errors.Join(&cli.Error{Code: code, Err: fmt.Errorf("the proxy ended with exit code %d", code)}, err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -37,7 +38,7 @@ func (a *asking) flags(cmd *cobra.Command) {
 
 func (a *asking) check(names []string) error {
 	if a.output != "table" && a.output != "json" {
-		return wrongOutput(a.output, "table")
+		return cli.WrongOutput(a.output, "table")
 	}
 	if a.names = names; len(names) == 0 {
 		a.names = []string{config.DefaultSecret, config.RootCA}
@@ -48,7 +49,7 @@ func (a *asking) check(names []string) error {
 func (a *asking) dial() (*grpc.ClientConn, secretv3.SecretDiscoveryServiceClient, error) {
 	conn, err := grpc.NewClient("unix:"+a.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, nil, settingsError{fmt.Errorf("--socket is %q: %w", a.socket, err)}
+		return nil, nil, cli.Wrong(fmt.Errorf("--socket is %q: %w", a.socket, err))
 	}
 	return conn, secretv3.NewSecretDiscoveryServiceClient(conn), nil
 }
@@ -58,7 +59,7 @@ func (a *asking) request() *discoveryv3.DiscoveryRequest {
 }
 
 func secretsCommand() *cobra.Command {
-	return group("secrets", "Look at what an agent serves, as a client of its socket", getCommand(), watchCommand())
+	return cli.Group("secrets", "Look at what an agent serves, as a client of its socket", getCommand(), watchCommand())
 }
 
 func getCommand() *cobra.Command {
