@@ -6,12 +6,17 @@ package main
 import (
 	"os"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/agent"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/discovery"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/explain"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/provider"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/secrets"
 )
 
 func main() { os.Exit(run()) }
 
 func run() int {
 	return cli.Run(cli.Root("countersign", "Certificates from any CA, kept fresh in any proxy or program",
-		agentCommand(), configCommand(), secretsCommand(), providerCommand(), discoveryCommand(), cli.Version()))
+		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), discovery.Command(), cli.Version()))
 }
