@@ -5,14 +5,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/build"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
 // reportOf is what / and /status show.
 func reportOf(a *agent.Agent, p *providers, child *proxyChild) status.Report {
-	r := status.Report{At: time.Now(), Build: build.This(), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
+	r := status.Report{At: time.Now(), Build: buildinfo.This(), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
 	if counts, ok := a.Crowd(); ok {
 		r.Workloads = &counts
 	}

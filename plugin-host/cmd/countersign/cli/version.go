@@ -6,14 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/internal/build"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
 
 // Version makes the command that prints what the program is.
 func Version() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		b := build.This()
+		b := buildinfo.This()
 		switch output {
 		case "json":
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(b)

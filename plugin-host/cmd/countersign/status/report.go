@@ -6,7 +6,7 @@ package status
 import (
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/build"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/crowd"
@@ -17,7 +17,7 @@ import (
 // Report is the agent at one moment.
 type Report struct {
 	At        time.Time       `json:"at"`
-	Build     build.Info      `json:"build"`
+	Build     buildinfo.Info  `json:"build"`
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/internal/build"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
@@ -29,7 +29,7 @@ const maxReport = 64 << 20
 
 // seen is what the command reads of a [report].
 type seen struct {
-	Build   build.Info       `json:"build"`
+	Build   buildinfo.Info   `json:"build"`
 	Server  discovery.Status `json:"server"`
 	Secrets []struct {
 		Name string `json:"name"`

@@ -1,5 +1,5 @@
-// Package build tells what the running binary is made of: [This].
-package build
+// Package buildinfo tells what the running binary is made of: [This].
+package buildinfo
 
 import (
 	"runtime"
