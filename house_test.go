@@ -19,6 +19,17 @@ func deps(t *testing.T, pkg string) []string {
 
 func list(t *testing.T, dir string, args ...string) []string {
 	t.Helper()
+	return strings.Fields(listed(t, dir, args...))
+}
+
+// lines returns what `go list` prints, a package a line.
+func lines(t *testing.T, dir string, args ...string) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(listed(t, dir, args...)), "\n")
+}
+
+func listed(t *testing.T, dir string, args ...string) string {
+	t.Helper()
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
@@ -28,7 +39,7 @@ func list(t *testing.T, dir string, args ...string) []string {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, stderr.String())
 	}
-	return strings.Fields(string(out))
+	return string(out)
 }
 
 func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
@@ -154,6 +165,46 @@ func checkArrows(t *testing.T, dir, pkg string) {
 		rest, ours := strings.CutPrefix(imported, house+"/")
 		if ours && !slices.Contains(allowed, rest) {
 			t.Errorf("%s imports %s", name, rest)
+		}
+	}
+}
+
+// rooms are the packages that the program countersign is made of, and which of the others
+// each may import; main has the commands.
+var rooms = map[string][]string{
+	"agent":     {"cli", "config", "metrics", "outputs", "proxy", "settings", "signers", "status", "workloads"},
+	"catalog":   {"schema"},
+	"cli":       {},
+	"config":    {},
+	"discovery": {"catalog", "cli", "settings"},
+	"doctor":    {"catalog", "schema"},
+	"explain":   {"agent", "cli", "config", "settings"},
+	"metrics":   {"proxy", "status"},
+	"outputs":   {"config"},
+	"provider":  {"catalog", "cli", "config", "doctor", "scaffold", "schema", "settings", "signers"},
+	"proxy":     {},
+	"scaffold":  {},
+	"schema":    {},
+	"secrets":   {"cli", "config"},
+	"settings":  {"config", "signers"},
+	"signers":   {"config"},
+	"status":    {"proxy"},
+	"workloads": {"config", "signers"},
+}
+
+func TestTheProgramsRoomsStandAsThePlanSays(t *testing.T) {
+	const program = house + "/plugin-host/cmd/countersign/"
+	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...") {
+		pkg, imports, _ := strings.Cut(line, " ")
+		name, below := strings.CutPrefix(pkg, program)
+		allowed, planned := rooms[name]
+		if below && !planned {
+			t.Errorf("%s is not in the plan", name)
+		}
+		for imported := range strings.FieldsSeq(imports) {
+			if rest, ours := strings.CutPrefix(imported, program); below && ours && !slices.Contains(allowed, rest) {
+				t.Errorf("%s imports %s", name, rest)
+			}
 		}
 	}
 }

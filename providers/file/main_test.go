@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -10,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -23,43 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stockHost is the host's end as any go-plugin host has it.
-type stockHost struct{ plugin.NetRPCUnsupportedPlugin }
-
-func (stockHost) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("a host is no provider")
-}
-
-func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return wire.NewRemote(conn, wire.RemoteOptions{}), nil
-}
-
 // start builds the binary and starts it by a stock go-plugin host.
 func start(t *testing.T) *wire.Remote {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "countersign-provider-file")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	host := plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
-		VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stockHost{}}},
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         true,
-		Cmd:              exec.Command(binary),
-		Logger:           hclog.NewNullLogger(),
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: t.TempDir()},
-	})
-	t.Cleanup(host.Kill)
-	client, err := host.Client()
-	if err != nil {
+	if err := providerkit.Build(binary, "."); err != nil {
 		t.Fatal(err)
 	}
-	remote, err := client.Dispense(wire.PluginName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return remote.(*wire.Remote)
+	return providerkit.Start(t, exec.Command(binary), io.Discard)
 }
 
 func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {

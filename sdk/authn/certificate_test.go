@@ -2,8 +2,6 @@ package authn_test
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -16,38 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 var now = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-
-// issuer is a CA in memory; a nil one signs for itself.
-type issuer struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func (i *issuer) issue(t testing.TB, template *x509.Certificate) *issuer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parent, signer := template, key
-	if i != nil {
-		parent, signer = i.cert, i.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issuer{cert, key}
-}
 
 func authority(name string) *x509.Certificate {
 	return &x509.Certificate{
@@ -82,22 +54,22 @@ const web = "spiffe://example.org/ns/shop/sa/web"
 
 // domains are two trust domains, each with a root of its own.
 type domains struct {
-	root, other, middle *issuer
+	root, other, middle *certtest.Pair
 }
 
 func newDomains(t testing.TB) (domains, authn.Certificates) {
-	d := domains{root: (*issuer)(nil).issue(t, authority("root")), other: (*issuer)(nil).issue(t, authority("other"))}
-	d.middle = d.root.issue(t, authority("middle"))
+	d := domains{root: certtest.SelfSigned(t, authority("root")), other: certtest.SelfSigned(t, authority("other"))}
+	d.middle = d.root.Issue(t, authority("middle"))
 	bundles := map[string]*pki.Bundle{
-		"example.org": pki.NewBundle(d.root.cert), "other.example": pki.NewBundle(d.other.cert), "empty.example": pki.NewBundle(),
+		"example.org": pki.NewBundle(d.root.Cert), "other.example": pki.NewBundle(d.other.Cert), "empty.example": pki.NewBundle(),
 	}
 	return d, authn.Certificates{Roots: func(name string) *pki.Bundle { return bundles[name] }, Now: func() time.Time { return now }}
 }
 
-func chain(certs ...*issuer) authn.Credential {
+func chain(certs ...*certtest.Pair) authn.Credential {
 	var c authn.Credential
 	for _, each := range certs {
-		c.Chain = append(c.Chain, each.cert)
+		c.Chain = append(c.Chain, each.Cert)
 	}
 	return c
 }
@@ -106,10 +78,10 @@ func TestACertificateIsKnownByTheRootsOfItsOwnTrustDomain(t *testing.T) {
 	d, certificates := newDomains(t)
 	noUsage := with(client(web), func(c *x509.Certificate) { c.ExtKeyUsage, c.KeyUsage = nil, 0 })
 	for name, shown := range map[string]authn.Credential{
-		"signed by the root":                chain(d.root.issue(t, client(web))),
-		"signed by an intermediate":         chain(d.middle.issue(t, client(web)), d.middle),
-		"with the root and strangers in it": chain(d.middle.issue(t, client(web)), d.other, d.root, d.middle),
-		"of any usage":                      chain(d.root.issue(t, noUsage)),
+		"signed by the root":                chain(d.root.Issue(t, client(web))),
+		"signed by an intermediate":         chain(d.middle.Issue(t, client(web)), d.middle),
+		"with the root and strangers in it": chain(d.middle.Issue(t, client(web)), d.other, d.root, d.middle),
+		"of any usage":                      chain(d.root.Issue(t, noUsage)),
 	} {
 		got, err := certificates.Authenticate(t.Context(), shown)
 		want := authn.Identity{
@@ -120,7 +92,7 @@ func TestACertificateIsKnownByTheRootsOfItsOwnTrustDomain(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	elsewhere := chain(d.other.issue(t, client("spiffe://other.example/gateway")))
+	elsewhere := chain(d.other.Issue(t, client("spiffe://other.example/gateway")))
 	if got, err := certificates.Authenticate(t.Context(), elsewhere); err != nil || got.Issuer != "other.example" || got.Namespace != "" {
 		t.Errorf("of the other domain: %+v, %v", got, err)
 	}
@@ -135,37 +107,37 @@ func TestNoClientCertificateIsNoRefusal(t *testing.T) {
 
 func TestAHostileCertificateIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 	d, certificates := newDomains(t)
-	stranger := (*issuer)(nil).issue(t, authority("root")) // the root's very name
-	leaf := d.root.issue(t, client(web))
+	stranger := certtest.SelfSigned(t, authority("root")) // the root's very name
+	leaf := d.root.Issue(t, client(web))
 	for name, test := range map[string]struct {
 		shown authn.Credential
 		says  string
 	}{
-		"other-domains-root.pem":       {chain(d.other.issue(t, client(web))), "unknown authority"},
-		"roots-name-other-key.pem":     {chain(stranger.issue(t, client(web)), stranger), "unknown authority"},
-		"self-signed.pem":              {chain((*issuer)(nil).issue(t, client(web))), "unknown authority"},
-		"no-intermediate.pem":          {chain(d.middle.issue(t, client(web))), "unknown authority"},
-		"signed-by-a-leaf.pem":         {chain(leaf.issue(t, client(web)), leaf), "parent certificate cannot sign"},
-		"unknown-domain.pem":           {chain(d.root.issue(t, client("spiffe://third.example/web"))), "trust domain is not known"},
-		"domain-without-roots.pem":     {chain(d.root.issue(t, client("spiffe://empty.example/web"))), "trust domain is not known"},
-		"two-uris.pem":                 {chain(d.root.issue(t, client(web, "spiffe://other.example/gateway"))), "names 2 URIs"},
-		"same-uri-twice.pem":           {chain(d.root.issue(t, client(web, web))), "names 2 URIs"},
-		"no-uri.pem":                   {chain(d.root.issue(t, with(client(), func(c *x509.Certificate) { c.DNSNames = []string{"web.shop"} }))), "names 0 URIs"},
-		"https-uri.pem":                {chain(d.root.issue(t, client("https://example.org/ns/shop/sa/web"))), "must begin with spiffe://"},
-		"upper-case-domain.pem":        {chain(d.root.issue(t, client("spiffe://Example.org/web"))), "lower-case"},
-		"user-in-uri.pem":              {chain(d.root.issue(t, client("spiffe://me@example.org/web"))), "SPIFFE ID"},
-		"port-in-uri.pem":              {chain(d.root.issue(t, client("spiffe://example.org:443/web"))), "SPIFFE ID"},
-		"query-in-uri.pem":             {chain(d.root.issue(t, client("spiffe://example.org/web?x=1"))), "SPIFFE ID"},
-		"escaped-slash-in-uri.pem":     {chain(d.root.issue(t, client("spiffe://example.org/ns/shop%2Fsa/web"))), "SPIFFE ID"},
-		"dots-in-uri.pem":              {chain(d.root.issue(t, client("spiffe://example.org/ns/shop/../kube-system/sa/web"))), "SPIFFE ID"},
-		"domain-alone.pem":             {chain(d.root.issue(t, client("spiffe://example.org"))), "needs a path"},
-		"expired.pem":                  {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }))), "expired"},
-		"not-yet-valid.pem":            {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.NotBefore = now.Add(time.Minute) }))), "not yet valid"},
-		"leaf-ca-true.pem":             {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.IsCA = true }))), "is a CA's"},
-		"leaf-signs-certificates.pem":  {chain(d.root.issue(t, with(authority("x"), func(c *x509.Certificate) { c.URIs = client(web).URIs }))), "is a CA's"},
-		"leaf-signs-lists.pem":         {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }))), "is a CA's"},
-		"server-only.pem":              {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }))), "incompatible key usage"},
-		"no-digital-signature.pem":     {chain(d.root.issue(t, with(client(web), func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }))), "no digital signature"},
+		"other-domains-root.pem":       {chain(d.other.Issue(t, client(web))), "unknown authority"},
+		"roots-name-other-key.pem":     {chain(stranger.Issue(t, client(web)), stranger), "unknown authority"},
+		"self-signed.pem":              {chain(certtest.SelfSigned(t, client(web))), "unknown authority"},
+		"no-intermediate.pem":          {chain(d.middle.Issue(t, client(web))), "unknown authority"},
+		"signed-by-a-leaf.pem":         {chain(leaf.Issue(t, client(web)), leaf), "parent certificate cannot sign"},
+		"unknown-domain.pem":           {chain(d.root.Issue(t, client("spiffe://third.example/web"))), "trust domain is not known"},
+		"domain-without-roots.pem":     {chain(d.root.Issue(t, client("spiffe://empty.example/web"))), "trust domain is not known"},
+		"two-uris.pem":                 {chain(d.root.Issue(t, client(web, "spiffe://other.example/gateway"))), "names 2 URIs"},
+		"same-uri-twice.pem":           {chain(d.root.Issue(t, client(web, web))), "names 2 URIs"},
+		"no-uri.pem":                   {chain(d.root.Issue(t, with(client(), func(c *x509.Certificate) { c.DNSNames = []string{"web.shop"} }))), "names 0 URIs"},
+		"https-uri.pem":                {chain(d.root.Issue(t, client("https://example.org/ns/shop/sa/web"))), "must begin with spiffe://"},
+		"upper-case-domain.pem":        {chain(d.root.Issue(t, client("spiffe://Example.org/web"))), "lower-case"},
+		"user-in-uri.pem":              {chain(d.root.Issue(t, client("spiffe://me@example.org/web"))), "SPIFFE ID"},
+		"port-in-uri.pem":              {chain(d.root.Issue(t, client("spiffe://example.org:443/web"))), "SPIFFE ID"},
+		"query-in-uri.pem":             {chain(d.root.Issue(t, client("spiffe://example.org/web?x=1"))), "SPIFFE ID"},
+		"escaped-slash-in-uri.pem":     {chain(d.root.Issue(t, client("spiffe://example.org/ns/shop%2Fsa/web"))), "SPIFFE ID"},
+		"dots-in-uri.pem":              {chain(d.root.Issue(t, client("spiffe://example.org/ns/shop/../kube-system/sa/web"))), "SPIFFE ID"},
+		"domain-alone.pem":             {chain(d.root.Issue(t, client("spiffe://example.org"))), "needs a path"},
+		"expired.pem":                  {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }))), "expired"},
+		"not-yet-valid.pem":            {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.NotBefore = now.Add(time.Minute) }))), "not yet valid"},
+		"leaf-ca-true.pem":             {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.IsCA = true }))), "is a CA's"},
+		"leaf-signs-certificates.pem":  {chain(d.root.Issue(t, with(authority("x"), func(c *x509.Certificate) { c.URIs = client(web).URIs }))), "is a CA's"},
+		"leaf-signs-lists.pem":         {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }))), "is a CA's"},
+		"server-only.pem":              {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }))), "incompatible key usage"},
+		"no-digital-signature.pem":     {chain(d.root.Issue(t, with(client(web), func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }))), "no digital signature"},
 		"other-domains-root-first.pem": {chain(d.other, leaf), "is a CA's"},
 		"eleven-certificates.pem":      {chain(leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf), "11 certificates"},
 	} {
@@ -178,13 +150,13 @@ func TestAHostileCertificateIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 
 func TestTheRootsAreThoseOfTheMoment(t *testing.T) {
 	d, certificates := newDomains(t)
-	shown := chain(d.root.issue(t, client(web)))
-	bundle := pki.NewBundle(d.other.cert)
+	shown := chain(d.root.Issue(t, client(web)))
+	bundle := pki.NewBundle(d.other.Cert)
 	certificates.Roots = func(string) *pki.Bundle { return bundle }
 	if _, err := certificates.Authenticate(t.Context(), shown); !errors.Is(err, authn.ErrRefused) {
 		t.Errorf("before the root is there: %v", err)
 	}
-	bundle = bundle.Union(pki.NewBundle(d.root.cert))
+	bundle = bundle.Union(pki.NewBundle(d.root.Cert))
 	if _, err := certificates.Authenticate(t.Context(), shown); err != nil {
 		t.Errorf("with the root: %v", err)
 	}
@@ -194,13 +166,13 @@ func TestTheRootsAreThoseOfTheMoment(t *testing.T) {
 // proved the key then.
 func TestAHandshakeProvesTheKeyOfACertificateThatItDoesNotVerify(t *testing.T) {
 	d, certificates := newDomains(t)
-	leaf, server := d.middle.issue(t, client(web)), d.root.issue(t, client(web))
+	leaf, server := d.middle.Issue(t, client(web)), d.root.Issue(t, client(web))
 	for name, test := range map[string]struct {
 		key  *ecdsa.PrivateKey
 		want error
-	}{"its own key": {leaf.key, nil}, "a stranger's": {server.key, authn.ErrNotMine}} {
+	}{"its own key": {leaf.Key, nil}, "a stranger's": {server.Key, authn.ErrNotMine}} {
 		here, there := net.Pipe()
-		shown := tls.Certificate{Certificate: [][]byte{leaf.cert.Raw, d.middle.cert.Raw}, PrivateKey: test.key}
+		shown := tls.Certificate{Certificate: [][]byte{leaf.Cert.Raw, d.middle.Cert.Raw}, PrivateKey: test.key}
 		caller := tls.Client(there, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{shown}})
 		done := make(chan struct{})
 		go func() {
@@ -210,7 +182,7 @@ func TestAHandshakeProvesTheKeyOfACertificateThatItDoesNotVerify(t *testing.T) {
 		}()
 		conn := tls.Server(here, &tls.Config{
 			ClientAuth:   tls.RequestClientCert,
-			Certificates: []tls.Certificate{{Certificate: [][]byte{server.cert.Raw}, PrivateKey: server.key}},
+			Certificates: []tls.Certificate{{Certificate: [][]byte{server.Cert.Raw}, PrivateKey: server.Key}},
 		})
 		failed := conn.Handshake()
 		got := conn.ConnectionState().PeerCertificates
@@ -227,7 +199,7 @@ func TestAHandshakeProvesTheKeyOfACertificateThatItDoesNotVerify(t *testing.T) {
 
 func BenchmarkCertificate(b *testing.B) {
 	d, certificates := newDomains(b)
-	shown := chain(d.middle.issue(b, client(web)), d.middle)
+	shown := chain(d.middle.Issue(b, client(web)), d.middle)
 	for b.Loop() {
 		if _, err := certificates.Authenticate(b.Context(), shown); err != nil {
 			b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
@@ -22,17 +23,17 @@ const opaque = "the caller could not be authenticated"
 
 func TestNobodyWithoutAVerifiedCertificateIsServed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		p.trust("other.example", newRoot(t))
-		foreign := newRoot(t)
-		for name, certificate := range map[string]*issuer{
+		p.trust("other.example", certtest.Root(t))
+		foreign := certtest.Root(t)
+		for name, certificate := range map[string]*certtest.Pair{
 			"no certificate":               nil,
-			"an expired one":               p.root.leaf(t, -time.Minute, web),
-			"one with two URIs":            p.root.leaf(t, time.Hour, web, "spiffe://example.org/ns/shop/sa/other"),
-			"one without a URI":            p.root.leaf(t, time.Hour),
-			"an unknown trust domain":      p.root.leaf(t, time.Hour, "spiffe://nowhere.example/ns/shop/sa/web"),
-			"another trust domain's roots": p.root.leaf(t, time.Hour, "spiffe://other.example/ns/shop/sa/web"),
-			"a stranger's":                 foreign.leaf(t, time.Hour, web),
-			"its own":                      (*issuer)(nil).issue(t, leafOf(t, time.Hour, web)),
+			"an expired one":               p.root.Leaf(t, -time.Minute, web),
+			"one with two URIs":            p.root.Leaf(t, time.Hour, web, "spiffe://example.org/ns/shop/sa/other"),
+			"one without a URI":            p.root.Leaf(t, time.Hour),
+			"an unknown trust domain":      p.root.Leaf(t, time.Hour, "spiffe://nowhere.example/ns/shop/sa/web"),
+			"another trust domain's roots": p.root.Leaf(t, time.Hour, "spiffe://other.example/ns/shop/sa/web"),
+			"a stranger's":                 foreign.Leaf(t, time.Hour, web),
+			"its own":                      certtest.SelfSigned(t, certtest.Leaf(t, time.Hour, web)),
 		} {
 			conn := p.dial(certificate)
 			c := open(t, conn)
@@ -86,8 +87,8 @@ func withTokens(kind authn.Kind) func(*place, *discovery.Config) {
 
 func TestATokenSpeaksWhereACertificateIsMissingOrNotGood(t *testing.T) {
 	inBubble(t, withTokens(authn.ByJWT), func(t *testing.T, p *place) {
-		for name, certificate := range map[string]*issuer{
-			"none": nil, "an expired one": p.root.leaf(t, -time.Minute, web), "a stranger's": newRoot(t).leaf(t, time.Hour, web),
+		for name, certificate := range map[string]*certtest.Pair{
+			"none": nil, "an expired one": p.root.Leaf(t, -time.Minute, web), "a stranger's": certtest.Root(t).Leaf(t, time.Hour, web),
 		} {
 			conn := p.dial(certificate)
 			c := open(t, conn, "authorization", "bEARER good-api")
@@ -108,7 +109,7 @@ func TestATokenSpeaksWhereACertificateIsMissingOrNotGood(t *testing.T) {
 
 func TestACertificateWinsOverAToken(t *testing.T) {
 	inBubble(t, withTokens(authn.ByJWT), func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn, "authorization", "Bearer good-api")
 		c.ask(secretURL, "a")
@@ -188,7 +189,7 @@ func TestAStreamThatComesTooEarlyIsSentAwayAndNoOther(t *testing.T) {
 			return nil
 		}
 	}, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		before := open(t, conn)
 		before.ask(thingURL, "a")

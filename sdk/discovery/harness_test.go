@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -35,7 +36,7 @@ const (
 // place is a server with what it serves, over connections in memory.
 type place struct {
 	t           testing.TB
-	root        *issuer // of the server and of example.org
+	root        *certtest.Pair // of the server and of example.org
 	shelf       *shelf
 	server      *discovery.Server
 	tls, plain  *bufconn.Listener
@@ -44,18 +45,18 @@ type place struct {
 	over        chan error
 	mu          sync.Mutex
 	roots       map[string]*pki.Bundle
-	certificate *issuer
+	certificate *certtest.Pair
 }
 
 // newPlace starts a server; change, where there is one, has the last word on its config.
 func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	t.Helper()
 	p := &place{
-		t: t, root: newRoot(t), shelf: newShelf(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
+		t: t, root: certtest.Root(t), shelf: newShelf(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
 		log: &logs{}, over: make(chan error, 1),
 	}
 	p.trust("example.org", p.root)
-	p.certificate = p.root.leaf(t, 1000*time.Hour, "spiffe://example.org/server")
+	p.certificate = p.root.Leaf(t, 1000*time.Hour, "spiffe://example.org/server")
 	p.shelf.put("a", "1")
 	cfg := discovery.Config{
 		Types:         []discovery.Type{{URL: thingURL, Source: p.shelf}, {URL: secretURL, Source: p.shelf}},
@@ -77,7 +78,7 @@ func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	return p
 }
 
-func (p *place) trust(domain string, roots ...*issuer) {
+func (p *place) trust(domain string, roots ...*certtest.Pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.roots == nil {
@@ -85,7 +86,7 @@ func (p *place) trust(domain string, roots ...*issuer) {
 	}
 	var certs []*x509.Certificate
 	for _, root := range roots {
-		certs = append(certs, root.cert)
+		certs = append(certs, root.Cert)
 	}
 	p.roots[domain] = pki.NewBundle(certs...)
 }
@@ -99,7 +100,7 @@ func (p *place) bundle(domain string) *pki.Bundle {
 func (p *place) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.certificate.pair(), nil
+	return p.certificate.TLS(), nil
 }
 
 // close stops the server at once and waits for it.
@@ -122,13 +123,13 @@ func inBubble(t *testing.T, change func(p *place, c *discovery.Config), story fu
 }
 
 // dial connects over TLS, with the certificate if there is one.
-func (p *place) dial(certificate *issuer, options ...grpc.DialOption) *grpc.ClientConn {
+func (p *place) dial(certificate *certtest.Pair, options ...grpc.DialOption) *grpc.ClientConn {
 	p.t.Helper()
 	pool := x509.NewCertPool()
-	pool.AddCert(p.root.cert)
+	pool.AddCert(p.root.Cert)
 	cfg := &tls.Config{RootCAs: pool, ServerName: "server"}
 	if certificate != nil {
-		cfg.Certificates = []tls.Certificate{*certificate.pair()}
+		cfg.Certificates = []tls.Certificate{*certificate.TLS()}
 	}
 	return p.connect(p.tls, append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))...)
 }

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
 
 func TestAStreamEndsAfterAnHourMoreOrLess(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		lasted := map[time.Duration]bool{}
 		for range 5 {
@@ -42,7 +43,7 @@ func TestAStreamEndsAfterAnHourMoreOrLess(t *testing.T) {
 
 func TestAStreamEndsWithItsCredential(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 20*time.Minute, web))
+		conn := p.dial(p.root.Leaf(t, 20*time.Minute, web))
 		defer conn.Close()
 		began := time.Now()
 		c := open(t, conn)
@@ -59,7 +60,7 @@ func TestAStreamEndsWithItsCredential(t *testing.T) {
 
 func TestAStreamThatSaysNothingEnds(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		began := time.Now()
 		open(t, conn).ends(codes.DeadlineExceeded)
@@ -75,7 +76,7 @@ func TestAClockThatJumpsIsNoticed(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
 	}, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 20*time.Minute, web))
+		conn := p.dial(p.root.Leaf(t, 20*time.Minute, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")
@@ -92,11 +93,11 @@ func TestAClockThatJumpsIsNoticed(t *testing.T) {
 
 func TestAStreamEndsWhenTheRootsOfItsCertificateAreGone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		other := newRoot(t)
+		other := certtest.Root(t)
 		p.trust("other.example", other)
 		clients := map[string]*client{}
-		for name, certificate := range map[string]*issuer{
-			"goes": p.root.leaf(t, 100*time.Hour, web), "stays": other.leaf(t, 100*time.Hour, "spiffe://other.example/ns/shop/sa/web"),
+		for name, certificate := range map[string]*certtest.Pair{
+			"goes": p.root.Leaf(t, 100*time.Hour, web), "stays": other.Leaf(t, 100*time.Hour, "spiffe://other.example/ns/shop/sa/web"),
 		} {
 			conn := p.dial(certificate)
 			defer conn.Close()
@@ -107,7 +108,7 @@ func TestAStreamEndsWhenTheRootsOfItsCertificateAreGone(t *testing.T) {
 		if n := p.server.Reauthorize("example.org"); n != 0 {
 			t.Errorf("%d were ended while the roots are the same", n)
 		}
-		p.trust("example.org", newRoot(t))
+		p.trust("example.org", certtest.Root(t))
 		if n := p.server.Reauthorize("other.example"); n != 0 {
 			t.Errorf("%d of another trust domain were ended", n)
 		}
@@ -123,7 +124,7 @@ func TestAStreamEndsWhenTheRootsOfItsCertificateAreGone(t *testing.T) {
 
 func TestAnIdentitysStreamsCanBeEnded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")
@@ -141,7 +142,7 @@ func TestAnIdentitysStreamsCanBeEnded(t *testing.T) {
 
 func TestAStoppedServerEndsItsStreamsOneAfterTheOther(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		ended := make(chan time.Time, 50)
 		began := time.Now()
@@ -176,7 +177,7 @@ func TestAStoppedServerEndsItsStreamsOneAfterTheOther(t *testing.T) {
 
 func TestAStreamThatOpensWhileTheServerDrainsIsSentAway(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		certificate := p.root.leaf(t, 100*time.Hour, web)
+		certificate := p.root.Leaf(t, 100*time.Hour, web)
 		conn := p.dial(certificate)
 		defer conn.Close()
 		c := open(t, conn)
@@ -216,12 +217,12 @@ func TestAStreamThatOpensWhileTheRootsChangeIsVerifiedByThoseOfNow(t *testing.T)
 			c.Authenticator = held
 		})
 		defer p.close()
-		conn := p.dial(p.root.leaf(t, time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")
 		synctest.Wait()
-		p.trust("example.org", newRoot(t))
+		p.trust("example.org", certtest.Root(t))
 		p.server.Reauthorize("example.org")
 		close(held.let)
 		c.ends(codes.Unauthenticated)

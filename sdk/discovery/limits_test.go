@@ -23,9 +23,9 @@ func limited(l discovery.Limits) func(*place, *discovery.Config) {
 
 func TestOneIdentityCannotTakeAllStreams(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{StreamsOfIdentity: 2, Streams: 3}), func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
-		other := p.dial(p.root.leaf(t, 100*time.Hour, "spiffe://example.org/ns/shop/sa/other"))
+		other := p.dial(p.root.Leaf(t, 100*time.Hour, "spiffe://example.org/ns/shop/sa/other"))
 		defer other.Close()
 		var held []*client
 		hold := func(conn *grpc.ClientConn) {
@@ -53,7 +53,7 @@ func TestOneIdentityCannotTakeAllStreams(t *testing.T) {
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{StreamsOfConnection: 1}), func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")
@@ -79,7 +79,7 @@ func TestConnectionsBeyondTheLimitAreClosedAndAFreedPlaceIsUsed(t *testing.T) {
 		}
 		first.Close()
 		synctest.Wait()
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")
@@ -113,7 +113,7 @@ func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
 func TestAClientThatPingsTooOftenIsSentAway(t *testing.T) {
 	for every, want := range map[time.Duration]codes.Code{time.Minute: codes.OK, 10 * time.Second: codes.Unavailable} {
 		inBubble(t, func(_ *place, c *discovery.Config) { c.Times.PingAtMost = 30 * time.Second }, func(t *testing.T, p *place) {
-			conn := p.dial(p.root.leaf(t, 100*time.Hour, web), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: every}))
+			conn := p.dial(p.root.Leaf(t, 100*time.Hour, web), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: every}))
 			defer conn.Close()
 			c := open(t, conn)
 			c.ask(thingURL, "a")
@@ -136,7 +136,7 @@ func TestAClientThatPingsTooOftenIsSentAway(t *testing.T) {
 
 func TestWhatIsTooLargeOrTooMuchEndsTheStream(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{Message: 1000, Names: xds.Limits{MaxNames: 3}}), func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		many := open(t, conn)
 		many.ask(thingURL, "a", "b", "c", "d")

@@ -68,7 +68,7 @@ func TestAClusterIsTheReviewersOrOneThatMayBeClaimed(t *testing.T) {
 
 func TestTheNodeIsKnownToTheSourceAndBounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.node = nodeWith(map[string]any{"LABELS": map[string]any{"app": "gateway", "count": 3}, "NAMESPACE": "bank"})
@@ -95,7 +95,7 @@ func TestTheNodeIsKnownToTheSourceAndBounded(t *testing.T) {
 
 func TestTheSecretServiceFetchesWithTheClusterOfTheNode(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Clusters = map[string][]string{"example.org": {"local", "far"}} }, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
 		sds := secretv3.NewSecretDiscoveryServiceClient(conn)
 		got, err := sds.FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{Node: nodeWith(map[string]any{"CLUSTER_ID": "far"}), ResourceNames: []string{"a"}})

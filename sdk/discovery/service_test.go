@@ -52,7 +52,7 @@ func TestEachServiceServesItsDialectWithinItsLifetime(t *testing.T) {
 		},
 	} {
 		inBubble(t, nil, func(t *testing.T, p *place) {
-			conn := p.dial(p.root.leaf(t, 10*time.Minute, web))
+			conn := p.dial(p.root.Leaf(t, 10*time.Minute, web))
 			defer conn.Close()
 			version, wait, err := call(t.Context(), conn)
 			if err != nil || version != "1" {
@@ -71,7 +71,7 @@ func TestEachServiceServesItsDialectWithinItsLifetime(t *testing.T) {
 
 func TestAServerWithoutTheSecretTypeHasNoSecretService(t *testing.T) {
 	inBubble(t, func(p *place, c *discovery.Config) { c.Types = c.Types[:1] }, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
 		_, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{})
 		if status.Code(err) != codes.Unimplemented {
@@ -88,7 +88,7 @@ func (never) Peek(*discovery.Caller, string) (*xds.Resource, error) { return nil
 // A secret that is never there: the fetch waits, and not for ever.
 func TestAFetchThatWaitsEndsWithItsCredential(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Types[1].Source = never{newShelf()} }, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 10*time.Minute, web))
+		conn := p.dial(p.root.Leaf(t, 10*time.Minute, web))
 		defer conn.Close()
 		began := time.Now()
 		_, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{
@@ -118,7 +118,7 @@ func (d deaf) Read(b []byte) (int, error) {
 func TestAClientThatDoesNotReadHoldsNoShutdownUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		of := deaf{shut: &atomic.Bool{}, gone: make(chan struct{})}
-		conn := p.dial(p.root.leaf(t, time.Hour, web), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		conn := p.dial(p.root.Leaf(t, time.Hour, web), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := p.tls.DialContext(ctx)
 			return deaf{conn, of.shut, of.gone}, err
 		}))

@@ -23,7 +23,7 @@ import (
 
 func TestWhatAStreamHasTakenAndRefusedIsShown(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn, "authorization", "Bearer seen-by-nobody")
 		c.node = &corev3.Node{Id: "node\n\u202e" + strings.Repeat("x", 300)}
@@ -80,7 +80,7 @@ func TestTheTypesArePushedAndShownInEnvoysOrder(t *testing.T) {
 			c.Types = append(c.Types, discovery.Type{URL: url, Source: shelf})
 		}
 	}, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		for _, url := range urls {
@@ -100,7 +100,7 @@ func TestTheTypesArePushedAndShownInEnvoysOrder(t *testing.T) {
 
 func TestHowLongAChangeTakesIsMeasured(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a")

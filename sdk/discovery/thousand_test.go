@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/hub"
@@ -63,22 +64,22 @@ func (s told) Peek(_ *discovery.Caller, name string) (*xds.Resource, error) {
 
 func newThousand(t testing.TB) *thousand {
 	t.Helper()
-	root := newRoot(t)
+	root := certtest.Root(t)
 	th := &thousand{t: t, shelf: newShelf(), hub: hub.New[string](hub.Config{}), came: make(chan arrival, 10*streams)}
 	t.Cleanup(th.hub.Close)
 	for group := range streams / apiece {
 		th.shelf.texts[groupName(group)] = "first"
 	}
 	th.shelf.texts["all"] = "first"
-	certificates := authn.Certificates{Roots: func(string) *pki.Bundle { return pki.NewBundle(root.cert) }}
+	certificates := authn.Certificates{Roots: func(string) *pki.Bundle { return pki.NewBundle(root.Cert) }}
 	server, addr := listen(t, discovery.Config{
 		Types: []discovery.Type{{URL: secretURL, Source: told{th.shelf, th.hub}}}, Authenticator: certificates, LocalCluster: "local",
-		TLS: &tls.Config{Certificates: []tls.Certificate{*root.leaf(t, time.Hour).pair()}}, Times: discovery.Times{Drain: -1},
+		TLS: &tls.Config{Certificates: []tls.Certificate{*root.Leaf(t, time.Hour).TLS()}}, Times: discovery.Times{Drain: -1},
 	})
 	th.server = server
 	pool := x509.NewCertPool()
-	pool.AddCert(root.cert)
-	pair := root.leaf(t, time.Hour, web).pair()
+	pool.AddCert(root.Cert)
+	pair := root.Leaf(t, time.Hour, web).TLS()
 	for i := range streams {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			RootCAs: pool, ServerName: "server", Certificates: []tls.Certificate{*pair},

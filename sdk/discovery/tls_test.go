@@ -16,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/grpc/codes"
 
+	"github.com/countersign-dev/countersign/internal/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -66,22 +67,22 @@ func shakeHands(addr string, cfg *tls.Config) (*x509.Certificate, error) {
 }
 
 func TestNoHandshakeFailsForACertificateThatDoesNotVerify(t *testing.T) {
-	root := newRoot(t)
+	root := certtest.Root(t)
 	_, addr := listen(t, discovery.Config{
 		Types: []discovery.Type{{URL: secretURL, Source: newShelf()}}, Authenticator: authn.Ordered{},
-		TLS: &tls.Config{Certificates: []tls.Certificate{*root.leaf(t, time.Hour).pair()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()},
+		TLS: &tls.Config{Certificates: []tls.Certificate{*root.Leaf(t, time.Hour).TLS()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()},
 	})
-	stolen := root.leaf(t, time.Hour, web)
+	stolen := root.Leaf(t, time.Hour, web)
 	thief := *stolen
-	thief.key = newRoot(t).key
+	thief.Key = certtest.Root(t).Key
 	for name, c := range map[string]struct {
-		certificate *issuer
+		certificate *certtest.Pair
 		min, max    uint16
 		good        bool
 	}{
 		"no certificate":        {nil, 0, 0, true},
-		"a stranger's":          {newRoot(t).leaf(t, time.Hour, web), 0, 0, true},
-		"an expired one":        {root.leaf(t, -time.Minute, web), 0, 0, true},
+		"a stranger's":          {certtest.Root(t).Leaf(t, time.Hour, web), 0, 0, true},
+		"an expired one":        {root.Leaf(t, -time.Minute, web), 0, 0, true},
 		"over TLS 1.2":          {stolen, 0, tls.VersionTLS12, true},
 		"over TLS 1.1":          {stolen, tls.VersionTLS10, tls.VersionTLS11, false},
 		"without its key":       {&thief, 0, 0, false},
@@ -89,7 +90,7 @@ func TestNoHandshakeFailsForACertificateThatDoesNotVerify(t *testing.T) {
 	} {
 		cfg := &tls.Config{MinVersion: c.min, MaxVersion: c.max}
 		if c.certificate != nil {
-			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.certificate.pair(), nil }
+			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.certificate.TLS(), nil }
 		}
 		if _, err := shakeHands(addr, cfg); (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)
@@ -152,7 +153,7 @@ const audience = "istio-ca"
 // audience that ends then.
 func newJWT(t testing.TB) (*jwt.Verifier, func(audience string, ends time.Time) string) {
 	t.Helper()
-	key := newRoot(t).key
+	key := certtest.Root(t).Key
 	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig"}}})
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestAWildcardIsServedShownAndMeasured(t *testing.T) {
 		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: catalog{shelf}, Complete: true})
 	}, func(t *testing.T, p *place) {
 		shelf.put("one", "1")
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(clusterURL)

@@ -2,15 +2,10 @@ package main
 
 import (
 	"net"
-	"os"
-	"testing"
-	"time"
 
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc"
-
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
 // standIn is a script's program at a socket that is no Countersign.
@@ -49,25 +44,4 @@ type keeper struct {
 func (keeper) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	<-stream.Context().Done()
 	return nil
-}
-
-func TestOnlyAllowedUsersMayServeTheWorkloadsIdentity(t *testing.T) {
-	s := config.Socket{ForeignUIDs: []uint32{4242}}
-	for uid, want := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4242: true, 4243: false} {
-		if got := mayBeLeft(s, uid); got != want {
-			t.Errorf("uid %d: %t, want %t", uid, got, want)
-		}
-	}
-}
-
-func TestNobodyIsForeignWhereNobodyListens(t *testing.T) {
-	began := time.Now()
-	for _, path := range []string{t.TempDir() + "/none", t.TempDir(), "/dev/null"} {
-		if foreign, err := foreignAt(config.Socket{Path: path}); foreign != nil || err != nil {
-			t.Errorf("%s: %v, %v", path, foreign, err)
-		}
-	}
-	if time.Since(began) > probeTimeout {
-		t.Error("what is no socket was waited for")
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
@@ -66,7 +67,7 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPass(t, reply, check)
+	providerkit.Passes(t, reply, check)
 
 	// So is the mesh's, which the reply tells.
 	server.mesh.Rotate()
@@ -128,11 +129,11 @@ func TestTheSystemsRootsAreThoseOfTheOperatingSystem(t *testing.T) {
 
 // clientFiles are settings with a client certificate of the mesh's, in a folder as
 // PROV_CERT is.
-func clientFiles(t *testing.T, server *istiod, log *logged) Settings {
+func clientFiles(t *testing.T, server *istiod, log *providerkit.Log) Settings {
 	t.Helper()
 	settings, dir := server.settings(t), t.TempDir()
 	settings.ClientCertFile, settings.ClientKeyFile = filepath.Join(dir, "cert-chain.pem"), filepath.Join(dir, "key.pem")
-	settings.Log = log.logger()
+	settings.Log = log.Logger()
 	writePair(t, settings, server.mesh)
 	return settings
 }
@@ -146,7 +147,7 @@ func writePair(t *testing.T, settings Settings, authority *catest.CA) {
 
 func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
 	var serials []string
@@ -165,14 +166,14 @@ func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 	if serials[0] == serials[1] {
 		t.Error("the changed certificate was not shown")
 	}
-	if text := log.take(); text != "" {
+	if text := log.Take(); text != "" {
 		t.Errorf("logged %s", text)
 	}
 }
 
 func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
 	expired, expiredKey := pemOf(t, catest.NewCA(catest.Options{TTL: -time.Second}), webID)
@@ -200,7 +201,7 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 		if call.client != nil || call.metadata["authorization"] == nil {
 			t.Errorf("%s: client certificate %v, token %t", test.says, call.client, call.metadata["authorization"] != nil)
 		}
-		text := log.take()
+		text := log.Take()
 		if !strings.Contains(text, test.says) || !strings.Contains(text, "level=WARN") || strings.Count(text, "\n") != 1 {
 			t.Errorf("logged %q, want a warning with %q", text, test.says)
 		}
@@ -218,13 +219,13 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
 	t.Parallel()
 	// The server knows the root alone, the client's chain leads there.
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	chain, key := pemOf(t, server.mesh, webID)
 	if n := strings.Count(string(chain), "BEGIN"); n != 2 {
 		t.Fatalf("the chain has %d certificates", n)
 	}
 	settings := server.settings(t)
-	settings.ClientCertFile, settings.ClientKeyFile, settings.Log = fileOf(t, chain), fileOf(t, key), log.logger()
+	settings.ClientCertFile, settings.ClientKeyFile, settings.Log = fileOf(t, chain), fileOf(t, key), log.Logger()
 	mustSign(t, mustOpen(t, settings))
 	if server.last(t).client == nil {
 		t.Error("none was shown")

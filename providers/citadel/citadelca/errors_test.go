@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -152,7 +153,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 	c := mustOpen(t, server.settings(t))
 	server.next(func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() })
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, c.endpoint.address)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not the context's", err)
@@ -186,9 +187,9 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 }
 
 func TestATokenThatIstiodQuotesIsTakenOut(t *testing.T) {
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := server.settings(t)
-	settings.Log = log.logger()
+	settings.Log = log.Logger()
 	c := mustOpen(t, settings)
 	token := theToken.Reveal()
 	for _, text := range []string{
@@ -205,7 +206,7 @@ func TestATokenThatIstiodQuotesIsTakenOut(t *testing.T) {
 			t.Errorf("%d bytes: %q", len(err.Error()), err)
 		}
 	}
-	if text := log.take(); text != "" {
+	if text := log.Take(); text != "" {
 		t.Errorf("logged %s", text)
 	}
 }

@@ -1,18 +1,13 @@
 package citadelca
 
 import (
-	"context"
-	"crypto"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -81,35 +76,12 @@ func mustOpen(t *testing.T, settings Settings) *CA {
 	return c
 }
 
-func csrOf(t *testing.T, id pki.Identity) (crypto.Signer, []byte) {
-	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, csr
-}
-
-func webIdentity(t *testing.T) pki.Identity {
-	t.Helper()
-	id, err := pki.NewIdentity(webID, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // ask returns a request for web, and the agent's own check of its reply.
 func ask(t *testing.T, token ca.Token) (ca.SignRequest, pki.Check) {
 	t.Helper()
-	id := webIdentity(t)
-	key, csr := csrOf(t, id)
-	return ca.SignRequest{ID: "5ff3a8c4-5c46-4f0b-a7e7-4a6d8a9b2a11", CSR: csr, SubjectID: webID, TTL: time.Hour, Token: token},
-		pki.Check{Key: key.Public(), Identity: id, Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}
+	req, key := providerkit.Request(t, webID)
+	req.Token = token
+	return req, providerkit.Check(t, req, key)
 }
 
 // mustSign has a request signed, and demands a reply that an agent takes.
@@ -120,20 +92,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return mustPass(t, reply, check)
-}
-
-func mustPass(t *testing.T, reply ca.Certificate, check pki.Check) *pki.Chain {
-	t.Helper()
-	var err error
-	if check.Roots, err = pki.ParseBundle(reply.Roots); err != nil {
-		t.Fatal(err)
-	}
-	chain, err := check.Chain(reply.Chain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return chain
+	return providerkit.Passes(t, reply, check)
 }
 
 // mustFail demands an error of that reason that says all of these, and no token.
@@ -144,47 +103,8 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	mustBe(t, err, want, says...)
 }
 
+// mustBe demands an error of that reason that says all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
-	if ca.ReasonFor(err) != want.Reason || err == nil {
-		t.Fatalf("got %v, want the reason %q", err, want.Reason)
-	}
-	for _, text := range says {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("got %q, which lacks %q", err, text)
-		}
-	}
-	if strings.Contains(err.Error(), theToken.Reveal()[:20]) {
-		t.Errorf("the error has the token: %s", err)
-	}
-}
-
-// logged is a log that tests read.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// take returns what was logged since the last look.
-func (l *logged) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.text.Reset()
-	return l.text.String()
-}
-
-// within bounds a test that would hang where the code does not give up.
-func within(t *testing.T, limit time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
+	providerkit.Fails(t, err, theToken, want, says...)
 }

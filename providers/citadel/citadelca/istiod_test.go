@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	security "istio.io/api/security/v1alpha1"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -109,7 +110,7 @@ func pemOf(t *testing.T, authority *catest.CA, spiffeID string, names ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, csr := csrOf(t, id)
+	signer, csr := providerkit.CSR(t, id)
 	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -73,7 +74,7 @@ func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	req, _ := ask(t, theToken)
 	begin := time.Now()
-	_, err := c.CSRSign(within(t, 300*time.Millisecond), req)
+	_, err := c.CSRSign(providerkit.Within(t, 300*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, address)
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("it took %s", took)
@@ -138,9 +139,9 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 	t.Parallel()
 	server := startPlaintext(t)
-	log := &logged{}
-	c := mustOpen(t, Settings{Address: server.address, Log: log.logger()})
-	if text := log.take(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "plaintext") || !strings.Contains(text, server.address) {
+	log := &providerkit.Log{}
+	c := mustOpen(t, Settings{Address: server.address, Log: log.Logger()})
+	if text := log.Take(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "plaintext") || !strings.Contains(text, server.address) {
 		t.Errorf("logged %q", text)
 	}
 	req, check := ask(t, "")
@@ -148,7 +149,7 @@ func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPass(t, reply, check)
+	providerkit.Passes(t, reply, check)
 	if call := server.last(t); call.metadata["authorization"] != nil {
 		t.Error("a token was sent")
 	}

@@ -1,23 +1,16 @@
 package citadelca
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
-
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -28,57 +21,23 @@ var provider = sync.OnceValues(func() (string, error) { return build("countersig
 // build builds a program into the folder that goes with the tests.
 func build(name, source string) (string, error) {
 	binary := filepath.Join(scratch, "bin", name)
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return binary, nil
-}
-
-// stockHost is the host's end as any go-plugin host has it.
-type stockHost struct{ plugin.NetRPCUnsupportedPlugin }
-
-func (stockHost) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("a host is no provider")
-}
-
-func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return wire.NewRemote(conn, wire.RemoteOptions{}), nil
+	return binary, providerkit.Build(binary, source)
 }
 
 // run starts the provider by a stock go-plugin host, which logs to log.
-func run(t *testing.T, log *logged) *wire.Remote {
+func run(t *testing.T, log *providerkit.Log) *wire.Remote {
 	t.Helper()
 	binary, err := provider()
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
-		VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stockHost{}}},
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         true,
-		Cmd:              exec.Command(binary),
-		Logger:           hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Trace}),
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: t.TempDir()},
-	})
-	t.Cleanup(host.Kill)
-	client, err := host.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := client.Dispense(wire.PluginName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return remote.(*wire.Remote)
+	return providerkit.Start(t, exec.Command(binary), log)
 }
 
 func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &logged{}
-	ctx, remote := within(t, time.Minute), run(t, log)
+	server, log := start(t), &providerkit.Log{}
+	ctx, remote := providerkit.Within(t, time.Minute), run(t, log)
 	metadata, err := remote.Metadata(ctx)
 	if err != nil || metadata.Name != "citadel" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority}) {
 		t.Errorf("%v, %v", metadata, err)
@@ -107,7 +66,7 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPass(t, reply, check)
+	providerkit.Passes(t, reply, check)
 	call := server.last(t)
 	if call.metadata["authorization"][0] != "Bearer "+theToken.Reveal() || call.metadata["clusterid"][0] != "c" || call.metadata["x"][0] != "y" {
 		t.Errorf("the metadata are %v", call.metadata)
@@ -115,14 +74,14 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	server.next(failing(7, "not for "+theToken.Reveal()))
 	_, err = remote.CSRSign(ctx, req)
 	mustBe(t, err, ca.ErrDenied, settings.Address+": not for (token)")
-	if text := log.take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
+	if text := log.Take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
 		t.Error("the token or a key is in the log")
 	}
 }
 
 // agent runs `countersign agent` in a folder, as a sidecar is started: by Istio's
 // variables alone. It returns the program and the agent's log.
-func agent(t *testing.T, dir string, environ ...string) (countersign string, log *logged) {
+func agent(t *testing.T, dir string, environ ...string) (countersign string, log *providerkit.Log) {
 	t.Helper()
 	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
 	if err != nil {
@@ -132,22 +91,7 @@ func agent(t *testing.T, dir string, environ ...string) (countersign string, log
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = &logged{}
-	cmd := exec.Command(countersign, "agent", "--dev")
-	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, log
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(binary)}, environ...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the agent ended with %v:\n%s", err, log.take())
-		}
-	})
-	return countersign, log
+	return countersign, providerkit.Agent(t, countersign, binary, dir, nil, environ)
 }
 
 func TestAnAgentThatHasIstiosVariablesAloneGetsItsCertificateFromIstiod(t *testing.T) {
@@ -166,10 +110,10 @@ func TestAnAgentThatHasIstiosVariablesAloneGetsItsCertificateFromIstiod(t *testi
 	countersign, log := agent(t, dir, "CA_ADDR="+server.address, "CA_ROOT_CA="+server.settings(t).RootFile, "TRUST_DOMAIN=example.org",
 		"POD_NAMESPACE=shop", "SERVICE_ACCOUNT=web", "ISTIO_META_CLUSTER_ID=Kubernetes", "SECRET_TTL=2s", "COUNTERSIGN_SOCKET=./s")
 	watch := func(count string) string {
-		cmd := exec.CommandContext(within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
+		cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s\nagent: %s", err, out, log.take())
+			t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
 		}
 		return string(out)
 	}
@@ -183,7 +127,7 @@ func TestAnAgentThatHasIstiosVariablesAloneGetsItsCertificateFromIstiod(t *testi
 	if first["authorization"][0] != "Bearer first.token.of-the-test" || last["authorization"][0] != "Bearer second.token.of-the-test" || first["clusterid"][0] != "Kubernetes" {
 		t.Errorf("the first call came with %v, the last with %v", first, last)
 	}
-	if text := log.take(); strings.Contains(text, "token.of-the-test") || strings.Contains(text, "PRIVATE KEY") || !strings.Contains(text, "citadel") {
+	if text := log.Take(); strings.Contains(text, "token.of-the-test") || strings.Contains(text, "PRIVATE KEY") || !strings.Contains(text, "citadel") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -61,7 +62,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustPass(t, reply, check)
+			providerkit.Passes(t, reply, check)
 			call := server.last(t).metadata
 			if got := call["authorization"]; len(got) != 1 || !strings.HasPrefix(got[0], "Bearer ey") || call["x-goog-user-project"][0] != "billing-1" {
 				t.Errorf("the metadata are %v", call)
@@ -155,7 +156,7 @@ func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPass(t, reply, check)
+	providerkit.Passes(t, reply, check)
 	if got := server.last(t).metadata["authorization"]; got[0] != "Bearer federated" {
 		t.Errorf("asked with %q", got)
 	}

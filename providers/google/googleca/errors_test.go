@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
@@ -95,7 +96,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	req, _ := ask(t)
-	_, err := c.CSRSign(within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, thePool)
 	server.last(t)
 	server.next(func(ctx context.Context, order *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
@@ -126,9 +127,9 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 
 func TestATokenThatTheServiceQuotesIsTakenOut(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := server.settings()
-	settings.Log = log.logger()
+	settings.Log = log.Logger()
 	c := server.open(t, settings)
 	token := theToken.Reveal()
 	for _, text := range []string{
@@ -144,7 +145,7 @@ func TestATokenThatTheServiceQuotesIsTakenOut(t *testing.T) {
 			t.Errorf("%d bytes: %q", len(err.Error()), err)
 		}
 	}
-	if text := log.take(); text != "" {
+	if text := log.Take(); text != "" {
 		t.Errorf("logged %s", text)
 	}
 }

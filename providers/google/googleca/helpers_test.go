@@ -1,19 +1,14 @@
 package googleca
 
 import (
-	"context"
-	"crypto"
 	"crypto/tls"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -64,32 +59,10 @@ func read(t *testing.T, path string) []byte {
 	return content
 }
 
-func csrOf(t *testing.T, id pki.Identity) (crypto.Signer, []byte) {
-	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, csr
-}
-
-func identity(t *testing.T, spiffeID string, dns, ips []string) pki.Identity {
-	t.Helper()
-	id, err := pki.NewIdentity(spiffeID, dns, ips)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // pairOf has a CA sign the certificate of the server localhost.
 func pairOf(t *testing.T, authority *catest.CA) tls.Certificate {
 	t.Helper()
-	signer, csr := csrOf(t, identity(t, "", []string{"localhost"}, nil))
+	signer, csr := providerkit.CSR(t, providerkit.Identity(t, "", []string{"localhost"}, nil))
 	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
 	if err != nil {
 		t.Fatal(err)
@@ -108,10 +81,9 @@ func pairOf(t *testing.T, authority *catest.CA) tls.Certificate {
 // ask returns a request for web, and the agent's own check of its reply.
 func ask(t *testing.T) (ca.SignRequest, pki.Check) {
 	t.Helper()
-	id := identity(t, webID, nil, nil)
-	key, csr := csrOf(t, id)
-	return ca.SignRequest{ID: theID, CSR: csr, SubjectID: webID, TTL: time.Hour, Token: theToken},
-		pki.Check{Key: key.Public(), Identity: id, Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}
+	req, key := providerkit.Request(t, webID)
+	req.ID, req.Token = theID, theToken
+	return req, providerkit.Check(t, req, key)
 }
 
 // mustSign has a request signed, and demands a reply that an agent takes.
@@ -122,20 +94,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return mustPass(t, reply, check)
-}
-
-func mustPass(t *testing.T, reply ca.Certificate, check pki.Check) *pki.Chain {
-	t.Helper()
-	var err error
-	if check.Roots, err = pki.ParseBundle(reply.Roots); err != nil {
-		t.Fatal(err)
-	}
-	chain, err := check.Chain(reply.Chain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return chain
+	return providerkit.Passes(t, reply, check)
 }
 
 // mustFail demands an error of that reason that says all of these, and no token.
@@ -146,47 +105,8 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	mustBe(t, err, want, says...)
 }
 
+// mustBe demands an error of that reason that says all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
-	if err == nil || ca.ReasonFor(err) != want.Reason {
-		t.Fatalf("got %v, want the reason %q", err, want.Reason)
-	}
-	for _, text := range says {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("got %q, which lacks %q", err, text)
-		}
-	}
-	if strings.Contains(err.Error(), theToken.Reveal()[:20]) {
-		t.Errorf("the error has the token: %s", err)
-	}
-}
-
-// logged is a log that tests read.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// take returns what was logged since the last look.
-func (l *logged) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.text.Reset()
-	return l.text.String()
-}
-
-// within bounds a test that would hang where the code does not give up.
-func within(t *testing.T, limit time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
+	providerkit.Fails(t, err, theToken, want, says...)
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	_ "google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
@@ -151,7 +152,7 @@ func TestMeshCAIsAskedAsItsProtocolSaysAndSigns(t *testing.T) {
 			t.Fatal(err)
 		}
 		check.AskedUntil = time.Time{}
-		mustPass(t, reply, check)
+		providerkit.Passes(t, reply, check)
 	}
 	for i, fields := range server.seen {
 		if fields["request_id"] != theID || fields["csr"] != string(req.CSR) || fields["validity"] != int64(2) {
@@ -190,7 +191,7 @@ func TestMeshCAsErrorsHaveTheirReasonsAndCostOneCall(t *testing.T) {
 	}
 	server.hang = true
 	req, _ := ask(t)
-	_, err := c.CSRSign(within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, server.settings.Endpoint)
 }
 
@@ -218,7 +219,7 @@ func TestMeshCASignsASPIFFEIDAloneAndTellsItsRootsInReplies(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	c := server.open(t)
-	_, csr := csrOf(t, identity(t, webID, []string{"web.shop.svc"}, nil))
+	_, csr := providerkit.CSR(t, providerkit.Identity(t, webID, []string{"web.shop.svc"}, nil))
 	_, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, Token: theToken})
 	mustBe(t, err, ca.ErrInvalid, "protocol meshca")
 	_, err = c.Roots(t.Context())
@@ -234,7 +235,7 @@ func TestMeshCAsErrorWithoutAServerNamesIt(t *testing.T) {
 	server := startMesh(t)
 	server.settings.Endpoint = "localhost:1"
 	req, _ := ask(t)
-	_, err := server.open(t).CSRSign(within(t, 10*time.Second), req)
+	_, err := server.open(t).CSRSign(providerkit.Within(t, 10*time.Second), req)
 	mustBe(t, err, ca.ErrUnavailable, "localhost:1")
 }
 

@@ -1,9 +1,7 @@
 package googleca
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,30 +9,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-// stockHost is the host's end as any go-plugin host has it.
-type stockHost struct{ plugin.NetRPCUnsupportedPlugin }
-
-func (stockHost) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("a host is no provider")
-}
-
-func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return wire.NewRemote(conn, wire.RemoteOptions{}), nil
-}
 
 // provider is the program, built once.
 var provider = sync.OnceValues(func() (string, error) { return build("countersign-provider-google", "..") })
@@ -42,16 +26,11 @@ var provider = sync.OnceValues(func() (string, error) { return build("countersig
 // build builds a program into the folder that goes with the tests.
 func build(name, source string) (string, error) {
 	binary := filepath.Join(scratch, "bin", name)
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return binary, nil
+	return binary, providerkit.Build(binary, source)
 }
 
 // run starts the provider by a stock go-plugin host, which logs to log.
-func run(t *testing.T, log *logged) *wire.Remote {
+func run(t *testing.T, log *providerkit.Log) *wire.Remote {
 	t.Helper()
 	binary, err := provider()
 	if err != nil {
@@ -59,25 +38,7 @@ func run(t *testing.T, log *logged) *wire.Remote {
 	}
 	process := exec.Command(binary)
 	process.Env = append(os.Environ(), "GOOGLE_APPLICATION_CREDENTIALS="+filepath.Join(scratch, "none.json"), "GOOGLE_SDK_GO_LOGGING_LEVEL=debug")
-	host := plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
-		VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stockHost{}}},
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         true,
-		Cmd:              process,
-		Logger:           hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Trace}),
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: t.TempDir()},
-	})
-	t.Cleanup(host.Kill)
-	client, err := host.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := client.Dispense(wire.PluginName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return remote.(*wire.Remote)
+	return providerkit.Start(t, process, log)
 }
 
 // socket has the service answer on a real one, too, and returns the settings for it.
@@ -96,10 +57,10 @@ func (s *service) socket(t *testing.T) Settings {
 
 func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := server.socket(t)
 	remote := run(t, log)
-	ctx := within(t, time.Minute)
+	ctx := providerkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
 	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger}) {
 		t.Errorf("%v, %v", metadata, err)
@@ -122,7 +83,7 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPass(t, reply, check)
+	providerkit.Passes(t, reply, check)
 	if got := server.last(t).metadata["authorization"]; got[0] != "Bearer "+theToken.Reveal() {
 		t.Error("the token was not sent")
 	}
@@ -141,13 +102,13 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	if ca.RetryAfter(err) != time.Minute {
 		t.Errorf("to come back after %s", ca.RetryAfter(err))
 	}
-	if text := log.take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
+	if text := log.Take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
 		t.Error("the token or a key is in the log")
 	}
 }
 
 // agent runs `countersign agent` with one entry, this provider's, and a token file.
-func agent(t *testing.T, dir string, settings Settings) (countersign string, log *logged) {
+func agent(t *testing.T, dir string, settings Settings) (countersign string, log *providerkit.Log) {
 	t.Helper()
 	entry := map[string]any{"name": "google", "token_file": filepath.Join(dir, "token"), "settings": settings}
 	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
@@ -160,22 +121,7 @@ func agent(t *testing.T, dir string, settings Settings) (countersign string, log
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = &logged{}
-	cmd := exec.Command(countersign, "agent", "--dev", "--config", filepath.Join(dir, "c.yaml"))
-	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(binary)}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the agent ended with %v:\n%s", err, log.take())
-		}
-	})
-	return countersign, log
+	return countersign, providerkit.Agent(t, countersign, binary, dir, []string{"--config", filepath.Join(dir, "c.yaml")}, nil)
 }
 
 func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
@@ -189,10 +135,10 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
 	countersign, log := agent(t, dir, server.socket(t))
 	watch := func(count string) string {
-		cmd := exec.CommandContext(within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
+		cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s\nagent: %s", err, out, log.take())
+			t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
 		}
 		return string(out)
 	}
@@ -214,7 +160,7 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	if made > len(orders) || len(calls) < len(orders)+2 {
 		t.Errorf("%d certificates were made for %d requests in %d calls", made, len(orders), len(calls))
 	}
-	if text := log.take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
+	if text := log.Take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
 		t.Errorf("the log is\n%s", text)
 	}
 }
@@ -235,9 +181,9 @@ func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
 	settings.RootFile = filepath.Join(dir, "roots.pem")
 	write(t, settings.RootFile, slices.Concat(read(t, server.root), read(t, tokens.root)))
 	countersign, log := agent(t, dir, settings)
-	cmd := exec.CommandContext(within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", "3", "default")
+	cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", "3", "default")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), webID) {
-		t.Fatalf("%v: %s\nagent: %s", err, out, log.take())
+		t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
 	}
 	for _, call := range server.calls() {
 		if got := call.metadata["authorization"]; got[0] != "Bearer "+federated.Reveal() {
@@ -247,7 +193,7 @@ func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
 	if n := tokens.calls(); n != 1 || server.certificates() < 3 {
 		t.Errorf("%d exchanges for %d certificates", n, server.certificates())
 	}
-	if text := log.take(); strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, federated.Reveal()[:20]) {
+	if text := log.Take(); strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, federated.Reveal()[:20]) {
 		t.Error("a token is in the log")
 	}
 }

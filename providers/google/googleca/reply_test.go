@@ -8,6 +8,7 @@ import (
 
 	"cloud.google.com/go/security/privateca/apiv1/privatecapb"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -52,7 +53,7 @@ func TestTheChainIsTheLeafAndWhatIsAboveItWithoutTheRoot(t *testing.T) {
 				t.Errorf("the reply has the roots %q", reply.Roots)
 			}
 			reply.Roots = server.pool.Bundle().PEM() // where it had none, the host was told
-			if chain := mustPass(t, reply, check); len(chain.Certificates) != 2 {
+			if chain := providerkit.Passes(t, reply, check); len(chain.Certificates) != 2 {
 				t.Errorf("%d certificates in the chain", len(chain.Certificates))
 			}
 		})
@@ -99,9 +100,9 @@ func TestAMalformedReplyIsAnErrorThatSaysWhere(t *testing.T) {
 }
 
 func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testing.T) {
-	server, log := start(t), &logged{}
+	server, log := start(t), &providerkit.Log{}
 	settings := server.settings()
-	settings.Log = log.logger()
+	settings.Log = log.Logger()
 	c := server.open(t, settings)
 	mustSign(t, c) // its token is what the roots are asked for with
 	other := catest.NewCA(catest.Options{})
@@ -125,7 +126,7 @@ func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testin
 			if err != nil || string(got) != want {
 				t.Errorf("got %s, %v", got, err)
 			}
-			if text := log.take(); strings.Contains(text, "ends in no root") != test.warns {
+			if text := log.Take(); strings.Contains(text, "ends in no root") != test.warns {
 				t.Errorf("logged %q", text)
 			}
 		})

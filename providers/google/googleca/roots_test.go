@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -95,16 +96,16 @@ func TestAReplyUnderARootThatIsNotKnownHasTheRootsAskedForAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustPass(t, reply, check) // it brings its own root
+		providerkit.Passes(t, reply, check) // it brings its own root
 		w.must(t, time.Second, server.pool.Bundle().PEM())
 	})
 }
 
 func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, log := start(t), &logged{}
+		server, log := start(t), &providerkit.Log{}
 		settings := server.settings()
-		settings.Log = log.logger()
+		settings.Log = log.Logger()
 		c := server.open(t, settings)
 		w := watch(t, c)
 		w.silent(t, time.Hour)
@@ -134,7 +135,7 @@ func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 		if got := server.fetches()[len(server.fetches())-1].metadata["authorization"]; got[0] != "Bearer another.token" {
 			t.Error("it was not asked for with the newest token")
 		}
-		if text := log.take(); !strings.Contains(text, "not accepted any more") || strings.Contains(text, theToken.Reveal()[:20]) {
+		if text := log.Take(); !strings.Contains(text, "not accepted any more") || strings.Contains(text, theToken.Reveal()[:20]) {
 			t.Errorf("logged %s", text)
 		}
 	})
@@ -146,7 +147,7 @@ func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
 	c := server.open(t, server.settings())
 	mustSign(t, c)
 	server.set(func() { server.refuse = busy(t, codes.ResourceExhausted, "quota") })
-	err := c.WatchRoots(within(t, time.Minute), func([]byte) error { return nil })
+	err := c.WatchRoots(providerkit.Within(t, time.Minute), func([]byte) error { return nil })
 	mustBe(t, err, ca.ErrRateLimited, thePool+": quota")
 	if ca.RetryAfter(err) != time.Minute {
 		t.Errorf("to come back after %s", ca.RetryAfter(err))
@@ -173,7 +174,7 @@ func TestAWatchEndsWithWhatItsCallerReturns(t *testing.T) {
 	c := server.open(t, server.settings())
 	mustSign(t, c)
 	enough := errors.New("enough")
-	if err := c.WatchRoots(within(t, time.Minute), func([]byte) error { return enough }); !errors.Is(err, enough) {
+	if err := c.WatchRoots(providerkit.Within(t, time.Minute), func([]byte) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
 }

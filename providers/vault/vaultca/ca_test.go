@@ -2,7 +2,6 @@ package vaultca
 
 import (
 	"context"
-	"crypto"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,29 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const web = "spiffe://example.org/ns/default/sa/web"
 
-func request(t *testing.T, names ...string) (ca.SignRequest, crypto.Signer) {
-	t.Helper()
-	key, err := pki.GenerateKey("")
-	must(t, err)
-	id, err := pki.NewIdentity(web, names, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	must(t, err)
-	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: web, DNSNames: names, TTL: time.Hour}, key
-}
-
 // sign asks for a certificate, with the token of a request.
 func sign(t *testing.T, c *CA, token ca.Token) error {
 	t.Helper()
-	req, _ := request(t)
+	req, _ := providerkit.Request(t, web)
 	req.Token = token
 	_, err := c.CSRSign(t.Context(), req)
 	return err
@@ -46,7 +33,7 @@ func TestACSRIsSignedByTheRoleAndTheRootIsLeftOut(t *testing.T) {
 	settings := v.settings()
 	settings.Namespace = v.namespace
 	c := v.open(t, settings)
-	req, key := request(t, "web.example.org", "www.example.org")
+	req, key := providerkit.Request(t, web, "web.example.org", "www.example.org")
 	req.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 	cert, err := c.CSRSign(t.Context(), req)
 	must(t, err)
@@ -69,7 +56,7 @@ func TestALifeIsAskedForInWholeSecondsOrLeftToTheRole(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	for ttl, want := range map[time.Duration]any{0: nil, time.Millisecond: "1s", 90 * time.Minute: "5400s"} {
-		req, _ := request(t)
+		req, _ := providerkit.Request(t, web)
 		req.TTL = ttl
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
@@ -85,7 +72,7 @@ func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
 		settings := v.settings()
 		settings.Role, settings.Verbatim = role, true
 		c := v.open(t, settings)
-		req, _ := request(t, "elsewhere.example.net")
+		req, _ := providerkit.Request(t, web, "elsewhere.example.net")
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
 		if asked := v.paths(); asked != "auth/approle/login "+path {
@@ -100,7 +87,7 @@ func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
 func TestWhatTheRoleDoesNotHaveIsDenied(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
-	req, _ := request(t, "bank.example.com")
+	req, _ := providerkit.Request(t, web, "bank.example.com")
 	_, err := c.CSRSign(t.Context(), req)
 	if !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "bank.example.com not allowed by this role") {
 		t.Errorf("%v", err)
@@ -221,7 +208,7 @@ func TestACallEndsWithItsCaller(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	req, _ := request(t)
+	req, _ := providerkit.Request(t, web)
 	if _, err := c.CSRSign(ctx, req); !errors.Is(err, ca.ErrDeadline) {
 		t.Errorf("%v", err)
 	}

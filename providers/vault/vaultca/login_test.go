@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -46,7 +47,7 @@ func TestTheClientCertificateIsALogin(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{Method: Cert, Role: "agent", Mount: "tls/cert"}
-	req, key := request(t)
+	req, key := providerkit.Request(t, web)
 	cert, err := v.CSRSign(t.Context(), req)
 	must(t, err)
 	private, err := pki.EncodeKey(key)

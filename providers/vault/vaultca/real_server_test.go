@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -61,7 +62,7 @@ func startVault(t *testing.T) *realVault {
 // a common name: Vault's auth method "cert" calls the caller by that.
 func (r *realVault) pair(t *testing.T, authority *catest.CA, name string) (cert, key string) {
 	t.Helper()
-	req, private := request(t, name)
+	req, private := providerkit.Request(t, web, name)
 	authority.Next(1, catest.Fault{Break: func(draft *catest.Draft) { draft.Leaf.Subject.CommonName = name }})
 	made, err := authority.CSRSign(t.Context(), req)
 	must(t, err)
@@ -154,7 +155,7 @@ func (r *realVault) newSecret(t *testing.T) {
 // signs asks for a certificate and checks all of it as the agent does.
 func (r *realVault) signs(t *testing.T, c *CA, token ca.Token, names ...string) {
 	t.Helper()
-	req, key := request(t, names...)
+	req, key := providerkit.Request(t, web, names...)
 	req.Token = token
 	cert, err := c.CSRSign(t.Context(), req)
 	must(t, err)

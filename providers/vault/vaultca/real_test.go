@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
@@ -39,7 +40,7 @@ func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
 	r := startVault(t)
 	settings := r.approle(t, `"token_ttl":"1h"`)
 	c := r.open(t, settings)
-	req, _ := request(t, "bank.example.com")
+	req, _ := providerkit.Request(t, web, "bank.example.com")
 	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "bank.example.com not allowed by this role") {
 		t.Errorf("a name: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -26,7 +27,7 @@ func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
 	}
 	tells(first)
 	second := catest.NewCA(catest.Options{Intermediates: 1})
-	req, _ := request(t)
+	req, _ := providerkit.Request(t, web)
 	cert, err := second.CSRSign(t.Context(), req)
 	must(t, err)
 	intermediate := certificates(cert.Chain)[1:]

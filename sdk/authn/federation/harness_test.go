@@ -1,9 +1,6 @@
 package federation
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -25,58 +22,40 @@ import (
 	spifferation "github.com/spiffe/go-spiffe/v2/federation"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/certtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var example = spiffeid.RequireTrustDomainFromString("example.org")
 
-type issuer struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newIssuer(t testing.TB, parent *issuer, template *x509.Certificate) *issuer {
+// newIssuer makes a pair that the parent signed, good for an hour.
+func newIssuer(t testing.TB, parent *certtest.Pair, template *x509.Certificate) *certtest.Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	above := &issuer{template, key}
-	if parent != nil {
-		above = parent
-	}
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, above.cert, key.Public(), above.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issuer{cert, key}
+	return parent.Issue(t, template)
 }
 
-func newRoot(t testing.TB, name string) *issuer {
+func newRoot(t testing.TB, name string) *certtest.Pair {
 	t.Helper()
 	return newIssuer(t, nil, &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 }
 
-// serverOf makes a server's certificate with a SPIFFE ID.
-func (i *issuer) serverOf(t testing.TB, id string) tls.Certificate {
+// serverOf makes a server's certificate with a SPIFFE ID, under the root.
+func serverOf(t testing.TB, root *certtest.Pair, id string) tls.Certificate {
 	t.Helper()
 	uri, err := url.Parse(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf := newIssuer(t, i, &x509.Certificate{
+	leaf := newIssuer(t, root, &x509.Certificate{
 		SerialNumber: big.NewInt(2), URIs: []*url.URL{uri}, KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
-	return tls.Certificate{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}
+	return *leaf.TLS()
 }
 
 // publisher serves the bundle of example.org with go-spiffe's own handler.

@@ -21,16 +21,16 @@ import (
 
 func TestABundleIsFetchedFromAServerOfTheWeb(t *testing.T) {
 	one, two := newRoot(t, "one"), newRoot(t, "two")
-	p := publish(t, nil, one.cert)
+	p := publish(t, nil, one.Cert)
 	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
 	if s.Bundle("example.org").Len() != 0 || s.Bundle("other.example") != nil {
 		t.Error("there are roots from nowhere")
 	}
-	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.cert)) {
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.Cert)) {
 		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
 	}
-	p.bundle.AddX509Authority(two.cert)
-	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.cert, two.cert)) {
+	p.bundle.AddX509Authority(two.Cert)
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(one.Cert, two.Cert)) {
 		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
 	}
 }
@@ -38,22 +38,22 @@ func TestABundleIsFetchedFromAServerOfTheWeb(t *testing.T) {
 func TestAServerWithASPIFFEIDIsVerifiedByTheRootsThatAreHeld(t *testing.T) {
 	const id = "spiffe://example.org/bundle-server"
 	first, second := newRoot(t, "first"), newRoot(t, "second")
-	certificate := first.serverOf(t, id)
-	p := publish(t, &certificate, first.cert, second.cert)
-	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, ServerID: id, Initial: pki.NewBundle(first.cert)})
+	certificate := serverOf(t, first, id)
+	p := publish(t, &certificate, first.Cert, second.Cert)
+	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, ServerID: id, Initial: pki.NewBundle(first.Cert)})
 	if err := try(t, s); err != nil || s.Bundle("example.org").Len() != 2 {
 		t.Fatalf("%d roots, %v", s.Bundle("example.org").Len(), err)
 	}
 	// Its next certificate leads to a root that only the bundle has told us of.
-	p.TLS.Certificates[0] = second.serverOf(t, id)
-	p.bundle.RemoveX509Authority(first.cert)
-	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(second.cert)) {
+	p.TLS.Certificates[0] = serverOf(t, second, id)
+	p.bundle.RemoveX509Authority(first.Cert)
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(second.Cert)) {
 		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
 	}
 	for name, impostor := range map[string]tls.Certificate{
-		"another of the domain": second.serverOf(t, "spiffe://example.org/web"),
-		"a root that was":       first.serverOf(t, id),
-		"another domain's":      newRoot(t, "x").serverOf(t, "spiffe://other.example/bundle-server"),
+		"another of the domain": serverOf(t, second, "spiffe://example.org/web"),
+		"a root that was":       serverOf(t, first, id),
+		"another domain's":      serverOf(t, newRoot(t, "x"), "spiffe://other.example/bundle-server"),
 	} {
 		p.TLS.Certificates[0] = impostor
 		if err := try(t, s); err == nil || s.Bundle("example.org").Len() != 1 {
@@ -65,11 +65,11 @@ func TestAServerWithASPIFFEIDIsVerifiedByTheRootsThatAreHeld(t *testing.T) {
 func TestAServerMayBeInATrustDomainThatIsKnownOtherwise(t *testing.T) {
 	const id = "spiffe://own.example/bundle-server"
 	own, root := newRoot(t, "own"), newRoot(t, "root")
-	certificate := own.serverOf(t, id)
-	p := publish(t, &certificate, root.cert)
+	certificate := serverOf(t, own, id)
+	p := publish(t, &certificate, root.Cert)
 	roots := func(name string) *pki.Bundle {
 		if name == "own.example" {
-			return pki.NewBundle(own.cert)
+			return pki.NewBundle(own.Cert)
 		}
 		return nil
 	}
@@ -81,8 +81,8 @@ func TestAServerMayBeInATrustDomainThatIsKnownOtherwise(t *testing.T) {
 
 func TestAnEndpointThatFailsKeepsWhatWasKnown(t *testing.T) {
 	root := newRoot(t, "root")
-	p := publish(t, nil, root.cert)
-	elsewhere := publish(t, nil, root.cert)
+	p := publish(t, nil, root.Cert)
+	elsewhere := publish(t, nil, root.Cert)
 	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
 	if err := try(t, s); err != nil {
 		t.Fatal(err)
@@ -123,9 +123,9 @@ func TestAnEndpointThatFailsKeepsWhatWasKnown(t *testing.T) {
 func TestATrustDomainMayRevokeAllItsRootsAndALeafIsNone(t *testing.T) {
 	root := newRoot(t, "root")
 	leaf := newIssuer(t, root, &x509.Certificate{SerialNumber: big.NewInt(3), KeyUsage: x509.KeyUsageDigitalSignature})
-	p := publish(t, nil, root.cert, leaf.cert)
+	p := publish(t, nil, root.Cert, leaf.Cert)
 	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
-	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(root.cert)) {
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(pki.NewBundle(root.Cert)) {
 		t.Errorf("%d roots, %v", s.Bundle("example.org").Len(), err)
 	}
 	p.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) })
@@ -171,7 +171,7 @@ func TestABundleIsFetchedAgainAsItAsksAndSoonerAfterAFailure(t *testing.T) {
 			if n := len(times); n == 2 || n == 3 {
 				return published{}, errors.New("down")
 			}
-			return published{roots: pki.NewBundle(root.cert), refresh: 10 * time.Minute}, nil
+			return published{roots: pki.NewBundle(root.Cert), refresh: 10 * time.Minute}, nil
 		}
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -221,7 +221,7 @@ func TestRunEndsWhileAnEndpointHangs(t *testing.T) {
 
 func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 	good := Endpoint{TrustDomain: "example.org", URL: "https://example.org/bundle"}
-	root := pki.NewBundle(newRoot(t, "root").cert)
+	root := pki.NewBundle(newRoot(t, "root").Cert)
 	for name, test := range map[string]struct {
 		endpoints []Endpoint
 		says      string
@@ -245,7 +245,7 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 }
 
 func FuzzBundle(f *testing.F) {
-	text, err := spiffebundle.FromX509Authorities(example, []*x509.Certificate{newRoot(f, "root").cert}).Marshal()
+	text, err := spiffebundle.FromX509Authorities(example, []*x509.Certificate{newRoot(f, "root").Cert}).Marshal()
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
@@ -19,6 +20,19 @@ type Source struct {
 	// Socket is where another program serves it.
 	Socket string `json:"socket,omitempty"`
 	Rule   string `json:"because"` // a sentence
+}
+
+// Place is what answers the name, in a few words.
+func (s Source) Place() string {
+	switch {
+	case s.Socket != "":
+		return "socket " + s.Socket
+	case len(s.Files) > 0:
+		return "files " + strings.Join(s.Files, ", ")
+	case len(s.Providers) == 0 || s.Providers[0] == "":
+		return "-" // which the error says
+	}
+	return strings.Join(s.Providers, ", ")
 }
 
 // Sources returns what answers each name, "default" and "ROOTCA" first, of a complete

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -38,7 +39,7 @@ func hostileReport() Report {
 	failure := &secret.Failure{Reason: hostile, Text: hostile, At: now, NextTry: now.Add(time.Minute)}
 	root := secret.Root{Fingerprint: hostile, Subject: hostile, NotAfter: now.Add(time.Hour), Authorities: slices.Repeat([]string{hostile}, 50), KeptUntil: now.Add(time.Minute)}
 	return Report{
-		At: now, Build: Build{hostile, hostile, hostile, hostile}, Streams: 99,
+		At: now, Build: buildinfo.Info{Version: hostile, Revision: hostile, Go: hostile, Platform: hostile}, Streams: 99,
 		Secrets: []secret.Status{
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: item, Asked: hostile, Failure: failure},
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: bundle, Roots: slices.Repeat([]secret.Root{root}, 300)},

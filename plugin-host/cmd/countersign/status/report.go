@@ -6,6 +6,7 @@ package status
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/sdk/crowd"
@@ -16,7 +17,7 @@ import (
 // Report is the agent at one moment.
 type Report struct {
 	At        time.Time       `json:"at"`
-	Build     Build           `json:"build"`
+	Build     buildinfo.Info  `json:"build"`
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included
@@ -39,14 +40,6 @@ type Configuration struct {
 	// Refused is why it was not taken over, so that the one before runs on; empty: it was.
 	Refused string    `json:"refused,omitempty"`
 	At      time.Time `json:"at,omitzero"` // of that reload; zero: there was none since the start
-}
-
-// Build is what the agent's binary is made of.
-type Build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
 }
 
 // Provider is one provider of the configuration.

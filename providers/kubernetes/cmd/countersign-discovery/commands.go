@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
 )
 
@@ -27,11 +26,11 @@ func (s *settings) addFlags(cmd *cobra.Command) {
 
 func (s *settings) read() (config.Config, error) {
 	if s.file == "" {
-		return config.Config{}, settingsError{errors.New("--config is not set: name the configuration, a YAML file")}
+		return config.Config{}, cli.Wrong(errors.New("--config is not set: name the configuration, a YAML file"))
 	}
 	c, err := config.Read(s.file)
 	if err != nil {
-		return c, settingsError{err}
+		return c, cli.Wrong(err)
 	}
 	c.SearchFirst(s.dirs)
 	return c, nil
@@ -40,7 +39,7 @@ func (s *settings) read() (config.Config, error) {
 func validateCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{
-		Use: "validate", Short: "Say what is wrong with the configuration; nothing is run", Args: noArgs,
+		Use: "validate", Short: "Say what is wrong with the configuration; nothing is run", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := in.read(); err != nil {
 				return err
@@ -57,7 +56,7 @@ func explainCommand() *cobra.Command {
 	var in settings
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "explain", Short: "Show every setting and where it came from; what may be a credential is shown as (set)", Args: noArgs,
+		Use: "explain", Short: "Show every setting and where it came from; what may be a credential is shown as (set)", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, wrong := in.read()
 			if err := explain(cmd.OutOrStdout(), c, asJSON); err != nil {
@@ -85,41 +84,10 @@ func explain(w io.Writer, c config.Config, asJSON bool) error {
 
 func schemaCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors", Args: noArgs,
+		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), config.Schema)
 			return err
 		},
 	}
-}
-
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
-// build is what this binary is made of.
-type build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
-
-func thisBuild() build {
-	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				b.Revision = s.Value
-			}
-		}
-	}
-	return b
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		b := thisBuild()
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign-discovery %s %s %s\n", b.Version, b.Platform, b.Go)
-		return err
-	}}
 }

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
 // set is a service alone with further settings, that has one cluster to serve.
@@ -113,7 +115,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	if _, err := who.first(t, p.tls(t), clusterURL); status.Code(err) != codes.Unavailable {
 		t.Errorf("who comes while it drains: %v", err)
 	}
-	p.exits = exitSignal // what the end of the test sends is the second one
+	p.exits = cli.ExitSignal // what the end of the test sends is the second one
 }
 
 // Operators send it to the agent.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
@@ -17,7 +18,7 @@ import (
 // token.
 type report struct {
 	At     time.Time        `json:"at"`
-	Build  build            `json:"build"`
+	Build  buildinfo.Info   `json:"build"`
 	Server discovery.Status `json:"server"`
 	// Secrets are the server's own certificate, its roots, and roots in files.
 	Secrets      []secret.Status        `json:"secrets"`
@@ -39,7 +40,7 @@ type trustDomain struct {
 
 func (s *service) report() report {
 	r := report{
-		At: time.Now().UTC(), Build: thisBuild(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
+		At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
 	}
 	if s.signed != nil {
 		for _, p := range s.signed.providers {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/internal/protect"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -23,7 +24,7 @@ import (
 func serveCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Serve ADS and SDS until SIGTERM", Args: noArgs,
+		Use: "serve", Short: "Serve ADS and SDS until SIGTERM", Args: cli.NoArgs,
 		Long: `Serve ADS and SDS until SIGTERM, which ends all streams over the time to drain.
 
 Nobody is answered before the own certificate is there and the clusters are synced;
@@ -55,7 +56,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	}
 	page, err := listenPages(c.Status, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	defer func() { err = errors.Join(err, page.close()) }()
 	go ignoreHangups(ctx, log)
@@ -69,7 +70,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	}
 	listeners, err := listen(c.Listen, log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	s.metrics.watch(s)
 	page.serve(s)

@@ -17,6 +17,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
 // alone is a service without Kubernetes: its own CA, its own trust domain, a folder.
@@ -208,7 +210,7 @@ func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, err := command(t.Context(), "serve", "--config", filepath.Join(files(t, c.text), "c.yaml")).CombinedOutput()
 			exit, ok := errors.AsType[*exec.ExitError](err)
-			if !ok || exit.ExitCode() != exitSettings || !strings.Contains(string(out), c.want) {
+			if !ok || exit.ExitCode() != cli.ExitSettings || !strings.Contains(string(out), c.want) {
 				t.Errorf("%v, want exit code 2 and %q:\n%s", err, c.want, out)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -62,12 +63,12 @@ func (s *service) goOn(ctx context.Context, run func(context.Context)) {
 func (s *service) openFiles(ctx context.Context) (err error) {
 	s.files, err = filesecret.New(filesecret.Config{Secrets: fileSpecs(s.config), Observe: s.metrics.secret, Log: s.log})
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	s.source = s.files
 	if own := s.config.Signed(); own != nil {
 		if s.signed, err = findCertificate(ctx, own, s.metrics.secret, s.log); err != nil {
-			return settingsError{err}
+			return cli.Wrong(err)
 		}
 		s.source = secret.First(s.signed, s.files)
 	}
@@ -84,7 +85,7 @@ func (s *service) openClusters(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.clusters, err = newClusters(s.config, s.log); err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	s.goOn(ctx, s.clusters.Run)
 	return nil
@@ -95,7 +96,7 @@ func (s *service) openFolder(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.resources, err = folder.New(folder.Config{Path: s.config.Resources.Folder, Log: s.log}); err != nil {
-		return settingsError{fmt.Errorf("resources.folder is %q: %w", s.config.Resources.Folder, err)}
+		return cli.Wrong(fmt.Errorf("resources.folder is %q: %w", s.config.Resources.Folder, err))
 	}
 	s.goOn(ctx, func(ctx context.Context) {
 		if err := s.resources.Run(ctx); err != nil {
@@ -108,11 +109,11 @@ func (s *service) openFolder(ctx context.Context) (err error) {
 func (s *service) openServer(context.Context) error {
 	known, err := authenticators(s.config, s.trust, s.clusters.authenticator, s.log)
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	shown, err := s.tlsOf()
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	limits, times := s.config.Limits, s.config.Times
 	s.server, err = discovery.New(discovery.Config{
@@ -183,7 +184,7 @@ func (s *service) close() error {
 
 func asSettings(err error) error {
 	if err != nil {
-		return settingsError{err}
+		return cli.Wrong(err)
 	}
 	return nil
 }

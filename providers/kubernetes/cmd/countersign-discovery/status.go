@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/providers/kubernetes/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -27,7 +29,7 @@ const maxReport = 64 << 20
 
 // seen is what the command reads of a [report].
 type seen struct {
-	Build   build            `json:"build"`
+	Build   buildinfo.Info   `json:"build"`
 	Server  discovery.Status `json:"server"`
 	Secrets []struct {
 		Name string `json:"name"`
@@ -49,7 +51,7 @@ func statusCommand() *cobra.Command {
 	var address string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what a running service does: streams with their versions, clusters, files, trust domains", Args: noArgs,
+		Use: "status", Short: "Show what a running service does: streams with their versions, clusters, files, trust domains", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := fetch(cmd.Context(), address)
 			if err != nil {
@@ -84,7 +86,7 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/status.json", nil)
 	if err != nil {
-		return nil, settingsError{fmt.Errorf("--address is %.256q: write host:port or unix:PATH", address)}
+		return nil, cli.Wrong(fmt.Errorf("--address is %.256q: write host:port or unix:PATH", address))
 	}
 	answer, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

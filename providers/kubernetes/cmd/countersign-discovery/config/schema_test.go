@@ -1,12 +1,7 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	flags "flag"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"reflect"
 	"regexp"
@@ -17,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/countersign-dev/countersign/internal/configschema"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
@@ -28,11 +24,10 @@ const (
 )
 
 func TestTheSchemaIsThatOfTheStructs(t *testing.T) {
-	want, err := json.MarshalIndent(schemaOf(t), "", "  ")
+	want, err := configschema.Text(schemaOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = append(bytes.ReplaceAll(bytes.ReplaceAll(want, []byte(`\u003c`), []byte("<")), []byte(`\u003e`), []byte(">")), '\n')
 	if *update {
 		if err := os.WriteFile("schema.json", want, 0o644); err != nil {
 			t.Fatal(err)
@@ -42,100 +37,21 @@ func TestTheSchemaIsThatOfTheStructs(t *testing.T) {
 	}
 }
 
-// schemaOf makes the schema of the types and their comments.
+// schemaOf makes the schema of the types and their comments, of the agent's types, too.
 func schemaOf(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	text := func(pattern string) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Pattern: pattern} }
-	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[agent.Duration](): text(`^-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`),
-		reflect.TypeFor[agent.FileMode](): text(`^(0o)?[0-7]{1,4}$`),
-		reflect.TypeFor[agent.Size]():     text(`^[0-9]+(Ki|Mi|Gi)?B?$`),
-	}})
+	s, err := configschema.Of[Config]("The configuration of countersign-discovery", map[reflect.Type]string{
+		reflect.TypeFor[agent.Duration](): configschema.Duration,
+		reflect.TypeFor[agent.FileMode](): configschema.FileMode,
+		reflect.TypeFor[agent.Size]():     configschema.Size,
+	}, agentFiles+"config.go", agentFiles+"token.go", "config.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "The configuration of countersign-discovery"
-	describe(s, reflect.TypeFor[Config](), comments(t))
-	s.Properties["authenticators"].Items.Properties["kind"].Enum = []any{ByCertificate, ByJWT, ByKubernetes}
-	s.Properties["log"].Properties["level"].Enum = []any{"debug", "info", "warn", "error"}
-	s.Properties["log"].Properties["format"].Enum = []any{"text", "json"}
+	configschema.Choose(s, "authenticators.kind", ByCertificate, ByJWT, ByKubernetes)
+	configschema.Choose(s, "log.level", "debug", "info", "warn", "error")
+	configschema.Choose(s, "log.format", "text", "json")
 	return s
-}
-
-// describe gives each property its field's comment, and demands nothing but names.
-func describe(s *jsonschema.Schema, t reflect.Type, comments map[string]string) {
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
-		t = t.Elem()
-		if s.Items != nil {
-			s = s.Items
-		}
-	}
-	if t.Kind() != reflect.Struct || s.Properties == nil {
-		return
-	}
-	s.Required = nil
-	if s.Properties["name"] != nil {
-		s.Required = []string{"name"}
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		tag := f.Tag.Get("json")
-		if tag == "" {
-			continue
-		}
-		owner := t
-		if len(f.Index) > 1 {
-			owner = t.Field(f.Index[0]).Type
-		}
-		s.Properties[tag].Description = spelled(comments[owner.Name()+"."+f.Name], t)
-		describe(s.Properties[tag], f.Type, comments)
-	}
-}
-
-// spelled writes the fields' names as the file has them.
-func spelled(comment string, t reflect.Type) string {
-	for _, f := range reflect.VisibleFields(t) {
-		if tag := f.Tag.Get("json"); tag != "" {
-			comment = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(comment, tag)
-		}
-	}
-	return comment
-}
-
-// comments returns the fields' comments by Type.Field, of the agent's types, too.
-func comments(t *testing.T) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for _, name := range []string{agentFiles + "config.go", agentFiles + "token.go", "config.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			if fields, ok := spec.Type.(*ast.StructType); ok {
-				note(all, spec.Name.Name, fields)
-			}
-			return false
-		})
-	}
-	return all
-}
-
-func note(all map[string]string, owner string, fields *ast.StructType) {
-	last := ""
-	for _, f := range fields.Fields.List {
-		text := strings.Join(strings.Fields(f.Doc.Text()+f.Comment.Text()), " ")
-		for _, name := range f.Names {
-			if text == "" && strings.Contains(last, name.Name) {
-				text = last
-			}
-			all[owner+"."+name.Name] = text
-		}
-		last = text
-	}
 }
 
 // settings are the paths of all settings of a type; [] is any entry of a list.
@@ -216,19 +132,11 @@ func TestTheExamplesOfThePageAreGood(t *testing.T) {
 // validate holds a file against the schema, as an editor does.
 func validate(t *testing.T, text string) error {
 	t.Helper()
-	var s jsonschema.Schema
-	if err := json.Unmarshal([]byte(Schema), &s); err != nil {
+	var says any
+	if err := yaml.Unmarshal([]byte(text), &says); err != nil {
 		t.Fatal(err)
 	}
-	resolved, err := s.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tree any
-	if err := yaml.Unmarshal([]byte(text), &tree); err != nil {
-		t.Fatal(err)
-	}
-	return resolved.Validate(tree)
+	return configschema.Check(Schema, says)
 }
 
 func TestTheSchemaRefusesWhatTheServiceRefuses(t *testing.T) {

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+)
+
+// watchConfig calls reload at each SIGHUP and whenever one of its files has another content,
+// one after the other. The function that it returns ends that, and returns when no
+// reload is under way.
+func watchConfig(in *settings.Given, log *slog.Logger, reload func(context.Context)) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var changes <-chan struct{}
+	unwatch := func() {}
+	if files := in.Watched(); len(files) > 0 {
+		watcher := filewatch.New(filewatch.Options{Log: log}, files...)
+		changes, unwatch = watcher.C, watcher.Close
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wanted := in.Changed() // while everything was started
+		for {
+			if wanted {
+				reload(ctx)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+				wanted = true
+			case <-changes:
+				wanted = in.Changed()
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		cancel()
+		unwatch()
+		<-done
+	}
+}

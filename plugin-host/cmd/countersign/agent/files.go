@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// openFiles returns the source of what others put into files.
+func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
+	cfg := filesecret.Config{
+		Folders: c.Folders, SystemRoots: systemRoots(),
+		Debounce: c.Debounce.Duration, Poll: c.PollInterval.Duration, Observe: observe, Log: log,
+	}
+	for _, s := range c.Secrets {
+		cfg.Secrets = append(cfg.Secrets, filesecret.Spec{Name: s.Name, Chain: s.Chain, Key: s.Key, Roots: s.Roots})
+		log.Info("a secret comes from files", "secret", s.Name, "chain", s.Chain, "roots", s.Roots)
+	}
+	return filesecret.New(cfg)
+}
+
+// systemRoots are where the variables that every TLS library knows say.
+func systemRoots() []string {
+	var places []string
+	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
+		places = append(places, file)
+	}
+	return append(places, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)
+}
+
+// anchor has "default" lead to a mounted ROOTCA, where a provider signs it.
+func anchor(specs []secret.Spec, c *config.Config, files secret.Source) {
+	for i := range specs {
+		if specs[i].Name == config.DefaultSecret && c.FromFiles(config.RootCA) {
+			specs[i].Anchor = secret.Anchor(files, config.RootCA)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/countersign-dev/countersign/internal/operatorpage"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+// showAgent fills the address for operators and probes: / for people, /healthz, /readyz,
+// /metrics, /status. It has no authentication, so it is on this machine only, and has no key.
+func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
+	m.Watch(a)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", operatorpage.Say(http.StatusOK, "ok"))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if missing := a.Ready(); len(missing) > 0 {
+			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
+			return
+		}
+		operatorpage.Say(http.StatusOK, "ok")(w, r)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}))
+	report := func() status.Report { return reportOf(a, providers, child) }
+	mux.Handle("GET /{$}", status.Page(report))
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(report()) // a client that went away
+	})
+	page.Show(mux)
+}

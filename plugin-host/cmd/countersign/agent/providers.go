@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/sds"
+)
+
+// providers are those of the configuration.
+type providers struct {
+	opts   pluginhost.Options
+	mu     sync.Mutex
+	byName map[string]*pluginhost.Provider
+	groups pluginhost.ProcessGroups
+	tokens *signers.Book               // of whoever wires or reloads; one after the other
+	stream workloads.Followed          // of the tokens that streams bring
+	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
+	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
+	recorder status.Recorder
+}
+
+// findProviders finds and verifies all of them and starts none. Where one may not
+// run, it is an error.
+func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: signers.NewBook(log)}
+	p.opts = pluginhost.Options{
+		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
+		Groups: &p.groups, Log: log, OnState: p.onState,
+	}
+	if err := each(c.Providers, func(entry config.Provider) error { return p.find(entry, c.BuildOf(entry)) }); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *providers) find(entry config.Provider, build config.Build) error {
+	found, err := pluginhost.Find(p.opts, signers.Entry(entry, build))
+	if err != nil {
+		return asSettings(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byName[entry.Name] = found
+	return nil
+}
+
+// of returns the provider of an entry, or nil.
+func (p *providers) of(name string) *pluginhost.Provider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byName[name]
+}
+
+// all returns those that there are now.
+func (p *providers) all() map[string]*pluginhost.Provider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.byName)
+}
+
+// each does the same for all at once.
+func each(entries []config.Provider, do func(config.Provider) error) error {
+	errs := make([]error, len(entries))
+	var all sync.WaitGroup
+	for i, entry := range entries {
+		all.Go(func() { errs[i] = do(entry) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// start starts all of them, for an agent that wants to know when one is back.
+func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) error {
+	p.agent.Store(a)
+	return each(c.Providers, func(entry config.Provider) error { return asSettings(p.of(entry.Name).Start(ctx)) })
+}
+
+func (p *providers) onState(s pluginhost.Status) {
+	p.recorder.Provider(s)
+	if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
+		go a.Retry(s.Name) // what failed for want of it need not wait
+	}
+}
+
+// reload has each take over its entry, and starts those that are new. One that does
+// not take it goes on as it was, and kept says why; of new ones, all get ready or none
+// stays.
+func (p *providers) reload(ctx context.Context, c config.Config) (kept, err error) {
+	running := p.all()
+	isNew := func(entry config.Provider) bool { return running[entry.Name] == nil }
+	err = each(c.Providers, func(entry config.Provider) error {
+		if !isNew(entry) {
+			return nil
+		}
+		if err := p.find(entry, c.BuildOf(entry)); err != nil {
+			return err
+		}
+		return p.of(entry.Name).Start(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.close(func(name string) bool { return running[name] != nil }))
+	}
+	return each(c.Providers, func(entry config.Provider) error {
+		if isNew(entry) {
+			return nil
+		}
+		return running[entry.Name].Reload(ctx, signers.Entry(entry, c.BuildOf(entry)))
+	}), nil
+}
+
+// keep ends the providers that the configuration no longer has.
+func (p *providers) keep(c config.Config) error {
+	return p.close(func(name string) bool {
+		return slices.ContainsFunc(c.Providers, func(entry config.Provider) bool { return entry.Name == name })
+	})
+}
+
+// asSettings marks what the operator mends in his settings.
+func asSettings(err error) error {
+	_, refused := errors.AsType[*pluginhost.RefusedError](err)
+	_, entry := errors.AsType[*pluginhost.EntryError](err)
+	_, missing := errors.AsType[*pluginhost.NotFoundError](err)
+	if refused || missing || entry || ca.ActionFor(err) == ca.EndAttempt {
+		return cli.Wrong(err)
+	}
+	return err
+}
+
+// receiptDir is below the user's cache; none are kept where he has none.
+func receiptDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "countersign")
+}
+
+// refuse turns away the providers' own processes: a socket that serves keys is
+// nothing that a provider may ask.
+func (p *providers) refuse(peer sds.Peer) error {
+	if group, ok := processGroup(int(peer.PID)); ok && p.groups.Contains(group) || p.groups.ContainsUser(peer.UID) {
+		return errors.New("a provider's process may not ask for secrets")
+	}
+	return nil
+}
+
+// close ends all of them at once, but for those to keep: each may take its time.
+func (p *providers) close(keep ...func(name string) bool) error {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var joined error
+	for name, provider := range p.all() {
+		if slices.ContainsFunc(keep, func(keep func(string) bool) bool { return keep(name) }) {
+			continue
+		}
+		p.mu.Lock()
+		delete(p.byName, name)
+		p.mu.Unlock()
+		all.Go(func() {
+			err := provider.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			joined = errors.Join(joined, err)
+		})
+	}
+	all.Wait()
+	return joined
+}

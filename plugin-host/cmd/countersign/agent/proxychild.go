@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+// proxyChild is the proxy that the agent runs, where it has one.
+type proxyChild struct {
+	*proxy.Proxy // nil: none
+	agent        *agent.Agent
+	signals      chan os.Signal
+	endReaping   func()
+}
+
+// newProxyChild checks what is configured. Where this process is given orphans, it
+// reaps them from now on, until close.
+func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
+	child := &proxyChild{signals: make(chan os.Signal, 8)}
+	if len(c.Proxy.Command) > 0 {
+		cfg := proxyConfig(c, log)
+		cfg.Ready, cfg.Signals = child.ready, child.signals
+		if !c.Proxy.WaitForSecrets {
+			cfg.Ready = nil
+		}
+		var err error
+		if child.Proxy, err = proxy.New(cfg); err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+		if passedOn := proxy.PassedOn(); len(passedOn) > 0 { // none would be all
+			signal.Notify(child.signals, passedOn...)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reaping sync.WaitGroup
+	reaping.Go(func() { proxy.ReapOrphans(ctx, proxy.OrphansInterval, log) })
+	child.endReaping = func() { cancel(); reaping.Wait() }
+	return child, nil
+}
+
+func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
+	x := c.Proxy
+	return proxy.Config{
+		Command: x.Command, Environ: os.Environ(), Env: x.Env,
+		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
+		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
+		Reload: proxy.Reload{
+			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,
+			Timeout: x.Reload.Timeout.Duration, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
+		},
+		Locality: proxy.Locality{
+			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
+			WriteFile: x.Locality.WriteFile, Restart: x.Locality.Restart,
+			Tries: int(x.Locality.Tries), Interval: x.Locality.Interval.Duration, Timeout: x.Locality.Timeout.Duration,
+		},
+		RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: log,
+	}
+}
+
+func (p *proxyChild) close() {
+	signal.Stop(p.signals)
+	p.endReaping()
+}
+
+// ready returns when every secret is held, or ctx ends.
+func (p *proxyChild) ready(ctx context.Context) error { return awaitSecrets(ctx, p.agent) }
+
+// run serves until ctx ends or the proxy has ended for good. The proxy goes first,
+// so that it has its secrets to the end.
+func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
+	if p.Proxy == nil {
+		return a.Run(ctx)
+	}
+	p.agent = a
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan error, 1)
+	go func() {
+		defer end() // a proxy without its secrets is of no use
+		served <- a.Run(serving)
+	}()
+	code := p.Run(ctx)
+	drain()
+	err := <-served
+	if code != 0 {
+		err = errors.Join(&cli.Error{Code: code, Err: fmt.Errorf("the proxy ended with exit code %d", code)}, err)
+	}
+	return err
+}
+
+// status is nil where there is no proxy.
+func (p *proxyChild) status() *proxy.Status {
+	if p.Proxy == nil {
+		return nil
+	}
+	s := p.Status()
+	return &s
+}

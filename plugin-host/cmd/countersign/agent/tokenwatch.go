@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+// tokenInterval is the time between two looks at a token file. It is read for each
+// request anyhow: this is for what waits because its token was not accepted.
+const tokenInterval = 5 * time.Second
+
+// tokenFiles remembers the files of the providers' tokens. It is safe for concurrent use.
+type tokenFiles struct {
+	mu    sync.Mutex
+	known map[tokenFile]os.FileInfo // nil: not there
+}
+
+type tokenFile struct{ provider, path string }
+
+func newTokenFiles(c config.Config) *tokenFiles {
+	files := &tokenFiles{}
+	files.take(c)
+	return files
+}
+
+// take is told of another configuration before that is in force: what changes
+// from then on is noticed.
+func (files *tokenFiles) take(c config.Config) {
+	known := map[tokenFile]os.FileInfo{}
+	for _, entry := range c.Providers {
+		for _, source := range entry.TokenSources() {
+			if source.File != "" {
+				known[tokenFile{entry.Name, source.File}] = stat(source.File)
+			}
+		}
+	}
+	files.mu.Lock()
+	defer files.mu.Unlock()
+	files.known = known
+}
+
+// stat follows links, as those of a projected volume change instead of the file.
+func stat(path string) os.FileInfo {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info
+}
+
+// changed returns the providers whose files are there and others than at the last look.
+func (files *tokenFiles) changed() (providers []string) {
+	files.mu.Lock()
+	defer files.mu.Unlock()
+	for file, was := range files.known {
+		now := stat(file.path)
+		files.known[file] = now
+		if now != nil && (was == nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size()) {
+			providers = append(providers, file.provider)
+		}
+	}
+	return providers
+}
+
+// watch has retry called for a provider whose token has changed, until stop, which
+// returns when it has ended.
+func (files *tokenFiles) watch(interval time.Duration, retry func(provider string)) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-ticker.C:
+			}
+			for _, provider := range files.changed() {
+				retry(provider)
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}

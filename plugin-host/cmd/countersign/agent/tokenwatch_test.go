@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+func TestAProviderIsAskedAgainWhenItsTokenFileChanges(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "token")
+	write := func(target, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, target), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(target string) { // as kubelet replaces a projected token
+		t.Helper()
+		if err := os.Symlink(filepath.Join(dir, target), path+".new"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := config.Provider{Name: "other", Credential: config.Credential{Token: config.Token{TokenSource: config.TokenSource{Env: "X"}}}}
+	files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{fileToken(path, false), other}}})
+	write("one", "one")
+	write("two", "two")
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"nothing", func() {}, nil},
+		{"it appears", func() { link("one") }, []string{"citadel"}},
+		{"nothing more", func() {}, nil},
+		{"another file", func() { link("two") }, []string{"citadel"}},
+		{"other content", func() { write("two", "longer") }, []string{"citadel"}},
+		{"it is gone", func() { os.Remove(path) }, nil},
+		{"it is back", func() { link("two") }, []string{"citadel"}},
+	} {
+		step.do()
+		if got := files.changed(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+	}
+	files.take(config.Config{Plugins: config.Plugins{Providers: []config.Provider{other}}})
+	write("two", "a third content")
+	if got := files.changed(); got != nil {
+		t.Errorf("the file is nobody's after a reload, and %q are told", got)
+	}
+}
+
+func TestTheWatchOfTokenFilesEnds(t *testing.T) {
+	entry := fileToken(filepath.Join(t.TempDir(), "token"), false)
+	told := make(chan string)
+	stop := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}}).watch(time.Millisecond, func(name string) { told <- name })
+	if err := os.WriteFile(entry.TokenFile, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case name := <-told:
+		if name != "citadel" {
+			t.Errorf("told of %q", name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told")
+	}
+	go func() {
+		for range told { // a second look may have seen another size
+		}
+	}()
+	stop()
+	close(told)
+}
+
+func fileToken(path string, optional bool) config.Provider {
+	return config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: path, TokenOptional: optional}}
+}

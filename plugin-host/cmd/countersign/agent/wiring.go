@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Logger) (agent.Config, error) {
+	cfg := agent.Config{
+		Socket: sds.Config{
+			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream,
+			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
+		},
+		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
+		Gateway:      gatewayOf(c.Gateway, m),
+		DrainTimeout: c.DrainTimeout.Duration, Observe: m.Secret, Log: log,
+	}
+	var errs []error
+	for _, entry := range c.Providers {
+		authority, err := signers.Authority(entry, p.of(entry.Name), p.tokens)
+		errs = append(errs, err)
+		cfg.Authorities = append(cfg.Authorities, authority)
+	}
+	p.tokens.Keep(c.Providers)
+	for _, entry := range c.Secrets {
+		spec, err := signers.Spec(entry, c.Rotation)
+		errs = append(errs, err)
+		cfg.Secrets = append(cfg.Secrets, spec)
+		if spec.KeyType == pki.Ed25519 {
+			log.Warn("older Envoys cannot use an Ed25519 key (1.40 was seen to)", "secret", spec.Name)
+		}
+	}
+	if c.Workloads.On() {
+		errs = append(errs, workloads.Wire(&cfg, c.Workloads, p.tokens))
+	}
+	return cfg, errors.Join(errs...)
+}
+
+func workloadAPI(c config.WorkloadAPI) workloadapi.Config {
+	out := workloadapi.Config{Path: c.Socket, Mode: os.FileMode(c.Mode), Offer: workloadapi.Offer{Federated: c.Federated}}
+	for _, identity := range c.Identities {
+		out.Identities = append(out.Identities, workloadapi.Identity{Certificate: identity.Name, Roots: identity.Bundle, Hint: identity.Hint})
+	}
+	return out
+}

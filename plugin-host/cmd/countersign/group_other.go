@@ -1,6 +1,0 @@
-//go:build !unix
-
-package main
-
-// processGroup knows none: there are no groups here.
-func processGroup(int) (int, bool) { return 0, false }

@@ -1,0 +1,88 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+// Watch adds what is read off the agent whenever somebody asks.
+func (m *Metrics) Watch(a *agent.Agent) {
+	m.Registry.MustRegister(&held{a}, &workloads{a}, &relayed{a})
+}
+
+var (
+	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 where the secret would be answered now.", []string{"secret"}, nil)
+	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret ends.", []string{"secret"}, nil)
+	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
+	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal ends.", []string{"secret"}, nil)
+	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
+)
+
+var (
+	stateDesc    = prometheus.NewDesc("countersign_provider_state", "1 for the state that a provider is in.", []string{"provider", "state"}, nil)
+	restartsDesc = prometheus.NewDesc("countersign_provider_restarts_total", "How often a provider was started again because it had ended.", []string{"provider"}, nil)
+	reloadsDesc  = prometheus.NewDesc("countersign_provider_reloads_total", "How often a new binary or new settings took over.", []string{"provider"}, nil)
+	refusedDesc  = prometheus.NewDesc("countersign_provider_reload_refused", "1 where the last new binary or settings did not get ready.", []string{"provider"}, nil)
+)
+
+// supervised is a collector of the providers' present states.
+type supervised func() map[string]*pluginhost.Provider
+
+// Describe implements [prometheus.Collector].
+func (s supervised) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{stateDesc, restartsDesc, reloadsDesc, refusedDesc} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s supervised) Collect(to chan<- prometheus.Metric) {
+	for name, p := range s() {
+		status := p.Status()
+		refused := 0.0
+		if status.LastReload != "" {
+			refused = 1
+		}
+		to <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, name, string(status.State))
+		to <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(status.Restarts), name)
+		to <- prometheus.MustNewConstMetric(reloadsDesc, prometheus.CounterValue, float64(status.Reloads), name)
+		to <- prometheus.MustNewConstMetric(refusedDesc, prometheus.GaugeValue, refused, name)
+	}
+}
+
+// held is a collector of the agent's present state.
+type held struct{ agent *agent.Agent }
+
+// Describe implements [prometheus.Collector].
+func (h *held) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{heldDesc, expiryDesc, renewDesc, tokenDesc, streamsDesc} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (h *held) Collect(to chan<- prometheus.Metric) {
+	value := func(desc *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	value(streamsDesc, float64(h.agent.Streams()))
+	for _, s := range h.agent.Status() {
+		isHeld := 0.0
+		if s.Held {
+			isHeld = 1
+		}
+		value(heldDesc, isHeld, s.Name)
+		if !s.TokenExpiry.IsZero() {
+			value(tokenDesc, float64(s.TokenExpiry.Unix()), s.Name)
+		}
+		if s.Item == nil {
+			continue
+		}
+		value(expiryDesc, float64(s.Item.NotAfter.Unix()), s.Name)
+		if !s.Item.RenewAt.IsZero() {
+			value(renewDesc, float64(s.Item.RenewAt.Unix()), s.Name)
+		}
+	}
+}

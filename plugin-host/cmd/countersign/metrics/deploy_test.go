@@ -1,0 +1,90 @@
+package metrics
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+)
+
+// exposed returns the names of all that /metrics may show.
+func exposed() map[string]bool {
+	m := New(&status.Recorder{}, nil)
+	m.Watch(nil) // nothing is collected
+	descs := make(chan *prometheus.Desc)
+	go func() { defer close(descs); m.Registry.Describe(descs) }()
+	names := map[string]bool{}
+	for desc := range descs {
+		names[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(desc.String())[1]] = true
+	}
+	return names
+}
+
+func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
+	names, used := exposed(), map[string]bool{}
+	for _, file := range []string{"prometheus/alerts.yaml", "grafana/countersign.json"} {
+		text, err := os.ReadFile("../../../../deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\b(countersign|process|go)_[a-z_]+`).FindAllString(string(text), -1) {
+			if strings.HasPrefix(name, "countersign_discovery_") {
+				continue // countersign-discovery's, whose own test has them
+			}
+			used[name] = true
+			if !names[name] {
+				t.Errorf("%s names %s, which /metrics does not expose", file, name)
+			}
+		}
+	}
+	for name := range names {
+		if strings.HasPrefix(name, "countersign_") && !used[name] {
+			t.Errorf("neither an alert nor the dashboard looks at %s; they look at %v", name, slices.Sorted(maps.Keys(used)))
+		}
+	}
+}
+
+func TestTheDashboardIsOneThatGrafanaReads(t *testing.T) {
+	text, err := os.ReadFile("../../../../deploy/grafana/countersign.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Title, UID string
+		Panels     []struct {
+			ID      int
+			Title   string
+			Type    string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	if dashboard.Title == "" || dashboard.UID == "" || len(dashboard.Panels) == 0 {
+		t.Error("it has no title, no uid or no panels")
+	}
+	ids, cells := map[int]bool{}, map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		if ids[p.ID] || p.Title == "" || p.Type == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("panel %d, %q, is not whole", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := cells[[2]int{x, y}]; other != "" {
+					t.Fatalf("%q lies on %q", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
+)
+
+var (
+	proxyStateDesc    = prometheus.NewDesc("countersign_proxy_state", "1 for the state that the proxy is in.", []string{"state"}, nil)
+	proxyEpochDesc    = prometheus.NewDesc("countersign_proxy_epoch", "The hot-restart epoch that the proxy is at.", nil, nil)
+	proxyRestartsDesc = prometheus.NewDesc("countersign_proxy_restarts_total", "How often the proxy was started again because it had ended.", nil, nil)
+	proxyReloadsDesc  = prometheus.NewDesc("countersign_proxy_reloads_total", "How often the proxy was told of changes, by outcome: done, failed.", []string{"outcome"}, nil)
+)
+
+// Proxy adds the state of the proxy that runs as a child.
+func (m *Metrics) Proxy(p *proxy.Proxy) {
+	m.Registry.MustRegister(proxied{p})
+}
+
+// proxied is a collector of the proxy's present state.
+type proxied struct{ *proxy.Proxy }
+
+// Describe implements [prometheus.Collector].
+func (p proxied) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{proxyStateDesc, proxyEpochDesc, proxyRestartsDesc, proxyReloadsDesc} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (p proxied) Collect(to chan<- prometheus.Metric) {
+	s := p.Status()
+	for _, state := range proxy.States() {
+		in := 0.0
+		if state == s.State {
+			in = 1
+		}
+		to <- prometheus.MustNewConstMetric(proxyStateDesc, prometheus.GaugeValue, in, string(state))
+	}
+	to <- prometheus.MustNewConstMetric(proxyEpochDesc, prometheus.GaugeValue, float64(s.Epoch))
+	to <- prometheus.MustNewConstMetric(proxyRestartsDesc, prometheus.CounterValue, float64(s.Restarts))
+	to <- prometheus.MustNewConstMetric(proxyReloadsDesc, prometheus.CounterValue, float64(s.Reloads), "done")
+	to <- prometheus.MustNewConstMetric(proxyReloadsDesc, prometheus.CounterValue, float64(s.Failed), "failed")
+}

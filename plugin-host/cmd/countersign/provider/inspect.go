@@ -1,0 +1,122 @@
+package provider
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+)
+
+func inspectCommand() *cobra.Command {
+	var in settings.Given
+	var output string
+	cmd := &cobra.Command{
+		Use: "inspect NAME[@VERSION] | PATH", Short: "Run a provider once and show what it can do and which settings it takes",
+		Long: `Run a provider once, without settings, and show what it can do and which settings it
+takes. A provider that is named has to be pinned; one whose path is given (with a / in
+it) is run as it is.`,
+		Args: oneProvider,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "json" && output != "text" {
+				return cli.WrongOutput(output, "text")
+			}
+			seen, err := inspect(cmd, &in, args[0])
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(seen)
+			}
+			return seen.write(cmd.OutOrStdout())
+		},
+	}
+	in.AddFlags(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func docsCommand() *cobra.Command {
+	var in settings.Given
+	cmd := &cobra.Command{
+		Use: "docs NAME[@VERSION] | PATH", Short: "Run a provider once and write a Markdown page of its settings",
+		Args: oneProvider,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seen, err := inspect(cmd, &in, args[0])
+			if err != nil {
+				return err
+			}
+			return schema.WriteMarkdown(cmd.OutOrStdout(), seen.described.Metadata, seen.Settings)
+		},
+	}
+	in.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func oneProvider(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.Wrong(fmt.Errorf("there are %d arguments: name one provider, or the path of one", len(args)))
+	}
+	return nil
+}
+
+// inspected is what a provider said of itself.
+type inspected struct {
+	Name           string           `json:"name"`
+	Version        string           `json:"version"`
+	Protocol       int              `json:"protocol"`
+	Authentication string           `json:"authentication"`
+	Abilities      []string         `json:"abilities"`
+	Path           string           `json:"path"`
+	SHA256         string           `json:"sha256"`
+	Pinned         bool             `json:"pinned"`
+	Settings       []schema.Setting `json:"settings"`
+
+	described catalog.Description
+}
+
+func inspect(cmd *cobra.Command, in *settings.Given, what string) (inspected, error) {
+	look, err := lookWith(in)
+	if err != nil {
+		return inspected{}, err
+	}
+	target, err := look.find(what)
+	if err != nil {
+		return inspected{}, err
+	}
+	if target.Pin == "" && !strings.Contains(what, "/") {
+		return inspected{}, cli.Wrong(fmt.Errorf("provider %q is not pinned, so its name alone does not run it: lock it (countersign provider lock %s), or give its path, %s", what, what, target.Path))
+	}
+	d, err := look.Describe(cmd.Context(), target)
+	if err != nil {
+		return inspected{}, fmt.Errorf("%s: %w", target.Path, err)
+	}
+	seen := inspected{
+		Name: d.Name, Version: d.Version, Protocol: d.Protocol, Authentication: string(d.Authentication),
+		Path: target.Path, SHA256: d.SHA256, Pinned: target.Pin != "", Settings: append([]schema.Setting{}, d.Settings...), described: d,
+	}
+	for _, ability := range d.Abilities {
+		seen.Abilities = append(seen.Abilities, ability.String())
+	}
+	return seen, nil
+}
+
+func (i inspected) write(w io.Writer) error {
+	pinned := "no"
+	if i.Pinned {
+		pinned = "yes"
+	}
+	fmt.Fprintf(w, "name            %s\nversion         %s\nabilities       %s\nprotocol        %d\nauthentication  %s\nfile            %s\nsha256          %s\npinned          %s\n\n",
+		i.Name, i.Version, strings.Join(i.Abilities, ", "), i.Protocol, i.Authentication, i.Path, i.SHA256, pinned)
+	if len(i.Settings) == 0 {
+		fmt.Fprintln(w, "It takes no settings.")
+		return nil
+	}
+	return schema.WriteTable(w, i.Settings)
+}

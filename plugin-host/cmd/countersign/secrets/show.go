@@ -1,0 +1,160 @@
+package secrets
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// secretShown is a secret as the command shows it: the key only if asked for.
+type secretShown struct {
+	Time         time.Time   `json:"time"` // when it came
+	Name         string      `json:"name"`
+	Kind         string      `json:"kind"`
+	Certificates []certShown `json:"certificates"` // leaf first; the roots of a bundle
+	Key          string      `json:"key,omitempty"`
+}
+
+type certShown struct {
+	Identities  []string  `json:"identities,omitempty"`
+	Subject     string    `json:"subject,omitempty"`
+	Issuer      string    `json:"issuer,omitempty"`
+	Serial      string    `json:"serial"`
+	Fingerprint string    `json:"fingerprint"` // SHA-256 of the DER
+	NotBefore   time.Time `json:"not_before"`
+	NotAfter    time.Time `json:"not_after"`
+}
+
+// readAnswer decodes what an agent sent.
+func readAnswer(answer *discoveryv3.DiscoveryResponse, showKey bool) ([]secretShown, error) {
+	var all []secretShown
+	for _, resource := range answer.Resources {
+		var s tlsv3.Secret
+		if err := resource.UnmarshalTo(&s); err != nil {
+			return nil, fmt.Errorf("the agent sent what is no secret: %w", err)
+		}
+		one, err := show(&s, showKey)
+		if err != nil {
+			return nil, fmt.Errorf("the agent's secret %.256q: %w", s.Name, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func show(s *tlsv3.Secret, showKey bool) (secretShown, error) {
+	out := secretShown{Time: time.Now().UTC(), Name: s.Name, Kind: config.TrustBundle}
+	text := s.GetValidationContext().GetTrustedCa().GetInlineBytes()
+	if pair := s.GetTlsCertificate(); pair != nil {
+		out.Kind, text = config.KeyPair, pair.GetCertificateChain().GetInlineBytes()
+		if showKey {
+			out.Key = string(pair.GetPrivateKey().GetInlineBytes())
+		}
+	}
+	certs, err := pki.ParseCertificates(text)
+	for _, cert := range certs {
+		out.Certificates = append(out.Certificates, showCert(cert))
+	}
+	return out, err
+}
+
+func showCert(cert *x509.Certificate) certShown {
+	c := certShown{
+		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
+		Fingerprint: pki.Fingerprint(cert), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+	}
+	if id, err := pki.IdentityOf(cert); err == nil {
+		c.Identities = id.Names()
+	}
+	return c
+}
+
+// printer writes secrets as they come: a table whose columns keep their width, as
+// later rows are not known yet (what may be long is last), or an object a line.
+type printer struct {
+	w      io.Writer
+	json   bool
+	headed bool
+	seen   map[string]bool
+}
+
+func newPrinter(w io.Writer, output string) *printer {
+	return &printer{w: w, json: output == "json", seen: map[string]bool{}}
+}
+
+const row = "%-8s  %-12s  %-7s  %-12s  %-16s  %-35s  %s\n"
+
+func (p *printer) print(all []secretShown) error {
+	for _, s := range all {
+		if err := p.one(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) one(s secretShown) error {
+	if p.json {
+		return json.NewEncoder(p.w).Encode(s)
+	}
+	if !p.headed {
+		p.headed = true
+		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "SHA-256", "EXPIRES", "IDENTITY"); err != nil {
+			return err
+		}
+	}
+	event := "held"
+	if p.seen[s.Name] {
+		event = "rotated"
+	}
+	p.seen[s.Name] = true
+	return p.rows(s, event)
+}
+
+// rows writes a key pair's leaf, or each root of a bundle.
+func (p *printer) rows(s secretShown, event string) error {
+	certs := s.Certificates
+	if s.Kind == config.KeyPair {
+		certs = certs[:1]
+	}
+	for _, c := range certs {
+		who := strings.Join(c.Identities, ", ")
+		if s.Kind == config.TrustBundle {
+			who = "root " + c.Subject
+		}
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), s.Name, event,
+			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), who); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(p.w, s.Key)
+	return err
+}
+
+func short(s string, n int) string { return s[:min(n, len(s))] }
+
+func expiry(at, now time.Time) string {
+	return at.UTC().Format(time.RFC3339) + " (" + until(at.Sub(now)) + ")"
+}
+
+// until says a time in the unit that a person would.
+func until(left time.Duration) string {
+	switch days := int(left.Hours() / 24); {
+	case left < 0:
+		return "expired"
+	case days >= 2:
+		return fmt.Sprintf("in %d days", days)
+	case left > time.Hour:
+		return "in " + strings.TrimSuffix(left.Round(time.Minute).String(), "0s")
+	}
+	return "in " + left.Round(time.Second).String()
+}

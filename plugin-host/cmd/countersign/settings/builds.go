@@ -1,0 +1,55 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+)
+
+// pin takes over what the lock file has for this platform, where there is one.
+func (g *Given) pin(c *config.Config) error {
+	path, wanted := c.LockPath()
+	g.lock = path
+	if path == "" {
+		return nil
+	}
+	g.lockSeen = contentOf(readFile(path))
+	locked, err := signers.Locked(path, wanted)
+	if err != nil || locked == nil {
+		return err
+	}
+	return c.Pin(path, locked)
+}
+
+// useBuilds takes over --dev-provider and --insecure-attach.
+func (g *Given) useBuilds(c *config.Config) error {
+	var errs []error
+	use := func(flag string, values []string, build func(path string) config.Build) {
+		for _, value := range values {
+			name, path, err := ParseBuild(value)
+			if err == nil {
+				err = c.UseBuild(name, build(path))
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+			}
+		}
+	}
+	use("--dev-provider", g.DevBuilds, func(path string) config.Build { return config.Build{Path: path} })
+	use("--insecure-attach", g.attached, func(path string) config.Build { return config.Build{Attach: path} })
+	return errors.Join(errs...)
+}
+
+// ParseBuild reads NAME=PATH.
+func ParseBuild(value string) (name, path string, err error) {
+	name, path, ok := strings.Cut(value, "=")
+	if !ok || name == "" || path == "" {
+		return "", "", fmt.Errorf("%.256q is no build: write NAME=PATH, such as acme=./countersign-provider-acme", value)
+	}
+	path, err = filepath.Abs(path)
+	return name, path, err
+}

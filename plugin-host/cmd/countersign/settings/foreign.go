@@ -1,0 +1,79 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/unixsocket"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/sds"
+)
+
+// probeTimeout bounds the question whether somebody else serves SDS. Istio's agent
+// has one second for it; where the answer is late there, it removes the socket.
+const probeTimeout = 3 * time.Second
+
+// foreignAt returns who serves SDS at the agent's socket and is no Countersign; nil
+// where nobody does. What listens there and may not be left alone is an error. All
+// else (nothing, a dead socket, no socket, a running Countersign) is for whoever takes
+// the socket to judge.
+func foreignAt(s config.Socket) (*config.Foreign, error) {
+	// The lock is beside the socket itself, wherever links lead there from.
+	path, err := filepath.EvalSymlinks(s.Path)
+	if err != nil || !listens(path) {
+		return nil, nil
+	}
+	if ours, err := unixsocket.Locked(path); err != nil || ours {
+		return nil, notClear(s.Path, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	peer, refusal := sds.Probe(ctx, path)
+	if peer == nil {
+		return nil, nil // it was a Countersign that ended just now
+	}
+	// One that has begun just now has its lock before its socket.
+	if ours, err := unixsocket.Locked(path); err != nil || ours {
+		return nil, notClear(s.Path, err)
+	}
+	switch {
+	case !mayBeLeft(s, peer.UID):
+		return nil, fmt.Errorf("socket.path is %q: another program, of uid %d, listens there; to leave the socket to it add %d to socket.foreign_uids, else stop it or choose another path", s.Path, peer.UID, peer.UID)
+	case refusal != nil:
+		return nil, fmt.Errorf("socket.path is %q: a program of uid %d listens there that is no healthy SDS server: %w; stop it or choose another path", s.Path, peer.UID, refusal)
+	}
+	return &config.Foreign{UID: peer.UID, PID: peer.PID}, nil
+}
+
+// listens tells whether somebody takes connections at a socket. The lock is not
+// looked at before: who looks at it could be in the way of who is about to take it.
+func listens(path string) bool {
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != fs.ModeSocket {
+		return false
+	}
+	conn, err := net.DialTimeout("unix", path, probeTimeout)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+func notClear(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("socket.path is %q: a program listens there, and whether it is a Countersign is not clear: %w; stop it or choose another path", path, err)
+}
+
+// mayBeLeft tells whether the workload's identity may come from a program of that
+// user.
+func mayBeLeft(s config.Socket, uid uint32) bool {
+	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(s.ForeignUIDs, uid)
+}

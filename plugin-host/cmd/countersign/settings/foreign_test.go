@@ -1,0 +1,30 @@
+package settings
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+func TestOnlyAllowedUsersMayServeTheWorkloadsIdentity(t *testing.T) {
+	s := config.Socket{ForeignUIDs: []uint32{4242}}
+	for uid, want := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4242: true, 4243: false} {
+		if got := mayBeLeft(s, uid); got != want {
+			t.Errorf("uid %d: %t, want %t", uid, got, want)
+		}
+	}
+}
+
+func TestNobodyIsForeignWhereNobodyListens(t *testing.T) {
+	began := time.Now()
+	for _, path := range []string{t.TempDir() + "/none", t.TempDir(), "/dev/null"} {
+		if foreign, err := foreignAt(config.Socket{Path: path}); foreign != nil || err != nil {
+			t.Errorf("%s: %v, %v", path, foreign, err)
+		}
+	}
+	if time.Since(began) > probeTimeout {
+		t.Error("what is no socket was waited for")
+	}
+}

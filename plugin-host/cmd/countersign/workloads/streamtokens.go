@@ -1,0 +1,98 @@
+package workloads
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/token"
+)
+
+// streamTokens are what one provider gets for the streams of an agent of many
+// identities: the stream's own token, exchanged step by step; for a stream without one,
+// whose peer is known, the agent's.
+type streamTokens struct {
+	own   signers.Tokens // nil: none
+	steps []token.Exchanged
+}
+
+// streamTokensOf returns what becomes of the tokens that streams bring, for the entry of
+// that name.
+func streamTokensOf(book *signers.Book, name string) streamTokens {
+	own, steps := book.Steps(name)
+	return streamTokens{own, steps}
+}
+
+// exchange returns the hook; that of nothing to do is none, so that a token that was
+// refused is not sent a second time.
+func (s streamTokens) exchange() crowd.Exchange {
+	if s.own == nil && len(s.steps) == 0 {
+		return crowd.Exchange{}
+	}
+	return crowd.Exchange{Token: s.token, Rejected: s.rejected}
+}
+
+func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
+	var source token.Source = token.Static{Value: brought}
+	if chained := signers.Through(source, s.steps); chained != nil {
+		source = *chained
+	}
+	if brought == "" { // the agent vouches for the peer
+		if s.own == nil {
+			return "", nil
+		}
+		source = s.own
+	}
+	bearer, err := source.Token(ctx)
+	return bearer.Token, err
+}
+
+// rejected drops what was sent, whoever brought it: the caches are the same.
+func (s streamTokens) rejected(sent ca.Token) {
+	if s.own != nil {
+		s.own.Rejected(sent)
+	} else if chained := signers.Through(token.Static{}, s.steps); chained != nil {
+		chained.Rejected(sent)
+	}
+}
+
+// Followed is the hook of a running agent, which goes on with other exchanges
+// when the configuration has changed.
+type Followed struct {
+	authority string // whom the tokens are sent to; another one's are not for it
+	now       atomic.Pointer[crowd.Exchange]
+}
+
+// Follow has a Crowd that is yet to be made ask f.
+func (f *Followed) Follow(cfg *crowd.Config) {
+	if cfg == nil || len(cfg.Certificate.Authorities) == 0 {
+		return
+	}
+	f.authority = cfg.Certificate.Authorities[0]
+	f.Take(cfg)
+	cfg.Exchange = crowd.Exchange{Token: f.token, Rejected: f.rejected, Timeout: cfg.Exchange.Timeout}
+}
+
+// Take goes on with the exchange of a configuration that was taken over. Who signs needs
+// a restart, so that another authority's stays without effect.
+func (f *Followed) Take(cfg *crowd.Config) {
+	if cfg != nil && len(cfg.Certificate.Authorities) > 0 && cfg.Certificate.Authorities[0] == f.authority {
+		exchange := cfg.Exchange
+		f.now.Store(&exchange)
+	}
+}
+
+func (f *Followed) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
+	if hook := f.now.Load().Token; hook != nil {
+		return hook(ctx, brought)
+	}
+	return brought, nil
+}
+
+func (f *Followed) rejected(sent ca.Token) {
+	if hook := f.now.Load().Rejected; hook != nil {
+		hook(sent)
+	}
+}

@@ -1,0 +1,53 @@
+// Package workloads makes an agent one of many identities: [Wire] gives each stream a
+// secret of its own, [Followed] exchanges the tokens that streams bring.
+package workloads
+
+import (
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// Wire gives each stream a "default" of its own, instead of the one of all.
+func Wire(cfg *agent.Config, w config.Workloads, book *signers.Book) error {
+	spec := cfg.Secrets[0] // it is the first
+	cfg.Secrets = cfg.Secrets[1:]
+	peers := map[uint32]string{}
+	for _, peer := range w.Peers {
+		peers[peer.UID] = peer.SPIFFEID
+		cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
+	}
+	cfg.Crowd = &crowd.Config{
+		Certificate: spec, Bundles: bundlesOf(cfg.Secrets), Idle: w.IdleTime.Duration,
+		Limits: crowd.Limits{
+			Identities: int(w.Limits.Identities), Streams: int(w.Limits.Streams), InFlight: int(w.Limits.Requests),
+			Refused: int(w.Limits.RefusedTokens),
+		},
+		Identify: crowd.Identify{Peer: func(peer secret.Caller) (string, bool) {
+			id, ok := peers[peer.UID]
+			return id, ok
+		}},
+	}
+	if len(spec.Authorities) > 0 {
+		cfg.Crowd.Exchange = streamTokensOf(book, spec.Authorities[0]).exchange()
+	}
+	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
+	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
+	if w.VerifiedBy == "" {
+		return nil
+	}
+	return identifyBy(&cfg.Crowd.Identify, w, cfg.Log)
+}
+
+// bundlesOf returns the names of what all may have: ROOTCA, which is the first, and
+// further trust bundles.
+func bundlesOf(specs []secret.Spec) []string {
+	names := make([]string, len(specs))
+	for i, spec := range specs {
+		names[i] = spec.Name
+	}
+	return names
+}
