@@ -1,8 +1,10 @@
 package googleca
 
 import (
+	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -33,4 +35,31 @@ func kit(t *testing.T) conformance.Kit {
 func TestItKeepsTheRulesOfTheKit(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, kit(t), sdk.Define("google", "1", Open).Provider)
+}
+
+// kitFile is a kit as `countersign provider test` reads it.
+type kitFile struct {
+	conformance.Kit
+	TokenFile               string            `json:"token_file"`
+	RefusedTokenFile        string            `json:"refused_token_file"`
+	Exchange                map[string]string `json:"exchange"`
+	RefusedSubjectTokenFile string            `json:"refused_subject_token_file"`
+}
+
+func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+	t.Parallel()
+	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
+	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
+	cmd := exec.CommandContext(within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
 }
