@@ -63,3 +63,20 @@ func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }
+
+// Mesh CA tells its roots in replies alone: META-08, that a declared ability is there,
+// and what is asked of it are the pool's.
+func TestByMeshCAItKeepsTheRulesOfTheKitThatAreNotAboutRoots(t *testing.T) {
+	t.Parallel()
+	settings := startMesh(t).settings
+	kit := conformance.Kit{
+		Settings:      map[string]any{"protocol": MeshCA, "endpoint": settings.Endpoint, "root_file": settings.RootFile, "location": settings.Location},
+		WrongSettings: map[string]any{"protocol": MeshCA},
+		Identity:      conformance.Names{SPIFFEID: webID},
+		TokenRequired: true,
+	}
+	checks := slices.DeleteFunc(conformance.Checks(), func(c conformance.Check) bool {
+		return c.ID == "META-08" || c.Level == conformance.Roots || c.Level == conformance.RootWatch || c.Level == conformance.TokenExchange
+	})
+	conformance.RunSubject(t, kit, conformance.OverWire(sdk.Define("google", "1", Open).Provider), checks)
+}
