@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
@@ -40,11 +39,11 @@ func Reason(status int) ca.Reason {
 }
 
 // failure is an answer that is an error.
-func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
-	status := reply.StatusCode
+func (c *Client) failure(reply endpoint.Reply, call Call) error {
+	status := reply.Status
 	reason := Reason(status)
 	if c.config.Reason != nil {
-		if other, ok := c.config.Reason(status, body); ok {
+		if other, ok := c.config.Reason(status, reply.Body); ok {
 			reason = other
 		}
 	}
@@ -52,7 +51,7 @@ func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
 	if status/100 == 3 {
 		said = ": a redirect, which is not followed; give the URL that it leads to" // its Location may repeat a token
 	} else if c.config.Failure != nil {
-		if text := foreign.Clean(c.config.Failure(body), call.Hide...); text != "" {
+		if text := foreign.Clean(c.config.Failure(reply.Body), call.Hide...); text != "" {
 			said = ": " + text
 		}
 	}
@@ -61,13 +60,13 @@ func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
 	return failed
 }
 
-// unreachable is a call without an answer.
-func (c *Client) unreachable(ctx context.Context, err error, call Call) error {
-	if ctx.Err() != nil {
-		return ca.Errorf(ca.ReasonFor(ctx.Err()), "%s did not answer %s in time", c.Host(), call.name())
-	}
-	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // without the URL, whose query may tell something
+// unanswered is a call without an answer that is taken.
+func (c *Client) unanswered(err error, call Call) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ca.Errorf(ca.ReasonFor(err), "%s did not answer %s in time", c.Host(), call.name())
+	case errors.Is(err, endpoint.ErrTooLong):
+		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
 	}
 	what := "cannot be reached"
 	if untrusted(err) {

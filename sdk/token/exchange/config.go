@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -65,7 +66,11 @@ func New(config Config) (*Client, error) {
 	if config.ActorType == "" {
 		config.ActorType = token.TypeJWT
 	}
-	return &Client{config: config, host: target.Host}, nil
+	server := endpoint.New(endpoint.Options{
+		RootFile: config.RootFile, CertFile: config.Auth.CertFile, KeyFile: config.Auth.KeyFile,
+		Redirects: endpoint.FollowSame, MaxBody: maxReply, Timeout: config.Timeout,
+	})
+	return &Client{config: config, host: target.Host, server: server}, nil
 }
 
 func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {

@@ -106,7 +106,7 @@ func TestAClientMakesItselfKnownByACertificate(t *testing.T) {
 		t.Error(err)
 	}
 	write(t, key, "broken")
-	if _, err := trade(t.Context(), client); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), cert) {
+	if _, err := trade(t.Context(), client); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), key) {
 		t.Errorf("a broken key: %v", err)
 	}
 	if _, err := trade(t.Context(), server.client(t, nil)); !errors.Is(err, ca.ErrUnauthenticated) {
