@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
 	"time"
@@ -69,16 +68,8 @@ func (c *Client) unanswered(err error, call Call) error {
 		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
 	}
 	what := "cannot be reached"
-	if untrusted(err) {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		what = "is not trusted"
 	}
 	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, foreign.Clean(err.Error(), call.Hide...))
-}
-
-func untrusted(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[x509.HostnameError](err)
-	return ok
 }

@@ -88,7 +88,7 @@ func ParseURL(text string) (*url.URL, error) {
 		return nil, ca.Errorf(ca.Invalid, "%s is no URL", quote(text)) // the cause would repeat it
 	case parsed.User != nil:
 		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: credentials have settings of their own", quote(parsed.Host))
-	case parsed.Scheme != "https" || parsed.Host == "" || parsed.RawQuery != "" || parsed.Fragment != "":
+	case parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
 		return nil, ca.Errorf(ca.Invalid, "%s is not https://host[:port][/path]", quote(text))
 	}
 	return parsed, nil

@@ -80,7 +80,7 @@ func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {
 		return nil, errors.New("the URL does not parse; write https://HOST/PATH") // the error has the URL, and a password in it
 	case target.User != nil:
 		return nil, errors.New("the URL has a user; a client has its ID and a file with its secret instead")
-	case target.Host == "" || target.Fragment != "":
+	case target.Hostname() == "" || target.Fragment != "":
 		return nil, fmt.Errorf("the URL is %.256q; write https://HOST/PATH", text)
 	case target.Scheme == "https":
 		return target, nil
