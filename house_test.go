@@ -122,7 +122,7 @@ var arrows = map[string][]string{
 	"sdk/authn/jwt":                   {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":           {"internal/endpoint", "internal/foreign", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                      {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":               {"internal/endpoint", "internal/foreign", "sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":               {"internal/endpoint", "internal/foreign", "sdk/ca"},
 	"sdk/provider/wire":               {"internal/foreign", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":                    {"internal/near", "sdk/ca", "sdk/provider/wire"},
 	"sdk/tlsconfig":                   {"sdk/pki", "sdk/secret"},

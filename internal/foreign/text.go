@@ -1,5 +1,4 @@
-// Package foreign takes what others say: text that is to be fit for a log or an error
-// ([Clean]), and when to come back ([RetryAfter]).
+// Package foreign makes text of others fit for a log or an error: [Clean].
 package foreign
 
 import (

@@ -3,11 +3,9 @@ package googleca
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -19,8 +17,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	grpccreds "google.golang.org/grpc/credentials"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
@@ -28,6 +26,8 @@ const (
 	connectTimeout = 5 * time.Second
 	// maxTrailer bounds what comes with an error.
 	maxTrailer = 64 << 10
+	// maxCredentials bounds a credentials file, which has a key at most.
+	maxCredentials = 1 << 20
 )
 
 // clientOptions say to the client library what the settings say.
@@ -85,19 +85,11 @@ func tlsConfig(rootFile string) (*tls.Config, error) {
 	if rootFile == "" {
 		return config, nil
 	}
-	text, err := os.ReadFile(rootFile)
+	roots, err := endpoint.ReadRoots(rootFile)
 	if err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
 	}
-	// No [pki.Bundle]: what is trusted here may be an intermediate.
-	certs, err := pki.ParseCertificates(text)
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "root_file: %s: %w", rootFile, err)
-	}
-	config.RootCAs = x509.NewCertPool()
-	for _, cert := range certs {
-		config.RootCAs.AddCert(cert)
-	}
+	config.RootCAs = roots
 	return config, nil
 }
 
@@ -114,7 +106,7 @@ func credentialsOf(s Settings) (*auth.Credentials, error) {
 		}
 		return classified(found), nil
 	}
-	text, err := os.ReadFile(s.CredentialsFile)
+	text, err := endpoint.ReadFile(s.CredentialsFile, maxCredentials)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package googleca
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google/externalaccount"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -27,8 +29,8 @@ const (
 // federated one, and where a service account is set into that account's. It is safe
 // for concurrent use, keeps no token and no connection.
 type exchanger struct {
-	settings  Exchange
-	transport http.RoundTripper
+	settings Exchange
+	server   *endpoint.Client
 }
 
 var _ ca.TokenExchanger = (*CA)(nil)
@@ -44,11 +46,10 @@ func newExchanger(s Settings) (*exchanger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &exchanger{own, &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
-		// Exchanges are rare, and what an idle connection was made with may have changed.
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
-	}}, nil
+	return &exchanger{own, endpoint.New(endpoint.Options{
+		TLS:   func() *tls.Config { return config.Clone() },
+		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxTokenReply, Timeout: callTimeout,
+	})}, nil
 }
 
 // ExchangeToken implements [ca.TokenExchanger]. The request's audience and scopes count
@@ -60,7 +61,7 @@ func (c *CA) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exchang
 	if err != nil {
 		return ca.ExchangedToken{}, err
 	}
-	calls := &calls{transport: c.exchanger.transport}
+	calls := &calls{server: c.exchanger.server}
 	calls.hide(req.SubjectToken)
 	source, err := externalaccount.NewTokenSource(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: calls}), config)
 	if err != nil {

@@ -29,36 +29,33 @@ const (
 // came of one, with the reply's body in it; here it is noted, bounded and judged before
 // the library sees it. A redirect is not followed: a token is for nobody else.
 type calls struct {
-	transport http.RoundTripper
-	hidden    []ca.Token // what no text may have
+	server *endpoint.Client
+	hidden []ca.Token // what no text may have
 
 	host   string // of the last call
 	failed error  // why it has no reply that is taken
-	body   []byte
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (c *calls) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), callTimeout)
-	defer cancel()
 	c.host = req.URL.Host
-	reply, err := c.transport.RoundTrip(req.WithContext(ctx))
-	if err == nil {
-		defer func() { _ = reply.Body.Close() }() // it was read, or is of no use
-		c.body, err = io.ReadAll(io.LimitReader(reply.Body, maxTokenReply+1))
-	}
-	if err == nil {
-		err = ctx.Err() // a server that is left in the middle may end its half well
-	}
+	defer func() { _ = req.Body.Close() }() // all are POSTs of what is in memory
+	form, err := io.ReadAll(req.Body)
 	if err != nil {
-		c.failed = c.unreachable(ctx, err)
+		return nil, err
+	}
+	reply, err := c.server.Do(req.Context(), req.Method, req.URL.String(), req.Header, form)
+	if err != nil {
+		c.failed = c.unanswered(err)
+	} else {
+		c.failed = c.judge(reply)
+	}
+	if c.failed != nil {
 		return nil, c.failed
 	}
-	if c.failed = c.judge(reply); c.failed != nil {
-		return nil, c.failed
-	}
-	reply.Body = io.NopCloser(bytes.NewReader(c.body))
-	return reply, nil
+	return &http.Response{
+		StatusCode: reply.Status, Header: reply.Header, Body: io.NopCloser(bytes.NewReader(reply.Body)), ContentLength: int64(len(reply.Body)), Request: req,
+	}, nil
 }
 
 func (c *calls) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
@@ -83,20 +80,21 @@ func (c *calls) failure(ctx context.Context) error {
 	return c.errorf(ca.Internal, "its answer is no token with an end")
 }
 
-func (c *calls) unreachable(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+func (c *calls) unanswered(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		return c.errorf(ca.Deadline, "no answer in time, which is %s at most", callTimeout)
+	case errors.Is(err, endpoint.ErrTooLong):
+		return c.errorf(ca.Internal, "its answer has more than %d bytes", maxTokenReply)
 	}
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
 // judge returns why a reply is not taken.
-func (c *calls) judge(reply *http.Response) error {
-	switch status := reply.StatusCode; {
+func (c *calls) judge(reply endpoint.Reply) error {
+	switch status := reply.Status; {
 	case status >= 300 && status < 400:
 		return c.errorf(ca.Denied, "it answered with %d, a redirect, which gets no token", status)
-	case len(c.body) > maxTokenReply:
-		return c.errorf(ca.Internal, "its answer has more than %d bytes", maxTokenReply)
 	case status != http.StatusOK:
 		return c.refusal(reply)
 	}
@@ -105,7 +103,7 @@ func (c *calls) judge(reply *http.Response) error {
 		TokenType string `json:"token_type"`
 		IAM       string `json:"accessToken"`
 	}
-	if json.Unmarshal(c.body, &a) != nil {
+	if json.Unmarshal(reply.Body, &a) != nil {
 		return c.errorf(ca.Internal, "it answered with something else than the JSON of a token")
 	}
 	token := a.STS + a.IAM
@@ -121,26 +119,26 @@ func (c *calls) judge(reply *http.Response) error {
 
 // refusal is the error of a reply that is not 200: what it says in the words of RFC
 // 6749, as the token service has it, or of Google's APIs.
-func (c *calls) refusal(reply *http.Response) error {
+func (c *calls) refusal(reply endpoint.Reply) error {
 	var said struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"error_description"`
 	}
-	_ = json.Unmarshal(c.body, &said) // without it, the status has to do
+	_ = json.Unmarshal(reply.Body, &said) // without it, the status has to do
 	var word string
 	if json.Unmarshal(said.Error, &word) != nil {
 		var google struct{ Status, Message string }
 		_ = json.Unmarshal(said.Error, &google)
 		word, said.Description = google.Status, google.Message
 	}
-	text := fmt.Sprintf("it answered with %d", reply.StatusCode)
+	text := fmt.Sprintf("it answered with %d", reply.Status)
 	if word != "" {
 		text += ", " + c.clean(word)
 	}
 	if said.Description != "" {
 		text += ": " + c.clean(said.Description)
 	}
-	err := c.errorf(refusedBecause(reply.StatusCode, word), "%s", text)
+	err := c.errorf(refusedBecause(reply.Status, word), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
 		err.RetryAfter = endpoint.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
 	}

@@ -53,7 +53,11 @@ func (s *tokenService) exchange(w http.ResponseWriter, r *http.Request) {
 	s.forms = append(s.forms, form)
 	answer := s.answer
 	s.mu.Unlock()
-	if answer == nil {
+	switch {
+	case answer != nil:
+	case form["subject_token"] == staleToken.Reveal():
+		answer = saying(http.StatusBadRequest, `{"error":"invalid_grant","error_description":"The JWT has expired"}`)
+	default:
 		answer = saying(http.StatusOK, allIsWell)
 	}
 	answer(w, r)

@@ -7,11 +7,11 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
@@ -41,31 +41,22 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 // bootstrap fetches the root that has the fingerprint. Whoever answers need not be
 // trusted: only that one certificate has it.
 func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error) {
-	ctx, cancel := context.WithTimeout(ctx, bootstrapTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil)
-	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "url: %w", err)
-	}
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // the fingerprint is what is verified
-	}
-	reply, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "the root cannot be fetched by its fingerprint: %w", err)
-	}
-	defer func() { _ = reply.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(reply.Body, maxRoot))
+	server := endpoint.New(endpoint.Options{
+		TLS: func() *tls.Config {
+			return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the fingerprint is what is verified
+		},
+		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxRoot, Timeout: bootstrapTimeout,
+	})
+	reply, err := server.Do(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil, nil)
 	switch {
 	case err != nil:
 		return nil, ca.Errorf(ca.Unavailable, "the root cannot be fetched by its fingerprint: %w", err)
-	case reply.StatusCode == http.StatusNotFound:
+	case reply.Status == http.StatusNotFound:
 		return nil, ca.Errorf(ca.Invalid, "root_fingerprint: step-ca has no root with the fingerprint %s", fingerprint)
-	case reply.StatusCode != http.StatusOK:
-		return nil, ca.Errorf(rest.Reason(reply.StatusCode), "the root cannot be fetched by its fingerprint: step-ca answered with %d", reply.StatusCode)
+	case reply.Status != http.StatusOK:
+		return nil, ca.Errorf(rest.Reason(reply.Status), "the root cannot be fetched by its fingerprint: step-ca answered with %d", reply.Status)
 	}
-	return pinned(body, fingerprint)
+	return pinned(reply.Body, fingerprint)
 }
 
 func pinned(body []byte, fingerprint string) (rest.Roots, error) {

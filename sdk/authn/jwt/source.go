@@ -2,11 +2,8 @@ package jwt
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -113,23 +110,9 @@ func lifeOf(header http.Header) time.Duration {
 }
 
 func readFile(path string) (fetched, error) {
-	// Asked before it is opened: opening a named pipe would wait for a writer.
-	if info, err := os.Stat(path); err != nil {
-		return fetched{}, err
-	} else if !info.Mode().IsRegular() {
-		return fetched{}, fmt.Errorf("%s is not a regular file", path)
-	}
-	file, err := os.Open(path)
+	content, err := endpoint.ReadFile(path, maxDocument)
 	if err != nil {
 		return fetched{}, err
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
-	if err == nil && len(content) > maxDocument {
-		err = errors.New("it is too long")
-	}
-	if err != nil {
-		return fetched{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	keys, err := parseKeys(content)
 	if err != nil {

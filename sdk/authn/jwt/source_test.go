@@ -144,7 +144,7 @@ func TestAFileOfKeysIsAFileAndBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, says := range map[string]string{pipe: "not a regular file", dir: "not a regular file", long: "too long", bad: "none of its 0 keys", filepath.Join(dir, "none"): "no such file"} {
+	for path, says := range map[string]string{pipe: "not a regular file", dir: "not a regular file", long: "more than 524288 bytes", bad: "none of its 0 keys", filepath.Join(dir, "none"): "no such file"} {
 		if _, err := readFile(path); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}

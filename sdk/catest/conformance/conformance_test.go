@@ -3,8 +3,11 @@ package conformance
 import (
 	"context"
 	"flag"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -15,6 +18,8 @@ import (
 
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -24,6 +29,54 @@ func TestMain(m *testing.M) {
 }
 
 func TestAGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
+
+// latecomer tells its roots when a request has brought a token to ask for them with.
+func latecomer() func() wire.Provider {
+	made := catest.NewCA(catest.Options{Intermediates: 2})
+	return provider.Define("kit", "1.0.0", func(context.Context, goodOnes) (*authority, error) {
+		a, came := newAuthority(catest.Options{}), make(chan struct{})
+		a.CA = made
+		once := sync.OnceFunc(func() { close(came) })
+		a.sign = func(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+			if req.Token == goodToken {
+				once()
+			}
+			return a.goodSign(ctx, req)
+		}
+		a.tell = func(ctx context.Context) ([]byte, error) {
+			select {
+			case <-came:
+				return made.Roots(ctx)
+			default:
+				return nil, provider.Errorf(provider.Unavailable, "no token has come yet")
+			}
+		}
+		a.follow = func(ctx context.Context, changed func([]byte) error) error {
+			select {
+			case <-came:
+				return made.WatchRoots(ctx, changed)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return a, nil
+	}).Provider
+}
+
+func TestAProviderThatAsksForItsRootsWithARequestsTokenPasses(t *testing.T) {
+	for _, r := range runAll(t, goodKit(), Value(latecomer())) {
+		if r.Outcome == Failed || r.ID == "META-08" && r.Took > time.Second/2 {
+			t.Errorf("%s %s after %s: %s", r.ID, r.Outcome, r.Took, r.Seen)
+		}
+	}
+	s := NewSession(goodKit(), Value(latecomer()))
+	defer s.Close()
+	for _, check := range slices.Concat(rootChecks(), watchChecks()) {
+		if r := s.Do(t.Context(), check); r.Outcome == Failed {
+			t.Errorf("%s alone: %s", r.ID, r.Seen)
+		}
+	}
+}
 
 // notRunFor are what cannot be seen of a value or over the boundary.
 func TestWhatIsNotRunIsSaidAndNothingElseIs(t *testing.T) {

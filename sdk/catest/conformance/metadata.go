@@ -121,8 +121,8 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 }
 
 func undeclaredIsUnimplemented(ctx context.Context, s *Session) error {
-	return eachAbility(ctx, s, false, func(ability wire.Ability, err error) error {
-		if !errors.Is(err, ca.ErrUnimplemented) {
+	return eachAbility(ctx, s, false, func(i *Instance, ability wire.Ability) error {
+		if err := asked(ctx, s, i, ability); !errors.Is(err, ca.ErrUnimplemented) {
 			return fmt.Errorf("it does not declare %q, which answers %w", ability, orNone(err))
 		}
 		return nil
@@ -130,16 +130,22 @@ func undeclaredIsUnimplemented(ctx context.Context, s *Session) error {
 }
 
 func declaredIsThere(ctx context.Context, s *Session) error {
-	return eachAbility(ctx, s, true, func(ability wire.Ability, err error) error {
-		if errors.Is(err, ca.ErrUnimplemented) {
+	return eachAbility(ctx, s, true, func(i *Instance, ability wire.Ability) error {
+		ctx := ctx
+		if ability == wire.RootWatcher {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.quiet) // a watch that has nothing to tell yet is there
+			defer cancel()
+		}
+		if err := asked(ctx, s, i, ability); errors.Is(err, ca.ErrUnimplemented) {
 			return fmt.Errorf("it declares %q, which answers %w", ability, err)
 		}
 		return nil
 	})
 }
 
-// eachAbility asks every ability that is declared, or every one that is not.
-func eachAbility(ctx context.Context, s *Session, declared bool, judge func(wire.Ability, error) error) error {
+// eachAbility judges every ability that is declared, or every one that is not.
+func eachAbility(ctx context.Context, s *Session, declared bool, judge func(*Instance, wire.Ability) error) error {
 	i, err := s.Ready()
 	if err != nil {
 		return err
@@ -152,7 +158,7 @@ func eachAbility(ctx context.Context, s *Session, declared bool, judge func(wire
 		if m.Has(ability) != declared {
 			continue
 		}
-		if err := judge(ability, asked(ctx, s, i, ability)); err != nil {
+		if err := judge(i, ability); err != nil {
 			return err
 		}
 	}

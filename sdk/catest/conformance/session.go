@@ -115,7 +115,8 @@ func (s *Session) metadata(ctx context.Context, i *Instance) (wire.Metadata, err
 	return m, err
 }
 
-// having returns the shared instance where it declares an ability.
+// having returns the shared instance where it declares an ability. Where a token is
+// required, one has come by then: it may have no other to ask for its roots with.
 func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, error) {
 	i, err := s.Ready()
 	if err != nil {
@@ -124,6 +125,9 @@ func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, 
 	m, err := s.metadata(ctx, i)
 	if err == nil && !m.Has(ability) {
 		return nil, NotRun("the provider has no ability %q", ability)
+	}
+	if s.Kit.TokenRequired {
+		_, _ = s.reply() // whether it signs is another check's to say
 	}
 	return i, err
 }

@@ -70,6 +70,16 @@ func (w *watching) first() ([]byte, error) {
 	}
 }
 
+// firstWithToken waits for the first set of an instance of which nothing was asked yet:
+// where a token is required, it may have none but a request's to ask for roots with.
+func (s *Session) firstWithToken(ctx context.Context, i *Instance, w *watching) error {
+	if s.Kit.TokenRequired {
+		_ = s.SignOnce(ctx, i) // whether it signs is another check's to say
+	}
+	_, err := w.first()
+	return err
+}
+
 // watched begins a watch of the shared instance.
 func (s *Session) watched(ctx context.Context) (*watching, error) {
 	i, err := s.having(ctx, wire.RootWatcher)
@@ -143,10 +153,11 @@ func watchDoesNotRepeat(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
+	time.Sleep(s.quiet)
 	select {
 	case next := <-w.told:
 		return sameAgainTold(first, next)
-	case <-time.After(s.quiet):
+	default:
 		return nil
 	}
 }
@@ -211,7 +222,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 	}
 	earlier := s.watch(ctx, i)
 	defer earlier.end()
-	if _, err := earlier.first(); err != nil {
+	if err := s.firstWithToken(ctx, i, earlier); err != nil {
 		return err
 	}
 	if err := i.Configure(ctx, s.Kit.Settings); err != nil {
@@ -219,7 +230,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 	}
 	later := s.watch(ctx, i)
 	defer later.close() //nolint:errcheck // given up: what it says has a check of its own
-	if _, err := later.first(); err != nil {
+	if err := s.firstWithToken(ctx, i, later); err != nil {
 		return fmt.Errorf("the new watch: %w", err)
 	}
 	return earlier.maybeOver(s.quiet)

@@ -3,10 +3,8 @@ package rest
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
@@ -40,11 +38,11 @@ func Reason(status int) ca.Reason {
 }
 
 // failure is an answer that is an error.
-func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
-	status := reply.StatusCode
+func (c *Client) failure(reply endpoint.Reply, call Call) error {
+	status := reply.Status
 	reason := Reason(status)
 	if c.config.Reason != nil {
-		if other, ok := c.config.Reason(status, body); ok {
+		if other, ok := c.config.Reason(status, reply.Body); ok {
 			reason = other
 		}
 	}
@@ -52,7 +50,7 @@ func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
 	if status/100 == 3 {
 		said = ": a redirect, which is not followed; give the URL that it leads to" // its Location may repeat a token
 	} else if c.config.Failure != nil {
-		if text := foreign.Clean(c.config.Failure(body), call.Hide...); text != "" {
+		if text := foreign.Clean(c.config.Failure(reply.Body), call.Hide...); text != "" {
 			said = ": " + text
 		}
 	}
@@ -61,25 +59,17 @@ func (c *Client) failure(reply *http.Response, body []byte, call Call) error {
 	return failed
 }
 
-// unreachable is a call without an answer.
-func (c *Client) unreachable(ctx context.Context, err error, call Call) error {
-	if ctx.Err() != nil {
-		return ca.Errorf(ca.ReasonFor(ctx.Err()), "%s did not answer %s in time", c.Host(), call.name())
-	}
-	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // without the URL, whose query may tell something
+// unanswered is a call without an answer that is taken.
+func (c *Client) unanswered(err error, call Call) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ca.Errorf(ca.ReasonFor(err), "%s did not answer %s in time", c.Host(), call.name())
+	case errors.Is(err, endpoint.ErrTooLong):
+		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
 	}
 	what := "cannot be reached"
-	if untrusted(err) {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		what = "is not trusted"
 	}
 	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, foreign.Clean(err.Error(), call.Hide...))
-}
-
-func untrusted(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[x509.HostnameError](err)
-	return ok
 }

@@ -6,17 +6,17 @@
 package rest
 
 import (
-	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -24,7 +24,6 @@ import (
 const (
 	defaultTimeout = 20 * time.Second
 	maxReply       = 2 << 20 // what a host takes of a chain and of roots together
-	maxHeader      = 64 << 10
 )
 
 // Config says where the authority is and how both ends are verified.
@@ -89,7 +88,7 @@ func ParseURL(text string) (*url.URL, error) {
 		return nil, ca.Errorf(ca.Invalid, "%s is no URL", quote(text)) // the cause would repeat it
 	case parsed.User != nil:
 		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: credentials have settings of their own", quote(parsed.Host))
-	case parsed.Scheme != "https" || parsed.Host == "" || parsed.RawQuery != "" || parsed.Fragment != "":
+	case parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
 		return nil, ca.Errorf(ca.Invalid, "%s is not https://host[:port][/path]", quote(text))
 	}
 	return parsed, nil
@@ -102,60 +101,77 @@ func (c *Client) Host() string { return c.base.Host }
 // fields are passed over. An error is an [*ca.Error]: by [Reason] where there was an
 // answer, with its Retry-After.
 func (c *Client) Do(ctx context.Context, call Call, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
-	defer cancel()
-	req, err := c.request(ctx, call)
+	body, err := call.body()
+	if err != nil {
+		return ca.Errorf(ca.Internal, "%s cannot be asked: %w", c.Host(), err)
+	}
+	server, err := c.server(call.Pair.or(c.config.Pair))
 	if err != nil {
 		return err
 	}
-	transport, err := c.transport(call.Pair.or(c.config.Pair))
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: transport, CheckRedirect: keepRedirect}
-	reply, err := client.Do(req)
-	if err != nil {
-		return c.unreachable(ctx, err, call)
-	}
-	defer func() { _ = reply.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(reply.Body, maxReply+1))
+	reply, err := server.Do(ctx, call.method(), c.base.String()+call.Path, call.header(), body)
 	switch {
-	// What a server sends while the connection is being closed is half an answer.
-	case err != nil, ctx.Err() != nil:
-		return c.unreachable(ctx, err, call)
-	case len(body) > maxReply:
-		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
-	case reply.StatusCode/100 != 2:
-		return c.failure(reply, body, call)
+	case err != nil:
+		return c.unanswered(err, call)
+	case reply.Status/100 != 2:
+		return c.failure(reply, call)
 	case out == nil:
 		return nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := json.Unmarshal(reply.Body, out); err != nil {
 		// The cause may quote the answer, and that may have a token.
 		return ca.Errorf(ca.Internal, "%s answered %s with something else than the JSON that was expected", c.Host(), call.name())
 	}
 	return nil
 }
 
-func (c *Client) request(ctx context.Context, call Call) (*http.Request, error) {
-	var body io.Reader
-	if call.Body != nil {
-		text, err := json.Marshal(call.Body)
-		if err != nil {
-			return nil, ca.Errorf(ca.Internal, "%s cannot be asked: %w", c.Host(), err)
-		}
-		body = bytes.NewReader(text)
-	}
-	req, err := http.NewRequestWithContext(ctx, call.method(), c.base.String()+call.Path, body)
+// server is for one call, so that what its files hold is what counts. A redirect is an
+// answer: what is asked of an authority is for nobody else.
+func (c *Client) server(pair Pair) (*endpoint.Client, error) {
+	settings, err := c.settings(pair)
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s cannot be asked for %s", c.Host(), call.name())
+		return nil, err
 	}
-	maps.Copy(req.Header, call.Header)
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	return endpoint.New(endpoint.Options{
+		TLS:   func() *tls.Config { return settings },
+		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxReply, Timeout: c.config.Timeout,
+	}), nil
+}
+
+func (c *Client) settings(pair Pair) (*tls.Config, error) {
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.config.ServerName}
+	if c.config.Roots != nil {
+		roots, err := c.config.Roots()
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "the roots to verify %s with: %w", c.Host(), err)
+		}
+		settings.RootCAs = roots
 	}
-	return req, nil
+	if pair != (Pair{}) {
+		certificate, err := pair.Read(time.Now())
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "the client certificate for %s: %w", c.Host(), err)
+		}
+		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	return settings, nil
+}
+
+func (call Call) body() ([]byte, error) {
+	if call.Body == nil {
+		return nil, nil
+	}
+	return json.Marshal(call.Body)
+}
+
+func (call Call) header() http.Header {
+	header := http.Header{}
+	maps.Copy(header, call.Header)
+	header.Set("Accept", "application/json")
+	if call.Body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	return header
 }
 
 func (call Call) method() string {
@@ -173,9 +189,5 @@ func (call Call) name() string {
 	path, _, _ := strings.Cut(call.Path, "?")
 	return fmt.Sprintf("%s %s", call.method(), path)
 }
-
-// keepRedirect has a redirect be the answer: what is asked of an authority is for
-// nobody else.
-func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func quote(text string) string { return `"` + foreign.Clean(text) + `"` }

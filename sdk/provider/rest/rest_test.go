@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -30,15 +31,28 @@ func must(t *testing.T, err error) {
 	}
 }
 
+func silent() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) }
+
+func fileOf(t *testing.T, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.pem")
+	must(t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+func rootOf(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	return fileOf(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
 // serve returns a client of a server that answers by handle, and the file of its root.
 func serve(t *testing.T, config rest.Config, handle http.HandlerFunc) (*rest.Client, string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handle)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.Config.ErrorLog = silent()
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	root := filepath.Join(t.TempDir(), "root.pem")
-	must(t, os.WriteFile(root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	root := rootOf(t, server)
 	config.URL = server.URL
 	if config.Roots == nil {
 		config.Roots = rest.RootFile(root)
@@ -50,15 +64,19 @@ func serve(t *testing.T, config rest.Config, handle http.HandlerFunc) (*rest.Cli
 
 func TestACallIsJSONThereAndBack(t *testing.T) {
 	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(`{"method":"` + r.Method + `","type":"` + r.Header.Get("Content-Type") + `","own":"` + r.Header.Get("X-Own") + `","new":1}`))
+		_, _ = w.Write([]byte(`{"method":"` + r.Method + `","type":"` + r.Header.Get("Content-Type") + `","own":"` + r.Header.Get("X-Own") + `","accept":"` + r.Header.Get("Accept") + `","new":1}`))
 	})
-	var got struct{ Method, Type, Own string }
+	var got struct{ Method, Type, Own, Accept string }
 	must(t, client.Do(t.Context(), rest.Call{Path: "/x", Body: map[string]int{"a": 1}, Header: http.Header{"X-Own": {"yes"}}}, &got))
 	if got.Method != http.MethodPost || got.Type != "application/json" || got.Own != "yes" {
 		t.Errorf("%+v", got)
 	}
 	must(t, client.Do(t.Context(), rest.Call{Path: "/x"}, &got))
-	if got.Method != http.MethodGet {
+	if got.Method != http.MethodGet || got.Type != "" || got.Accept != "application/json" {
+		t.Errorf("%+v", got)
+	}
+	must(t, client.Do(t.Context(), rest.Call{Method: http.MethodPut, Path: "/x", Body: "y"}, &got))
+	if got.Method != http.MethodPut {
 		t.Errorf("%+v", got)
 	}
 	// The file is read for each connection.
@@ -181,7 +199,7 @@ func TestAPairThatCannotBeUsedIsNamedWithoutItsKey(t *testing.T) {
 }
 
 func TestTheURLIsHTTPSWithAHostAlone(t *testing.T) {
-	for _, text := range []string{"http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://ca\n"} {
+	for _, text := range []string{"http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://ca\n", "https://:443", "https://ca?"} {
 		_, err := rest.New(rest.Config{URL: text})
 		if !errors.Is(err, ca.ErrInvalid) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
@@ -21,6 +21,7 @@ const maxReply = 256 << 10
 type Client struct {
 	config Config
 	host   string
+	server *endpoint.Client
 }
 
 var _ ca.TokenExchanger = (*Client)(nil)
@@ -124,42 +125,14 @@ func (c *call) hide(t ca.Token) {
 
 func (c *call) clean(text string) string { return foreign.Clean(text, c.hidden...) }
 
-// reply is what the server answered, its body whole.
-type reply struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func (c *call) post(ctx context.Context) (reply, error) {
-	transport, err := c.transport()
-	if err != nil {
-		return reply{}, ca.Errorf(ca.Unavailable, "token exchange at %s: %w", c.host, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.config.URL, strings.NewReader(c.form.Encode()))
-	if err != nil {
-		return reply{}, c.unreachable(ctx, err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
+func (c *call) post(ctx context.Context) (endpoint.Reply, error) {
+	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"}}
 	if c.header != "" {
-		req.Header.Set("Authorization", c.header)
+		header.Set("Authorization", c.header)
 	}
-	client := http.Client{Transport: transport, CheckRedirect: checkRedirect}
-	got, err := client.Do(req)
+	reply, err := c.server.Do(ctx, http.MethodPost, c.config.URL, header, []byte(c.form.Encode()))
 	if err != nil {
-		return reply{}, c.unreachable(ctx, err)
+		return endpoint.Reply{}, c.unanswered(err)
 	}
-	defer func() { _ = got.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(got.Body, maxReply+1))
-	if err == nil {
-		err = ctx.Err() // a server that is left in the middle may end its half well
-	}
-	switch {
-	case err != nil:
-		return reply{}, c.unreachable(ctx, err)
-	case len(body) > maxReply:
-		return reply{}, c.errorf(ca.Internal, "it answered with more than %d bytes", maxReply)
-	}
-	return reply{got.StatusCode, got.Header, body}, nil
+	return reply, nil
 }

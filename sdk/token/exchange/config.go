@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -65,7 +66,11 @@ func New(config Config) (*Client, error) {
 	if config.ActorType == "" {
 		config.ActorType = token.TypeJWT
 	}
-	return &Client{config: config, host: target.Host}, nil
+	server := endpoint.New(endpoint.Options{
+		RootFile: config.RootFile, CertFile: config.Auth.CertFile, KeyFile: config.Auth.KeyFile,
+		Redirects: endpoint.FollowSame, MaxBody: maxReply, Timeout: config.Timeout,
+	})
+	return &Client{config: config, host: target.Host, server: server}, nil
 }
 
 func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {
@@ -75,7 +80,7 @@ func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {
 		return nil, errors.New("the URL does not parse; write https://HOST/PATH") // the error has the URL, and a password in it
 	case target.User != nil:
 		return nil, errors.New("the URL has a user; a client has its ID and a file with its secret instead")
-	case target.Host == "" || target.Fragment != "":
+	case target.Hostname() == "" || target.Fragment != "":
 		return nil, fmt.Errorf("the URL is %.256q; write https://HOST/PATH", text)
 	case target.Scheme == "https":
 		return target, nil

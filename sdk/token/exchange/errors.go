@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -18,39 +17,38 @@ func (c *call) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
 }
 
-// unreachable is the error of a call that has no reply.
-func (c *call) unreachable(ctx context.Context, err error) error {
-	if inner, ok := errors.AsType[*url.Error](err); ok {
-		err = inner.Err // the rest of it is the URL, which a redirect may have chosen
-	}
+// unanswered is the error of a call without a reply that is taken.
+func (c *call) unanswered(err error) error {
 	switch {
-	case errors.Is(err, errRedirect):
+	case errors.Is(err, endpoint.ErrRedirect):
 		return c.errorf(ca.Denied, "%s", err)
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(err, endpoint.ErrTooLong):
+		return c.errorf(ca.Internal, "it answered with more than %d bytes", maxReply)
+	case errors.Is(err, context.Canceled):
 		return c.errorf(ca.Canceled, "nobody waits for it any more")
-	case ctx.Err() != nil:
+	case errors.Is(err, context.DeadlineExceeded):
 		return c.errorf(ca.Deadline, "no answer within %s", c.config.Timeout)
 	}
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
 // refusal is the error of a reply that is not 200 (RFC 6749, section 5.2).
-func (c *call) refusal(r reply) error {
+func (c *call) refusal(r endpoint.Reply) error {
 	var said struct {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
 	}
-	_ = json.Unmarshal(r.body, &said) // without it, the status has to do
-	text := fmt.Sprintf("it answered with %d", r.status)
+	_ = json.Unmarshal(r.Body, &said) // without it, the status has to do
+	text := fmt.Sprintf("it answered with %d", r.Status)
 	if said.Error != "" {
 		text += ", " + c.clean(said.Error)
 	}
 	if said.Description != "" {
 		text += ": " + c.clean(said.Description)
 	}
-	err := c.errorf(reasonOf(r.status, said.Error), "%s", text)
+	err := c.errorf(reasonOf(r.Status, said.Error), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = endpoint.RetryAfter(r.header.Get("Retry-After"), time.Now())
+		err.RetryAfter = endpoint.RetryAfter(r.Header.Get("Retry-After"), time.Now())
 	}
 	return err
 }

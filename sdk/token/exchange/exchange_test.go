@@ -106,7 +106,7 @@ func TestAClientMakesItselfKnownByACertificate(t *testing.T) {
 		t.Error(err)
 	}
 	write(t, key, "broken")
-	if _, err := trade(t.Context(), client); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), cert) {
+	if _, err := trade(t.Context(), client); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), key) {
 		t.Errorf("a broken key: %v", err)
 	}
 	if _, err := trade(t.Context(), server.client(t, nil)); !errors.Is(err, ca.ErrUnauthenticated) {
@@ -203,6 +203,8 @@ func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 	const url = "https://sts.example.org/token"
 	for says, config := range map[string]exchange.Config{
 		"write https://HOST/PATH":      {URL: "sts"},
+		"write https://HOST/PATH ":     {URL: "https://:443/token"}, // which would be this machine
+		"write https://HOST/PATH  ":    {URL: url + "#part"},
 		"https only":                   {URL: "http://sts.example.org/"},
 		"https only ":                  {URL: "http://localhost/", AllowLoopbackHTTP: true},
 		"where that is allowed":        {URL: "http://127.0.0.1:1/"},
@@ -213,6 +215,8 @@ func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 		"needs the client's ID":        {URL: url, Auth: exchange.Auth{SecretFile: "s"}},
 		"no client secret to send":     {URL: url, Auth: exchange.Auth{SecretInBody: true}},
 		"needs a secret's file, or":    {URL: url, Auth: exchange.Auth{ClientID: "i"}},
+		"both its file and its key's ": {URL: url, Auth: exchange.Auth{KeyFile: "k"}},
+		"https only  ":                 {URL: "ftp://127.0.0.1/", AllowLoopbackHTTP: true},
 		"the timeout is -1s; use more": {URL: url, Timeout: -time.Second},
 	} {
 		if _, err := exchange.New(config); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(says)) || strings.Contains(err.Error(), "password") {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -18,7 +19,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, body string) {
 		c := call{Client: &Client{host: "sts"}}
 		c.hide(sent)
-		got, err := c.read(reply{status, http.Header{"Retry-After": {body}}, []byte(body)})
+		got, err := c.read(endpoint.Reply{Status: status, Header: http.Header{"Retry-After": {body}}, Body: []byte(body)})
 		switch {
 		case err != nil && (strings.Contains(err.Error(), sent) || len(err.Error()) > 1024 || ca.ReasonFor(err) == ca.Unknown):
 			t.Errorf("%d %q: %v", status, body, err)

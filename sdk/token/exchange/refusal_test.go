@@ -59,6 +59,13 @@ func TestTheServersWordOnWhenToComeBack(t *testing.T) {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}
 	}
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusForbidden)
+	})
+	if _, err := trade(t.Context(), server.client(t, nil)); ca.RetryAfter(err) != 0 {
+		t.Errorf("a no that is final is to be asked again: %v", err)
+	}
 }
 
 func TestARefusalShowsTheServersWordsButNoCredential(t *testing.T) {
@@ -165,6 +172,10 @@ func TestATokenIsNotSentToWhereARedirectPoints(t *testing.T) {
 	}
 	if _, _, calls := elsewhere.asked(); calls != 0 {
 		t.Error("somebody else was asked")
+	}
+	// What parses it quotes it.
+	if _, err := trade(t.Context(), serve(t, to(307, "https://%zz/"+subject)).client(t, nil)); !errors.Is(err, ca.ErrUnavailable) || strings.Contains(err.Error(), subject[:20]) {
+		t.Errorf("a location that is none: %v", err)
 	}
 	server := serve(t, to(http.StatusTemporaryRedirect, "/there"))
 	got, err := trade(t.Context(), server.client(t, nil))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -26,12 +27,12 @@ type answer struct {
 
 // read takes a reply for a token, or says what is wrong with it and shows nothing of
 // it.
-func (c *call) read(r reply) (ca.ExchangedToken, error) {
-	if r.status != http.StatusOK {
+func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
+	if r.Status != http.StatusOK {
 		return ca.ExchangedToken{}, c.refusal(r)
 	}
 	var a answer
-	if json.Unmarshal(r.body, &a) != nil {
+	if json.Unmarshal(r.Body, &a) != nil {
 		return ca.ExchangedToken{}, c.errorf(ca.Internal, "it answered with something else than the JSON of a token")
 	}
 	if fault := a.fault(); fault != "" {

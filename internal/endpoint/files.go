@@ -1,0 +1,89 @@
+package endpoint
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const maxFile = 1 << 20
+
+// ReadFile reads a regular file of so many bytes at most.
+func ReadFile(path string, most int64) ([]byte, error) {
+	// Asked before it is opened: opening a named pipe would wait for a writer.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return content, err
+}
+
+// ReadRoots reads the roots in a PEM file of 1 MiB at most. What is in the file is
+// trusted, an intermediate, too.
+func ReadRoots(path string) (*x509.CertPool, error) {
+	text, err := ReadFile(path, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	return parseRoots(path, text)
+}
+
+func parseRoots(path string, text []byte) (*x509.CertPool, error) {
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	pool := x509.NewCertPool()
+	for _, cert := range certs {
+		pool.AddCert(cert)
+	}
+	return pool, nil
+}
+
+// ReadPair reads a client certificate, PEM with the leaf first, and its key, which
+// belong together and have not expired. Its errors quote nothing of the key.
+func ReadPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error) {
+	chain, err := ReadFile(certFile, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ReadFile(keyFile, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := pki.ParseCertificates(chain)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	signer, err := pki.ParseKey(key)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", keyFile, err)
+	case !pki.SameKey(signer.Public(), certs[0].PublicKey):
+		return nil, fmt.Errorf("%s is not the key of %s", keyFile, certFile)
+	case now.After(certs[0].NotAfter):
+		return nil, fmt.Errorf("%s expired at %s", certFile, certs[0].NotAfter.UTC().Format(time.RFC3339))
+	}
+	pair := &tls.Certificate{PrivateKey: signer, Leaf: certs[0]}
+	for _, cert := range certs {
+		pair.Certificate = append(pair.Certificate, cert.Raw)
+	}
+	return pair, nil
+}

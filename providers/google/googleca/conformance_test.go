@@ -1,0 +1,82 @@
+package googleca
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	sdk "github.com/countersign-dev/countersign/sdk/provider"
+)
+
+// kit is for a pool that is asked with the token of each request, and has tokens
+// exchanged.
+func kit(t *testing.T) conformance.Kit {
+	t.Helper()
+	server, tokens := start(t), startTokens(t)
+	settings, exchange := server.socket(t), tokens.settings().Exchange
+	return conformance.Kit{
+		Settings: map[string]any{
+			"ca_pool": settings.CAPool, "endpoint": settings.Endpoint,
+			"root_file": fileOf(t, slices.Concat(read(t, server.root), read(t, tokens.root))),
+			"exchange":  map[string]any{"audience": exchange.Audience, "sts_url": exchange.STSURL, "allow_other_hosts": true},
+		},
+		WrongSettings: map[string]any{"ca_pool": "mesh"},
+		Identity:      conformance.Names{SPIFFEID: webID, DNSNames: []string{"web.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
+		Token:         theToken,
+		RefusedToken:  staleToken,
+		TokenRequired: true,
+		Exchange:      ca.TokenRequest{SubjectToken: theToken}, RefusedSubjectToken: staleToken,
+	}
+}
+
+func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, kit(t), sdk.Define("google", "1", Open).Provider)
+}
+
+// kitFile is a kit as `countersign provider test` reads it.
+type kitFile struct {
+	conformance.Kit
+	TokenFile               string            `json:"token_file"`
+	RefusedTokenFile        string            `json:"refused_token_file"`
+	Exchange                map[string]string `json:"exchange"`
+	RefusedSubjectTokenFile string            `json:"refused_subject_token_file"`
+}
+
+func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+	t.Parallel()
+	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
+	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
+	cmd := exec.CommandContext(within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// Mesh CA tells its roots in replies alone: META-08, that a declared ability is there,
+// and what is asked of it are the pool's.
+func TestByMeshCAItKeepsTheRulesOfTheKitThatAreNotAboutRoots(t *testing.T) {
+	t.Parallel()
+	settings := startMesh(t).settings
+	kit := conformance.Kit{
+		Settings:      map[string]any{"protocol": MeshCA, "endpoint": settings.Endpoint, "root_file": settings.RootFile, "location": settings.Location},
+		WrongSettings: map[string]any{"protocol": MeshCA},
+		Identity:      conformance.Names{SPIFFEID: webID},
+		TokenRequired: true,
+	}
+	checks := slices.DeleteFunc(conformance.Checks(), func(c conformance.Check) bool {
+		return c.ID == "META-08" || c.Level == conformance.Roots || c.Level == conformance.RootWatch || c.Level == conformance.TokenExchange
+	})
+	conformance.RunSubject(t, kit, conformance.OverWire(sdk.Define("google", "1", Open).Provider), checks)
+}

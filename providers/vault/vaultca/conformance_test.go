@@ -1,0 +1,70 @@
+package vaultca
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+const staleJWT = ca.Token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJl")
+
+// kit logs in by kubernetes, as its token is the request's and is looked at.
+func kit(v *vault) conformance.Kit {
+	settings := v.settings()
+	return conformance.Kit{
+		Settings: map[string]any{
+			"url": settings.URL, "root_file": settings.RootFile, "role": settings.Role,
+			"login": map[string]any{"method": Kubernetes, "role": "agent"},
+		},
+		WrongSettings:   map[string]any{"url": "http://vault.example.org:8200", "role": "web"},
+		Identity:        conformance.Names{SPIFFEID: web, DNSNames: []string{"web.example.org"}, IPAddresses: []string{"192.0.2.7"}},
+		RefusedIdentity: conformance.Names{SPIFFEID: web, DNSNames: []string{"bank.example.com"}},
+		Token:           jwt,
+		RefusedToken:    staleJWT,
+		TokenRequired:   true,
+	}
+}
+
+func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
+	conformance.Run(t, kit(newVault(t)), provider.Define("vault", "1", open).Provider)
+}
+
+// kitFile is a kit as `countersign provider test` reads it.
+type kitFile struct {
+	conformance.Kit
+	TokenFile        string `json:"token_file"`
+	RefusedTokenFile string `json:"refused_token_file"`
+}
+
+func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+	v := newVault(t)
+	countersign, binary := build(t, "countersign", "../../../plugin-host/cmd/countersign"), build(t, "countersign-provider-vault", "..")
+	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, countersign, "provider", "test", "--quiet", binary, "--kit", v.write(t, "kit.json", text))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// build builds a program for this test.
+func build(t *testing.T, name, source string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	cmd.Dir = source
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}

@@ -1,0 +1,137 @@
+package rest_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+)
+
+func TestEachStatusHasItsReason(t *testing.T) {
+	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+	})
+	for status, wants := range map[int]*ca.Error{
+		300: ca.ErrInvalid, 304: ca.ErrInvalid, 400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 408: ca.ErrUnavailable,
+		409: ca.ErrAborted, 418: ca.ErrInvalid, 425: ca.ErrRateLimited, 429: ca.ErrRateLimited, 500: ca.ErrInternal, 501: ca.ErrUnavailable, 502: ca.ErrUnavailable,
+		503: ca.ErrUnavailable, 504: ca.ErrUnavailable, 599: ca.ErrUnavailable,
+	} {
+		err := client.Do(t.Context(), rest.Call{Path: "/" + strconv.Itoa(status)}, nil)
+		if !errors.Is(err, wants) || !strings.Contains(err.Error(), client.Host()+" answered GET /"+strconv.Itoa(status)+" with "+strconv.Itoa(status)) || strings.HasSuffix(err.Error(), ": ") {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+	for _, status := range []int{200, 201, 204} {
+		must(t, client.Do(t.Context(), rest.Call{Path: "/" + strconv.Itoa(status)}, nil))
+	}
+}
+
+func TestAnAnswerThatIsNoneIsTheServersFaultAndIsNotQuoted(t *testing.T) {
+	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Path[1:])
+		_, _ = io.WriteString(w, strings.Repeat("sesame ", size))
+	})
+	var out any
+	for path, says := range map[string]string{"/0": "something else than the JSON", "/3": "something else than the JSON", "/300000": "more than 2097152 bytes"} {
+		if err := client.Do(t.Context(), rest.Call{Path: path}, &out); !errors.Is(err, ca.ErrInternal) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	must(t, client.Do(t.Context(), rest.Call{Path: "/3"}, nil)) // nobody asked what it says
+}
+
+func TestWhatCannotBeWrittenAsJSONIsNotSent(t *testing.T) {
+	client, _ := serve(t, rest.Config{}, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
+	if err := client.Do(t.Context(), rest.Call{Path: "/x", Body: func() {}}, nil); !errors.Is(err, ca.ErrInternal) {
+		t.Errorf("%v", err)
+	}
+}
+
+// pairOf is a certificate of a name, in files.
+func pairOf(t *testing.T, authority *catest.CA, name string) (pair rest.Pair, loaded tls.Certificate) {
+	t.Helper()
+	key, err := pki.GenerateKey("")
+	must(t, err)
+	id, err := pki.NewIdentity("", []string{name}, nil)
+	must(t, err)
+	csr, err := pki.CreateCSR(key, id)
+	must(t, err)
+	cert, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
+	must(t, err)
+	text, err := pki.EncodeKey(key)
+	must(t, err)
+	loaded, err = tls.X509KeyPair(cert.Chain, text)
+	must(t, err)
+	return rest.Pair{CertFile: fileOf(t, cert.Chain), KeyFile: fileOf(t, text)}, loaded
+}
+
+func TestACallShowsItsOwnCertificateOrTheClients(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	own, _ := pairOf(t, authority, "own.example.org")
+	config, _ := pairOf(t, authority, "config.example.org")
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strconv.Quote(r.TLS.PeerCertificates[0].DNSNames[0]))
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	defer server.Close()
+	client, err := rest.New(rest.Config{URL: server.URL, Roots: rest.RootFile(rootOf(t, server)), Pair: config})
+	must(t, err)
+	for want, pair := range map[string]rest.Pair{"own.example.org": own, "config.example.org": {}} {
+		var got string
+		if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: pair}, &got); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	missing := rest.Pair{CertFile: own.CertFile, KeyFile: "/nowhere"}
+	if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: missing}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "the client certificate for "+client.Host()) {
+		t.Errorf("a missing key: %v", err)
+	}
+}
+
+// A certificate's names are the server's words, too.
+func TestAServerThatIsNotTrustedDoesNotHaveTheCredentialShown(t *testing.T) {
+	const token = "sesame-open-sesame-open.example.org"
+	authority := catest.NewCA(catest.Options{})
+	_, pair := pairOf(t, authority, token)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.Config.ErrorLog = silent()
+	server.StartTLS()
+	defer server.Close()
+	client, err := rest.New(rest.Config{URL: server.URL, ServerName: "ca.example.org", Roots: rest.RootFile(fileOf(t, authority.Bundle().PEM()))})
+	must(t, err)
+	err = client.Do(t.Context(), rest.Call{Path: "/x", Hide: []ca.Token{token}}, nil)
+	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "is not trusted: ") || !strings.Contains(err.Error(), "(token)") || strings.Contains(err.Error(), "sesame") {
+		t.Errorf("%v", err)
+	}
+	server.Close()
+	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("nobody is there: %v", err)
+	}
+}
+
+func TestAPairHasBothFilesOrNone(t *testing.T) {
+	for pair, good := range map[rest.Pair]bool{{}: true, {CertFile: "c", KeyFile: "k"}: true, {CertFile: "c"}: false, {KeyFile: "k"}: false} {
+		err := pair.Check("client_cert_file", "client_key_file")
+		if good != (err == nil) || !good && (!errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `client_key_file is "`+pair.KeyFile)) {
+			t.Errorf("%+v: %v", pair, err)
+		}
+	}
+}
+
+func TestTheSystemsRootsNeedNoFile(t *testing.T) {
+	if rest.RootFile("") != nil || rest.RootFile(rest.SystemRoots) != nil || rest.RootFile("/a/file") == nil {
+		t.Error("no file, or SYSTEM, is not the operating system's roots, or a file is")
+	}
+}
