@@ -48,9 +48,11 @@ func TestRealEnvoyHasAllOfTheServiceOnOneStream(t *testing.T) {
 	c := newCluster(t)
 	for _, api := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(api, func(t *testing.T) {
-			in := *c
-			in.t = t
-			openGate(t, &in, api).hasAllOnOneStream()
+			c.t = t
+			g := openGate(t, c, api)
+			g.hasAllOnOneStream()
+			g.losesAndRegainsTheRight()
+			g.isOneStream()
 		})
 	}
 }
@@ -71,6 +73,7 @@ func openGate(t *testing.T, c *cluster, api string) *gate {
 		"providers":     fileProvider(agents.folder(t)),
 		"trust_domains": []any{map[string]any{"name": "cluster.local", "own_ca": true}},
 		"resources":     map[string]any{"folder": resources},
+		"access":        map[string]any{"allow": "10s", "deny": "10s"},
 	})
 	_, port, err := net.SplitHostPort(g.service.address)
 	must(t, err)
@@ -152,7 +155,6 @@ func (g *gate) hasAllOnOneStream() {
 	g.hears("shop 1")
 	g.refusesAListener()
 	g.refusesASecret(second)
-	g.isOneStream()
 }
 
 // isOneStream holds the service to having a single client, which has everything of it.
@@ -192,6 +194,28 @@ func (g *gate) refusesASecret(before site) {
 	g.shows(before)
 	after := g.shop.site(g.t)
 	g.cluster.put(after)
+	g.shows(after)
+}
+
+// losesAndRegainsTheRight: an Envoy keeps what it has had, and is given nothing new.
+func (g *gate) losesAndRegainsTheRight() {
+	g.t.Helper()
+	before, after := g.shop.site(g.t), g.shop.site(g.t)
+	g.cluster.put(before)
+	g.shows(before)
+	g.cluster.revoke()
+	poll(g.t, "the right to be gone", func() bool { return g.service.denials(g.t) > 0 })
+	g.cluster.put(after)
+	asked := g.service.denials(g.t)
+	poll(g.t, "the service to ask again", func() bool {
+		cert, err := shown(g.customer, g.address)
+		must(g.t, err)
+		if !cert.Equal(before.shown) {
+			g.t.Fatal("without the right, Envoy has a new secret")
+		}
+		return g.service.denials(g.t) > asked
+	})
+	g.cluster.grant()
 	g.shows(after)
 }
 
@@ -246,6 +270,12 @@ func typeOf(streams []discovery.StreamStatus, url string) discovery.TypeStatus {
 		}
 	}
 	return discovery.TypeStatus{}
+}
+
+// denials is how often an API server has said that a service account may not read secrets.
+func (s *service) denials(t *testing.T) float64 {
+	t.Helper()
+	return valueOf(t, page(s.file("page"), "/metrics"), `countersign_discovery_access_reviews_total{answer="denied"}`)
 }
 
 // ask runs a command that asks the service's page.
