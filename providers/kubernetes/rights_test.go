@@ -78,7 +78,12 @@ func bound(t *testing.T) (c *kubetest.Cluster, client *kubernetes.Clientset, rol
 // soon waits for the server's authorizer, which follows what is written.
 func soon(t *testing.T, what string, so func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	soonIn(t, time.Minute, what, so)
+}
+
+func soonIn(t *testing.T, limit time.Duration, what string, so func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for err := so(); err != nil; err = so() {
 		select {

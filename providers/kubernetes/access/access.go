@@ -3,13 +3,14 @@
 // SubjectAccessReview: may it list secrets there?), and the answer is kept for a while.
 // [New] returns what asks; a caller that watches is told when an answer changes.
 //
-// A yes counts for 5 minutes, a no for 1. While somebody watches, a yes is asked again in
-// the minute before its end, so that an API server that is away for a moment costs
-// nothing. An error never makes a yes last longer: once it has ended, an error is a no,
-// for 1 minute.
+// A yes counts for 5 minutes, a no for 1, unless [Config] says otherwise. While somebody
+// watches, a yes is asked again in its last fifth, so that an API server that is away for
+// a moment costs nothing. An error never makes a yes last longer: once it has ended, an
+// error is a no, for as long as one counts.
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ var (
 )
 
 const (
+	defaultAllow    = 5 * time.Minute
+	defaultDeny     = time.Minute
 	defaultDeadline = 10 * time.Second
 	defaultParallel = 16
 	defaultMost     = 10000
@@ -52,6 +55,9 @@ type Config struct {
 	// not block; it is asked for each review. Our own account there may create
 	// subjectaccessreviews (the role system:auth-delegator). Required.
 	Reviews func(cluster string) (Reviews, bool)
+	// Allow and Deny are how long a yes and a no count. Default: 5 minutes and 1, as
+	// istiod has it.
+	Allow, Deny time.Duration
 	// Deadline is for one review. It waits twice as long at most until others are done.
 	// Default: 10 s.
 	Deadline time.Duration
@@ -94,6 +100,9 @@ func New(cfg Config) (*Access, error) {
 		return nil, fmt.Errorf("access: Config has Deadline %s, Parallel %d and Most %d: none can be less than 0", cfg.Deadline, cfg.Parallel, cfg.Most)
 	}
 	cfg.setDefaults()
+	if cfg.Allow < time.Second || cfg.Deny < time.Second {
+		return nil, fmt.Errorf("access: Config has Allow %s and Deny %s: write 1s or more", cfg.Allow, cfg.Deny)
+	}
 	a := &Access{cfg: cfg, desks: map[string]*desk{}}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a, nil
@@ -104,15 +113,9 @@ func New(cfg Config) (*Access, error) {
 func wallClock() time.Time { return time.Now().Round(0) }
 
 func (c *Config) setDefaults() {
-	if c.Deadline == 0 {
-		c.Deadline = defaultDeadline
-	}
-	if c.Parallel == 0 {
-		c.Parallel = defaultParallel
-	}
-	if c.Most == 0 {
-		c.Most = defaultMost
-	}
+	c.Allow, c.Deny = cmp.Or(c.Allow, defaultAllow), cmp.Or(c.Deny, defaultDeny)
+	c.Deadline = cmp.Or(c.Deadline, defaultDeadline)
+	c.Parallel, c.Most = cmp.Or(c.Parallel, defaultParallel), cmp.Or(c.Most, defaultMost)
 	if c.Now == nil {
 		c.Now = wallClock
 	}

@@ -267,6 +267,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"nobody to ask":     {},
 		"negative parallel": {Reviews: newAPI().reviews, Parallel: -1},
+		"a yes of no time":  {Reviews: newAPI().reviews, Allow: time.Millisecond},
+		"a no before now":   {Reviews: newAPI().reviews, Deny: -time.Second},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s is taken", name)

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-const (
-	allowFor = 5 * time.Minute
-	denyFor  = time.Minute
-	// early is how long before the end of a yes it is asked again, up to a half less so
-	// that not all ask at once; retry is how long after an error it is asked once more.
-	early = time.Minute
-	retry = 15 * time.Second
-	// lookEvery is how often the wall clock is looked at: timers stand still while the
-	// machine sleeps, and know nothing of a clock that is set.
-	lookEvery = 30 * time.Second
-)
+// lookEvery is how often the wall clock is looked at: timers stand still while the machine
+// sleeps, and know nothing of a clock that is set.
+const lookEvery = 30 * time.Second
+
+// early is how long before the end of a yes it is asked again, up to a half less so that
+// not all ask at once.
+func (c *Config) early() time.Duration { return c.Allow / 5 }
+
+// retry is how long after an error a yes is asked once more.
+func (c *Config) retry() time.Duration { return c.Allow / 20 }
 
 type answer int
 
@@ -115,18 +114,17 @@ func (d *desk) makeRoom(most int, now time.Time) bool {
 }
 
 // settle takes what a review that began at asked came to.
-func (e *entry) settle(says answer, err error, asked, now time.Time) {
+func (e *entry) settle(c *Config, says answer, err error, asked, now time.Time) {
 	if err != nil && e.answer == allowed && e.counts(now) {
-		e.next = now.Add(retry)
+		e.next = now.Add(c.retry())
 		return
 	}
-	e.answer, e.since, e.until = says, asked, asked.Add(denyFor)
-	if says == allowed {
-		e.until = asked.Add(allowFor)
-	}
+	e.answer, e.since, e.until = says, asked, asked.Add(c.Deny)
 	e.next = e.until
 	if says == allowed {
-		e.next = e.until.Add(-early/2 - rand.N(early/2))
+		half := c.early() / 2
+		e.until = asked.Add(c.Allow)
+		e.next = e.until.Add(-half - rand.N(half))
 	}
 }
 

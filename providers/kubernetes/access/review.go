@@ -49,7 +49,7 @@ func (a *Access) land(d *desk, e *entry, round int, says answer, asked time.Time
 	}
 	e.cancel = nil
 	now := a.cfg.Now()
-	e.settle(says, err, asked, now)
+	e.settle(&a.cfg, says, err, asked, now)
 	a.tally(d, e, says, err, now)
 	a.arm(e)
 	return e.concerned()

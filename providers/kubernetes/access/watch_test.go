@@ -41,6 +41,29 @@ func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
 	})
 }
 
+func TestHowLongAnswersCountMayBeSaid(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{Allow: 10 * time.Second, Deny: 20 * time.Second}, func(t *testing.T, a *Access) {
+		told, stop := watched(t, a, web)
+		defer stop()
+		_ = settled(a, web)
+		f.allows(web, false)
+		pass(8*time.Second - 1)
+		if err := a.Peek(web); err != nil || f.times() != 1 {
+			t.Errorf("before the last fifth of the yes: %v, asked %d times", err, f.times())
+		}
+		pass(time.Second + 1)
+		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+			t.Errorf("then: %v, told %d times", err, told.Load())
+		}
+		f.allows(web, true)
+		pass(20 * time.Second)
+		if err := a.Peek(web); err != nil || told.Load() != 3 || f.times() != 3 {
+			t.Errorf("when the no has ended: %v, told %d times, asked %d times", err, told.Load(), f.times())
+		}
+	})
+}
+
 func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {

@@ -175,7 +175,12 @@ func awayWhile(outage, ca string) []any {
 // metric is the value of a series, 0 where there is none.
 func (a *agent) metric(t *testing.T, series string) float64 {
 	t.Helper()
-	for line := range strings.Lines(page(a.status, "/metrics")) {
+	return valueOf(t, page(a.status, "/metrics"), series)
+}
+
+func valueOf(t *testing.T, metrics, series string) float64 {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
 			number, err := strconv.ParseFloat(value, 64)
 			must(t, err)

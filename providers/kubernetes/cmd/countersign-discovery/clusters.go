@@ -41,7 +41,7 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	k.access, err = access.New(access.Config{Reviews: k.reviews, Log: log})
+	k.access, err = access.New(access.Config{Reviews: k.reviews, Allow: c.Access.Allow.Duration, Deny: c.Access.Deny.Duration, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ func TestRealChanges(t *testing.T) {
 		}
 	}
 	home.account(shop, "poor", false)
+	revoke["tenant"] = home.account(shop, "tenant", true)
 	home.kubeconfigs("remotes", data{"east": east.kubeconfig()})
 	w := serveReal(t, home, east, atOnce)
 	w.becomes(t, "east", "is synced", synced)
@@ -32,6 +33,9 @@ func TestRealChanges(t *testing.T) {
 	t.Run("an answer to who may read is kept", w.keepsAnswers)
 	home.Bind(shop, "system:serviceaccount:shop:poor", listSecrets) // a no is kept for a minute
 	t.Run("rights are taken away", func(t *testing.T) { w.loses(t, revoke["east"]) })
+	t.Run("a right is taken away, and given back", func(t *testing.T) {
+		serveReal(t, home, east, atOnce+"access: {allow: 10s, deny: 10s}\n").losesAndRegains(t, revoke["tenant"])
+	})
 	t.Run("an API server goes away and comes back", w.outlives)
 	t.Run("a no has ended, and the right is there", func(t *testing.T) {
 		eventuallyIn(t, 2*time.Minute, func() bool { return poor.of(plain) == "key restored" }, "it has the secret", w.log)
@@ -106,6 +110,30 @@ func (w *world) loses(t *testing.T, revoke func()) {
 	if got := c.since(before); !slices.Equal(got, []string{"-" + gatewayName, "-" + plain}) || c.of(twin) != "CA ca of east gw" {
 		t.Errorf("%q; the CA is %s", got, c.of(twin))
 	}
+}
+
+// losesAndRegains: when the yes has ended, who has lost the right has the secret no more,
+// on a stream that goes on.
+func (w *world) losesAndRegains(t *testing.T, revoke func()) {
+	open := map[string]*client{}
+	for protocol := range dialects {
+		open[protocol] = w.comes(t, w.bearer(t, "home/shop/tenant"), protocol, plain, plain+"-cacert")
+		open[protocol].gets(t, plain, "key home foo", w)
+	}
+	revoke()
+	open["delta"].gets(t, plain, "-", w)
+	w.home.put("shop/foo", tlsOf(t, "meanwhile"))
+	for protocol, c := range open {
+		c.gets(t, plain+"-cacert", "CA ca of meanwhile", w)
+		if got := c.of(plain); got == "key meanwhile" {
+			t.Errorf("without the right, it has the %s by %s", got, protocol)
+		}
+	}
+	w.home.Bind(shop, "system:serviceaccount:shop:tenant", listSecrets)
+	for _, c := range open {
+		c.gets(t, plain, "key meanwhile", w)
+	}
+	silent(t, w)
 }
 
 // outlives: what is held is served on, old streams and new ones, and then followed again.

@@ -38,6 +38,7 @@ func (c *Config) check(p *problems) {
 	c.checkAuthenticators(p)
 	c.checkCluster(p)
 	c.checkSecrets(p)
+	c.checkAccess(p)
 	c.checkRest(p)
 }
 

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/providers/kubernetes/kubeconfig"
 )
 
@@ -58,6 +60,14 @@ func (c *Config) checkSecrets(p *problems) {
 	}
 	for i, g := range c.Secrets.Grants {
 		checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), g)
+	}
+}
+
+func (c *Config) checkAccess(p *problems) {
+	for setting, value := range map[string]agent.Duration{"allow": c.Access.Allow, "deny": c.Access.Deny} {
+		if value.Duration < 10*time.Second || value.Duration > time.Hour {
+			p.say("access."+setting, value, "write 10s to 1h")
+		}
 	}
 }
 

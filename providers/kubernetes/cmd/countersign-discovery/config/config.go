@@ -27,6 +27,7 @@ type Config struct {
 	Cluster   Cluster  `json:"cluster"`
 	Remotes   Remotes  `json:"remotes"`
 	Secrets   Secrets  `json:"secrets"`
+	Access    Access   `json:"access"`
 	// Resources are listeners, routes, clusters, endpoints and names in a folder.
 	Resources Resources `json:"resources"`
 	Limits    Limits    `json:"limits"`
@@ -188,6 +189,17 @@ type Who struct {
 	ServiceAccount string `json:"service_account"`
 }
 
+// Access is for how long an API server's answer counts to whether a service account may
+// list secrets: as long may a right that was taken away be of use, and one that was given
+// of none. Each service account that is here costs a review as often. 10s to 1h.
+type Access struct {
+	// Allow is for a yes; while it is needed, it is asked again in its last fifth.
+	// Default: 5m.
+	Allow agent.Duration `json:"allow"`
+	// Deny is for a no. Default: 1m.
+	Deny agent.Duration `json:"deny"`
+}
+
 // Resources are what is served beside secrets.
 type Resources struct {
 	// Folder has Envoy's resources in YAML or JSON; it is watched. Default: none.
@@ -240,6 +252,7 @@ func defaults() Config {
 		Rotation:    agent.Rotation{Ratio: 0.5, Jitter: 0.01},
 		Audiences:   []string{"istio-ca"},
 		Cluster:     Cluster{ID: "Kubernetes", SystemNamespace: "istio-system"},
+		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute)},
 		Limits: Limits{
 			Connections: 20_000, Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
 		},
