@@ -152,7 +152,7 @@ func keepsItselfUpToDate(t *testing.T, b *browser, p *statusPage) {
 	b.mustBeCalm(t)
 	p.stop(t, syscall.SIGTERM)
 	poll(t, "the page to say that the agent is gone", func() bool {
-		return strings.HasPrefix(eval[string](t, b, `document.getElementById("stale").textContent`), "The agent has not answered since ")
+		return strings.HasPrefix(eval[string](t, b, `document.getElementById("stale").textContent`), "Nothing has answered since ")
 	})
 }
 

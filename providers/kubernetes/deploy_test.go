@@ -204,20 +204,6 @@ func TestTheSidecarIsBesideThoseDeploymentsThatAreLabelled(t *testing.T) {
 	}
 }
 
-// Kubernetes sets SERVICE_PORT and the like in all pods of a Service's namespace, and an
-// agent takes a variable that begins with COUNTERSIGN_ for a setting.
-func TestNoServiceMakesVariablesThatAnAgentRefuses(t *testing.T) {
-	services := objects(t, built(t, another, nil), "Service")
-	if len(services) != 1 {
-		t.Errorf("%d services", len(services))
-	}
-	for _, s := range services {
-		if strings.HasPrefix(s.Metadata.Name, "countersign") {
-			t.Errorf("the Service %s makes variables that begin with COUNTERSIGN_", s.Metadata.Name)
-		}
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 type Metrics struct {
 	// Streams are those that are open now.
 	Streams int
+	// Subscribed are, by type URL, the open streams that watch something of a type,
+	// Refusing those of them whose client has refused what it was sent last.
+	Subscribed, Refusing map[string]int
 	// Pushes, Nacks and Names are by type URL: what was sent, what clients have refused,
 	// and names that were left out as unknown or not for the caller.
 	Pushes, Nacks, Names map[string]uint64
@@ -96,15 +99,39 @@ func (m *metrics) ended(why string, n int) {
 
 // Metrics returns the counts as they are now.
 func (s *Server) Metrics() Metrics {
+	subscribed, refusing := s.subscriptions()
 	m := s.metrics
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.Metrics
-	out.Streams = s.engine.Streams()
+	out.Streams, out.Subscribed, out.Refusing = s.engine.Streams(), subscribed, refusing
 	out.Pushes, out.Nacks, out.Names = maps.Clone(m.Pushes), maps.Clone(m.Nacks), maps.Clone(m.Names)
 	out.Authentications, out.Refusals, out.Ended = maps.Clone(m.Authentications), maps.Clone(m.Refusals), maps.Clone(m.Ended)
 	out.Sent, out.Acked = m.Sent.clone(), m.Acked.clone()
 	return out
+}
+
+// subscriptions are counted while nothing else is locked: whoever counts a push holds its
+// session.
+func (s *Server) subscriptions() (subscribed, refusing map[string]int) {
+	subscribed, refusing = map[string]int{}, map[string]int{}
+	for _, url := range s.urls { // there from the start, as 0
+		subscribed[url], refusing[url] = 0, 0
+	}
+	for _, of := range s.roster.all() {
+		for i, url := range s.urls {
+			of.of(i, func(p *progress) {
+				if p.subscribed == 0 {
+					return
+				}
+				subscribed[url]++
+				if p.status(url).Refusing() {
+					refusing[url]++
+				}
+			})
+		}
+	}
+	return subscribed, refusing
 }
 
 // observe is told what happens on streams.

@@ -47,6 +47,12 @@ type TypeStatus struct {
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
+// Refusing tells whether the client has refused what it was sent last, so that it works
+// with something older.
+func (t TypeStatus) Refusing() bool {
+	return t.Refused != nil && t.Refused.Version == t.Sent && t.Acked != t.Sent
+}
+
 // Refusal is a version that a client has not taken.
 type Refusal struct {
 	Version string    `json:"version"`
@@ -79,11 +85,13 @@ func (s *Server) statusOf(of *session) StreamStatus {
 		if p.subscribed == 0 && p.pushes == 0 {
 			continue
 		}
-		out.Types = append(out.Types, TypeStatus{
-			Type: s.urls[i], Subscribed: p.subscribed, Pushes: p.pushes, Sent: p.sent, Acked: p.acked, Refused: p.refused,
-		})
+		out.Types = append(out.Types, p.status(s.urls[i]))
 	}
 	return out
+}
+
+func (p *progress) status(url string) TypeStatus {
+	return TypeStatus{Type: url, Subscribed: p.subscribed, Pushes: p.pushes, Sent: p.sent, Acked: p.acked, Refused: p.refused}
 }
 
 // index returns which type that is, -1 for none.

@@ -47,6 +47,16 @@ func TestWhatAStreamHasTakenAndRefusedIsShown(t *testing.T) {
 		if got.Acked != "1" || got.Sent != "2" || got.Subscribed != 1 || got.Refused == nil || got.Refused.Version != "2" || got.Refused.Reason != "I do not like it" {
 			t.Errorf("after the refusal: %+v %+v", got, got.Refused)
 		}
+		if m := p.server.Metrics(); !got.Refusing() || m.Subscribed[thingURL] != 1 || m.Refusing[thingURL] != 1 {
+			t.Errorf("it refuses what it was sent last: %t, %+v", got.Refusing(), m)
+		}
+		p.shelf.put("a", "3")
+		c.gets("3")
+		c.answer(nil, "a")
+		synctest.Wait()
+		if m := p.server.Metrics(); of().Refused == nil || of().Refusing() || m.Subscribed[thingURL] != 1 || m.Refusing[thingURL] != 0 {
+			t.Errorf("it refused something before: %+v, %+v", of(), m)
+		}
 		stream := p.server.Status().Streams[0]
 		if stream.Node[:6] != `node\n` || len(stream.Node) > 256 || stream.Identity != web || stream.Cluster != "local" || stream.Service != "ADS" {
 			t.Errorf("the stream is %+v", stream)
@@ -60,8 +70,8 @@ func TestWhatAStreamHasTakenAndRefusedIsShown(t *testing.T) {
 		}
 		c.hang()
 		synctest.Wait()
-		if left := p.server.Status().Streams; len(left) != 0 {
-			t.Errorf("left are %+v", left)
+		if left, n := p.server.Status().Streams, p.server.Metrics().Subscribed; len(left) != 0 || len(n) == 0 || n[thingURL] != 0 {
+			t.Errorf("left are %+v, %v", left, n)
 		}
 	})
 }

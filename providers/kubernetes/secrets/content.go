@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -24,7 +23,7 @@ const (
 type content struct {
 	chain, key, staple []byte // the staple in DER, all else in PEM
 	ca, crl            []byte
-	ends               time.Time
+	lifetime
 }
 
 // readPair checks what Envoy would refuse, and what only a mistake can be. All is
@@ -50,7 +49,7 @@ func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
 		return content{}, err
 	}
 	encoded, err := pki.EncodeKey(key)
-	return content{chain: pki.EncodeCertificates(chain), key: encoded, staple: staple, ends: chain[0].NotAfter}, err
+	return content{chain: pki.EncodeCertificates(chain), key: encoded, staple: staple, lifetime: lifetimeOf(chain)}, err
 }
 
 // ocspResponse is the outer part of one; what is signed is for the client to verify.
@@ -88,17 +87,7 @@ func readAuthority(caPEM, crlPEM []byte) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	return content{ca: pki.EncodeCertificates(certs), crl: crl, ends: firstEnd(certs)}, nil
-}
-
-func firstEnd(certs []*x509.Certificate) time.Time {
-	ends := certs[0].NotAfter
-	for _, cert := range certs {
-		if cert.NotAfter.Before(ends) {
-			ends = cert.NotAfter
-		}
-	}
-	return ends
+	return content{ca: pki.EncodeCertificates(certs), crl: crl, lifetime: lifetimeOf(certs)}, nil
 }
 
 // readCRL takes PEM blocks "X509 CRL" (RFC 7468, section 6), and returns them as they

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -16,8 +15,8 @@ import (
 // product is what was made of an object: a resource, or the error why there is none.
 type product struct {
 	resource *xds.Resource
-	ends     time.Time // when a certificate in it ends
-	err      error
+	lifetime
+	err error
 }
 
 // make builds the resource that r asks for.
@@ -35,7 +34,7 @@ func (o object) make(r request) product {
 	if err != nil {
 		return product{err: err}
 	}
-	return product{&xds.Resource{Name: r.name, Version: c.version(), Body: body}, c.ends, nil}
+	return product{&xds.Resource{Name: r.name, Version: c.version(), Body: body}, c.lifetime, nil}
 }
 
 func (c content) message(name string) *tlsv3.Secret {

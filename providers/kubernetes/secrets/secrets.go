@@ -84,6 +84,7 @@ type Source struct {
 	may   map[string]bool // MayReadConfigCluster
 	hub   *hub.Hub[place]
 	made  *cache
+	seen  *views
 	*record
 }
 
@@ -111,7 +112,7 @@ func New(cfg Config) (*Source, error) {
 	cfg.setDefaults()
 	return &Source{
 		cfg: cfg, local: local.ID(), may: may,
-		hub: hub.New[place](hub.Config{}), made: newCache(cfg.CacheBytes), record: newRecord(cfg.Log, cfg.Now),
+		hub: hub.New[place](hub.Config{}), made: newCache(cfg.CacheBytes), seen: newViews(), record: newRecord(cfg.Log, cfg.Now),
 	}, nil
 }
 
@@ -147,19 +148,29 @@ func (s *Source) peek(caller *discovery.Caller, name string) (*xds.Resource, err
 	if err != nil {
 		return nil, err
 	}
-	if err := s.authorise(r); err != nil {
-		return nil, err
-	}
-	found, err := s.find(r)
+	found, product, err := s.look(r)
 	if err != nil {
+		s.seen.nothing(r, err)
 		return nil, err
 	}
-	product := s.made.get(found.key(r), found.stamp, func() product { return found.make(r) })
+	s.seen.note(r, found, product)
 	s.remarks(found, product)
 	if product.err != nil {
 		return nil, &refusal{Malformed, product.err.Error()}
 	}
 	return product.resource, nil
+}
+
+// look returns the object that r may have, and what was made of it.
+func (s *Source) look(r request) (object, product, error) {
+	if err := s.authorise(r); err != nil {
+		return object{}, product{}, err
+	}
+	found, err := s.find(r)
+	if err != nil {
+		return object{}, product{}, err
+	}
+	return found, s.made.get(found.key(r), found.stamp, func() product { return found.make(r) }), nil
 }
 
 // Watch has notify called after changes of what Peek answers: of the object, of its
@@ -179,7 +190,9 @@ func (s *Source) Watch(caller *discovery.Caller, name string, notify func(name s
 			return nil, err
 		}
 	}
+	s.seen.watch(r)
 	return func() {
+		s.seen.leave(r)
 		lose()
 		leave()
 		s.letGo(places)

@@ -150,9 +150,6 @@ func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 func TestOthersVariablesOfOurPrefixAreLeftAlone(t *testing.T) {
 	mustLoad(t, working, []string{
 		"COUNTERSIGN_CONFIG=x", "COUNTERSIGN_PROVIDER_PATH=/p", "COUNTERSIGN_PROVIDER=cookie", "COUNTERSIGN_BINARY=/p/countersign-provider-x", "COUNTERSIGN_LIFELINE_FD=3", "COUNTERSIGN_CHANNEL_FD=4",
-		// What Kubernetes sets beside the Services countersign and countersign-agent.
-		"COUNTERSIGN_SERVICE_HOST=10.0.0.1", "COUNTERSIGN_SERVICE_PORT=80", "COUNTERSIGN_SERVICE_PORT_HTTP=80", "COUNTERSIGN_PORT=tcp://10.0.0.1:80",
-		"COUNTERSIGN_PORT_80_TCP=tcp://10.0.0.1:80", "COUNTERSIGN_PORT_80_TCP_ADDR=10.0.0.1", "COUNTERSIGN_AGENT_SERVICE_HOST=10.0.0.1",
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -69,10 +68,6 @@ var others = []string{
 	"COUNTERSIGN_PROVIDER_PATH", "COUNTERSIGN_PROVIDER", "COUNTERSIGN_BINARY", "COUNTERSIGN_LIFELINE_FD", "COUNTERSIGN_CHANNEL_FD",
 }
 
-// serviceVariable is what Kubernetes sets in every pod beside a Service whose
-// name begins with "countersign".
-var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
-
 // fromEnvironment reads COUNTERSIGN_<FLAG>; a name that is close to one of them,
 // or to none, is an error.
 func fromEnvironment(environ []string) ([]Assignment, error) {
@@ -90,7 +85,7 @@ func fromEnvironment(environ []string) ([]Assignment, error) {
 		case ok && value != "":
 			found = append(found, Assignment{path, value, name})
 		case ok, !strings.HasPrefix(name, prefix), name == variable(ConfigFlag),
-			slices.Contains(others, name), serviceVariable.MatchString(name):
+			slices.Contains(others, name), isLink(name, value):
 		default:
 			wrong.add(fmt.Errorf("unknown variable %s: %s", clip(name), suggestVariable(name, names)))
 		}

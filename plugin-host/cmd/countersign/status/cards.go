@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -55,11 +56,11 @@ func (m *markup) secret(r Report, s secret.Status) {
 func (m *markup) life(l life, bundle bool) {
 	renewal := ""
 	if !l.Renew.IsZero() {
-		renewal = "; renewal " + at(l.Renew, m.now).Far
+		renewal = "; renewal " + operatorpage.At(l.Renew, m.now).Far
 	}
 	m.put(`
 <svg class="life" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="%v %% of its life is over%v; end %v">
-<rect class="track" width="1000" height="16"/>`, l.Percent(), renewal, at(l.Until, m.now).Far)
+<rect class="track" width="1000" height="16"/>`, l.Percent(), renewal, operatorpage.At(l.Until, m.now).Far)
 	if !l.Renew.IsZero() {
 		m.put("\n<rect class=\"late\" x=\"%v\" width=\"%v\" height=\"16\"/>", l.Turn, l.Left())
 	}
@@ -121,7 +122,7 @@ func (m *markup) failure(f *secret.Failure) {
 	m.put("<dt>Last failure</dt><dd>%v, ", clean(f.Reason))
 	m.moment(f.At)
 	if !f.NextTry.IsZero() {
-		m.put("; the next try is %v", at(f.NextTry, m.now).Far)
+		m.put("; the next try is %v", operatorpage.At(f.NextTry, m.now).Far)
 	}
 	m.put("</dd>\n")
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"html"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/operatorpage"
 )
 
 // markup is a page that is being written. It stands in for html/template, which calls
@@ -27,7 +29,7 @@ func (m *markup) put(ours string, args ...any) {
 
 // moment writes a time.
 func (m *markup) moment(t time.Time) {
-	at := at(t, m.now)
+	at := operatorpage.At(t, m.now)
 	m.put(`<time datetime="%v">%v <span class="far">(%v)</span></time>`, at.Exact, at.Shown, at.Far)
 }
 

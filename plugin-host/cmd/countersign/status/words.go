@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -29,43 +28,6 @@ func cleanAll(list []string) string {
 
 // short is the beginning of a fingerprint, enough to tell it from others.
 func short(s string) string { return s[:min(16, len(s))] }
-
-// moment is a time as the page shows it, and seen from now.
-type moment struct {
-	Exact string // RFC 3339
-	Shown string // UTC; without its day where that is today
-	Far   string // "in 5m", "5m ago"
-}
-
-func at(t, now time.Time) moment {
-	m := moment{Exact: t.UTC().Format(time.RFC3339), Shown: t.UTC().Format("2006-01-02 15:04")}
-	if t.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
-		m.Shown = t.UTC().Format(time.TimeOnly)
-	}
-	switch d := t.Sub(now); {
-	case d.Abs() < time.Second:
-		m.Far = "now"
-	case d > 0:
-		m.Far = "in " + long(d)
-	default:
-		m.Far = long(-d) + " ago"
-	}
-	return m
-}
-
-// long says a time in the one or two units that a person would.
-func long(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= 2*day:
-		return fmt.Sprintf("%d days", d/day)
-	case d >= time.Hour:
-		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= 2*time.Minute:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	}
-	return fmt.Sprintf("%d s", d/time.Second)
-}
 
 // mark is a state in words, and how grave it is: good, fair or bad.
 type mark struct{ Words, Grade string }

@@ -139,6 +139,9 @@ func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
 		`cluster_state{cluster="Kubernetes",state="synced"} 1`, `cluster_serving{cluster="Kubernetes"} 1`, `cluster_secrets{cluster="Kubernetes"} 3`,
 		`access_reviews_total{answer="allowed"} 1`, `access_reviews_total{answer="denied"} 0`, "access_service_accounts 1",
 		`refused_secrets_total{reason="identity"} 0`, "expired_secrets_total 1", "malformed_secrets_total 1", "kept_secrets 3",
+		`watched_secrets{cluster="Kubernetes",kind="certificate",state="valid"} 1`, `watched_secrets{cluster="Kubernetes",kind="certificate",state="expired"} 1`,
+		`watched_secrets{cluster="Kubernetes",kind="certificate",state="malformed"} 1`, `watched_secrets{cluster="Kubernetes",kind="ca",state="valid"} 0`,
+		`watched_secrets_first_expiry_timestamp_seconds{cluster="Kubernetes",kind="certificate"} `,
 		`certificate_held{secret="default"} 1`, `authentications_total{kind="token-review"} 1`,
 	}
 	has := func(want string) bool { return strings.Contains(p.metrics(t), "countersign_discovery_"+want) }
@@ -158,6 +161,16 @@ func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
 		}
 		if want = want[:len(want)-2]; !strings.Contains(page, want) {
 			t.Errorf("the page does not show %q:\n%s", want, page)
+		}
+	}
+	for _, want := range []string{"Kubernetes certificate 1 0 1 1 20", "secret shop/bad Kubernetes certificate malformed - its certificate: ", "secret shop/old Kubernetes certificate expired 20"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("status does not show %q:\n%s", want, shown)
+		}
+	}
+	for _, want := range []string{"secret shop/bad", "secret shop/old"} {
+		if !strings.Contains(page, want) || strings.Contains(p.metrics(t), "shop") {
+			t.Errorf("the page does not show %q, or the metrics do:\n%s", want, page)
 		}
 	}
 	if strings.Contains(p.log.String()+shown+page, goodToken) {

@@ -89,7 +89,7 @@ var (
 
 func (k *clusters) describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc,
+		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc, watchedDesc, firstEndDesc,
 	} {
 		to <- d
 	}
@@ -107,6 +107,7 @@ func (k *clusters) collect(g gatherer) {
 		g.gauge(objectsDesc, float64(s.Secrets), s.ID)
 	}
 	g.kubernetes(k.counted())
+	g.watching(k.watching())
 }
 
 func (g gatherer) kubernetes(c *counted) {

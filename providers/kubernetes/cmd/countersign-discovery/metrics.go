@@ -51,6 +51,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	readyDesc    = desc("ready", "1 where streams are answered.")
 	streamsDesc  = desc("streams", "Open streams and fetches.")
+	subsDesc     = desc("subscribed_streams", "Open streams that watch something of a type.", "type")
+	refusingDesc = desc("refusing_streams", "Open streams whose client has refused what it was sent last of a type.", "type")
 	pushesDesc   = desc("pushes_total", "Answers sent.", "type")
 	nacksDesc    = desc("nacks_total", "Answers that clients have refused.", "type")
 	namesDesc    = desc("refused_names_total", "Names left out, as unknown or not for the caller.", "type")
@@ -74,7 +76,7 @@ type collector struct{ *service }
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		readyDesc, streamsDesc, pushesDesc, nacksDesc, namesDesc, knownDesc, refusalsDesc, endedDesc, sentDesc, ackedDesc,
+		readyDesc, streamsDesc, subsDesc, refusingDesc, pushesDesc, nacksDesc, namesDesc, knownDesc, refusalsDesc, endedDesc, sentDesc, ackedDesc,
 		heldDesc, startDesc, expiryDesc, rootsDesc, problemDesc, filesDesc, folderDesc,
 	} {
 		to <- d
@@ -132,6 +134,11 @@ func (g gatherer) folder(s folder.Status) {
 
 func (g gatherer) server(m discovery.Metrics) {
 	g.gauge(streamsDesc, float64(m.Streams))
+	for d, counts := range map[*prometheus.Desc]map[string]int{subsDesc: m.Subscribed, refusingDesc: m.Refusing} {
+		for url, n := range counts {
+			g.gauge(d, float64(n), url)
+		}
+	}
 	for d, counts := range map[*prometheus.Desc]map[string]uint64{
 		pushesDesc: m.Pushes, nacksDesc: m.Nacks, namesDesc: m.Names, refusalsDesc: m.Refusals, endedDesc: m.Ended,
 	} {

@@ -26,6 +26,7 @@ type report struct {
 	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
 	Clusters     []fleet.Status         `json:"clusters,omitempty"`
 	Kubernetes   *counted               `json:"kubernetes,omitempty"`
+	Watched      *watching              `json:"watched_secrets,omitempty"`
 	Folder       *folder.Status         `json:"folder,omitempty"`
 }
 
@@ -49,7 +50,7 @@ func (s *service) report() report {
 		slices.SortFunc(r.Providers, func(a, b agentstatus.Provider) int { return strings.Compare(a.Name, b.Name) })
 	}
 	if s.clusters != nil {
-		r.Clusters, r.Kubernetes = s.clusters.Status(), s.clusters.counted()
+		r.Clusters, r.Kubernetes, r.Watched = s.clusters.Status(), s.clusters.counted(), s.clusters.watching()
 	}
 	if s.resources != nil {
 		held := s.resources.Status()

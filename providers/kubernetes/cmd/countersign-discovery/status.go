@@ -44,6 +44,7 @@ type seen struct {
 	TrustDomains []trustDomain  `json:"trust_domains"`
 	Clusters     []fleet.Status `json:"clusters"`
 	Kubernetes   *counted       `json:"kubernetes"`
+	Watched      *watching      `json:"watched_secrets"`
 	Folder       *folder.Status `json:"folder"`
 }
 
@@ -113,6 +114,7 @@ func writeReport(w io.Writer, r seen) error {
 	t := tables{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.secrets(r)
 	t.clusters(r)
+	t.watched(r)
 	t.kubernetes(r)
 	t.trustDomains(r)
 	t.folder(r)
@@ -164,6 +166,26 @@ func (t tables) clusters(r seen) {
 			from = "the local one"
 		}
 		t.line(c.ID, string(c.State), strconv.Itoa(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
+	}
+}
+
+func (t tables) watched(r seen) {
+	if r.Watched == nil {
+		return
+	}
+	t.head("WATCHED IN", "KIND", "VALID", "ENDING", "EXPIRED", "MALFORMED", "FIRST ENDS")
+	for _, c := range r.Watched.Counts {
+		t.line(c.Cluster, c.Kind, strconv.Itoa(c.Valid), strconv.Itoa(c.Ending), strconv.Itoa(c.Expired), strconv.Itoa(c.Malformed), moment(c.FirstExpiry))
+	}
+	if len(r.Watched.Troubled) == 0 {
+		return
+	}
+	t.head("TO MEND", "CLUSTER", "KIND", "STATE", "ENDS", "PROBLEM")
+	for _, s := range r.Watched.Troubled {
+		t.line(s.Object, s.Cluster, s.Kind, string(s.State), moment(s.Ends), s.Problem)
+	}
+	if r.Watched.More > 0 {
+		t.line(fmt.Sprintf("%d more", r.Watched.More))
 	}
 }
 

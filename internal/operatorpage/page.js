@@ -28,7 +28,7 @@
       last = new Date();
       stale.textContent = "";
     } catch {
-      const text = "The agent has not answered since " + last.toISOString().slice(0, 19).replace("T", " ") + " UTC.";
+      const text = "Nothing has answered since " + last.toISOString().slice(0, 19).replace("T", " ") + " UTC.";
       if (stale.textContent !== text) stale.textContent = text;
     }
   };

@@ -1,0 +1,46 @@
+package secrets
+
+import (
+	"crypto/x509"
+	"slices"
+	"time"
+)
+
+// State is how much of a certificate's lifetime is left.
+type State string
+
+// The states.
+const (
+	Valid   State = "valid"
+	Ending  State = "ending" // see near
+	Expired State = "expired"
+	Broken  State = "malformed" // it has no certificate that can be served
+)
+
+// States are all of them, the worst first.
+var States = [...]State{Broken, Expired, Ending, Valid}
+
+// week is the longest that a certificate is near its end.
+const week = 7 * 24 * time.Hour
+
+// lifetime is that of the certificate which ends first, of all that are served together.
+type lifetime struct{ starts, ends time.Time }
+
+func lifetimeOf(certs []*x509.Certificate) lifetime {
+	first := slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	return lifetime{first.NotBefore, first.NotAfter}
+}
+
+func (l lifetime) state(now time.Time) State {
+	switch {
+	case !now.Before(l.ends):
+		return Expired
+	case l.ends.Sub(now) < l.near():
+		return Ending
+	}
+	return Valid
+}
+
+// near is the last sixth of the lifetime, a week at most: who renews by itself has done so
+// before, be it a certificate of a day or of a year.
+func (l lifetime) near() time.Duration { return min(l.ends.Sub(l.starts)/6, week) }
