@@ -77,7 +77,7 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) Run(ctx context.Context) {
 	defer f.ending.Wait()
 	defer f.end(f.local)
-	f.local.start(func() { f.signal(f.localSynced) })
+	f.local.start(func() { f.signal(f.localSynced) }, func(error) {}) // it has no limits
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)

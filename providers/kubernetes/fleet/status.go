@@ -15,7 +15,7 @@ type State string
 const (
 	Connecting State = "connecting" // not synced, or the later kubeconfig is not
 	Synced     State = "synced"
-	Failed     State = "failed" // nothing is tried until the kubeconfig changes
+	Failed     State = "failed" // nothing is tried until the kubeconfig changes, or for as long as Fault says
 )
 
 // Status is one cluster for whoever operates it.
