@@ -54,6 +54,7 @@ func newAPIServer(t testing.TB, token string) *apiServer {
 			s.open.Add(1)
 		case http.StateClosed, http.StateHijacked:
 			s.open.Add(-1)
+			happened.tell()
 		}
 	}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that a test cuts
@@ -256,6 +257,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, cut chan struc
 	}
 	s.mu.Unlock()
 	defer func() {
+		defer happened.tell()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.watching--

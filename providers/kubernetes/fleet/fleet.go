@@ -162,8 +162,8 @@ func (f *Fleet) reconcile() {
 		}
 		f.settle(id, claimed)
 	}
-	f.tellRefused(byID)
 	f.show(byID[f.cfg.LocalID])
+	f.tellRefused(byID)
 }
 
 // settle gives an id to the claim that holds it, or else to the first.
@@ -213,11 +213,15 @@ func (f *Fleet) noteFolder(err error) {
 		fault = foreign.Clean(err.Error())
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fault != "" && f.folder != fault {
-		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
-	}
+	before := f.folder
 	f.folder = fault
+	f.mu.Unlock()
+	switch {
+	case fault != "" && before != fault:
+		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
+	case fault == "" && before != "":
+		f.cfg.Log.Info("the folder of kubeconfigs can be read again", "folder", f.cfg.Folder)
+	}
 }
 
 // tellRefused tells each claim for an id that is held once.

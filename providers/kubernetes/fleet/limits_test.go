@@ -111,7 +111,7 @@ var whatTakesTooMuch = map[string]struct {
 	"an event of empty values":     {hostile(events(`[[],`), list("")), "an event of more than 65536 bytes"},
 	"nothing but white space":      {hostile(events("\n\n\n\n"), list("")), "an event of more than 65536 bytes"},
 	"an endless error":             {func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) }, "an answer of more than 1048576 bytes"},
-	"an endless error in no words": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 500); endless(w, "error") }, "an answer of more than 1048576 bytes"},
+	"an endless error in no words": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError); endless(w, "error") }, "an answer of more than 1048576 bytes"},
 }
 
 func refuseAtLength(w http.ResponseWriter) {
@@ -122,6 +122,7 @@ func refuseAtLength(w http.ResponseWriter) {
 func TestAClusterThatTakesTooMuchIsEndedAndNoOtherNotices(t *testing.T) {
 	for name, c := range whatTakesTooMuch {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := servers(t, "local", "east", "west")
 			s[1].answer(c.answer)
 			s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig(""), "west": s[2].kubeconfig("")}))

@@ -45,21 +45,25 @@ func (f *Fleet) take(m *member, c claim) {
 	}
 	m.claim, m.sum, m.since, m.fault = c, c.sum(), time.Now(), ""
 	m.retries.end()
-	if m.sum != m.built { // else it was replaced by a malformed one, and is back
+	if m.sum != m.built {
 		f.try(m, c)
+		return
 	}
+	f.showMember(m) // it was replaced by a malformed one, and is back
+	f.cfg.Log.Info("a cluster's kubeconfig is again what it was", "cluster", m.id, "source", m.source)
 }
 
 // try connects to the cluster of a claim.
 func (f *Fleet) try(m *member, c claim) {
 	next, fault := f.build(c)
 	if m.fault = fault; fault != "" {
+		f.showMember(m)
 		f.cfg.Log.Warn("a cluster's kubeconfig is refused; what there was stays", "cluster", m.id, "source", m.source, "error", fault)
 		return
 	}
 	m.built = m.sum
-	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
 	f.exchange(m, next)
+	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
 }
 
 func (f *Fleet) build(c claim) (*Cluster, string) {
@@ -98,6 +102,8 @@ func (f *Fleet) exchange(m *member, next *Cluster) {
 	f.waitFor(m, next)
 	if m.serving == next {
 		f.publish(m)
+	} else {
+		f.showMember(m)
 	}
 }
 

@@ -77,14 +77,14 @@ func newHealth(clean func(error) string, log *slog.Logger) *health {
 }
 
 // note takes how a list or a watch went. The log is told the first fault and the end
-// of the last one.
+// of the last one; of those between, at debug.
 func (h *health) note(resource string, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errGone) || errors.As(err, new(*excess)) {
 		return // we have ended it, or the fleet will
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := len(h.faults)
+	before, was := len(h.faults), h.faults[resource]
 	if err == nil {
 		delete(h.faults, resource)
 	} else {
@@ -95,6 +95,8 @@ func (h *health) note(resource string, err error) {
 		h.log.Warn("a cluster is not followed now; what is held of it stays", "error", h.faults[resource])
 	case before > 0 && after == 0:
 		h.log.Info("a cluster is followed again")
+	case h.faults[resource] != was:
+		h.log.Debug("a cluster is not followed, for another reason than before", "error", h.all())
 	}
 }
 
@@ -102,5 +104,8 @@ func (h *health) note(resource string, err error) {
 func (h *health) fault() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ")
+	return h.all()
 }
+
+// all is called with the lock held.
+func (h *health) all() string { return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ") }
