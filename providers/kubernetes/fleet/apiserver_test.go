@@ -34,6 +34,7 @@ type apiServer struct {
 	changed  chan struct{} // closed by the next change
 	cut      chan struct{} // closed to end all watches
 	fault    int           // a status for all; -1: no answer at all, -2: it hangs
+	instead  http.HandlerFunc
 	asked    []string
 	watching int
 }
@@ -53,6 +54,7 @@ func newAPIServer(t testing.TB, token string) *apiServer {
 			s.open.Add(1)
 		case http.StateClosed, http.StateHijacked:
 			s.open.Add(-1)
+			happened.tell()
 		}
 	}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that a test cuts
@@ -91,6 +93,14 @@ func (s *apiServer) fail(status int) {
 	s.fault = status
 	close(s.cut)
 	s.cut = make(chan struct{})
+}
+
+// answer has another handler answer from now on whom it knows; nil ends that.
+func (s *apiServer) answer(instead http.HandlerFunc) {
+	s.mu.Lock()
+	s.instead = instead
+	s.mu.Unlock()
+	s.fail(0)
 }
 
 func resourceOf(o metav1.Object) string {
@@ -135,7 +145,7 @@ func (s *apiServer) watches() int {
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	fault, cut := s.fault, s.cut
+	fault, cut, instead := s.fault, s.cut, s.instead
 	s.asked = append(s.asked, r.Method+" "+r.URL.String())
 	s.mu.Unlock()
 	switch {
@@ -151,6 +161,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, fault, "the test says so to "+r.Header.Get("Authorization"))
 	case r.Header.Get("Authorization") != "Bearer "+s.token:
 		refuse(w, http.StatusUnauthorized, "who are you")
+	case instead != nil:
+		instead(w, r)
 	case strings.HasSuffix(r.URL.Path, "/tokenreviews"):
 		review(w, r)
 	case r.URL.Query().Get("watch") != "":
@@ -179,6 +191,7 @@ func review(w http.ResponseWriter, r *http.Request) {
 	status := map[string]any{"authenticated": q.Spec.Token == "good", "audiences": q.Spec.Audiences, "user": map[string]any{
 		"username": "system:serviceaccount:shop:web", "groups": []string{"system:serviceaccounts", "system:serviceaccounts:shop"},
 	}}
+	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
 }
 
@@ -244,6 +257,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, cut chan struc
 	}
 	s.mu.Unlock()
 	defer func() {
+		defer happened.tell()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.watching--

@@ -42,11 +42,16 @@ type Cluster struct {
 
 // newCluster asks nothing yet.
 func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
-	conn, err := connect(config, cfg.Log.With("cluster", id))
+	local := id == cfg.LocalID
+	limits := cfg.Limits
+	if local {
+		limits = Limits{}
+	}
+	conn, err := connect(config, limits, cfg.Log.With("cluster", id))
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{id: id, local: id == cfg.LocalID, conn: conn}
+	c := &Cluster{id: id, local: local, conn: conn}
 	if err := c.watch(cfg.Changed); err != nil {
 		return nil, err
 	}
@@ -139,14 +144,22 @@ func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, names
 	return found, nil
 }
 
-// start follows the API server until stop, and calls synced when all is known.
-func (c *Cluster) start(synced func()) {
+// start follows the API server until stop, calls synced when all is known, and exceeded
+// when it takes more than its limits.
+func (c *Cluster) start(synced func(), exceeded func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	c.wg.Go(func() { run(ctx, c.secrets, c.configs) })
 	c.wg.Go(func() {
 		if waitSynced(ctx, c.secrets, c.configs) {
 			synced()
+		}
+	})
+	c.wg.Go(func() {
+		select {
+		case what := <-c.conn.budget.full:
+			exceeded(what)
+		case <-ctx.Done():
 		}
 	})
 }

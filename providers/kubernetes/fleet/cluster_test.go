@@ -76,6 +76,7 @@ func TestEachChangeOfWhatIsHeldIsToldOnce(t *testing.T) {
 }
 
 func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
+	t.Parallel()
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	web := func(text string) *corev1.Secret {

@@ -11,6 +11,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,8 @@ type Config struct {
 	Folder string
 	// Rules are for all kubeconfigs. Default: inline data only.
 	Rules kubeconfig.Rules
+	// Limits are for each remote cluster. Default: those that its fields say.
+	Limits Limits
 	// Audiences are ours: a token that is shown must be for one of them. Default:
 	// istio-ca.
 	Audiences []string
@@ -87,6 +90,7 @@ func (c *Config) setDefaults() {
 			*d.field = d.value
 		}
 	}
+	c.Limits.setDefaults()
 	if c.Namespace == "" {
 		c.Namespace = defaultNamespace
 	}
@@ -112,7 +116,7 @@ func (c Config) check() error {
 	case slices.Contains(c.Audiences, ""):
 		return errors.New("an audience is empty")
 	}
-	return c.Rules.Check()
+	return cmp.Or(c.Limits.check(), c.Rules.Check())
 }
 
 const rightID = "1 to 253 letters, digits, dots, hyphens and underscores are right"

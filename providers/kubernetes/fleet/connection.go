@@ -26,6 +26,7 @@ type connection struct {
 	client *kubernetes.Clientset
 	dialer *connrotation.Dialer
 	health *health
+	budget *budget
 	closed atomic.Bool
 }
 
@@ -39,8 +40,8 @@ const (
 	protobuf   = "application/vnd.kubernetes.protobuf,application/json"
 )
 
-func connect(config *rest.Config, log *slog.Logger) (*connection, error) {
-	c := &connection{config: rest.CopyConfig(config)}
+func connect(config *rest.Config, limits Limits, log *slog.Logger) (*connection, error) {
+	c := &connection{config: rest.CopyConfig(config), budget: newBudget(limits)}
 	c.health = newHealth(c.clean, log)
 	c.prepare()
 	client, err := rest.HTTPClientFor(c.config)
@@ -65,7 +66,10 @@ func (c *connection) prepare() {
 	c.config.Dial = c.dial
 	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &gate{c, next} })
 	c.config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process's log
-	if c.config.AcceptContentTypes == "" {
+	switch {
+	case c.budget.limited():
+		c.config.AcceptContentTypes, c.config.ContentType = onlyJSON, onlyJSON
+	case c.config.AcceptContentTypes == "":
 		c.config.AcceptContentTypes = protobuf
 	}
 	if c.config.QPS == 0 {
@@ -111,6 +115,12 @@ type gate struct {
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	reply, err := g.next.RoundTrip(req)
+	if err == nil && g.connection.budget.limited() {
+		err = g.connection.bound(req, reply)
+	}
+	if err != nil {
+		reply = nil
+	}
 	if req.Context().Err() == nil { // else it is the caller who has left
 		g.connection.health.note("connection", err)
 	}

@@ -77,7 +77,7 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) Run(ctx context.Context) {
 	defer f.ending.Wait()
 	defer f.end(f.local)
-	f.local.start(func() { f.signal(f.localSynced) })
+	f.local.start(func() { f.signal(f.localSynced) }, func(error) {}) // it has no limits
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -162,8 +162,8 @@ func (f *Fleet) reconcile() {
 		}
 		f.settle(id, claimed)
 	}
-	f.tellRefused(byID)
 	f.show(byID[f.cfg.LocalID])
+	f.tellRefused(byID)
 }
 
 // settle gives an id to the claim that holds it, or else to the first.
@@ -213,11 +213,15 @@ func (f *Fleet) noteFolder(err error) {
 		fault = foreign.Clean(err.Error())
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fault != "" && f.folder != fault {
-		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
-	}
+	before := f.folder
 	f.folder = fault
+	f.mu.Unlock()
+	switch {
+	case fault != "" && before != fault:
+		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
+	case fault == "" && before != "":
+		f.cfg.Log.Info("the folder of kubeconfigs can be read again", "folder", f.cfg.Folder)
+	}
 }
 
 // tellRefused tells each claim for an id that is held once.

@@ -21,14 +21,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is for what happens at once, on a machine that is busy.
 const patience = time.Minute
 
+// news is told whatever may be waited for: events, lines of log, and what API servers see.
+// All of it is visible before it is told.
+type news struct {
+	mu   sync.Mutex
+	next chan struct{} // closed by what comes
+}
+
+var happened = &news{next: make(chan struct{})}
+
+func (n *news) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.next)
+	n.next = make(chan struct{})
+}
+
+func (n *news) coming() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.next
+}
+
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !done() {
-		if time.Now().After(deadline) {
+	deadline := time.After(patience)
+	for {
+		coming := happened.coming()
+		if done() {
+			return
+		}
+		select {
+		case <-coming:
+		case <-deadline:
 			t.Fatalf("in %s it did not come to be: %s", patience, what)
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 
@@ -43,6 +70,7 @@ type running struct {
 }
 
 func (r *running) Write(text []byte) (int, error) {
+	defer happened.tell()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.log.Write(text)
@@ -71,8 +99,9 @@ func start(t testing.TB, local interface{ config() *rest.Config }, change ...fun
 	t.Helper()
 	r := &running{}
 	cfg := Config{
-		Local: local.config(), LocalID: "local", Log: slog.New(slog.NewTextHandler(r, nil)),
+		Local: local.config(), LocalID: "local", Log: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Changed: func(e Event) {
+			defer happened.tell()
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.events = append(r.events, e)

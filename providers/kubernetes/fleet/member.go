@@ -11,7 +11,8 @@ import (
 type member struct {
 	id      string
 	source  string
-	sum     [sha256.Size]byte // of the claim that was tried last
+	claim   claim             // that was tried last
+	sum     [sha256.Size]byte // of it
 	built   [sha256.Size]byte // of the one that the latest cluster is of; zero: given up
 	since   time.Time         // when it was
 	refused []string          // the sources that claim the id as well
@@ -22,6 +23,7 @@ type member struct {
 	// nothing. A first one is handed out at once, as its tokens can be verified already.
 	serving, next *Cluster
 	giveUp        *time.Timer // for the one that is not synced
+	retries       retries
 }
 
 // connecting is the cluster that is not synced.
@@ -41,18 +43,27 @@ func (f *Fleet) take(m *member, c claim) {
 	if m.source = c.source; m.sum == c.sum() {
 		return
 	}
-	m.sum, m.since, m.fault = c.sum(), time.Now(), ""
-	if m.sum == m.built {
-		return // it was replaced by a malformed one, and is back
+	m.claim, m.sum, m.since, m.fault = c, c.sum(), time.Now(), ""
+	m.retries.end()
+	if m.sum != m.built {
+		f.try(m, c)
+		return
 	}
+	f.showMember(m) // it was replaced by a malformed one, and is back
+	f.cfg.Log.Info("a cluster's kubeconfig is again what it was", "cluster", m.id, "source", m.source)
+}
+
+// try connects to the cluster of a claim.
+func (f *Fleet) try(m *member, c claim) {
 	next, fault := f.build(c)
 	if m.fault = fault; fault != "" {
+		f.showMember(m)
 		f.cfg.Log.Warn("a cluster's kubeconfig is refused; what there was stays", "cluster", m.id, "source", m.source, "error", fault)
 		return
 	}
 	m.built = m.sum
-	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
 	f.exchange(m, next)
+	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
 }
 
 func (f *Fleet) build(c claim) (*Cluster, string) {
@@ -91,6 +102,8 @@ func (f *Fleet) exchange(m *member, next *Cluster) {
 	f.waitFor(m, next)
 	if m.serving == next {
 		f.publish(m)
+	} else {
+		f.showMember(m)
 	}
 }
 
@@ -99,7 +112,10 @@ func (f *Fleet) waitFor(m *member, c *Cluster) {
 		m.giveUp.Stop()
 	}
 	m.giveUp = time.AfterFunc(f.cfg.GiveUp, func() { f.signal(func() { f.late(m, c) }) })
-	c.start(func() { f.signal(func() { f.synced(m, c) }) })
+	c.start(
+		func() { f.signal(func() { f.synced(m, c) }) },
+		func(what error) { f.signal(func() { f.exceeded(m, c, what) }) },
+	)
 }
 
 // synced: from now on c serves.
@@ -123,16 +139,9 @@ func (f *Fleet) late(m *member, c *Cluster) {
 	if f.members[m.id] != m || c != m.connecting() || c.Synced() {
 		return
 	}
-	m.built = [sha256.Size]byte{}
 	m.fault = "given up after " + f.cfg.GiveUp.String() + " until the kubeconfig changes: " + notSynced(c)
+	f.fail(m, c)
 	f.cfg.Log.Warn("a cluster does not sync", "cluster", m.id, "source", m.source, "error", m.fault)
-	f.end(c)
-	if m.next = nil; c != m.serving {
-		f.showMember(m)
-		return
-	}
-	m.serving = nil
-	f.publish(m)
 }
 
 func notSynced(c *Cluster) string {
@@ -144,6 +153,7 @@ func notSynced(c *Cluster) string {
 
 // remove ends all of a member that nobody claims.
 func (f *Fleet) remove(m *member) {
+	m.retries.end()
 	if m.giveUp != nil {
 		m.giveUp.Stop()
 	}

@@ -134,6 +134,7 @@ func TestAMalformedKubeconfigKeepsWhatThereWas(t *testing.T) {
 }
 
 func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]int{"it refuses": http.StatusForbidden, "it cuts": -1, "it hangs": -2} {
 		s := servers(t, "local", "east")
 		s[1].fail(fault)
@@ -215,6 +216,7 @@ func TestASwapHasNoGap(t *testing.T) {
 }
 
 func TestWhatNeverSyncsIsGivenUpUntilTheNextChange(t *testing.T) {
+	t.Parallel()
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	east.fail(http.StatusServiceUnavailable)

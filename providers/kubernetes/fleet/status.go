@@ -15,7 +15,7 @@ type State string
 const (
 	Connecting State = "connecting" // not synced, or the later kubeconfig is not
 	Synced     State = "synced"
-	Failed     State = "failed" // nothing is tried until the kubeconfig changes
+	Failed     State = "failed" // nothing is tried until the kubeconfig changes, or for as long as Fault says
 )
 
 // Status is one cluster for whoever operates it.
@@ -52,10 +52,14 @@ func (f *Fleet) show(local []claim) {
 		refused[i] = c.source
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.status[f.cfg.LocalID] = Status{Refused: refused}
-	if f.known.IsZero() {
+	first := f.known.IsZero()
+	if first {
 		f.known = time.Now()
+	}
+	f.mu.Unlock()
+	if first {
+		f.cfg.Log.Info("the kubeconfigs of other clusters are known", "clusters", len(f.members))
 	}
 }
 

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // What is held of the clusters' objects: only what can be a certificate, a key or what
@@ -32,45 +34,82 @@ func noOtherTypes() string {
 	return strings.Join(terms, ",")
 }
 
-// trimSecret is a transform of an informer. A server that did not leave out the other
+// held is an object as it is kept.
+type held interface {
+	runtime.Object
+	metav1.Object
+}
+
+// trimSecret leaves out what is not held. A server that did not leave out the other
 // types is not believed.
-func trimSecret(object any) (any, error) {
+func trimSecret(object runtime.Object) held {
 	s, ok := object.(*corev1.Secret)
 	if !ok {
-		return object, nil // a tombstone
+		return nil
 	}
 	trimmed := &corev1.Secret{ObjectMeta: trimMeta(s.ObjectMeta), Type: s.Type}
 	if !slices.Contains(otherTypes, s.Type) {
-		trimmed.Data = only(s.Data, secretKeys)
+		trimmed.Data = only(s.Data, secretKeys, bytes.Clone)
 	}
-	return trimmed, nil
+	return trimmed
 }
 
-func trimConfigMap(object any) (any, error) {
+func trimConfigMap(object runtime.Object) held {
 	m, ok := object.(*corev1.ConfigMap)
 	if !ok {
-		return object, nil
+		return nil
 	}
-	return &corev1.ConfigMap{ObjectMeta: trimMeta(m.ObjectMeta), Data: only(m.Data, configKeys)}, nil
+	return &corev1.ConfigMap{ObjectMeta: trimMeta(m.ObjectMeta), Data: only(m.Data, configKeys, strings.Clone)}
 }
 
 // trimKubeconfigs is for the Secrets whose every key is a cluster.
-func trimKubeconfigs(object any) (any, error) {
+func trimKubeconfigs(object runtime.Object) held {
 	s, ok := object.(*corev1.Secret)
 	if !ok {
-		return object, nil
+		return nil
 	}
-	return &corev1.Secret{ObjectMeta: trimMeta(s.ObjectMeta), Data: s.Data}, nil
+	return &corev1.Secret{ObjectMeta: trimMeta(s.ObjectMeta), Data: s.Data}
 }
 
 func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
 }
 
-func only[V any](data map[string]V, keys []string) map[string]V {
-	kept := maps.Clone(data)
-	maps.DeleteFunc(kept, func(key string, _ V) bool { return !slices.Contains(keys, key) })
+// only makes all anew: a map keeps the room of what was deleted from it, and a value
+// decoded from base64 that of the line breaks in there.
+func only[V any](data map[string]V, keys []string, clone func(V) V) (kept map[string]V) {
+	for _, key := range keys {
+		value, has := data[key]
+		if !has {
+			continue
+		}
+		if kept == nil {
+			kept = map[string]V{}
+		}
+		kept[key] = clone(value)
+	}
 	return kept
+}
+
+// objectSize is what an object takes beside its texts: itself, its map, and its places in
+// the informer's store and the ledger.
+const objectSize = 1 << 10
+
+func sizeOf(o metav1.Object) int64 {
+	// The store has the name a second time, in its key.
+	size := objectSize + 2*(len(o.GetNamespace())+len(o.GetName())) + len(o.GetUID()) + len(o.GetResourceVersion())
+	switch o := o.(type) {
+	case *corev1.Secret:
+		size += len(o.Type)
+		for _, value := range o.Data {
+			size += len(value)
+		}
+	case *corev1.ConfigMap:
+		for _, value := range o.Data {
+			size += len(value)
+		}
+	}
+	return int64(size)
 }
 
 // same tells that what is held of two versions does not differ.

@@ -8,17 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
-
-// listTimeout ends a list that a server does not answer to its end.
-const listTimeout = time.Minute
 
 // watched is what one informer holds.
 type watched struct {
@@ -26,32 +21,18 @@ type watched struct {
 	namespace string // "" is all
 	example   runtime.Object
 	choose    func(*metav1.ListOptions)
-	trim      cache.TransformFunc
+	trim      func(runtime.Object) held // nil of what is none
 	handler   cache.ResourceEventHandler
 }
 
 // informer returns one that tells health how each list and each watch went.
 func (c *connection) informer(w watched, h *health) (cache.SharedIndexInformer, error) {
 	way := cache.NewFilteredListWatchFromClient(c.client.CoreV1().RESTClient(), w.resource, w.namespace, w.choose)
-	noted := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			list, err := way.ListWithContextFunc(ctx, options)
-			h.note(w.resource, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			events, err := way.WatchFuncWithContext(ctx, options)
-			h.note(w.resource, err)
-			return events, err
-		},
-	}
-	informer := cache.NewSharedIndexInformerWithOptions(noted, w.example, cache.SharedIndexInformerOptions{})
-	err := errors.Join(
-		informer.SetTransform(w.trim),
-		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { h.note(w.resource, err) }),
+	from := &source{watched: w, way: way, health: h, ledger: c.budget.ledger()}
+	informer := cache.NewSharedIndexInformerWithOptions(
+		&cache.ListWatch{ListWithContextFunc: from.list, WatchFuncWithContext: from.watch}, w.example, cache.SharedIndexInformerOptions{},
 	)
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { h.note(w.resource, err) })
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +77,14 @@ func newHealth(clean func(error) string, log *slog.Logger) *health {
 }
 
 // note takes how a list or a watch went. The log is told the first fault and the end
-// of the last one.
+// of the last one; of those between, at debug.
 func (h *health) note(resource string, err error) {
-	if errors.Is(err, context.Canceled) || errors.Is(err, errGone) {
-		return // we have ended it
+	if errors.Is(err, context.Canceled) || errors.Is(err, errGone) || errors.As(err, new(*excess)) {
+		return // we have ended it, or the fleet will
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := len(h.faults)
+	before, was := len(h.faults), h.faults[resource]
 	if err == nil {
 		delete(h.faults, resource)
 	} else {
@@ -114,6 +95,8 @@ func (h *health) note(resource string, err error) {
 		h.log.Warn("a cluster is not followed now; what is held of it stays", "error", h.faults[resource])
 	case before > 0 && after == 0:
 		h.log.Info("a cluster is followed again")
+	case h.faults[resource] != was:
+		h.log.Debug("a cluster is not followed, for another reason than before", "error", h.all())
 	}
 }
 
@@ -121,5 +104,8 @@ func (h *health) note(resource string, err error) {
 func (h *health) fault() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ")
+	return h.all()
 }
+
+// all is called with the lock held.
+func (h *health) all() string { return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ") }

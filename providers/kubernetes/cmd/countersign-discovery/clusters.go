@@ -31,10 +31,11 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster.kubeconfig is %q: %w", c.Cluster.Kubeconfig, err)
 	}
-	k := &clusters{}
+	k, limits := &clusters{}, c.Remotes.Limits
 	k.Fleet, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
 		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
+		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Objects), Response: int64(limits.Response)},
 		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
 		Changed: k.changed, Log: log,
 	})

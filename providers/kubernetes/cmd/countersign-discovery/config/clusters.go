@@ -32,8 +32,21 @@ func (c *Config) checkCluster(p *problems) {
 	if err := rules.Check(); err != nil {
 		p.errs = append(p.errs, fmt.Errorf("remotes: %w", err))
 	}
+	c.Remotes.Limits.check(p)
 	if !isNamespace(c.Cluster.SystemNamespace) {
 		p.say("cluster.system_namespace", c.Cluster.SystemNamespace, namespaces)
+	}
+}
+
+func (l RemoteLimits) check(p *problems) {
+	if l.Bytes < 1<<20 {
+		p.say("remotes.limits.bytes", l.Bytes, "write 1Mi or more")
+	}
+	if l.Objects == 0 {
+		p.say("remotes.limits.objects", l.Objects, "write 1 or more")
+	}
+	if l.Response < 64<<10 {
+		p.say("remotes.limits.response", l.Response, "write 64Ki or more")
 	}
 }
 

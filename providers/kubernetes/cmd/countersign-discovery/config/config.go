@@ -156,6 +156,21 @@ type Remotes struct {
 	// Servers are the API servers that may be asked: host names, *.example.org, addresses,
 	// networks. Default: all but the metadata servers of clouds.
 	Servers []string `json:"servers"`
+	// Limits are for each of them, whatever its API server sends.
+	Limits RemoteLimits `json:"limits"`
+}
+
+// RemoteLimits bound what one remote cluster may take. What exceeds them is failed, and
+// tried again for an hour.
+type RemoteLimits struct {
+	// Bytes are those of its secrets and config maps as they are held, with 1 KiB for each
+	// of them itself; while all are read anew, they are held twice. Default: 128Mi.
+	Bytes agent.Size `json:"bytes"`
+	// Objects are its secrets and config maps. Default: 100000.
+	Objects uint32 `json:"objects"`
+	// Response is the size of one object as its API server sends it, in JSON, each value in
+	// it counted 256 bytes longer. Default: 8Mi.
+	Response agent.Size `json:"response"`
 }
 
 // Secrets says who may have which, beyond its own namespace's.
@@ -253,6 +268,7 @@ func defaults() Config {
 		Audiences:   []string{"istio-ca"},
 		Cluster:     Cluster{ID: "Kubernetes", SystemNamespace: "istio-system"},
 		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute)},
+		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20, Objects: 100_000, Response: 8 << 20}},
 		Limits: Limits{
 			Connections: 20_000, Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
 		},
