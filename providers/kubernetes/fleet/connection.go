@@ -27,6 +27,7 @@ type connection struct {
 	dialer *connrotation.Dialer
 	health *health
 	closed atomic.Bool
+	shown  atomic.Value // ca.Token: the one of the last request, which may be out of a file
 }
 
 var (
@@ -99,7 +100,8 @@ func (c *connection) server() string {
 
 // clean makes an error fit for the log: a server may repeat our credential.
 func (c *connection) clean(err error) string {
-	return foreign.Clean(err.Error(), ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
+	shown, _ := c.shown.Load().(ca.Token)
+	return foreign.Clean(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
 }
 
 // gate is the innermost of the transports. It tells the connection's health itself:
@@ -110,6 +112,9 @@ type gate struct {
 }
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
+		g.connection.shown.Store(ca.Token(token))
+	}
 	reply, err := g.next.RoundTrip(req)
 	if req.Context().Err() == nil { // else it is the caller who has left
 		g.connection.health.note("connection", err)
