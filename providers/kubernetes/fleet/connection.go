@@ -28,6 +28,7 @@ type connection struct {
 	health *health
 	budget *budget
 	closed atomic.Bool
+	shown  atomic.Value // ca.Token: the one of the last request, which may be out of a file
 }
 
 var (
@@ -103,7 +104,8 @@ func (c *connection) server() string {
 
 // clean makes an error fit for the log: a server may repeat our credential.
 func (c *connection) clean(err error) string {
-	return foreign.Clean(err.Error(), ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
+	shown, _ := c.shown.Load().(ca.Token)
+	return foreign.Clean(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
 }
 
 // gate is the innermost of the transports. It tells the connection's health itself:
@@ -114,6 +116,9 @@ type gate struct {
 }
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
+		g.connection.shown.Store(ca.Token(token))
+	}
 	reply, err := g.next.RoundTrip(req)
 	if err == nil && g.connection.budget.limited() {
 		err = g.connection.bound(req, reply)

@@ -3,6 +3,8 @@ package fleet
 import (
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +159,21 @@ func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
 		s[1].fail(0)
 		r.synced(t, "east", s[1])
 		until(t, "the fault is no longer shown", func() bool { got := r.status("east"); return got.State == Synced && got.Fault == "" })
+	}
+}
+
+// The kubelet replaces the token of a pod in its file.
+func TestATokenOutOfAFileIsNotShownEither(t *testing.T) {
+	s := servers(t, "local")[0]
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(s.token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.fail(http.StatusForbidden)
+	r := start(t, s, func(c *Config) { c.Local.BearerToken, c.Local.BearerTokenFile = "the-one-before", path })
+	until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("local").Fault, "the test says so") })
+	if shown := r.status("local").Fault + r.logged(); !strings.Contains(shown, "(token)") || strings.Contains(shown, s.token) {
+		t.Errorf("the token is shown: %s", shown)
 	}
 }
 
