@@ -108,6 +108,7 @@ func (s *Server) tlsConfig() *tls.Config {
 func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 	t := s.cfg.Times
 	server := grpc.NewServer(append(own,
+		grpc.ForceServerCodecV2(s.engine.Codec()),
 		grpc.MaxRecvMsgSize(s.cfg.Limits.Message),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(uint32(min(s.cfg.Limits.StreamsOfConnection, 1<<20))), // #nosec G115 -- bounded

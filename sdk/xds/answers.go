@@ -11,11 +11,12 @@ import (
 // maxAnswers is how many different complete answers of a type are kept for other streams.
 const maxAnswers = 4
 
-// answer is all that some streams have of a type. Nobody changes it.
+// answer is all that some streams have of a type. Nobody changes what it says.
 type answer struct {
 	bodies  []*anypb.Any // in the order of their names
 	version string
 	has     map[*Resource]struct{}
+	encoded encoded
 }
 
 // answers are the last complete answers of a type on an engine: many streams have the

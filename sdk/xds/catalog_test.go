@@ -76,9 +76,7 @@ func (c *catalog) tellList() {
 
 // have has version 1 of these and lists them.
 func (c *catalog) have(names ...string) {
-	for _, name := range names {
-		c.set(name, "1")
-	}
+	c.shelf.have(names...)
 	c.list(names...)
 }
 

@@ -23,6 +23,16 @@ func (b *bench) dialAs(caller, implied string) *client {
 	}, contents)}
 }
 
+// holding opens a stream that was sent version 1 of these and has not acknowledged it.
+func (b *bench) holding(names ...string) *client {
+	b.t.Helper()
+	b.shelf.have(names...)
+	c := b.dial("")
+	c.ask(names...)
+	c.gets(firsts(names)...)
+	return c
+}
+
 // ask sends a request without a nonce.
 func (c *client) ask(names ...string) {
 	c.t.Helper()
@@ -67,6 +77,25 @@ func (b *bench) dialDelta(caller string) *deltaClient {
 	return &deltaClient{dialPeer(b.t, caller, func(s Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]) error {
 		return b.engine.StreamDelta(s, thingURL)
 	}, deltaContents)}
+}
+
+// holdingDelta is [bench.holding] on an incremental stream.
+func (b *bench) holdingDelta(names ...string) *deltaClient {
+	b.t.Helper()
+	b.shelf.have(names...)
+	c := b.dialDelta("")
+	c.subscribe(names...)
+	c.gets(firsts(names)...)
+	return c
+}
+
+// firsts returns what a client gets that is sent version 1 of these.
+func firsts(names []string) []string {
+	var got []string
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		got = append(got, name+"=1")
+	}
+	return got
 }
 
 func (c *deltaClient) subscribe(names ...string) {

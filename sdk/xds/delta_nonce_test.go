@@ -8,8 +8,7 @@ import (
 
 func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
+		b.shelf.have("a", "b")
 		c := b.dialDelta("sidecar")
 		c.subscribe("a", "b")
 		c.gets("a=1", "b=1")
@@ -31,11 +30,8 @@ func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
 
 func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
 		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
+		c := b.holdingDelta("a")
 		nonce := c.last.GetNonce()
 		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
 		c.gets("b=1")
@@ -45,10 +41,7 @@ func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
 
 func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
+		c := b.holdingDelta("a")
 		first := c.last.GetNonce()
 		b.shelf.set("a", "2")
 		c.gets("a=2")
@@ -65,11 +58,8 @@ func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
 func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.T) {
 	for _, nonce := range []string{"of-an-earlier-stream", "-0-", "zzzzzzzz-0-1"} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.shelf.set("a", "1")
 			b.shelf.set("b", "1")
-			c := b.dialDelta("")
-			c.subscribe("a")
-			c.gets("a=1")
+			c := b.holdingDelta("a")
 			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
 			c.gets("b=1")
 			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce})
@@ -83,10 +73,7 @@ func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.
 
 func TestAStaleDeltaAcknowledgementIsNoNews(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
+		c := b.holdingDelta("a")
 		first := c.last.GetNonce()
 		b.shelf.set("a", "2")
 		c.gets("a=2")

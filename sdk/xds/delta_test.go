@@ -13,11 +13,8 @@ import (
 
 func TestDeltaSubscriptionsAddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
 		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a")
-		c.gets("a=1")
+		c := b.holdingDelta("a")
 		c.ack()
 		c.subscribe("b")
 		c.gets("b=1")
@@ -28,14 +25,9 @@ func TestDeltaSubscriptionsAddUp(t *testing.T) {
 
 func TestDeltaPushesOnlyWhatChanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holdingDelta("a", "b")
 		c.ack()
-		b.shelf.set("b", "1")
-		b.shelf.set("other", "1")
+		b.shelf.have("b", "other")
 		c.silent()
 		b.shelf.set("b", "2")
 		c.gets("b=2")
@@ -44,11 +36,7 @@ func TestDeltaPushesOnlyWhatChanged(t *testing.T) {
 
 func TestDeltaUnsubscribedIsSilentAndNoLongerWatched(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holdingDelta("a", "b")
 		c.unsubscribe("a", "never-subscribed")
 		b.shelf.set("a", "2")
 		b.shelf.remove("a")
@@ -69,10 +57,7 @@ func TestDeltaSubscribedAgainIsSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				b.shelf.set("a", "1")
-				c := b.dialDelta("")
-				c.subscribe("a")
-				c.gets("a=1")
+				c := b.holdingDelta("a")
 				c.ack()
 				again(c)
 				c.gets("a=1")
@@ -122,11 +107,7 @@ func TestDeltaNamesThatAreUnknownAreRemovedOnceAndTheStreamStays(t *testing.T) {
 
 func TestADeltaNameRefusedOrDeletedLaterIsRemovedAndComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dialDelta("")
-		c.subscribe("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holdingDelta("a", "b")
 		b.shelf.remove("a")
 		c.gets("-a")
 		b.shelf.set("b", "2")
@@ -166,8 +147,7 @@ func TestADeltaClientThatNeverAcknowledgesGetsTheLastOfManyChanges(t *testing.T)
 func TestTheCallerOfADeltaStreamIsFixedWhenItOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.forbid = func(caller, name string) bool { return caller != name }
-		b.shelf.set("alice", "1")
-		b.shelf.set("bob", "1")
+		b.shelf.have("alice", "bob")
 		c := b.dialDelta("alice")
 		c.subscribe("alice", "bob")
 		c.gets("-bob", "alice=1")

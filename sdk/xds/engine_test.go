@@ -62,6 +62,32 @@ func TestEndEndsTheStreamsOfTheCallersThatMatch(t *testing.T) {
 	})
 }
 
+// What ends callers changes first what they are admitted by: who was admitted by what was
+// before, and is not known to the engine yet, must not slip through.
+func TestACallerIsAdmittedAgainWhereCallersWereEndedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		denied := status.Error(codes.PermissionDenied, "no longer")
+		var b *bench
+		asked := 0
+		b = newBench(t, Config[string]{Admit: func(context.Context) (string, error) {
+			if asked++; asked%2 == 1 {
+				b.engine.End(func(string) bool { return true }, denied)
+				return "alice", nil
+			}
+			return "", denied
+		}}, newShelf("a"))
+		b.dial("").ends(codes.PermissionDenied)
+		b.dialDelta("").ends(codes.PermissionDenied)
+		if _, err := b.engine.Fetch(t.Context(), &discovery.DiscoveryRequest{ResourceNames: []string{"a"}}, thingURL); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a fetch ends with %v", err)
+		}
+		if asked != 6 {
+			t.Errorf("three callers were admitted %d times, want twice each", asked)
+		}
+		b.engine.Close(nil)
+	})
+}
+
 func TestASourceMayEndTheStreamOfACaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")

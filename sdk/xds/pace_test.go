@@ -90,10 +90,7 @@ func TestASlowNameHoldsNoOtherUp(t *testing.T) {
 
 func TestWhatIsNoLongerReadyStaysWithTheClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		b.shelf.unready("a") // expired
 		c.silent()
 		b.shelf.set("a", "2")
@@ -142,11 +139,7 @@ func TestARefusalIsLoggedOnceAMinuteForAStream(t *testing.T) {
 
 func TestANameRefusedOrDeletedLaterIsSilentAndTheStreamStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holding("a", "b")
 		b.shelf.remove("a")
 		c.silent()
 		if n := len(b.seen(Refused)); n != 1 {

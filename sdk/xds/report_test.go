@@ -8,8 +8,7 @@ import (
 
 func TestTheLogLineOfANACKNamesWhatWasRefused(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
-		b.shelf.set("default", "1")
-		b.shelf.set("ROOTCA", "1")
+		b.shelf.have("default", "ROOTCA")
 		c.want("default", "ROOTCA", "slow")
 		c.gets("ROOTCA=1", "default=1")
 		c.refuse("no")

@@ -76,6 +76,13 @@ func bodyOf(content string) *anypb.Any { return &anypb.Any{TypeUrl: thingURL, Va
 
 func (s *shelf) set(name, version string) { s.put(&Resource{Name: name, Version: version}) }
 
+// have sets version 1 of these.
+func (s *shelf) have(names ...string) {
+	for _, name := range names {
+		s.set(name, "1")
+	}
+}
+
 func (s *shelf) remove(name string) {
 	s.mu.Lock()
 	delete(s.known, name)

@@ -9,11 +9,8 @@ import (
 
 func TestRequestsWithoutANonceAddNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
 		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.ask("b") // MOSN: one request for each name
 		c.gets("b=1")
 		b.shelf.set("a", "2")
@@ -25,11 +22,7 @@ func TestRequestsWithoutANonceAddNames(t *testing.T) {
 
 func TestACurrentNonceReplacesTheList(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holding("a", "b")
 		c.ack("b")
 		b.shelf.set("a", "2")
 		c.silent()
@@ -43,26 +36,28 @@ func TestACurrentNonceReplacesTheList(t *testing.T) {
 
 func TestAnEmptyListWithTheCurrentNonceDropsEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.ack()
 		b.shelf.set("a", "2")
 		c.silent()
 	})
 }
 
+// overtaken is a client that was sent another version of a after the first response; b is
+// there, too.
+func overtaken(b *bench) (c *client, first *discovery.DiscoveryResponse) {
+	b.t.Helper()
+	b.shelf.set("b", "1")
+	c = b.holding("a")
+	first = c.last
+	b.shelf.set("a", "2")
+	c.gets("a=2")
+	return c, first
+}
+
 func TestAStaleNonceIsIgnoredBeforeTheAcknowledgement(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
-		first := c.last
-		b.shelf.set("a", "2")
-		c.gets("a=2")
+		c, first := overtaken(b)
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
 		c.silent() // b is not added
 		b.shelf.set("a", "3")
@@ -75,14 +70,7 @@ func TestAStaleNonceIsIgnoredBeforeTheAcknowledgement(t *testing.T) {
 
 func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
-		first := c.last
-		b.shelf.set("a", "2")
-		c.gets("a=2")
+		c, first := overtaken(b)
 		c.ack("a")
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
 		c.silent()
@@ -93,14 +81,7 @@ func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
 
 func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
-		first := c.last
-		b.shelf.set("a", "2")
-		c.gets("a=2")
+		c, first := overtaken(b)
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, ResponseNonce: first.Nonce, ErrorDetail: refusal("no")})
 		c.silent()
 		c.ack("a")
@@ -113,8 +94,7 @@ func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
 func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.T) {
 	for _, nonce := range []string{"", "of-an-earlier-stream"} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.shelf.set("a", "1")
-			b.shelf.set("b", "1")
+			b.shelf.have("a", "b")
 			c := b.dial("")
 			c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a", "b"}, VersionInfo: "1", ResponseNonce: nonce})
 			c.gets("a=1", "b=1")
@@ -124,11 +104,8 @@ func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.
 
 func TestANameAddedLaterIsAnsweredAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
 		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.ack("a", "b")
 		c.gets("b=1")
 		c.ack("a", "b")
@@ -138,8 +115,7 @@ func TestANameAddedLaterIsAnsweredAlone(t *testing.T) {
 
 func TestARequestThatCrossesItsAnswerIsNotAnsweredTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
+		b.shelf.have("a", "b")
 		c := b.dial("")
 		c.ask("a")
 		c.ask("a", "b") // the answer to the first is under way
@@ -151,10 +127,7 @@ func TestARequestThatCrossesItsAnswerIsNotAnsweredTwice(t *testing.T) {
 
 func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.ack("a")
 		c.ask("a") // neither nonce nor version: the client has forgotten it
 		c.gets("a=1")
@@ -163,10 +136,7 @@ func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
 
 func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: "1"})
 		c.silent()
 	})
@@ -174,11 +144,7 @@ func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
 
 func TestADroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a", "b")
-		c.gets("a=1", "b=1")
+		c := b.holding("a", "b")
 		c.ack("b")
 		c.silent()
 		c.ack("a", "b")
@@ -216,11 +182,8 @@ func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 
 func TestANACKThatAddsANameGetsThatNameAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
 		b.shelf.set("b", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.nack("no", "a", "b")
 		c.gets("b=1")
 	})

@@ -10,12 +10,8 @@ import (
 
 func TestUnchangedContentIsNoPush(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
-		b.shelf.set("a", "1")
-		b.shelf.set("b", "1")
+		c := b.holding("a")
+		b.shelf.have("a", "b")
 		c.silent()
 	})
 }
@@ -24,8 +20,7 @@ func TestTheVersionIsOfTheContent(t *testing.T) {
 	var versions []string
 	for range 2 { // two agents, one after the other
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.shelf.set("a", "1")
-			b.shelf.set("b", "1")
+			b.shelf.have("a", "b")
 			one, two := b.dial("one"), b.dial("two")
 			one.ask("a", "b")
 			two.ask("b", "a")
@@ -52,10 +47,7 @@ func TestNoncesDifferAfterARestart(t *testing.T) {
 	nonces := map[string]bool{}
 	for range 2 {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.shelf.set("a", "1")
-			c := b.dial("")
-			c.ask("a")
-			c.gets("a=1")
+			c := b.holding("a")
 			nonces[c.last.Nonce] = true
 		})
 	}
@@ -67,8 +59,7 @@ func TestNoncesDifferAfterARestart(t *testing.T) {
 func TestTheCallerIsFixedWhenTheStreamOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.forbid = func(caller, name string) bool { return caller != name }
-		b.shelf.set("alice", "1")
-		b.shelf.set("bob", "1")
+		b.shelf.have("alice", "bob")
 		c := b.dial("alice")
 		c.ask("alice", "bob")
 		c.gets("alice=1")
@@ -79,10 +70,7 @@ func TestTheCallerIsFixedWhenTheStreamOpens(t *testing.T) {
 
 func TestOnlyTheNodeOfTheFirstRequestCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		c := b.dial("")
-		c.ask("a")
-		c.gets("a=1")
+		c := b.holding("a")
 		c.send(&discovery.DiscoveryRequest{
 			ResourceNames: []string{"a"}, ResponseNonce: c.last.Nonce, VersionInfo: c.last.VersionInfo,
 			Node: &core.Node{Id: strings.Repeat("other", 1000)},

@@ -9,6 +9,9 @@ import (
 func (h *Hub[K]) Changed(keys ...K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
 	watched := false
 	for _, key := range keys {
 		if len(h.watches[key]) > 0 {
@@ -16,7 +19,7 @@ func (h *Hub[K]) Changed(keys ...K) {
 		}
 	}
 	// What nobody watches must not hold up what somebody waits for.
-	if watched && !h.closed {
+	if watched {
 		h.gather()
 	}
 }
@@ -45,9 +48,6 @@ func (h *Hub[K]) tell() {
 func (h *Hub[K]) concerned() map[*watch]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return nil
-	}
 	if wait := time.Until(h.due); wait > 0 {
 		h.timer = time.AfterFunc(wait, h.tell)
 		return nil

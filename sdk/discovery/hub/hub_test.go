@@ -59,6 +59,11 @@ func TestThoseWhoWatchAreToldAndNobodyElse(t *testing.T) {
 		if got := foo.heard(); !slices.Equal(got, []time.Duration{10 * time.Millisecond}) || len(other.heard()) != 0 {
 			t.Errorf("told %v and %v", got, other.heard())
 		}
+		h.Changed("bar")
+		pass(time.Minute)
+		if len(foo.heard()) != 1 || len(other.heard()) != 1 {
+			t.Errorf("after a change of the other they were told at %v and %v", foo.heard(), other.heard())
+		}
 	})
 }
 
@@ -120,6 +125,9 @@ func TestABurstOverSeveralKeysIsToldOnceToWhoWatchesThemAll(t *testing.T) {
 		if h.Watched("foo") || h.Watched("foo-cacert") {
 			t.Error("something is watched that was left")
 		}
+		if len(h.watches) > 0 {
+			t.Errorf("%d keys are kept that nobody watches", len(h.watches))
+		}
 	})
 }
 
@@ -153,7 +161,8 @@ func TestWhoHasLeftIsToldNoMore(t *testing.T) {
 func TestWhatConcernsManyIsSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		mine, other := newEar(), newEar()
-		for range 10 * batch {
+		const watchers = 9*batch + 1 // in ten parts, the last of one
+		for range watchers {
 			defer h.Watch("east", mine.notify)()
 		}
 		defer h.Watch("west", other.notify)()
@@ -164,12 +173,12 @@ func TestWhatConcernsManyIsSpread(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		got := mine.heard()
-		if len(got) != 10*batch || got[len(got)-1] != 900*time.Millisecond || len(other.heard()) != 0 {
+		if len(got) != watchers || got[len(got)-1] != 900*time.Millisecond || len(other.heard()) != 0 {
 			t.Errorf("%d are told, the last at %v; %d others", len(got), got[len(got)-1], len(other.heard()))
 		}
 		h.All()
 		pass(2 * time.Second)
-		if len(mine.heard()) != 20*batch || len(other.heard()) != 1 {
+		if len(mine.heard()) != 2*watchers || len(other.heard()) != 1 {
 			t.Errorf("all: %d and %d are told", len(mine.heard()), len(other.heard()))
 		}
 	})
@@ -198,24 +207,48 @@ func TestOneWhoIsLateKeepsThePlaceInTheQueue(t *testing.T) {
 	})
 }
 
-func TestAClosedHubTellsNothing(t *testing.T) {
+func TestASecondEventDoesNotHurryTheFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
+		e := newEar()
+		for range 10 * batch {
+			defer h.Watch("east", e.notify)()
+		}
+		h.All()
+		pass(0)
+		h.All()
+		pass(0)
+		if n := len(e.heard()); n != batch {
+			t.Errorf("%d are told at once", n)
+		}
+		pass(2 * time.Second)
+		if n := len(e.heard()); n != 11*batch {
+			t.Errorf("%d are told, want all and those twice who were told before the second event", n)
+		}
+	})
+}
+
+func TestTheTimesAreTheConfigs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New[string](Config{Quiet: time.Second, Longest: 3 * time.Second, Spread: 20 * time.Second})
+		defer h.Close()
 		e := newEar()
 		for range 2 * batch {
 			defer h.Watch("foo", e.notify)()
 		}
 		h.Changed("foo")
+		pass(time.Minute)
+		for range 4 {
+			h.Changed("foo")
+			pass(900 * time.Millisecond)
+		}
+		pass(time.Minute)
 		h.All()
-		h.Close()
-		pass(time.Second)
-		before := len(e.heard())
-		h.Changed("foo")
-		h.All()
-		h.Spread("foo")
-		h.Close()
-		pass(time.Second)
-		if got := len(e.heard()); before != 0 || got != 0 {
-			t.Errorf("%d and %d were told", before, got)
+		pass(time.Minute)
+		told := slices.Compact(e.heard()) // when, whoever it was
+		spread := 2*time.Minute + 3600*time.Millisecond
+		want := []time.Duration{time.Second, time.Minute + 3*time.Second, spread, spread + 10*time.Second}
+		if !slices.Equal(told, want) {
+			t.Errorf("told at %v, want %v", told, want)
 		}
 	})
 }

@@ -26,6 +26,9 @@ func (h *Hub[K]) All() {
 }
 
 func (h *Hub[K]) delay(watches map[*watch]struct{}) {
+	if h.closed {
+		return
+	}
 	for w := range watches {
 		if !w.late {
 			w.late = true
@@ -36,7 +39,7 @@ func (h *Hub[K]) delay(watches map[*watch]struct{}) {
 
 // keepPace has those who are late told within Config.Spread from now.
 func (h *Hub[K]) keepPace() {
-	if h.closed || len(h.late) == 0 {
+	if len(h.late) == 0 {
 		return
 	}
 	h.step = h.cfg.Spread / time.Duration((len(h.late)+batch-1)/batch)
@@ -55,9 +58,6 @@ func (h *Hub[K]) tellSome() {
 func (h *Hub[K]) next() []*watch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return nil
-	}
 	n := min(batch, len(h.late))
 	some := h.late[:n:n]
 	for _, w := range some {
