@@ -43,14 +43,15 @@ func spoiled(w *world) map[string]*tlsv3.Secret {
 		"DataSource has watched": pair(func(c *tlsv3.TlsCertificate) {
 			c.CertificateChain.WatchedDirectory = &corev3.WatchedDirectory{Path: "/etc"}
 		}),
-		"has private_key_provider":       pair(func(c *tlsv3.TlsCertificate) { c.PrivateKeyProvider = &tlsv3.PrivateKeyProvider{ProviderName: "x"} }),
-		"has password":                   pair(func(c *tlsv3.TlsCertificate) { c.Password = inline([]byte("x")) }),
-		"has pkcs12":                     pair(func(c *tlsv3.TlsCertificate) { c.Pkcs12 = file("/etc/shadow") }),
-		"its certificate_chain":          pair(func(c *tlsv3.TlsCertificate) { c.CertificateChain = nil }),
-		"its private_key is malformed":   pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline([]byte("rubbish")) }),
-		"or not that of its certificate": pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = w.pair(web).GetTlsCertificate().GetPrivateKey() }),
-		"a field that this agent does":   unknown,
-		"its trusted_ca":                 roots(func(c *tlsv3.CertificateValidationContext) { c.TrustedCa = nil }),
+		"has private_key_provider":        pair(func(c *tlsv3.TlsCertificate) { c.PrivateKeyProvider = &tlsv3.PrivateKeyProvider{ProviderName: "x"} }),
+		"has password":                    pair(func(c *tlsv3.TlsCertificate) { c.Password = inline([]byte("x")) }),
+		"has pkcs12":                      pair(func(c *tlsv3.TlsCertificate) { c.Pkcs12 = file("/etc/shadow") }),
+		"its certificate_chain":           pair(func(c *tlsv3.TlsCertificate) { c.CertificateChain = nil }),
+		"its private_key has 16385 bytes": pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline(bytes.Repeat([]byte("x"), 16<<10+1)) }),
+		"its private_key is malformed":    pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline([]byte("rubbish")) }),
+		"or not that of its certificate":  pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = w.pair(web).GetTlsCertificate().GetPrivateKey() }),
+		"a field that this agent does":    unknown,
+		"its trusted_ca":                  roots(func(c *tlsv3.CertificateValidationContext) { c.TrustedCa = nil }),
 		"has custom_validator_config": roots(func(c *tlsv3.CertificateValidationContext) {
 			c.CustomValidatorConfig = &corev3.TypedExtensionConfig{Name: "spiffe"}
 		}),

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/gateway"
@@ -164,23 +163,6 @@ func TestTheRootFileIsReadForEachConnection(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		w.holds(web, good)
-	})
-}
-
-func TestAServiceThatTellsNothingIsTriedAgain(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		w.service.mu.Lock()
-		w.mute = true
-		w.service.mu.Unlock()
-		w.watch(web)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := w.dialled(); n < 10 || n > 40 {
-			t.Errorf("dialled %d times in 10 minutes", n)
-		}
-		if s := w.client.Status(); s.Connected || s.Failure == nil || s.Failure.Reason != "deadline exceeded" {
-			t.Errorf("status %+v", s)
-		}
 	})
 }
 

@@ -33,7 +33,7 @@ type service struct {
 	next   int
 	calls  []call
 	events []xds.Event[string]
-	mute   bool // streams are never answered
+	serve  func(adsServer) error // in place of the engine
 	refuse error
 	gone   bool // connections are refused
 
@@ -96,18 +96,19 @@ func (s *service) stop() {
 	s.grpc.Stop()
 }
 
+type adsServer = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+
 type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*service
 }
 
-func (a *ads) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (a *ads) DeltaAggregatedResources(stream adsServer) error {
 	a.mu.Lock()
-	mute, engine := a.mute, a.engine
+	serve, engine := a.serve, a.engine
 	a.mu.Unlock()
-	if mute {
-		<-stream.Context().Done()
-		return stream.Context().Err()
+	if serve != nil {
+		return serve(stream)
 	}
 	return engine.StreamDelta(stream, "")
 }
@@ -163,11 +164,18 @@ func (s *service) change(how func()) {
 
 func (s *service) put(name string, m *tlsv3.Secret) {
 	s.t.Helper()
+	item := s.packed(m)
+	s.change(func() { s.items[name] = item })
+}
+
+// packed is a secret as it is sent.
+func (s *service) packed(m *tlsv3.Secret) *discoveryv3.Resource {
+	s.t.Helper()
 	body, err := anypb.New(m)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.change(func() { s.items[name] = &discoveryv3.Resource{Version: rand.Text(), Resource: body} })
+	return &discoveryv3.Resource{Name: m.GetName(), Version: rand.Text(), Resource: body}
 }
 
 func (s *service) dial(ctx context.Context, _ string) (net.Conn, error) {
