@@ -31,7 +31,7 @@ func (s *session) take(answer *discoveryv3.DeltaDiscoveryResponse) error {
 	for _, name := range answer.GetRemovedResources() {
 		if s.remove(name) {
 			s.cfg.Observe(Removed)
-			s.cfg.Log.Warn("the discovery service does not know a name, or not for this gateway", "name", foreign.Clean(name))
+			s.cfg.Log.Warn("the discovery service does not know a name, or not for this gateway", "name", name)
 		}
 	}
 	return s.send(verdict(answer, faults))
@@ -54,8 +54,8 @@ func (s *session) place(resource *discoveryv3.Resource) error {
 		fault := foreign.Clean(err.Error())
 		s.refuse(name, fault)
 		s.cfg.Observe(Refused)
-		s.cfg.Log.Error("a secret of the discovery service is refused, and what was held stays", "name", foreign.Clean(name), "error", fault)
-		return fmt.Errorf("%s: %s", foreign.Clean(name), fault)
+		s.cfg.Log.Error("a secret of the discovery service is refused, and what was held stays", "name", name, "error", fault)
+		return fmt.Errorf("%s: %s", name, fault)
 	case news:
 		s.cfg.Observe(Taken)
 		s.cfg.Log.Info("a secret of the discovery service is held", "name", name, "not_after", good.notAfter)

@@ -31,10 +31,21 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{key: newKey(t)}
-	a.cert = a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(1000 * time.Hour),
-	}, &a.key.PublicKey)
+	a.cert = a.sign(t, anAuthority("root"), &a.key.PublicKey)
 	return a
+}
+
+// below is an authority that this one has signed.
+func (a *authority) below(t *testing.T) *authority {
+	t.Helper()
+	key := newKey(t)
+	return &authority{a.sign(t, anAuthority("intermediate"), &key.PublicKey), key}
+}
+
+func anAuthority(name string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(1000 * time.Hour),
+	}
 }
 
 func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {

@@ -162,9 +162,10 @@ func (w *world) pass() {
 
 // own are the agent's secrets; a test puts them there.
 type own struct {
-	mu     sync.Mutex
-	items  map[string]*secret.Item
-	notify func(string)
+	mu      sync.Mutex
+	items   map[string]*secret.Item
+	notify  func(string)
+	stopped int // watches that ended
 }
 
 func (o *own) Peek(_ secret.Caller, name string) (*secret.Item, error) {
@@ -180,7 +181,7 @@ func (o *own) Watch(_ secret.Caller, _ string, notify func(string)) (func(), err
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.notify = notify
-	return func() {}, nil
+	return func() { o.stopped++ }, nil
 }
 
 func (o *own) put(item *secret.Item) {

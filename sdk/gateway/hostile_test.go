@@ -168,7 +168,9 @@ func TestAnAnswerOfAnotherTypeEndsTheStream(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.serves(func(stream adsServer) error {
 			go deaf(stream)
-			_ = stream.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: []*discoveryv3.Resource{w.packed(w.pair(web))}})
+			for range 3 { // the others wait for a reader
+				_ = stream.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: []*discoveryv3.Resource{w.packed(w.pair(web))}})
+			}
 			return silent(stream)
 		})
 		w.watch(web)

@@ -38,6 +38,7 @@ type service struct {
 	gone   bool // connections are refused
 
 	shown    *x509.Certificate // of this kind is its certificate, from the next start on
+	below    *authority        // signs it in place of ca
 	listener *bufconn.Listener
 	engine   *xds.Engine[string]
 	grpc     *grpc.Server
@@ -61,7 +62,12 @@ func newService(t *testing.T) *service {
 
 func (s *service) start() {
 	s.t.Helper()
-	chain, key := s.ca.issue(s.t, s.shown)
+	signer := s.ca
+	if s.below != nil {
+		signer = s.below
+	}
+	chain, key := signer.issue(s.t, s.shown)
+	chain = append(chain, signer.pem()...)
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		s.t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -83,8 +82,7 @@ func (c *Client) connect(with *credential) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(credentials.NewTLS(with.config)), grpc.WithPerRPCCredentials(with),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, address) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.WithDisableServiceConfig())
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}))
 }
 
 func (c *Client) outgoing(ctx context.Context) context.Context {
@@ -120,8 +118,6 @@ func (s *session) run(ctx context.Context) error {
 			err = s.silence()
 		case err := <-broken:
 			return err
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 		if err != nil {
 			return s.reason(broken, err)
@@ -191,7 +187,6 @@ func (s *session) open() error {
 			first.InitialResourceVersions[name] = w.version
 		}
 	}
-	slices.Sort(first.ResourceNamesSubscribe)
 	s.bare = len(first.InitialResourceVersions) == 0
 	return s.send(first)
 }

@@ -29,7 +29,7 @@ type shelf struct {
 type entry struct {
 	id       uint64 // no other has it, of this name or another
 	watchers map[uint64]func(string)
-	idle     time.Time // since when there is none
+	idle     time.Time // since when there is none, where there is none
 	held     *xds.Resource
 	sent     string    // the version that the service calls it by
 	since    time.Time // when it was taken
@@ -101,13 +101,8 @@ func (s *shelf) wake() {
 func (s *shelf) leave(e *entry, id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := e.watchers[id]; !ok {
-		return // called a second time
-	}
 	delete(e.watchers, id)
-	if len(e.watchers) == 0 {
-		e.idle = time.Now()
-	}
+	e.idle = time.Now()
 }
 
 // want is a name to subscribe to.
@@ -140,7 +135,7 @@ func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 		s.mu.Unlock()
 		return false, fmt.Errorf("with it, %d bytes would be held, %d are allowed", bytes, s.maxBytes)
 	}
-	news = e.unknown || e.held == nil || e.held.Version != c.resource.Version
+	news = e.held == nil || e.held.Version != c.resource.Version
 	if news {
 		s.bytes += size(c.resource) - size(e.held)
 		e.held, e.since = c.resource, time.Now()
