@@ -23,8 +23,15 @@ import (
 
 const typeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// maxSecret bounds one secret, in bytes: Kubernetes has 1 MiB for all of one's keys.
-const maxSecret = 1<<20 + 64<<10
+const (
+	// maxSecret bounds one secret, in bytes: Kubernetes has 1 MiB for all of one's keys.
+	maxSecret = 1<<20 + 64<<10
+	// maxVersion bounds what the service calls a version, which is held beside it.
+	maxVersion = 1024
+	// maxKey bounds a private key in PEM, of which one of RSA with 16,384 bits has some
+	// 13 KB: to read one of a megabyte takes minutes.
+	maxKey = 16 << 10
+)
 
 // taken are the fields that a secret may have, by message. All others are refused, those
 // that this program does not know among them: a later Envoy may, and some have it read
@@ -48,6 +55,9 @@ type checked struct {
 func check(sent *discoveryv3.Resource) (checked, error) {
 	if size := len(sent.GetResource().GetValue()); size > maxSecret {
 		return checked{}, fmt.Errorf("it has %d bytes, %d are allowed", size, maxSecret)
+	}
+	if size := len(sent.GetVersion()); size > maxVersion {
+		return checked{}, fmt.Errorf("its version has %d bytes, %d are allowed", size, maxVersion)
 	}
 	var s tlsv3.Secret
 	if err := sent.GetResource().UnmarshalTo(&s); err != nil {
@@ -111,7 +121,11 @@ func pair(c *tlsv3.TlsCertificate) (notAfter time.Time, err error) {
 	if err != nil {
 		return notAfter, fmt.Errorf("its certificate_chain: %w", err)
 	}
-	if _, err := tls.X509KeyPair(inline(c.GetCertificateChain()), inline(c.GetPrivateKey())); err != nil {
+	key := inline(c.GetPrivateKey())
+	if len(key) > maxKey {
+		return notAfter, fmt.Errorf("its private_key has %d bytes, %d are allowed", len(key), maxKey)
+	}
+	if _, err := tls.X509KeyPair(inline(c.GetCertificateChain()), key); err != nil {
 		return notAfter, errors.New("its private_key is malformed, or not that of its certificate")
 	}
 	return chain[0].NotAfter, nil

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -43,14 +45,15 @@ func spoiled(w *world) map[string]*tlsv3.Secret {
 		"DataSource has watched": pair(func(c *tlsv3.TlsCertificate) {
 			c.CertificateChain.WatchedDirectory = &corev3.WatchedDirectory{Path: "/etc"}
 		}),
-		"has private_key_provider":       pair(func(c *tlsv3.TlsCertificate) { c.PrivateKeyProvider = &tlsv3.PrivateKeyProvider{ProviderName: "x"} }),
-		"has password":                   pair(func(c *tlsv3.TlsCertificate) { c.Password = inline([]byte("x")) }),
-		"has pkcs12":                     pair(func(c *tlsv3.TlsCertificate) { c.Pkcs12 = file("/etc/shadow") }),
-		"its certificate_chain":          pair(func(c *tlsv3.TlsCertificate) { c.CertificateChain = nil }),
-		"its private_key is malformed":   pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline([]byte("rubbish")) }),
-		"or not that of its certificate": pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = w.pair(web).GetTlsCertificate().GetPrivateKey() }),
-		"a field that this agent does":   unknown,
-		"its trusted_ca":                 roots(func(c *tlsv3.CertificateValidationContext) { c.TrustedCa = nil }),
+		"has private_key_provider":        pair(func(c *tlsv3.TlsCertificate) { c.PrivateKeyProvider = &tlsv3.PrivateKeyProvider{ProviderName: "x"} }),
+		"has password":                    pair(func(c *tlsv3.TlsCertificate) { c.Password = inline([]byte("x")) }),
+		"has pkcs12":                      pair(func(c *tlsv3.TlsCertificate) { c.Pkcs12 = file("/etc/shadow") }),
+		"its certificate_chain":           pair(func(c *tlsv3.TlsCertificate) { c.CertificateChain = nil }),
+		"its private_key has 16385 bytes": pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline(bytes.Repeat([]byte("x"), 16<<10+1)) }),
+		"its private_key is malformed":    pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline([]byte("rubbish")) }),
+		"or not that of its certificate":  pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = w.pair(web).GetTlsCertificate().GetPrivateKey() }),
+		"a field that this agent does":    unknown,
+		"its trusted_ca":                  roots(func(c *tlsv3.CertificateValidationContext) { c.TrustedCa = nil }),
 		"has custom_validator_config": roots(func(c *tlsv3.CertificateValidationContext) {
 			c.CustomValidatorConfig = &corev3.TypedExtensionConfig{Name: "spiffe"}
 		}),
@@ -157,5 +160,60 @@ func TestMoreThanMayBeHeldIsRefused(t *testing.T) {
 		next := w.pair(other)
 		w.put(other, next) // now there is room
 		w.holds(other, next)
+	})
+}
+
+func TestTheBoundOfASecretIsNotYetTooMuch(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		padded := func(size int) *tlsv3.Secret {
+			s := w.pair(web)
+			c := s.GetTlsCertificate()
+			c.OcspStaple = inline(nil)
+			for missing := size - proto.Size(s); missing > 0; missing = size - proto.Size(s) {
+				c.OcspStaple = inline(make([]byte, len(c.GetOcspStaple().GetInlineBytes())+missing-min(missing/2, 8)))
+			}
+			if proto.Size(s) != size {
+				t.Fatalf("%d bytes, want %d", proto.Size(s), size)
+			}
+			return s
+		}
+		most := padded(1<<20 + 64<<10)
+		w.put(web, most)
+		w.watch(web)
+		w.holds(web, most)
+		w.put(web, padded(1<<20+64<<10+1))
+		w.holds(web, most)
+	})
+}
+
+func TestASecretOfTextIsTaken(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		text := func(s *corev3.DataSource) *corev3.DataSource {
+			return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: string(s.GetInlineBytes())}}
+		}
+		good := w.pair(web)
+		c := good.GetTlsCertificate()
+		c.CertificateChain, c.PrivateKey = text(c.CertificateChain), text(c.PrivateKey)
+		w.put(web, good)
+		w.watch(web)
+		w.holds(web, good)
+	})
+}
+
+func TestRootsLastAsLongAsTheLastOfThem(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		life := func(hours time.Duration) []byte {
+			chain, _ := w.ca.leaf(t, "root", hours*time.Hour)
+			return chain
+		}
+		name := web + "-cacert"
+		w.put(name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+			TrustedCa: inline(bytes.Join([][]byte{life(1), life(3), life(2)}, nil)),
+		}}})
+		last := time.Now().Add(3 * time.Hour)
+		w.watch(name)
+		if n := w.client.Status().Names[0]; !n.NotAfter.Equal(last) {
+			t.Errorf("%+v, want %s", n, last)
+		}
 	})
 }

@@ -162,7 +162,7 @@ func TestANameThatNobodyWatchesIsDroppedAfterAWhile(t *testing.T) {
 		if n := w.engine.Streams(); n != 0 {
 			t.Errorf("%d streams, and nothing is wanted", n)
 		}
-		if s := w.client.Status(); s.Connected || len(s.Names) != 0 {
+		if s := w.client.Status(); s.Connected || len(s.Names) != 0 || s.Failure != nil || w.count(gateway.Failed) != 0 {
 			t.Errorf("status %+v", s)
 		}
 	})
@@ -194,6 +194,7 @@ func TestWhileTheServiceIsAwayNothingIsForgotten(t *testing.T) {
 		w.stop()
 		stop()
 		time.Sleep(5 * time.Hour)
+		w.watch("kubernetes://other") // for which there is room
 		w.holds(web, good)
 	})
 }

@@ -1,13 +1,17 @@
 package gateway_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -167,34 +171,66 @@ func TestTheRootFileIsReadForEachConnection(t *testing.T) {
 	})
 }
 
-func TestAServiceThatTellsNothingIsTriedAgain(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		w.service.mu.Lock()
-		w.mute = true
-		w.service.mu.Unlock()
+func TestATokenThatIsQuotedByTheServiceIsInNoStatus(t *testing.T) {
+	rejected := 0
+	inWorld(t, token("sesame-token", &rejected), func(w *world) {
+		w.refuse = status.Error(codes.Unauthenticated, "no such token: sesame-token")
 		w.watch(web)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := w.dialled(); n < 10 || n > 40 {
-			t.Errorf("dialled %d times in 10 minutes", n)
-		}
-		if s := w.client.Status(); s.Connected || s.Failure == nil || s.Failure.Reason != "deadline exceeded" {
-			t.Errorf("status %+v", s)
+		w.pass()
+		w.end()
+		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "no such token: (token)") || strings.Contains(w.log.String(), "sesame") {
+			t.Errorf("status %+v\n%s", s.Failure, w.log)
 		}
 	})
 }
 
-func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
-	good := gateway.Config{Address: "a:1", NodeID: "n", Secrets: &own{}}
-	for want, spoil := range map[string]func(*gateway.Config){
-		"host:port": func(c *gateway.Config) { c.Address = "istiod" },
-		"NodeID":    func(c *gateway.Config) { c.NodeID = "" },
-		"Secrets":   func(c *gateway.Config) { c.Secrets = nil },
-	} {
-		cfg := good
-		spoil(&cfg)
-		if _, err := gateway.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+// Who wants to know of rejected tokens is not told of certificates, and nobody need want.
+func TestOnlyATokenIsRejected(t *testing.T) {
+	rejected := 0
+	refusing := func(w *world, c *gateway.Config) {
+		w.refuse = errNotYou
+		c.TokenRejected = func(ca.Token) { rejected++ }
 	}
+	inWorld(t, refusing, func(w *world) { w.watch(web); w.pass() })
+	if rejected != 0 {
+		t.Errorf("%d tokens are rejected where a certificate was shown", rejected)
+	}
+	inWorld(t, func(w *world, c *gateway.Config) {
+		token("sesame-token", &rejected)(w, c)
+		refusing(w, c)
+		c.TokenRejected = nil
+	}, func(w *world) {
+		w.watch(web)
+		w.pass()
+		if s := w.client.Status(); s.Failure == nil {
+			t.Error("it is no failure")
+		}
+	})
+	inWorld(t, func(w *world, c *gateway.Config) {
+		token("sesame-token", &rejected)(w, c)
+		w.refuse = status.Error(codes.PermissionDenied, "not for you")
+	}, func(w *world) { w.watch(web); w.pass() })
+	if rejected != 0 {
+		t.Error("a token is rejected that was good and had no right")
+	}
+}
+
+func TestAtItsTokensEndAStreamIsOpenedWithTheNext(t *testing.T) {
+	rejected, n := 0, 0
+	inWorld(t, func(w *world, c *gateway.Config) {
+		token("", &rejected)(w, c)
+		c.Token = func(context.Context) (ca.Bearer, error) {
+			n++
+			return ca.Bearer{Token: "sesame-token", Expiry: time.Now().Add(time.Hour)}, nil
+		}
+	}, func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		time.Sleep(90 * time.Minute)
+		w.holds(web, good)
+		if n != 2 || len(w.called()) != 2 || w.count(gateway.Failed) != 0 {
+			t.Errorf("%d tokens, called %d times, failed %d", n, len(w.called()), w.count(gateway.Failed))
+		}
+	})
 }

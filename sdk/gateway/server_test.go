@@ -45,6 +45,19 @@ func TestAServiceWithoutADNSNameIsKnownByItsSPIFFEID(t *testing.T) {
 	}
 }
 
+func TestAServiceMayBeSignedByAnAuthorityBelowTheRoot(t *testing.T) {
+	adjust := func(w *world, c *gateway.Config) {
+		w.below = w.ca.below(t)
+		byID(&x509.Certificate{URIs: []*url.URL{spiffeID("discovery")}})(w, c)
+	}
+	inWorld(t, adjust, func(w *world) {
+		good := w.pair(web)
+		w.put(web, good)
+		w.watch(web)
+		w.holds(web, good)
+	})
+}
+
 func TestAServiceWithAnotherSPIFFEIDIsToldNothing(t *testing.T) {
 	mine := []*url.URL{spiffeID("discovery")}
 	for name, test := range map[string]struct {

@@ -3,31 +3,23 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 const (
 	// maxAnswer bounds one message of the service, in bytes.
 	maxAnswer = 8 << 20
-	// maxFaults of a refused answer are told.
-	maxFaults = 5
 	// A service that is gone without a word is noticed after these. A gRPC server ends the
 	// connections of those who ping more often than every 5 minutes, if it is not told to
 	// be patient; istiod and countersign-discovery ping their clients by themselves.
@@ -43,9 +35,10 @@ type adsStream = grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, dis
 type session struct {
 	*Client
 	stream     adsStream
+	end        func() // ends the stream
 	with       *credential
-	subscribed map[string]bool
-	bare       bool // nothing was held when it began, so that silence is no answer
+	subscribed map[string]uint64 // which watching of a name it was asked for
+	bare       bool              // nothing was held when it began, so that silence is no answer
 	answered   bool
 }
 
@@ -70,8 +63,8 @@ func (c *Client) session(ctx context.Context) error {
 	}
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err == nil {
-		s := &session{Client: c, stream: stream, with: with, subscribed: map[string]bool{}}
-		err = s.run(ctx, cancel)
+		s := &session{Client: c, stream: stream, end: cancel, with: with, subscribed: map[string]uint64{}}
+		err = s.run(ctx)
 	}
 	if !with.until.IsZero() && !time.Now().Before(with.until) {
 		c.cfg.Log.Info(errCredential.Error(), "with", with.kind)
@@ -89,8 +82,7 @@ func (c *Client) connect(with *credential) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(credentials.NewTLS(with.config)), grpc.WithPerRPCCredentials(with),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, address) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.WithDisableServiceConfig())
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}))
 }
 
 func (c *Client) outgoing(ctx context.Context) context.Context {
@@ -101,11 +93,11 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 }
 
 // run moves what is wanted to the service and its answers to the shelf. When it returns it
-// has ended the stream by cancel.
-func (s *session) run(ctx context.Context, cancel func()) error {
+// has ended the stream.
+func (s *session) run(ctx context.Context) error {
 	answers, broken := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
 	quiet := make(chan struct{})
-	defer func() { cancel(); <-quiet }()
+	defer func() { s.end(); <-quiet }()
 	go func() { defer close(quiet); broken <- s.receive(ctx, answers) }()
 	if err := s.open(); err != nil {
 		return s.reason(broken, err)
@@ -126,8 +118,6 @@ func (s *session) run(ctx context.Context, cancel func()) error {
 			err = s.silence()
 		case err := <-broken:
 			return err
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 		if err != nil {
 			return s.reason(broken, err)
@@ -170,9 +160,13 @@ func (s *session) reason(broken <-chan error, err error) error {
 }
 
 func (s *session) receive(ctx context.Context, answers chan<- *discoveryv3.DeltaDiscoveryResponse) error {
+	pace := pacer{burst: 2*s.cfg.MaxNames + perSecond}
 	for {
 		answer, err := s.stream.Recv()
 		if err != nil {
+			return err
+		}
+		if err := pace.wait(ctx, len(answer.GetResources())+len(answer.GetRemovedResources())); err != nil {
 			return err
 		}
 		select {
@@ -186,16 +180,15 @@ func (s *session) receive(ctx context.Context, answers chan<- *discoveryv3.Delta
 // open sends the first request: who this is, and all names with what is held of them.
 func (s *session) open() error {
 	first := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: s.node(), InitialResourceVersions: map[string]string{}}
-	for name, version := range s.names() {
+	for name, w := range s.names() {
 		first.ResourceNamesSubscribe = append(first.ResourceNamesSubscribe, name)
-		s.subscribed[name] = true
-		if version != "" {
-			first.InitialResourceVersions[name] = version
+		s.subscribed[name] = w.id
+		if w.version != "" {
+			first.InitialResourceVersions[name] = w.version
 		}
 	}
-	slices.Sort(first.ResourceNamesSubscribe)
 	s.bare = len(first.InitialResourceVersions) == 0
-	return s.stream.Send(first)
+	return s.send(first)
 }
 
 func (s *session) node() *corev3.Node {
@@ -209,9 +202,11 @@ func (s *session) node() *corev3.Node {
 // subscribe tells the service which names are wanted now and were not, or no longer are.
 func (s *session) subscribe() error {
 	req, wanted := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}, s.names()
-	for name := range wanted {
-		if !s.subscribed[name] {
-			s.subscribed[name] = true
+	for name, w := range wanted {
+		// Who asks again for a name that he has asked for is sent it again: it was dropped
+		// and is watched anew.
+		if s.subscribed[name] != w.id {
+			s.subscribed[name] = w.id
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
 		}
 	}
@@ -224,59 +219,16 @@ func (s *session) subscribe() error {
 	if len(req.ResourceNamesSubscribe)+len(req.ResourceNamesUnsubscribe) == 0 {
 		return nil
 	}
-	return s.stream.Send(req)
+	return s.send(req)
 }
 
-// take puts what is good of an answer on the shelf, and acknowledges it, or refuses it with
-// what is wrong: one bad secret costs the others nothing.
-func (s *session) take(answer *discoveryv3.DeltaDiscoveryResponse) error {
-	if answer.GetTypeUrl() != typeURL {
-		return ca.Errorf(ca.Internal, "it sent the type %.256q, which was not asked for", answer.GetTypeUrl())
+// send ends the stream of a service that reads nothing: gRPC would wait for it without
+// end.
+func (s *session) send(req *discoveryv3.DeltaDiscoveryRequest) error {
+	stuck := time.AfterFunc(s.cfg.FirstAnswer, s.end)
+	err := s.stream.Send(req)
+	if !stuck.Stop() {
+		return ca.Errorf(ca.Deadline, "it has read nothing for %s", s.cfg.FirstAnswer)
 	}
-	s.heard()
-	var faults []string
-	for _, resource := range answer.GetResources() {
-		if err := s.place(resource); err != nil {
-			faults = append(faults, err.Error())
-		}
-	}
-	for _, name := range answer.GetRemovedResources() {
-		if s.remove(name) {
-			s.cfg.Observe(Removed)
-			s.cfg.Log.Warn("the discovery service does not know a name, or not for this gateway", "name", foreign.Clean(name))
-		}
-	}
-	return s.stream.Send(verdict(answer, faults))
-}
-
-// place puts one secret on the shelf; the error is for the service and says which and why.
-func (s *session) place(resource *discoveryv3.Resource) error {
-	name := resource.GetName()
-	good, err := check(resource)
-	news := false
-	if err == nil {
-		news, err = s.shelf.take(name, resource.GetVersion(), good)
-	}
-	switch {
-	case err != nil:
-		fault := foreign.Clean(err.Error())
-		s.refuse(name, fault)
-		s.cfg.Observe(Refused)
-		s.cfg.Log.Error("a secret of the discovery service is refused, and what was held stays", "name", foreign.Clean(name), "error", fault)
-		return fmt.Errorf("%s: %s", foreign.Clean(name), fault)
-	case news:
-		s.cfg.Observe(Taken)
-		s.cfg.Log.Info("a secret of the discovery service is held", "name", name, "not_after", good.notAfter)
-	}
-	return nil
-}
-
-func verdict(answer *discoveryv3.DeltaDiscoveryResponse, faults []string) *discoveryv3.DeltaDiscoveryRequest {
-	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: answer.GetNonce()}
-	if len(faults) > 0 {
-		req.ErrorDetail = &rpcstatus.Status{
-			Code: int32(codes.InvalidArgument), Message: strings.Join(faults[:min(len(faults), maxFaults)], "; "),
-		}
-	}
-	return req
+	return err
 }

@@ -27,8 +27,9 @@ type shelf struct {
 
 // entry is one name.
 type entry struct {
+	id       uint64 // no other has it, of this name or another
 	watchers map[uint64]func(string)
-	idle     time.Time // since when there is none
+	idle     time.Time // since when there is none, where there is none
 	held     *xds.Resource
 	sent     string    // the version that the service calls it by
 	since    time.Time // when it was taken
@@ -79,7 +80,8 @@ func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop f
 		if len(s.entries) >= s.maxNames {
 			return nil, errFull
 		}
-		e = &entry{watchers: map[uint64]func(string){}}
+		s.last++
+		e = &entry{id: s.last, watchers: map[uint64]func(string){}}
 		s.entries[name] = e
 		s.wake()
 	}
@@ -99,28 +101,29 @@ func (s *shelf) wake() {
 func (s *shelf) leave(e *entry, id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := e.watchers[id]; !ok {
-		return // called a second time
-	}
 	delete(e.watchers, id)
-	if len(e.watchers) == 0 {
-		e.idle = time.Now()
-	}
+	e.idle = time.Now()
 }
 
-// names returns what to subscribe to, each with the version that is held, or "".
-func (s *shelf) names() map[string]string {
+// want is a name to subscribe to.
+type want struct {
+	id      uint64 // another when the name was dropped and is watched anew
+	version string // that is held, or ""
+}
+
+// names returns what to subscribe to.
+func (s *shelf) names() map[string]want {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]string, len(s.entries))
+	all := make(map[string]want, len(s.entries))
 	for name, e := range s.entries {
-		all[name] = e.sent
+		all[name] = want{e.id, e.sent}
 	}
 	return all
 }
 
 // take puts a good secret in the place of what was held, and tells whether it is another.
-// One that nobody asked for is left.
+// One whose name was dropped meanwhile is left.
 func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 	s.mu.Lock()
 	e := s.entries[name]
@@ -132,7 +135,7 @@ func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 		s.mu.Unlock()
 		return false, fmt.Errorf("with it, %d bytes would be held, %d are allowed", bytes, s.maxBytes)
 	}
-	news = e.unknown || e.held == nil || e.held.Version != c.resource.Version
+	news = e.held == nil || e.held.Version != c.resource.Version
 	if news {
 		s.bytes += size(c.resource) - size(e.held)
 		e.held, e.since = c.resource, time.Now()
@@ -153,7 +156,7 @@ func (s *shelf) remove(name string) (news bool) {
 	}
 	news = !e.unknown
 	s.bytes -= size(e.held)
-	*e = entry{watchers: e.watchers, idle: e.idle, unknown: true}
+	*e = entry{id: e.id, watchers: e.watchers, idle: e.idle, unknown: true}
 	s.unlockAndTell(name, e, news)
 	return news
 }

@@ -102,7 +102,14 @@ func ParseKey(pemBytes []byte) (crypto.Signer, error) {
 	return parseKeyBlock(block)
 }
 
+// maxKey bounds a key in DER: one of RSA with 16,384 bits has 9.3 KiB. To read one of a
+// megabyte takes minutes, and whoever may write a secret could have it read.
+const maxKey = 10 << 10
+
 func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
+	if len(block.Bytes) > maxKey {
+		return nil, fmt.Errorf("its PEM block %q has %d bytes, a key has %d at most", clip(block.Type), len(block.Bytes), maxKey)
+	}
 	var key any
 	var err error
 	switch block.Type {

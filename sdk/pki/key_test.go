@@ -117,6 +117,15 @@ func TestAKeyThatCannotBeReadIsAnErrorThatDoesNotQuoteIt(t *testing.T) {
 	}
 }
 
+// RSA with a modulus of a megabyte would be read for minutes.
+func TestAKeyOfMoreBytesThanAnyHasIsNotRead(t *testing.T) {
+	for size, want := range map[int]string{maxKey: "holds no key that can sign", maxKey + 1: "has 10241 bytes, a key has 10240 at most"} {
+		if _, err := ParseKey(block("RSA PRIVATE KEY", make([]byte, size))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 func TestAnUnknownKeyTypeListsTheKnownOnes(t *testing.T) {
 	if _, err := ParseKeyType("rsa-1024"); err == nil || !strings.Contains(err.Error(), "rsa-2048") {
 		t.Errorf("got %v", err)

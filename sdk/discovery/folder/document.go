@@ -42,7 +42,7 @@ type file struct {
 	resources map[key]*xds.Resource
 	hosts     map[string]*ndsv1.NameTable_NameInfo // by key{NameTableURL, host} they are in versions, too
 	versions  map[key]string
-	refs      []ref
+	refs      []ref // sorted
 }
 
 // parser reads the documents of one file.
@@ -70,6 +70,8 @@ func parse(content []byte) (*file, error) {
 	if empty {
 		return nil, faultf("it is empty; remove the file if it is to hold nothing")
 	}
+	slices.SortFunc(p.refs, compareKeys)
+	p.refs = slices.Compact(p.refs)
 	return p.file, nil
 }
 

@@ -77,6 +77,48 @@ func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
 		"no addresses":     {"hosts: {a.example.org: {}}", `document 1, hosts.a.example.org.ips: write the addresses of the host`},
 		"no address":       {"hosts: {a.example.org: {ips: [b]}}", `document 1, hosts.a.example.org.ips[0]: "b" is no IP address`},
 		"no host":          {"hosts: {\"a.\": {ips: [10.0.0.1]}}", `it is no host name`},
+		"a type, no text":  {"\"@type\": 1", `document 1, @type: it is missing`},
+		"a type, no slash": {"\"@type\": envoy.config.cluster.v3.Cluster", `document 1, @type: "envoy.config.cluster.v3.Cluster" is no type URL`},
+		"nothing":          {"resources:", `document 1, resources: nothing stands here; write a list`},
+		"static, a list":   {"static_resources: []", `document 1, static_resources: a list stands here; write "listeners:" and "clusters:" below it`},
+		"static routes":    {"static_resources: {routes: []}", `document 1, static_resources.routes: only listeners and clusters stand here`},
+		"no endpoints' ID": {"\"@type\": " + EndpointURL, `document 1, cluster_name: "" is no name for a resource: it is empty`},
+		"fields for text":  {cluster + "cleanup_interval: {seconds: 5}", `document 1, cleanup_interval: unexpected token {`},
+		"a list for one":   {cluster + "alt_stat_name: [a]", `document 1, alt_stat_name: invalid value for string field`},
+		"fields for list":  {cluster + "health_checks: {a: b}", `document 1, health_checks: unexpected token {`},
+		"text in a list":   {cluster + "health_checks: [a]", `document 1, health_checks[0]: "a" stands here where the fields of HealthCheck are expected`},
+		"a list for a map": {cluster + "typed_extension_protocol_options: [a]", `document 1, typed_extension_protocol_options: unexpected token [`},
+		"text for an Any":  {cluster + "typed_extension_protocol_options: {a: b}", `typed_extension_protocol_options.a: "b" stands here where the fields of Any are expected`},
+		"Any, no type":     {cluster + "typed_extension_protocol_options: {a: {name: b}}", `typed_extension_protocol_options.a.@type: it is missing`},
+		"Any, no slash":    {cluster + "typed_extension_protocol_options: {a: {\"@type\": envoy.config.cluster.v3.Cluster, name: b}}", `typed_extension_protocol_options.a.@type: "envoy.config.cluster.v3.Cluster" is no type URL`},
+		"Any of JSON's":    {cluster + "typed_extension_protocol_options: {a: {\"@type\": type.googleapis.com/google.protobuf.Duration, value: 5 min}}", `typed_extension_protocol_options.a.value: invalid google.protobuf.Duration value "5 min"`},
+		"beside it":        {cluster + "typed_extension_protocol_options: {a: {\"@type\": type.googleapis.com/google.protobuf.Duration, value: 5s, x: 1}}", `typed_extension_protocol_options.a: unknown field "x"`},
+		"Any of nothing":   {cluster + "typed_extension_protocol_options: {a: {\"@type\": type.googleapis.com/google.protobuf.Empty, x: 1}}", `typed_extension_protocol_options.a.x: Empty has no such field`},
+		"JSON's spelling":  {cluster + "loadAssignment: {clusterName: 5}", `document 1, loadAssignment.clusterName: invalid value for string field`},
+		"rule in a map":    {cluster + "typed_extension_protocol_options: {a: {\"@type\": " + ClusterURL + ", name: b, connect_timeout: -1s}}", `typed_extension_protocol_options.a.connect_timeout: by Envoy's rules`},
+		"not finite":       {cluster + "common_lb_config: {healthy_panic_threshold: {value: .inf}}", `document 1, common_lb_config.healthy_panic_threshold.value: by Envoy's rules`},
+		"a tag of a list":  {"resources: !env []", `document 1, resources: line 1: tag !env is not understood`},
+		"a tag of a map":   {"!env {resources: []}", `document 1: line 1: tag !env is not understood`},
+		"a tag of a key":   {"? !env HOME\n: []", `document 1: line 1: tag !env is not understood`},
+		"a key of a list":  {"? [a]\n: b", `document 1: line 1: a key must be plain text`},
+		"no number":        {cluster + "alt_stat_name: !!int a", `document 1, alt_stat_name: line 4: yaml: cannot decode`},
+		"selector of none": {"for: {}", `document 1, for: write below it whom the file is for`},
+		"far selector key": {"for: {everybody_else: true}", `document 1, for.everybody_else: a selector has no such key; it has anyone, trust_domains`},
+		"nobody":           {"for: {anyone: false}", `document 1, for.anyone: "false" stands here; write true`},
+		"no labels":        {"for: {anyone: true, labels: {}}", `document 1, for.labels: a mapping stands here; write labels with text`},
+		"list of numbers":  {"for: {namespaces: [1]}", `document 1, for.namespaces: a list stands here; write a list of text`},
+		"empty text":       {"for: {namespaces: [\"\"]}", `document 1, for.namespaces: a list stands here; write a list of text`},
+		"account's part":   {"for: {service_accounts: [a/b/c]}", `document 1, for.service_accounts: "a/b/c" is no service account`},
+		"ids alone":        {"for: {node_ids: [a]}", `document 1, for: node_ids and labels are what a client says of itself`},
+		"many entries":     {"for: {namespaces: [" + strings.Repeat("a, ", 1000) + "a]}", `document 1, for.namespaces: 1001 entries stand here, more than 1000`},
+		"hosts, a list":    {"hosts: [a]", `document 1, hosts: a list stands here; write host names`},
+		"no host's fields": {"hosts: {a: }", `document 1, hosts.a: nothing stands here where the fields of NameInfo are expected`},
+		"a host twice":     {"hosts: {a: {ips: [10.0.0.1]}}\n---\nhosts: {a: {ips: [10.0.0.2]}}", `document 2, hosts.a: this host is in this file already`},
+		"host of nothing":  {"hosts: {\"\": {ips: [10.0.0.1]}}", `it is no host name`},
+		"host of a URL":    {"hosts: {\"a/b\": {ips: [10.0.0.1]}}", `it is no host name`},
+		"host and port":    {"hosts: {\"a:80\": {ips: [10.0.0.1]}}", `it is no host name`},
+		"host of lines":    {"hosts: {\"a\\nb\": {ips: [10.0.0.1]}}", `document 1, hosts.a\nb: it is no host name`},
+		"address of zone":  {"hosts: {a: {ips: [\"fe80::1%eth0\"]}}", `hosts.a.ips[0]: "fe80::1%eth0" is no IP address`},
 		"host's field":     {"hosts: {a: {ip: [10.0.0.1]}}", `document 1, hosts.a.ip: NameInfo has no such field; did you mean "ips"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +151,9 @@ func TestAFileIsReadInEachOfItsForms(t *testing.T) {
 		"documents":      {"---\n" + cluster + "---\n" + endpoints("10.0.0.1") + "---\n", []key{web, {EndpointURL, "web"}}},
 		"discovery file": {"version_info: \"7\"\nresources:\n- {\"@type\": " + ClusterURL + ", name: web}", []key{web}},
 		"bootstrap":      {"static_resources: {clusters: [{name: web}], listeners: [{name: in}]}", []key{web, {ListenerURL, "in"}}},
+		"late selector":  {"# nothing\n---\n---\nfor: {clusters: [east]}\n---\n" + cluster, []key{web}},
+		"empty Any":      {cluster + "typed_extension_protocol_options: {a: {}}", []key{web}},
+		"wild host":      {"hosts: {\"*.Example_1.org\": {ips: [10.0.0.1]}}", []key{{NameTableURL, "*.Example_1.org"}}},
 		"an alias":       {"static_resources: {clusters: [{name: web, connect_timeout: &t 1s}, {name: b, connect_timeout: *t}]}", []key{web, {ClusterURL, "b"}}},
 		"hosts":          {"hosts: {db.example.org: {ips: [10.0.0.1, \"2001:db8::1\"], registry: External}}", []key{names}},
 		"a selector":     {"for: {clusters: [east]}\n---\n" + cluster, []key{web}},
@@ -143,6 +188,29 @@ func TestAVersionIsOfTheContent(t *testing.T) {
 	}
 }
 
+// Protobuf may write the entries of a map in any order.
+func TestAVersionIsTheSameEachTime(t *testing.T) {
+	content := []byte(cluster + "metadata: {filter_metadata: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}}}")
+	versions := map[string]bool{}
+	for range 20 {
+		f, err := parse(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[f.versions[key{ClusterURL, "web"}]] = true
+	}
+	if len(versions) != 1 {
+		t.Errorf("%d versions of the same", len(versions))
+	}
+}
+
+func TestAClusterWithoutEndpointsOfItsOwnNamesNone(t *testing.T) {
+	f, err := parse([]byte(cluster + "type: STATIC"))
+	if err != nil || len(f.refs) != 0 || len(f.resources[key{ClusterURL, "web"}].Refreshes) != 0 {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
 func TestAFileKnowsWhatItNames(t *testing.T) {
 	f, err := parse([]byte(fmt.Sprintf(listener, aboutHTTP) + "---\n" + cluster + `type: EDS
 eds_cluster_config: {service_name: web-eds, eds_config: {ads: {}}}
@@ -166,15 +234,5 @@ virtual_hosts:
 		if !slices.Contains(f.refs, want) {
 			t.Errorf("%s is missing in %v", want, f.refs)
 		}
-	}
-}
-
-func TestAFolderDoesNotGrowWithoutEnd(t *testing.T) {
-	f := &file{versions: make(map[key]string, maxNames+1)}
-	for i := range maxNames + 1 {
-		f.versions[key{ClusterURL, fmt.Sprint(i)}] = "1"
-	}
-	if err := newGeneration().add("a.yaml", f); err == nil || !strings.Contains(err.Error(), "more than 50000 resources") {
-		t.Error(err)
 	}
 }

@@ -40,7 +40,7 @@ var errTotal = errors.New("with it the files of the folder would have more than 
 // see looks at a file. total is how many bytes were read in this look.
 func (e *entry) see(folder string, listed bool, total *int) sight {
 	s := sight{listed: listed, err: fs.ErrNotExist}
-	if listed {
+	if listed && *total <= maxTotal { // beyond it nothing is read any more
 		s.content, s.err = read(filepath.Join(folder, e.name))
 	}
 	if *total += len(s.content); *total > maxTotal {
@@ -83,7 +83,7 @@ func (e *entry) join(g *generation, log *slog.Logger) {
 			e.good, e.served = e.latest, e.latest
 		}
 	}
-	if e.served == nil && e.good != nil && e.good != e.latest && g.add(e.name, e.good) == nil {
+	if e.served == nil && e.good != nil && g.add(e.name, e.good) == nil {
 		e.served = e.good
 	}
 	if e.refusal != nil && (before == nil || before.Error() != e.refusal.Error()) {

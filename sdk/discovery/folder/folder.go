@@ -119,7 +119,7 @@ func (f *Folder) look(now time.Time) (unsettled bool) {
 		e := f.entries[name]
 		seen := e.see(f.cfg.Path, slices.Contains(files, name), &total)
 		taken := e.take(seen, now, f.cfg.Settle)
-		changed, unsettled = changed || taken, unsettled || !taken && seen.sum != e.taken.sum
+		changed, unsettled = changed || taken, unsettled || seen.sum != e.taken.sum
 	}
 	if changed {
 		f.serve()

@@ -2,7 +2,6 @@ package folder
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,15 +12,6 @@ import (
 const second = `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 name: second
 `
-
-func (d dir) state(f *Folder, name string) FileStatus {
-	for _, file := range f.Status().Files {
-		if file.Name == name {
-			return file
-		}
-	}
-	return FileStatus{}
-}
 
 func TestAFolderThatCannotBeReadIsAnError(t *testing.T) {
 	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "Config.Path is required") {
@@ -112,7 +102,9 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	if f.version(c, EndpointURL, "web") != "" {
 		t.Error("the whole is taken as if it had been there as long as the piece")
 	}
-	f.look(now.Add(111 * time.Second))
+	if f.look(now.Add(110 * time.Second)) { // a minute to the second
+		t.Error("more is waited for")
+	}
 	if f.version(c, ClusterURL, "second") == "" || f.version(c, EndpointURL, "web") == "" {
 		t.Error("the whole is not taken")
 	}
@@ -203,31 +195,27 @@ func TestTwoFilesMayHaveANameForCallersApart(t *testing.T) {
 	}
 }
 
-func TestWhatIsNamedAndMissingIsAWarning(t *testing.T) {
+func TestAnUnchangedFolderIsNotServedAnew(t *testing.T) {
 	d := newDir(t)
-	d.write("in.yaml", "for: {namespaces: [ingress]}\n---\n"+fmt.Sprintf(listener, aboutHTTP))
-	d.write("routes.yaml", "for: {namespaces: [shop]}\n---\n\"@type\": "+RouteURL+"\nname: routes")
+	d.write("web.yaml", cluster)
+	d.write("bad.yaml", "x: 1")
 	f := d.open()
-	s := d.state(f, "in.yaml")
-	if s.State != Served || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], `route configuration "routes" is named here, and no file has it for the same callers`) {
-		t.Errorf("%+v", s)
+	before := f.now.Load()
+	if f.look(time.Now()) {
+		t.Error("something is waited for")
 	}
-	d.write("routes.yaml", "\"@type\": "+RouteURL+"\nname: routes")
-	f.look(time.Time{})
-	if s := d.state(f, "in.yaml"); len(s.Warnings) != 0 {
-		t.Errorf("%+v", s)
+	if f.now.Load() != before {
+		t.Error("it is another generation")
 	}
 }
 
-func TestARefusedFileIsLoggedOnce(t *testing.T) {
-	var text strings.Builder
-	d := newDir(t)
-	d.write("bad.yaml", "x: 1")
-	f, err := New(Config{Path: d.path, Log: slog.New(slog.NewTextHandler(&text, nil))})
-	d.must(err)
-	d.write("web.yaml", cluster)
-	f.look(time.Time{})
-	if n := strings.Count(text.String(), "a file of resources is not taken"); n != 1 {
-		t.Errorf("logged %d times:\n%s", n, &text)
-	}
+// The links of a folder may lead to where its own changes tell nothing.
+func TestALinkToAFileElsewhereIsFollowed(t *testing.T) {
+	d, elsewhere := newDir(t), newDir(t)
+	elsewhere.write("web.yaml", cluster)
+	d.must(os.Symlink(filepath.Join(elsewhere.path, "web.yaml"), filepath.Join(d.path, "web.yaml")))
+	f, c := d.run(), gateway(t)
+	before := f.version(c, ClusterURL, "web")
+	elsewhere.write("web.yaml", strings.Replace(cluster, "1s", "2s", 1))
+	eventually(t, "the change elsewhere is followed", func() bool { v := f.version(c, ClusterURL, "web"); return v != before && v != "" })
 }

@@ -20,8 +20,10 @@ const (
 // generation is all good files of a folder at one time. What is served does not change
 // once it is filled.
 type generation struct {
-	holders map[key][]*held // with selectors that do not overlap
-	tos     []selector      // each once
+	holders map[key][]*held   // with selectors that do not overlap
+	count   int               // of all that is held
+	tos     []selector        // each once
+	meet    map[[2]*file]bool // whether their selectors overlap, which is costly to know
 
 	mu    sync.Mutex
 	views map[string]*view // by which selectors match
@@ -34,20 +36,21 @@ type held struct {
 }
 
 func newGeneration() *generation {
-	return &generation{holders: map[key][]*held{}, views: map[string]*view{}}
+	return &generation{holders: map[key][]*held{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
 }
 
 // add takes a file, or tells why it cannot stand beside those that were added before.
 func (g *generation) add(path string, f *file) error {
-	if len(g.holders)+len(f.versions) > maxNames {
+	if g.count+len(f.versions) > maxNames {
 		return faultf("with it the folder would hold more than %d resources", maxNames)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(f.versions), compareKeys) {
-		if first := g.holder(k, f.to); first != nil {
+		if first := g.holder(k, f); first != nil {
 			return faultf("%s is in %s already, and there are callers that both files are for; the file that comes first by its name is served", k, first.path)
 		}
 	}
 	h := &held{path, f}
+	g.count += len(f.versions)
 	for k := range f.versions {
 		g.holders[k] = append(g.holders[k], h)
 	}
@@ -57,10 +60,16 @@ func (g *generation) add(path string, f *file) error {
 	return nil
 }
 
-// holder returns a file that has the key for one of whom the selector matches.
-func (g *generation) holder(k key, to selector) *held {
+// holder returns a file that has the key for a caller whom that file is for.
+func (g *generation) holder(k key, f *file) *held {
 	for _, h := range g.holders[k] {
-		if h.to.overlaps(to) {
+		pair := [2]*file{h.file, f}
+		meet, known := g.meet[pair]
+		if !known {
+			meet = h.to.overlaps(f.to)
+			g.meet[pair] = meet
+		}
+		if meet {
 			return h
 		}
 	}
@@ -71,9 +80,8 @@ func (g *generation) holder(k key, to selector) *held {
 func (g *generation) warnings(f *file) []string {
 	var all []string
 	for _, r := range f.refs {
-		text := fmt.Sprintf("%s is named here, and no file has it for the same callers; Envoy must have it from elsewhere", r)
-		if g.holder(r, f.to) == nil && !slices.Contains(all, text) && len(all) < maxWarnings {
-			all = append(all, text)
+		if len(all) < maxWarnings && g.holder(r, f) == nil {
+			all = append(all, fmt.Sprintf("%s is named here, and no file has it for the same callers; Envoy must have it from elsewhere", r))
 		}
 	}
 	return all

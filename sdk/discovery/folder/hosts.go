@@ -1,7 +1,6 @@
 package folder
 
 import (
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,29 +14,31 @@ const maxHostName = 253
 
 // table takes named hosts.
 func (p parser) table(tree any) error {
-	table := &ndsv1.NameTable{}
-	if _, ok := tree.(map[string]any); !ok {
+	hosts, ok := tree.(map[string]any)
+	if !ok {
 		return faultf("%s stands here; write host names, with \"ips:\" below each", shown(tree))
 	}
-	if err := fill(table, map[string]any{"table": tree}); err != nil {
-		if f, ok := errors.AsType[*fault](err); ok && len(f.path) > 0 {
-			f.path = f.path[1:] // nobody has written "table"
-		}
-		return err
-	}
-	for _, host := range slices.Sorted(maps.Keys(table.Table)) {
-		if err := p.host(host, table.Table[host]); err != nil {
-			return at(host, err)
+	for _, name := range slices.Sorted(maps.Keys(hosts)) {
+		if err := p.host(name, hosts[name]); err != nil {
+			return at(name, err)
 		}
 	}
 	return nil
 }
 
-func (p parser) host(name string, info *ndsv1.NameTable_NameInfo) error {
+func notOfAHost(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._*", r)
+}
+
+func (p parser) host(name string, tree any) error {
+	info := &ndsv1.NameTable_NameInfo{}
+	if err := fill(info, tree); err != nil {
+		return err
+	}
 	if p.hosts[name] != nil {
 		return faultf("this host is in this file already")
 	}
-	if name == "" || len(name) > maxHostName || strings.HasSuffix(name, ".") || strings.ContainsAny(name, " /:") {
+	if name == "" || len(name) > maxHostName || strings.HasSuffix(name, ".") || strings.ContainsFunc(name, notOfAHost) {
 		return faultf("it is no host name; one is as db.example.org, of %d bytes at most", maxHostName)
 	}
 	if len(info.GetIps()) == 0 {

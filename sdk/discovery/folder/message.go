@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/cncf/xds/go/udpa/annotations"
+
 	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/internal/near"
 )
@@ -45,7 +47,7 @@ func locate(of protoreflect.MessageType, tree any, err error) error {
 		return faultf("%s stands here where the fields of %s are expected", shown(tree), of.Descriptor().Name())
 	}
 	if of.Descriptor().FullName() == anyName {
-		return locateAny(entries)
+		return locateAny(entries, err)
 	}
 	if isJSONsOwn(of) {
 		return says(err)
@@ -66,8 +68,12 @@ func try(of protoreflect.MessageType, key string, value any) error {
 	return unmarshal(of.New().Interface(), map[string]any{key: value})
 }
 
-// locateField looks into the value of a field that is wrong.
+// locateField looks into the value of a field that is wrong. What Envoy says is
+// sensitive, a private key or a password, is in no status.
 func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor, value any, err error) error {
+	if sensitive, _ := proto.GetExtension(field.Options(), annotations.E_Sensitive).(bool); sensitive {
+		return faultf("it does not have the form that Envoy wants; what stands here is secret and not shown")
+	}
 	key := field.JSONName()
 	if list, ok := value.([]any); ok && field.IsList() {
 		for i, element := range list {
@@ -101,21 +107,29 @@ func locateValue(field protoreflect.FieldDescriptor, value any, err error) error
 	return locate(of, value, err)
 }
 
-func locateAny(entries map[string]any) error {
+// locateAny looks into what an Any holds, where err is of that, and not of what stands
+// beside it.
+func locateAny(entries map[string]any, err error) error {
 	url, ok := entries["@type"].(string)
 	if !ok {
 		return at("@type", faultf("it is missing; write the type of what stands here, as type.googleapis.com/envoy..."))
 	}
-	of, err := typeOf(url)
-	if err != nil {
-		return at("@type", err)
+	of, unknown := typeOf(url)
+	if unknown != nil {
+		return at("@type", unknown)
 	}
 	if isJSONsOwn(of) {
-		return at("value", says(unmarshal(of.New().Interface(), entries["value"])))
+		if err := unmarshal(of.New().Interface(), entries["value"]); err != nil {
+			return at("value", says(err))
+		}
+		return says(err)
 	}
 	rest := maps.Clone(entries)
 	delete(rest, "@type")
-	return locate(of, rest, unmarshal(of.New().Interface(), rest))
+	if err := unmarshal(of.New().Interface(), rest); err != nil {
+		return locate(of, rest, err)
+	}
+	return says(err)
 }
 
 // typeOf returns the type that a URL in an Any names.
@@ -158,10 +172,7 @@ func unknown(of protoreflect.MessageDescriptor, key string) error {
 var prefixed = regexp.MustCompile(`^proto:[\s\x{a0}]+(syntax error[\s\x{a0}]+)?(\(line \d+:\d+\):[\s\x{a0}]+)?`)
 
 func says(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fault{text: foreign.Clean(prefixed.ReplaceAllString(err.Error(), ""))}
+	return &fault{text: quoted(prefixed.ReplaceAllString(err.Error(), ""))}
 }
 
 func shown(tree any) string {
@@ -173,6 +184,14 @@ func shown(tree any) string {
 	case map[string]any:
 		return "a mapping"
 	default:
-		return fmt.Sprintf("%q", foreign.Clean(fmt.Sprint(tree)))
+		return fmt.Sprintf("%q", quoted(fmt.Sprint(tree)))
 	}
+}
+
+// quoted returns what stands in a file as it may stand in a status.
+func quoted(text string) string {
+	if strings.Contains(text, "PRIVATE KEY") {
+		return "(a private key, which is not shown)"
+	}
+	return foreign.Clean(text)
 }

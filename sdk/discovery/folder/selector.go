@@ -30,6 +30,10 @@ type selector struct {
 
 var selectorKeys = []string{"anyone", "trust_domains", "spiffe_ids", "namespaces", "service_accounts", "clusters", "node_ids", "labels"}
 
+// maxEntries bounds what stands below one key of a selector: each of them is held
+// against each of every other file with the same resource.
+const maxEntries = 1000
+
 // parseSelector reads what stands after "for:".
 func parseSelector(tree any) (selector, error) {
 	var s selector
@@ -69,6 +73,9 @@ func (s selector) checkEntry(key string, value any) error {
 	default:
 		list, isList := value.([]any)
 		ok = isList && len(list) > 0 && areText(slices.Values(list))
+		if len(list) > maxEntries {
+			return faultf("%d entries stand here, more than %d; a * stands for any letters", len(list), maxEntries)
+		}
 	}
 	if !ok {
 		return faultf("%s stands here; write %s", shown(value), want)

@@ -49,7 +49,9 @@ func (f *Folder) Status() Status {
 		s.Fault = f.fault.Error()
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
-		s.Files = append(s.Files, f.entries[name].status())
+		if e := f.entries[name]; e.latest != nil || e.fault != nil { // it was read once
+			s.Files = append(s.Files, e.status())
+		}
 	}
 	return s
 }

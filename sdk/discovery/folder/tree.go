@@ -72,6 +72,9 @@ func (g *grower) value(node *yaml.Node, depth int) (any, error) {
 }
 
 func (g *grower) list(node *yaml.Node, depth int) (any, error) {
+	if node.ShortTag() != "!!seq" {
+		return nil, unknownTag(node)
+	}
 	list := make([]any, len(node.Content))
 	for i, element := range node.Content {
 		value, err := g.value(element, depth)
@@ -84,12 +87,18 @@ func (g *grower) list(node *yaml.Node, depth int) (any, error) {
 }
 
 func (g *grower) entries(node *yaml.Node, depth int) (any, error) {
+	if node.ShortTag() != "!!map" {
+		return nil, unknownTag(node)
+	}
 	entries := make(map[string]any, len(node.Content)/2)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		g.weight += len(key.Value)
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
 			return nil, faultf("line %d: a key must be plain text; merge keys (<<) are not understood", key.Line)
+		}
+		if _, err := scalar(key); err != nil {
+			return nil, err
 		}
 		if _, twice := entries[key.Value]; twice {
 			return nil, at(key.Value, faultf("line %d: it is written twice", key.Line))
@@ -116,7 +125,11 @@ func scalar(node *yaml.Node) (any, error) {
 		}
 		return number(value), nil
 	}
-	return nil, faultf("line %d: tag %s is not understood", node.Line, foreign.Clean(node.Tag))
+	return nil, unknownTag(node)
+}
+
+func unknownTag(node *yaml.Node) error {
+	return faultf("line %d: tag %s is not understood", node.Line, foreign.Clean(node.Tag))
 }
 
 // number returns the value, what JSON has no numbers for as protobuf's JSON writes it.

@@ -39,6 +39,9 @@ func unpack(packed *anypb.Any, visit func(proto.Message)) error {
 	if packed.TypeUrl == "" {
 		return nil // there is nothing in it
 	}
+	if _, err := typeOf(packed.TypeUrl); err != nil {
+		return at("@type", err)
+	}
 	inner, err := packed.UnmarshalNew()
 	if err != nil {
 		return says(err)
