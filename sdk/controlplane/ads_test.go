@@ -17,13 +17,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
 const patience = 10 * time.Second
 
 // aggregated serves clusters from a snapshot and secrets from source on one ADS server.
-func aggregated(t *testing.T, source *drawer) discoveryv3.AggregatedDiscoveryServiceClient {
+func aggregated(t *testing.T, source *drawer.Drawer) discoveryv3.AggregatedDiscoveryServiceClient {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(true, cachev3.IDHash{}, nil)
 	snapshot, err := cachev3.NewSnapshot("1", map[resourcev3.Type][]types.Resource{resourcev3.ClusterType: {&clusterv3.Cluster{Name: "backend"}}})
@@ -60,7 +61,7 @@ func aggregated(t *testing.T, source *drawer) discoveryv3.AggregatedDiscoverySer
 }
 
 func TestSecretsAndASnapshotShareAnAggregatedStream(t *testing.T) {
-	source := newDrawer(leaf("default", "1"), roots("1"))
+	source := drawer.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := aggregated(t, source).StreamAggregatedResources(ctx)
@@ -84,7 +85,7 @@ func TestSecretsAndASnapshotShareAnAggregatedStream(t *testing.T) {
 		}
 		got[r.TypeUrl] += len(r.Resources)
 		if len(got) == 2 && got[controlplane.TypeURL] == 2 {
-			source.put(leaf("default", "2"))
+			source.Put(leaf("default", "2"))
 		}
 		send(&discoveryv3.DiscoveryRequest{TypeUrl: r.TypeUrl, VersionInfo: r.VersionInfo, ResponseNonce: r.Nonce, ResourceNames: namesOf(r.TypeUrl)})
 	}
@@ -101,7 +102,7 @@ func namesOf(typeURL string) []string {
 }
 
 func TestSecretsAndASnapshotShareAnIncrementalStream(t *testing.T) {
-	source := newDrawer(leaf("default", "1"), roots("1"))
+	source := drawer.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := aggregated(t, source).DeltaAggregatedResources(ctx)
@@ -128,7 +129,7 @@ func TestSecretsAndASnapshotShareAnIncrementalStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.TypeUrl == controlplane.TypeURL && got["default"] == "1" {
-			source.put(leaf("default", "2"))
+			source.Put(leaf("default", "2"))
 		}
 	}
 	if got["default"] != "2" || got["ROOTCA"] != "1" || got["backend"] == "" || len(removed) != 1 {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -30,7 +31,7 @@ func subscription(names ...string) cachev3.Subscription {
 
 func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		out := make(chan cachev3.Response) // nobody reads
 		cancel, err := newCache(t, source).CreateWatch(ask("default"), subscription("default"), out)
 		if err != nil {
@@ -39,18 +40,18 @@ func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		cancel()
-		if n := source.watchers(); n != 0 {
+		if n := source.Watchers(); n != 0 {
 			t.Errorf("%d watchers are left when cancel has returned", n)
 		}
 		close(out) // whoever sends now panics
-		source.put(leaf("default", "2"))
+		source.Put(leaf("default", "2"))
 		synctest.Wait()
 	})
 }
 
 func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
 	out := make(chan cachev3.Response, 1)
-	cancel, err := newCache(t, newDrawer(leaf("default", "1"))).CreateWatch(ask("default"), subscription("default"), out)
+	cancel, err := newCache(t, drawer.New(leaf("default", "1"))).CreateWatch(ask("default"), subscription("default"), out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
 // The channel of a stream is shared by its types, and each has its room in it.
 func TestOneResponseAtMostIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		out := make(chan cachev3.Response, 8)
 		cancel, err := newCache(t, source).CreateWatch(ask("default"), subscription("default"), out)
 		if err != nil {
@@ -71,7 +72,7 @@ func TestOneResponseAtMostIsOnItsWay(t *testing.T) {
 		}
 		defer cancel()
 		for _, version := range []string{"2", "3", "4"} {
-			source.put(leaf("default", version))
+			source.Put(leaf("default", version))
 			synctest.Wait()
 		}
 		if len(out) != 1 {
@@ -93,17 +94,17 @@ func TestBadRequestsAreRefusedWithAStatusThatSaysWhatWouldBeRight(t *testing.T) 
 	for i := range many {
 		many[i] = strings.Repeat("n", i%100) + string(rune('a'+i%26)) + time.Duration(i).String()
 	}
-	closed := newDrawer()
-	closed.closed = true
+	closed := drawer.New()
+	closed.Fail(secret.ErrClosed)
 	for name, test := range map[string]struct {
 		source secret.Source
 		req    *cachev3.Request
 		code   codes.Code
 		text   string
 	}{
-		"another type":   {newDrawer(), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}, codes.InvalidArgument, "only type.googleapis.com/envoy.extensions"},
-		"too many names": {newDrawer(), ask(many...), codes.ResourceExhausted, "10000 are allowed"},
-		"no such node":   {newDrawer(), &discoveryv3.DiscoveryRequest{TypeUrl: controlplane.TypeURL}, codes.PermissionDenied, "who are you"},
+		"another type":   {drawer.New(), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}, codes.InvalidArgument, "only type.googleapis.com/envoy.extensions"},
+		"too many names": {drawer.New(), ask(many...), codes.ResourceExhausted, "10000 are allowed"},
+		"no such node":   {drawer.New(), &discoveryv3.DiscoveryRequest{TypeUrl: controlplane.TypeURL}, codes.PermissionDenied, "who are you"},
 		"closed source":  {closed, ask("default"), codes.Unavailable, "closed"},
 	} {
 		c, err := controlplane.New(controlplane.Config{Secrets: test.source, Caller: named})
@@ -132,7 +133,7 @@ func named(node *corev3.Node) (secret.Caller, error) {
 func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
 	for want, cfg := range map[string]controlplane.Config{
 		"Config.Secrets": {Caller: named},
-		"Config.Caller":  {Secrets: newDrawer()},
+		"Config.Caller":  {Secrets: drawer.New()},
 	} {
 		if _, err := controlplane.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -142,10 +143,10 @@ func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
 
 func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newDrawer(leaf("default", "1"))
-		source.items["slow"] = nil
+		source := drawer.New(leaf("default", "1"))
+		source.Empty("slow")
 		cache := newCache(t, source)
-		time.AfterFunc(time.Minute, func() { source.put(leaf("slow", "1")) })
+		time.AfterFunc(time.Minute, func() { source.Put(leaf("slow", "1")) })
 		begun := time.Now()
 		r, err := cache.Fetch(t.Context(), ask("slow", "default", "unknown", strings.Repeat("x", 9000)))
 		if err != nil {
@@ -162,8 +163,8 @@ func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
 
 func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newDrawer()
-		source.items["slow"] = nil
+		source := drawer.New()
+		source.Empty("slow")
 		cache := newCache(t, source)
 		if _, err := cache.Fetch(t.Context(), ask("unknown")); status.Code(err) != codes.NotFound {
 			t.Errorf("unknown: %v", err)
@@ -173,7 +174,7 @@ func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 		if _, err := cache.Fetch(ctx, ask("slow")); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("slow: %v", err)
 		}
-		time.AfterFunc(time.Minute, func() { source.change(func() { source.closed = true }) })
+		time.AfterFunc(time.Minute, func() { source.Fail(secret.ErrClosed) })
 		if _, err := cache.Fetch(t.Context(), ask("slow")); status.Code(err) != codes.Unavailable {
 			t.Errorf("closed: %v", err)
 		}
@@ -181,11 +182,11 @@ func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 }
 
 func TestAFetchOfMoreThanAResponseHoldsIsRefused(t *testing.T) {
-	source := newDrawer()
+	source := drawer.New()
 	for _, name := range []string{"a", "b", "c"} {
 		item := leaf(name, "1")
 		item.Chain = make([]byte, 1<<20)
-		source.put(item)
+		source.Put(item)
 	}
 	if _, err := newCache(t, source).Fetch(t.Context(), ask("a", "b", "c")); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v", err)
@@ -196,7 +197,7 @@ func TestEachRefusedNameIsToldOnceOnAStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		var mu sync.Mutex
 		var refused []string
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		cache, err := controlplane.New(controlplane.Config{Secrets: source, Caller: named, Refused: func(caller secret.Caller, name string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -211,7 +212,7 @@ func TestEachRefusedNameIsToldOnceOnAStream(t *testing.T) {
 		for _, version := range []string{"2", "3"} {
 			c.get("default")
 			c.ack()
-			source.put(leaf("default", version))
+			source.Put(leaf("default", version))
 		}
 		c.get("default")
 		mu.Lock()

@@ -3,7 +3,6 @@ package controlplane_test
 import (
 	"context"
 	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -22,75 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// drawer is a source of fixed items that a test may replace.
-type drawer struct {
-	mu     sync.Mutex
-	items  map[string]*secret.Item // nil: not ready
-	notify map[int]func()
-	next   int
-	closed bool
-}
-
-func newDrawer(items ...*secret.Item) *drawer {
-	d := &drawer{items: map[string]*secret.Item{}, notify: map[int]func(){}}
-	for _, item := range items {
-		d.items[item.Name] = item
-	}
-	return d
-}
-
-func (d *drawer) Peek(caller secret.Caller, name string) (*secret.Item, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	item, known := d.items[name]
-	switch {
-	case d.closed:
-		return nil, secret.ErrClosed
-	case !known || caller.ID == "stranger":
-		return nil, secret.ErrUnknown
-	case item == nil:
-		return nil, secret.ErrNotReady
-	}
-	return item, nil
-}
-
-func (d *drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.next
-	d.next++
-	d.notify[id] = func() { notify(name) }
-	return func() { d.mu.Lock(); delete(d.notify, id); d.mu.Unlock() }, nil
-}
-
-// put replaces items together and tells all watchers.
-func (d *drawer) put(items ...*secret.Item) {
-	d.change(func() {
-		for _, item := range items {
-			d.items[item.Name] = item
-		}
-	})
-}
-
-func (d *drawer) change(f func()) {
-	d.mu.Lock()
-	f()
-	var all []func()
-	for _, notify := range d.notify {
-		all = append(all, notify)
-	}
-	d.mu.Unlock()
-	for _, notify := range all {
-		notify()
-	}
-}
-
-func (d *drawer) watchers() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.notify)
-}
 
 // leaf is a key pair of that version under the root of that version.
 func leaf(name, version string) *secret.Item {

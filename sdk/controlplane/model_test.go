@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/countersign-dev/countersign/internal/drawer"
 )
 
 // Whatever happens on a stream and whoever is slow, in the end a client that
@@ -61,7 +63,7 @@ func (p *player) take() bool {
 }
 
 func play(t *testing.T, d dialect, steps []step) error {
-	source := newDrawer(leaf("a", "0"), leaf("b", "0"), roots("0"))
+	source := drawer.New(leaf("a", "0"), leaf("b", "0"), roots("0"))
 	c := &player{open(t, d, newCache(t, source)), map[string]string{}}
 	defer c.close()
 	c.ask("a")
@@ -78,25 +80,25 @@ func play(t *testing.T, d dialect, steps []step) error {
 		time.Sleep(6 * time.Second)
 	}
 	for name := range c.names {
-		if item := source.items[name]; item != nil && c.has[name] != item.Version {
+		if item := source.Items()[name]; item != nil && c.has[name] != item.Version {
 			return fmt.Errorf("%s: the client has %q, the source %q", name, c.has[name], item.Version)
 		}
 	}
 	return nil
 }
 
-func (p *player) do(s step, source *drawer, version string) {
+func (p *player) do(s step, source *drawer.Drawer, version string) {
 	switch s.what {
 	case "put":
-		source.put(leaf("b", version))
+		source.Put(leaf("b", version))
 	case "put roots":
-		source.put(roots(version))
+		source.Put(roots(version))
 	case "put both":
-		source.put(leaf("a", version), roots(version))
+		source.Put(leaf("a", version), roots(version))
 	case "lose":
-		source.change(func() { source.items["b"] = nil })
+		source.Empty("b")
 	case "forget":
-		source.change(func() { delete(source.items, "b") })
+		source.Forget("b")
 	case "read":
 		p.take()
 	case "read and ack":

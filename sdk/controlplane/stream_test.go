@@ -10,30 +10,33 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), leaf("other", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), leaf("other", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "other", "ROOTCA")
 		c.get("default", "other", "ROOTCA")
 		c.ack()
 		c.silent()
-		source.put(leaf("other", "2"))
+		source.Put(leaf("other", "2"))
 		if a := c.get("other"); a.version != "2" {
 			t.Errorf("the version is %q, want that of the content", a.version)
 		}
 		c.ack()
-		source.put(leaf("other", "2"))
+		source.Put(leaf("other", "2"))
 		c.silent() // the same content again
 	})
 }
 
 func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "more")
@@ -42,10 +45,10 @@ func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 		}
 		c.ack()
 		c.silent()
-		source.put(leaf("more", "1"))
+		source.Put(leaf("more", "1"))
 		c.get("more")
 		c.ack()
-		source.change(func() { delete(source.items, "more") })
+		source.Forget("more")
 		if d == delta {
 			if a := c.get(); !slices.Equal(a.removed, []string{"more"}) {
 				t.Errorf("removed are %q", a.removed)
@@ -58,31 +61,31 @@ func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 
 func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
-		source.items["slow"] = nil
+		source := drawer.New(leaf("default", "1"))
+		source.Empty("slow")
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "slow")
 		c.get("default")
 		c.ack()
 		c.silent()
-		source.put(leaf("slow", "1"))
+		source.Put(leaf("slow", "1"))
 		c.get("slow")
 		c.ack()
-		source.change(func() { source.items["slow"] = nil }) // it has expired: the client keeps it
+		source.Empty("slow") // it has expired: the client keeps it
 		c.silent()
 	})
 }
 
 func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
 		c.get("default", "ROOTCA")
 		c.ack()
-		source.put(leaf("default", "2"), roots("2"))
+		source.Put(leaf("default", "2"), roots("2"))
 		c.get("ROOTCA")
 		time.Sleep(4 * time.Second)
 		c.silent()
@@ -96,12 +99,12 @@ func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
 // The acknowledgement of an answer crosses with the push of new roots.
 func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
 		before := c.get("default", "ROOTCA")
-		source.put(leaf("default", "2"), roots("2"))
+		source.Put(leaf("default", "2"), roots("2"))
 		after := c.get("ROOTCA")
 		c.last = before
 		c.ack()
@@ -114,13 +117,13 @@ func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
 
 func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
 		c.get("default", "ROOTCA")
 		c.ack()
-		source.put(leaf("default", "2"), roots("2"))
+		source.Put(leaf("default", "2"), roots("2"))
 		c.get("ROOTCA")
 		time.Sleep(5*time.Second - time.Millisecond)
 		c.silent()
@@ -131,7 +134,7 @@ func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 
 func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -142,7 +145,7 @@ func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 			bundle.RootFingerprints = []string{"new"}
 			certificate := leaf("default", "2")
 			certificate.RootFingerprint = "new"
-			source.put(certificate, bundle)
+			source.Put(certificate, bundle)
 			c.get("ROOTCA")
 			time.Sleep(2 * time.Second)
 		}
@@ -152,13 +155,13 @@ func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 
 func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), roots("1"))
+		source := drawer.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
 		c.get("default", "ROOTCA")
 		c.ack()
-		source.put(leaf("default", "2"), roots("2"))
+		source.Put(leaf("default", "2"), roots("2"))
 		c.get("ROOTCA")
 		c.nack()
 		c.silent()
@@ -169,27 +172,27 @@ func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 
 func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default")
 		c.get("default")
 		c.nack()
 		c.silent()
-		source.put(leaf("default", "2"))
+		source.Put(leaf("default", "2"))
 		c.get("default")
 	})
 }
 
 func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "0"))
+		source := drawer.New(leaf("default", "0"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default")
 		c.get("default")
 		for i := range 50 { // nobody reads
-			source.put(leaf("default", fmt.Sprint(i+1)))
+			source.Put(leaf("default", fmt.Sprint(i+1)))
 			synctest.Wait()
 		}
 		answers := 0
@@ -206,14 +209,14 @@ func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *te
 
 func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"), leaf("other", "1"))
+		source := drawer.New(leaf("default", "1"), leaf("other", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "other")
 		c.get("default", "other")
 		c.ack()
 		c.drop("other")
-		source.put(leaf("other", "2"))
+		source.Put(leaf("other", "2"))
 		c.silent()
 		c.ask("other")
 		c.get("other")
@@ -228,7 +231,7 @@ func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
 
 func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		for _, names := range [][]string{nil, {"*"}} {
 			c := open(t, d, newCache(t, source))
 			c.ask(names...)
@@ -242,12 +245,12 @@ func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
 
 func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
+		source := drawer.New(leaf("default", "1"))
 		early, late := open(t, d, newCache(t, source)), open(t, d, newCache(t, source))
 		early.ask("default")
 		early.get("default")
 		early.ack()
-		source.change(func() { source.closed = true })
+		source.Fail(secret.ErrClosed)
 		late.ask("default")
 		for _, c := range []*client{early, late} {
 			if err := <-c.ended; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "closed") {
@@ -259,17 +262,17 @@ func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
 
 func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
-		source.items["slow"] = nil
+		source := drawer.New(leaf("default", "1"))
+		source.Empty("slow")
 		for range 10 {
 			c := open(t, d, newCache(t, source))
 			c.ask("default", "slow")
 			synctest.Wait() // an answer is there, and nobody reads it
-			source.put(leaf("default", "2"))
+			source.Put(leaf("default", "2"))
 			c.close()
 		}
 		synctest.Wait()
-		if n := source.watchers(); n != 0 {
+		if n := source.Watchers(); n != 0 {
 			t.Errorf("%d watchers are left", n)
 		}
 	})
@@ -277,11 +280,11 @@ func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
 
 func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source, names, got := newDrawer(), []string{}, map[string]bool{}
+		source, names, got := drawer.New(), []string{}, map[string]bool{}
 		for i := range 5 {
 			item := leaf(fmt.Sprint(i), "1")
 			item.Key = make([]byte, 1<<20)
-			source.put(item)
+			source.Put(item)
 			names = append(names, item.Name)
 		}
 		c := open(t, d, newCache(t, source))
@@ -303,7 +306,7 @@ func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
 
 func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newDrawer(leaf("default", "2"), leaf("other", "1"), roots("1"))
+		source := drawer.New(leaf("default", "2"), leaf("other", "1"), roots("1"))
 		c := open(t, delta, newCache(t, source))
 		defer c.close()
 		c.subscribe([]string{"default", "other", "ROOTCA"}, nil, map[string]string{"default": "1", "other": "1", "ROOTCA": "1", "dropped": "1"})
@@ -317,9 +320,19 @@ func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
 	})
 }
 
+// shy gives a stranger nothing.
+type shy struct{ *drawer.Drawer }
+
+func (s shy) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	if caller.ID == "stranger" {
+		return nil, secret.ErrUnknown
+	}
+	return s.Drawer.Peek(caller, name)
+}
+
 func TestACallerIsTheNodeOfItsStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := newDrawer(leaf("default", "1"))
+		source := shy{drawer.New(leaf("default", "1"))}
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.node.Id = "stranger"
@@ -328,7 +341,7 @@ func TestACallerIsTheNodeOfItsStream(t *testing.T) {
 			c.get()
 			c.ack() // a request without a node is the same caller's
 		}
-		source.put(leaf("default", "2"))
+		source.Put(leaf("default", "2"))
 		c.silent()
 	})
 }

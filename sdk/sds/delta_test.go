@@ -11,6 +11,7 @@ import (
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -79,12 +80,12 @@ func (c *deltaClient) gets(want ...string) map[string]*tlsv3.Secret {
 }
 
 func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
-	source := newDrawer(keyPair("1"), bundle("1"))
+	source := drawer.New(keyPair("1"), bundle("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "default", "ROOTCA")
 	if pair := c.gets("ROOTCA", "default")["default"].GetTlsCertificate(); string(pair.GetPrivateKey().GetInlineBytes()) != "key 1" {
 		t.Errorf("default has a key of %d bytes", len(pair.GetPrivateKey().GetInlineBytes()))
 	}
-	source.put(keyPair("2"))
+	source.Put(keyPair("2"))
 	second := c.gets("default")
 	if string(second["default"].GetTlsCertificate().GetCertificateChain().GetInlineBytes()) != "chain 2" {
 		t.Error("after the rotation came another chain")
@@ -92,24 +93,24 @@ func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
 }
 
 func TestADeltaStreamResumesWithWhatTheClientHolds(t *testing.T) {
-	source := newDrawer(keyPair("1"), bundle("1"))
+	source := drawer.New(keyPair("1"), bundle("1"))
 	conn := dial(t, start(t, source, sds.Config{}))
 	first := openDelta(t, conn, nil, "default", "ROOTCA")
 	first.gets("ROOTCA", "default")
-	source.put(keyPair("2"))
+	source.Put(keyPair("2"))
 	second := openDelta(t, conn, first.versions, "default", "ROOTCA")
 	second.gets("default")
-	source.put(bundle("2"))
+	source.Put(bundle("2"))
 	second.gets("ROOTCA")
 }
 
 func TestADeltaNameNobodyConfiguredIsRemovedAndTheOthersAreServed(t *testing.T) {
-	source := newDrawer(keyPair("1"))
+	source := drawer.New(keyPair("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "kubernetes://stolen", "default")
 	got, removed := c.get()
 	if len(got) != 1 || got["default"] == nil || !slices.Equal(removed, []string{"kubernetes://stolen"}) {
 		t.Errorf("got %v and the removal of %v", got, removed)
 	}
-	source.put(keyPair("2"))
+	source.Put(keyPair("2"))
 	c.gets("default")
 }

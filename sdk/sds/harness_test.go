@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,57 +41,6 @@ func TestMain(m *testing.M) {
 }
 
 const patience = 10 * time.Second
-
-// drawer is a source of fixed items that a test may replace.
-type drawer struct {
-	mu     sync.Mutex
-	items  map[string]*secret.Item // nil: not ready
-	notify map[int]func()
-	next   int
-}
-
-func newDrawer(items ...*secret.Item) *drawer {
-	d := &drawer{items: map[string]*secret.Item{}, notify: map[int]func(){}}
-	for _, item := range items {
-		d.items[item.Name] = item
-	}
-	return d
-}
-
-func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	item, known := d.items[name]
-	switch {
-	case !known:
-		return nil, secret.ErrUnknown
-	case item == nil:
-		return nil, secret.ErrNotReady
-	}
-	return item, nil
-}
-
-func (d *drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.next
-	d.next++
-	d.notify[id] = func() { notify(name) }
-	return func() { d.mu.Lock(); delete(d.notify, id); d.mu.Unlock() }, nil
-}
-
-func (d *drawer) put(item *secret.Item) {
-	d.mu.Lock()
-	d.items[item.Name] = item
-	var all []func()
-	for _, notify := range d.notify {
-		all = append(all, notify)
-	}
-	d.mu.Unlock()
-	for _, notify := range all {
-		notify()
-	}
-}
 
 func keyPair(version string) *secret.Item {
 	return &secret.Item{Name: "default", Kind: secret.KeyPair, Version: version, Chain: []byte("chain " + version), Key: []byte("key " + version)}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -31,13 +32,13 @@ import (
 type witness struct {
 	*client
 	socket  string
-	source  *drawer
+	source  *drawer.Drawer
 	version int
 }
 
 func startWitness(t *testing.T, cfg sds.Config) *witness {
 	t.Helper()
-	source := newDrawer(keyPair("0"))
+	source := drawer.New(keyPair("0"))
 	w := &witness{socket: start(t, source, cfg), source: source}
 	w.client = open(t, dial(t, w.socket))
 	w.ask("default")
@@ -51,7 +52,7 @@ func (w *witness) served() {
 	w.t.Helper()
 	w.version++
 	version := fmt.Sprint(w.version)
-	w.source.put(keyPair(version))
+	w.source.Put(keyPair(version))
 	newcomer := open(w.t, dial(w.t, w.socket))
 	newcomer.ask("default")
 	for _, c := range []*client{w.client, newcomer} {
@@ -137,7 +138,7 @@ func TestTenThousandNamesOnOneStreamAreServed(t *testing.T) {
 		item := bundle("1")
 		item.Name = fmt.Sprintf("file-root:/etc/roots/%d.pem", i)
 		names = append(names, item.Name)
-		w.source.put(item)
+		w.source.Put(item)
 	}
 	got := map[string]bool{}
 	for c := openDelta(t, dial(t, w.socket), nil, names...); len(got) < len(names); {
@@ -171,7 +172,7 @@ func TestAStreamThatIsNotReadKeepsNothingAndHoldsNobodyUp(t *testing.T) {
 	slow.ask("default", "ROOTCA")
 	const last = 500
 	for i := range last + 1 {
-		w.source.put(largeBundle(i))
+		w.source.Put(largeBundle(i))
 	}
 	beside := open(t, conn) // on the same connection
 	beside.ask("default")
@@ -208,7 +209,7 @@ func TestAConnectionThatIsNotReadHoldsNobodyUp(t *testing.T) {
 	c.get()
 	close(frozen.frozen)
 	for i := range 100 {
-		w.source.put(largeBundle(i))
+		w.source.Put(largeBundle(i))
 	}
 	w.served()
 }

@@ -7,11 +7,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestANewPolicyEndsTheStreamsThatItNoLongerAdmitsAndNoOthers(t *testing.T) {
-	secrets := newDrawer(keyPair("1"))
+	secrets := drawer.New(keyPair("1"))
 	server, socket := startServer(t, secrets, sds.Config{})
 	conn := dial(t, socket)
 	stream := open(t, conn)
@@ -20,7 +21,7 @@ func TestANewPolicyEndsTheStreamsThatItNoLongerAdmitsAndNoOthers(t *testing.T) {
 	if n := server.SetPolicy(sds.Policy{UIDs: []uint32{1}}); n != 0 {
 		t.Errorf("%d streams were ended by a policy that admits them", n)
 	}
-	secrets.put(keyPair("2"))
+	secrets.Put(keyPair("2"))
 	stream.get()
 
 	nobody := sds.Policy{Refuse: func(sds.Peer) error { return errors.New("not today") }}

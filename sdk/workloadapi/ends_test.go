@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -17,10 +18,10 @@ import (
 )
 
 // ready is a source with one identity.
-func ready(t *testing.T) *drawer {
+func ready(t *testing.T) *drawer.Drawer {
 	t.Helper()
 	authority := catest.NewCA(catest.Options{})
-	return newDrawer(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	return drawer.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 }
 
 var calls = map[string]any{
@@ -54,7 +55,7 @@ func TestJWTsAreNotOffered(t *testing.T) {
 
 func TestACallerWithoutAnIdentityIsDenied(t *testing.T) {
 	source := ready(t)
-	delete(source.items, "default")
+	source.Forget("default")
 	_, c := start(t, source, workloadapi.Config{})
 	for _, err := range []error{c.svids().end(), c.bundles().end()} {
 		if status.Code(err) != codes.PermissionDenied {
@@ -68,7 +69,7 @@ func TestAStreamWhoseLastIdentityIsTakenAwayEndsDenied(t *testing.T) {
 	_, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
 	svids.get()
-	source.change(func() { delete(source.items, "default") })
+	source.Forget("default")
 	if err := svids.end(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("got %v", err)
 	}
@@ -79,7 +80,7 @@ func TestASourceThatHasEndedMakesStreamsComeAgain(t *testing.T) {
 	_, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
 	svids.get()
-	source.change(func() { source.err = secret.ErrClosed })
+	source.Fail(secret.ErrClosed)
 	if err := svids.end(); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -123,10 +124,8 @@ func TestCloseEndsStreamsSoThatClientsComeAgain(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	source.mu.Lock()
-	defer source.mu.Unlock()
-	if len(source.notify) != 0 {
-		t.Errorf("%d watches are left", len(source.notify))
+	if n := source.Watchers(); n != 0 {
+		t.Errorf("%d watches are left", n)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,74 +25,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
-
-// drawer is a source of items that a test may replace.
-type drawer struct {
-	mu      sync.Mutex
-	items   map[string]*secret.Item // nil: not ready
-	err     error
-	callers map[secret.Caller]bool
-	notify  map[int]func()
-	next    int
-}
-
-func newDrawer(items ...*secret.Item) *drawer {
-	d := &drawer{items: map[string]*secret.Item{}, callers: map[secret.Caller]bool{}, notify: map[int]func(){}}
-	for _, item := range items {
-		d.items[item.Name] = item
-	}
-	return d
-}
-
-func (d *drawer) Peek(caller secret.Caller, name string) (*secret.Item, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.callers[caller] = true
-	item, known := d.items[name]
-	switch {
-	case d.err != nil:
-		return nil, d.err
-	case !known:
-		return nil, secret.ErrUnknown
-	case item == nil:
-		return nil, secret.ErrNotReady
-	}
-	return item, nil
-}
-
-func (d *drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err != nil {
-		return nil, d.err
-	}
-	id := d.next
-	d.next++
-	d.notify[id] = func() { notify(name) }
-	return func() { d.mu.Lock(); delete(d.notify, id); d.mu.Unlock() }, nil
-}
-
-// change changes the drawer and tells all who watch.
-func (d *drawer) change(f func()) {
-	d.mu.Lock()
-	f()
-	var all []func()
-	for _, notify := range d.notify {
-		all = append(all, notify)
-	}
-	d.mu.Unlock()
-	for _, notify := range all {
-		notify()
-	}
-}
-
-func (d *drawer) put(items ...*secret.Item) {
-	d.change(func() {
-		for _, item := range items {
-			d.items[item.Name] = item
-		}
-	})
-}
 
 // keyPair is a new certificate of these names.
 func keyPair(t *testing.T, authority *catest.CA, name, spiffeID string, dnsNames ...string) *secret.Item {

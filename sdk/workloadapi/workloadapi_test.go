@@ -9,18 +9,35 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/drawer"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
+
+// witness notes who asks.
+type witness struct {
+	*drawer.Drawer
+	mu      sync.Mutex
+	callers map[secret.Caller]bool
+}
+
+func (w *witness) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	w.mu.Lock()
+	w.callers[caller] = true
+	w.mu.Unlock()
+	return w.Drawer.Peek(caller, name)
+}
 
 func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
 	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
-	source := newDrawer(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
+	source := &witness{Drawer: drawer.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
 		Identities: []workloadapi.Identity{{"default", "ROOTCA", "internal"}, {"outer", "ROOTCA", "external"}, {"other", "ROOTCA", "others"}},
 		Federated:  map[string]string{"partner.example": "PARTNER", "gone.example": "GONE"},
@@ -43,6 +60,8 @@ func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	if len(bundles) != 2 || !bytes.Equal(bundles["spiffe://example.org"], rootDER(ours)) || !bytes.Equal(bundles["spiffe://partner.example"], rootDER(theirs)) {
 		t.Errorf("bundles: %v", slices.Collect(maps.Keys(bundles)))
 	}
+	source.mu.Lock()
+	defer source.mu.Unlock()
 	for caller := range source.callers {
 		if caller.PID != int32(os.Getpid()) || int(caller.UID) != os.Geteuid() {
 			t.Errorf("the source was asked for %v", caller)
@@ -69,19 +88,19 @@ func rootDER(authority *catest.CA) []byte { return authority.Bundle().Certificat
 
 func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
-	source := newDrawer(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	source := drawer.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	_, c := start(t, source, workloadapi.Config{})
 	svids, bundles := c.svids(), c.bundles()
 	first := svids.get()
 	bundles.get()
-	source.change(func() {}) // a notice of nothing
-	source.put(keyPair(t, authority, "default", "spiffe://example.org/web"))
+	source.Notify() // a notice of nothing
+	source.Put(keyPair(t, authority, "default", "spiffe://example.org/web"))
 	second := svids.get()
 	if bytes.Equal(first.Svids[0].X509Svid, second.Svids[0].X509Svid) || !bytes.Equal(first.Svids[0].Bundle, second.Svids[0].Bundle) {
 		t.Error("what was pushed is not the rotation")
 	}
 	authority.Rotate()
-	source.put(bundle(authority, "ROOTCA"))
+	source.Put(bundle(authority, "ROOTCA"))
 	if third := svids.get(); bytes.Equal(third.Svids[0].Bundle, first.Svids[0].Bundle) || len(third.Svids[0].X509SvidKey) == 0 {
 		t.Error("the roots were not pushed with the rest")
 	}
@@ -92,17 +111,17 @@ func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
 
 func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
-	source := newDrawer(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
-	source.items["first"], source.items["third"] = nil, nil
+	source := drawer.New(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
+	source.Empty("first", "third")
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
 		Identities: []workloadapi.Identity{{"unknown", "ROOTCA", "u"}, {"first", "ROOTCA", "1"}, {"second", "ROOTCA", "2"}, {"third", "ROOTCA", "3"}},
 	}})
 	svids := c.svids()
-	source.put(keyPair(t, authority, "first", "spiffe://example.org/first"))
+	source.Put(keyPair(t, authority, "first", "spiffe://example.org/first"))
 	if got := hints(svids.get()); got != "1 2" {
 		t.Errorf("got %q", got)
 	}
-	source.put(keyPair(t, authority, "third", "spiffe://example.org/third"))
+	source.Put(keyPair(t, authority, "third", "spiffe://example.org/third"))
 	if got := hints(svids.get()); got != "1 2 3" {
 		t.Errorf("got %q", got)
 	}
@@ -119,7 +138,7 @@ func hints(answer *workloadv1.X509SVIDResponse) string {
 func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	pair := keyPair(t, authority, "names", "", "web.example.org")
-	source := newDrawer(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	source := drawer.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	var log bytes.Buffer
 	_, c := start(t, source, workloadapi.Config{
 		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"names", "ROOTCA", "n"}, {"default", "ROOTCA", "d"}}},
@@ -137,7 +156,7 @@ func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 
 func TestAForeignBundleOfTheCallersOwnTrustDomainIsNotSent(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
-	source := newDrawer(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
+	source := drawer.New(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{Federated: map[string]string{"example.org": "PARTNER"}}})
 	if got := c.svids().get().FederatedBundles; len(got) != 0 {
 		t.Error("it was sent")
@@ -158,14 +177,14 @@ func TestWrongSettingsAreRefusedBeforeASocketIsTaken(t *testing.T) {
 		if cfg.Path != "" {
 			cfg.Path = t.TempDir() + "/socket"
 		}
-		if _, err := workloadapi.Listen(cfg, newDrawer()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := workloadapi.Listen(cfg, drawer.New()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 		if _, err := os.Lstat(cfg.Path); err == nil {
 			t.Error("a socket was taken")
 		}
 	}
-	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: newDrawer()}); err == nil {
+	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: drawer.New()}); err == nil {
 		t.Error("a service that admits nobody was made")
 	}
 }
