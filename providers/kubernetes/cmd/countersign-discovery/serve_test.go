@@ -112,7 +112,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 	if err := json.Unmarshal([]byte(p.status(t, "--json")), &r); err != nil || len(r.Server.Streams) != 1 || r.Server.Streams[0].Types[0].Acked == "" {
 		t.Errorf("%v: %+v", err, r.Server)
 	}
-	if code, page := p.page(t, "/"); code != http.StatusOK || !strings.Contains(page, "spiffe://cluster.local/ns/shop/sa/gateway") || strings.Contains(page, "<script") {
+	if code, page := p.page(t, "/"); code != http.StatusOK || !strings.Contains(page, "spiffe://cluster.local/ns/shop/sa/gateway") || strings.Count(page, "<script") != 1 {
 		t.Errorf("the page: %d\n%s", code, page)
 	}
 }

@@ -228,7 +228,10 @@ func (t tables) streams(r seen) {
 		for _, of := range s.Types {
 			refused := ""
 			if of.Refused != nil {
-				refused = of.Refused.Version + " " + of.Refused.Reason
+				refused = moment(of.Refused.At) + " " + of.Refused.Version + " " + of.Refused.Reason
+			}
+			if of.Refused != nil && !of.Refusing() {
+				refused = "(a later one was taken) " + refused
 			}
 			t.line(strconv.FormatUint(s.Number, 10), s.Identity, s.Cluster, s.Node, of.Type[strings.LastIndexAny(of.Type, "./")+1:], strconv.Itoa(of.Subscribed),
 				of.Sent, of.Acked, refused)

@@ -88,6 +88,11 @@ func watchingOf(ids []string, all []secrets.Watched) *watching {
 	return w
 }
 
+// Present are the counts of what there is something of.
+func (w *watching) Present() []watchedCount {
+	return slices.DeleteFunc(slices.Clone(w.Counts), func(c watchedCount) bool { return c.Valid+c.Ending+c.Expired+c.Malformed == 0 })
+}
+
 func (c *watchedCount) add(one secrets.Watched) {
 	*c.of(one.State)++
 	if ends := one.Ends; one.State == secrets.Valid || one.State == secrets.Ending {
