@@ -59,14 +59,18 @@ func TestARedirectIsFollowedWithinTheServerOnly(t *testing.T) {
 	}
 }
 
-func TestThreeRedirectsInARowAreFollowed(t *testing.T) {
+func TestThreeRedirectsInARowAreFollowedAndNoFourth(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/xxx" {
+		if r.URL.Path != r.Header.Get("X-Last") {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 		}
 	}))
 	defer server.Close()
-	if reply, err := New(Options{}).Do(t.Context(), http.MethodGet, server.URL, nil, nil); err != nil || reply.Status != http.StatusOK {
+	client := New(Options{})
+	if reply, err := client.Do(t.Context(), http.MethodGet, server.URL, http.Header{"X-Last": {"/xxx"}}, nil); err != nil || reply.Status != http.StatusOK {
 		t.Errorf("%d, %v", reply.Status, err)
+	}
+	if _, err := client.Do(t.Context(), http.MethodGet, server.URL, http.Header{"X-Last": {"/xxxx"}}, nil); !errors.Is(err, ErrRedirect) {
+		t.Errorf("four: %v", err)
 	}
 }

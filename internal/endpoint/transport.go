@@ -11,15 +11,14 @@ import (
 // maxHeader is what is taken of a reply's header.
 const maxHeader = 64 << 10
 
-// kept is the transport that connections are kept by.
+// kept is the transport, and with it the connections that are kept.
 type kept struct {
 	mu    sync.Mutex
 	last  *http.Transport   // nil before the first request
 	roots [sha256.Size]byte // of the root file that it was made with
 }
 
-// transport returns what a request is sent by: where connections are kept the last
-// one, unless the roots have changed.
+// transport returns what a request is sent by, a new one where the roots have changed.
 func (c *Client) transport() (http.RoundTripper, error) {
 	if c.Transport != nil {
 		return c.Transport, nil
@@ -30,9 +29,6 @@ func (c *Client) transport() (http.RoundTripper, error) {
 		if roots, err = ReadFile(c.RootFile, maxFile); err != nil {
 			return nil, err
 		}
-	}
-	if !c.KeepAlive {
-		return c.newTransport(roots)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -168,6 +168,17 @@ func TestAClientCertificateIsReadForEachConnection(t *testing.T) {
 	}
 }
 
+func TestAServerMayBeVerifiedOtherwise(t *testing.T) {
+	server, roots := startTLS(t, func(http.ResponseWriter, *http.Request) {})
+	no := errors.New("not that one")
+	client := New(Options{RootFile: roots, TLS: func() *tls.Config {
+		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return no }}
+	}})
+	if _, err := client.Do(t.Context(), http.MethodGet, server.URL, nil, nil); !errors.Is(err, no) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAHeaderIsBoundedAndTheBodyComesAsItIs(t *testing.T) {
 	server, roots := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
 		size := 32 << 10

@@ -11,7 +11,7 @@ import (
 func CheckURL(text string, loopbackHTTP bool) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Hostname() == "" || u.Opaque != "":
+	case err != nil || u.Hostname() == "":
 		return fmt.Errorf("%.256q is no URL: https://<host>/<path> is needed", text)
 	case u.User != nil:
 		// Without the text: what stands before the @ is a password.

@@ -17,7 +17,8 @@ import (
 )
 
 func TestEachStatusHasItsReason(t *testing.T) {
-	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	silent := func([]byte) string { return "" }
+	client, _ := serve(t, rest.Config{Failure: silent}, func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(r.URL.Path[1:])
 		w.WriteHeader(status)
 	})
@@ -48,6 +49,7 @@ func TestAnAnswerThatIsNoneIsTheServersFaultAndIsNotQuoted(t *testing.T) {
 		}
 	}
 	must(t, client.Do(t.Context(), rest.Call{Path: "/3"}, nil)) // nobody asked what it says
+	must(t, client.Do(t.Context(), rest.Call{Path: "/299000"}, nil))
 }
 
 func TestWhatCannotBeWrittenAsJSONIsNotSent(t *testing.T) {
