@@ -88,9 +88,9 @@ debian: ## Chromium, promtool, systemd-analyze, nginx, HAProxy and PostgreSQL, w
 	@$(POSTGRES)
 
 .PHONY: cross
-cross: ## sdk and plugin-host compile for darwin and windows, too
-	GOOS=darwin $(GO) build ./sdk/... ./plugin-host/...
-	GOOS=windows $(GO) build ./sdk/... ./plugin-host/...
+cross: $(CACHE) ## sdk and plugin-host are sound for darwin and windows, too
+	cd tools/cross && GOWORK=off $(GO) build -o $(CACHE)/cross .
+	for system in darwin windows; do GOOS=$$system $(CACHE)/cross ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
 
 .PHONY: proto
 proto: ## generate the code of proto/ anew
