@@ -144,15 +144,15 @@ var arrows = map[string][]string{
 
 func TestArrowsPointAsThePlanSays(t *testing.T) {
 	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/authn/federation": "./...", "sdk/controlplane": "./...", "sdk/discovery": "./...", "sdk/keysource/pkcs11": "./...", "providers/kubernetes": "./..."} {
-		for _, pkg := range list(t, dir, pattern) {
-			checkArrows(t, dir, pkg)
+		for _, pkg := range list(t, dir, "-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`, pattern) {
+			path, imports, _ := strings.Cut(pkg, ",")
+			checkArrows(t, strings.TrimPrefix(path, house+"/"), strings.Split(imports, ","))
 		}
 	}
 }
 
-func checkArrows(t *testing.T, dir, pkg string) {
+func checkArrows(t *testing.T, name string, imports []string) {
 	t.Helper()
-	name := strings.TrimPrefix(pkg, house+"/")
 	if name == "sdk" || strings.HasPrefix(name, "providers/kubernetes/cmd/") { // a main has all
 		return
 	}
@@ -161,7 +161,7 @@ func checkArrows(t *testing.T, dir, pkg string) {
 		t.Errorf("%s is not in the plan", name)
 		return
 	}
-	for _, imported := range list(t, dir, "-f", `{{join .Imports "\n"}}`, pkg) {
+	for _, imported := range imports {
 		rest, ours := strings.CutPrefix(imported, house+"/")
 		if ours && !slices.Contains(allowed, rest) {
 			t.Errorf("%s imports %s", name, rest)
@@ -250,7 +250,7 @@ func TestNoKubernetesReachesAnotherModule(t *testing.T) {
 		if slices.Contains([]string{"providers/kubernetes", "e2e", "bench"}, dir) {
 			continue
 		}
-		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+		for _, dep := range everything(t, dir) {
 			if strings.HasPrefix(dep, "k8s.io/") {
 				t.Errorf("%s compiles %s", dir, dep)
 			}
@@ -267,7 +267,7 @@ func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {
 		if dir == "sdk/controlplane" || dir == "examples/control-plane" {
 			continue
 		}
-		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+		for _, dep := range everything(t, dir) {
 			if strings.HasPrefix(dep, "github.com/envoyproxy/go-control-plane/pkg/") {
 				t.Errorf("%s compiles %s", dir, dep)
 			}
@@ -281,13 +281,24 @@ func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
 		if dir == "providers/google" || dir == "e2e" {
 			continue
 		}
-		for _, dep := range list(t, dir, "-deps", "-test", "./...") {
+		for _, dep := range everything(t, dir) {
 			if strings.HasPrefix(dep, "cloud.google.com/") || strings.HasPrefix(dep, "google.golang.org/api/") {
 				t.Errorf("%s compiles %s", dir, dep)
 			}
 		}
 	}
 }
+
+// everything returns what a module compiles with its tests, and asks once.
+func everything(t *testing.T, dir string) []string {
+	t.Helper()
+	if compiled[dir] == nil {
+		compiled[dir] = list(t, dir, "-deps", "-test", "./...")
+	}
+	return compiled[dir]
+}
+
+var compiled = map[string][]string{}
 
 // Each module must build from its own go.mod and go.sum: go.work hides what is
 // missing there.

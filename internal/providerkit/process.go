@@ -3,7 +3,6 @@ package providerkit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,16 +17,6 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-// Build builds the program of the package in the folder source, as binary.
-func Build(binary, source string) error {
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
-}
 
 // stockHost is the host's end as any go-plugin host has it.
 type stockHost struct{ plugin.NetRPCUnsupportedPlugin }

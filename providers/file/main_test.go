@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/providerkit"
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) *wire.Remote {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "countersign-provider-file")
-	if err := providerkit.Build(binary, "."); err != nil {
+	if err := testprogram.Build(binary, ".", "."); err != nil {
 		t.Fatal(err)
 	}
 	return providerkit.Start(t, exec.Command(binary), io.Discard)

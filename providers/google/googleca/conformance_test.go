@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	sdk "github.com/countersign-dev/countersign/sdk/provider"
@@ -58,7 +59,7 @@ func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	}
 	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
 	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
-	cmd := exec.CommandContext(within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)
+	cmd := exec.CommandContext(providerkit.Within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}

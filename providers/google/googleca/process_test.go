@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/providerkit"
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -26,7 +27,7 @@ var provider = sync.OnceValues(func() (string, error) { return build("countersig
 // build builds a program into the folder that goes with the tests.
 func build(name, source string) (string, error) {
 	binary := filepath.Join(scratch, "bin", name)
-	return binary, providerkit.Build(binary, source)
+	return binary, testprogram.Build(binary, source, ".")
 }
 
 // run starts the provider by a stock go-plugin host, which logs to log.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -61,10 +62,8 @@ func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 func build(t *testing.T, name, source string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), name)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := testprogram.Build(binary, source, "."); err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }
