@@ -43,7 +43,7 @@ func TestOfACompleteAnswerThereIsOneCopyForManyStreams(t *testing.T) {
 		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: newHoard(t, size), Complete: true})
 	}, func(t *testing.T, p *place) {
 		const window = 1 << 16 // what is read ahead must not grow
-		conn := p.dial(p.root.leaf(t, 100*time.Hour, web), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 		defer conn.Close()
 		var clients []*client
 		for range streams {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/operatorpage"
 	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/providers/kubernetes/fleet"
@@ -38,7 +39,7 @@ func atThree() report {
 	reason := `Error adding/updating listener(s) ingress: Failed to load certificate chain from <inline>, only P-256, P-384 or P-521 ECDSA certificates are supported`
 	refusal := &discovery.Refusal{Version: newer, Reason: reason, At: noon.Add(-3 * time.Minute)}
 	return report{
-		At: noon, Build: build{Version: "0.1.0", Go: "go1.26", Platform: "linux/amd64"},
+		At: noon, Build: buildinfo.Info{Version: "0.1.0", Go: "go1.26", Platform: "linux/amd64"},
 		Server: discovery.Status{NotReady: "the remote clusters west are not synced", Streams: []discovery.StreamStatus{
 			streamOf(1, "gateway", "home", discovery.TypeStatus{Type: clusterURL, Subscribed: 12, Pushes: 4, Sent: newer, Acked: newer},
 				discovery.TypeStatus{Type: secretURL, Subscribed: 2, Pushes: 1, Sent: older, Acked: older, Refused: refusal}),
