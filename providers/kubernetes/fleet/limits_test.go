@@ -99,19 +99,22 @@ var whatTakesTooMuch = map[string]struct {
 	answer http.HandlerFunc
 	want   string
 }{
-	"an endless list of pages":     {hostile(older, list("")), "more than 100 secrets and config maps"},
-	"an endless page":              {hostile(older, list(`{"metadata":{"namespace":"shop","name":"n%d"}},`)), "an object of more than 65536 bytes"},
-	"many that are empty":          {hostile(older, list("{},")), "an object of more than 65536 bytes"},
-	"many that are empty in one":   {hostile(older, list(`{"metadata":{"managedFields":[`+strings.Repeat("{},", 1000)+`{}]}},`)), "an object of more than 65536 bytes"},
-	"a page that is unpacked":      {hostile(older, bomb), "an object of more than 65536 bytes"},
-	"an endless stream of a list":  {hostile(events(added+"}}\n"), list("")), "more than 100 secrets and config maps"},
-	"a stream of large ones":       {hostile(events(added+`,"data":{"ca.crt":"`+strings.Repeat("QUJD", 10_000)+`"}}}`+"\n"), list("")), "take more than 1048576 bytes"},
-	"a stream of long names":       {hostile(events(strings.Replace(added, `"n%d"`, `"`+strings.Repeat("n", 50_000)+`%d"`, 1)+"}}\n"), list("")), "take more than 1048576 bytes"},
-	"one giant object in a watch":  {hostile(events(`{"type":"ADDED","object":{"kind":"KIND","apiVersion":"v1","data":{"a":"`+strings.Repeat("QUJD", 10_000)), list("")), "an event of more than 65536 bytes"},
-	"an event of empty values":     {hostile(events(`[[],`), list("")), "an event of more than 65536 bytes"},
-	"nothing but white space":      {hostile(events("\n\n\n\n"), list("")), "an event of more than 65536 bytes"},
-	"an endless error":             {func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) }, "an answer of more than 1048576 bytes"},
-	"an endless error in no words": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError); endless(w, "error") }, "an answer of more than 1048576 bytes"},
+	"an endless list of pages":    {hostile(older, list("")), "more than 100 secrets and config maps"},
+	"an endless page":             {hostile(older, list(`{"metadata":{"namespace":"shop","name":"n%d"}},`)), "an object of more than 65536 bytes"},
+	"many that are empty":         {hostile(older, list("{},")), "an object of more than 65536 bytes"},
+	"many that are empty in one":  {hostile(older, list(`{"metadata":{"managedFields":[`+strings.Repeat("{},", 1000)+`{}]}},`)), "an object of more than 65536 bytes"},
+	"a page that is unpacked":     {hostile(older, bomb), "an object of more than 65536 bytes"},
+	"an endless stream of a list": {hostile(events(added+"}}\n"), list("")), "more than 100 secrets and config maps"},
+	"a stream of large ones":      {hostile(events(added+`,"data":{"ca.crt":"`+strings.Repeat("QUJD", 10_000)+`"}}}`+"\n"), list("")), "take more than 1048576 bytes"},
+	"a stream of long names":      {hostile(events(strings.Replace(added, `"n%d"`, `"`+strings.Repeat("n", 50_000)+`%d"`, 1)+"}}\n"), list("")), "take more than 1048576 bytes"},
+	"one giant object in a watch": {hostile(events(`{"type":"ADDED","object":{"kind":"KIND","apiVersion":"v1","data":{"a":"`+strings.Repeat("QUJD", 10_000)), list("")), "an event of more than 65536 bytes"},
+	"an event of empty values":    {hostile(events(`[[],`), list("")), "an event of more than 65536 bytes"},
+	"nothing but white space":     {hostile(events("\n\n\n\n"), list("")), "an event of more than 65536 bytes"},
+	"an endless error":            {func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) }, "an answer of more than 1048576 bytes"},
+	"an endless error in no words": {func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "", http.StatusInternalServerError)
+		endless(w, "error")
+	}, "an answer of more than 1048576 bytes"},
 }
 
 func refuseAtLength(w http.ResponseWriter) {
