@@ -1,14 +1,18 @@
 package fleet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 )
 
 func TestOnlyWhatCertificatesUseIsHeld(t *testing.T) {
@@ -144,6 +148,38 @@ func TestSettingsThatAreNoneAreRefused(t *testing.T) {
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// A warning is foreign text, and may repeat our credential: it must not go to the
+// process's log past ours.
+func TestWarningsOfAnAPIServerAreNotLogged(t *testing.T) {
+	s := servers(t, "local")[0]
+	r := start(t, s).ready(t)
+	s.answer(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Warning", `299 - "you are `+r.Header.Get("Authorization")+`"`)
+		_, _ = io.WriteString(inJSON(w), "{}")
+	})
+	var log bytes.Buffer
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(klog.ClearLogger)
+	if _, err := r.Local().Client().Discovery().ServerVersion(); err != nil {
+		t.Fatal(err)
+	}
+	r.end()
+	if log.Len() > 0 {
+		t.Errorf("it is logged: %s", log.String())
+	}
+}
+
+func TestAClustersIDIsWhatAKeyOfASecretCanBe(t *testing.T) {
+	for id, want := range map[string]bool{
+		"a": true, "Z9": true, "a.b-c_d": true, "..": true, strings.Repeat("x", 253): true,
+		"": false, strings.Repeat("x", 254): false, "a|b": false, "a/b": false, "a b": false, "a\x00": false, "a\n": false, "ä": false, "`": false, "{": false, "@": false, "[": false, ":": false, "~": false,
+	} {
+		if isID(id) != want {
+			t.Errorf("%.20q is taken: %t", id, !want)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (r *retries) end() {
 
 // exceeded ends a cluster that takes more than its limits.
 func (f *Fleet) exceeded(m *member, c *Cluster, what error) {
-	if f.members[m.id] != m || c != m.next && c != m.serving {
+	if c != m.next && c != m.serving {
 		return // it was exchanged or removed meanwhile
 	}
 	const said = "a cluster takes too much; nothing is held of it any more"

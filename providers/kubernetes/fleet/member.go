@@ -120,7 +120,7 @@ func (f *Fleet) waitFor(m *member, c *Cluster) {
 
 // synced: from now on c serves.
 func (f *Fleet) synced(m *member, c *Cluster) {
-	if f.members[m.id] != m || c != m.next && c != m.serving {
+	if c != m.next && c != m.serving {
 		return // it was exchanged or removed meanwhile
 	}
 	if c == m.next {
@@ -136,7 +136,7 @@ func (f *Fleet) synced(m *member, c *Cluster) {
 
 // late ends what was never synced, until the kubeconfig changes.
 func (f *Fleet) late(m *member, c *Cluster) {
-	if f.members[m.id] != m || c != m.connecting() || c.Synced() {
+	if c != m.connecting() || c.Synced() {
 		return
 	}
 	m.fault = "given up after " + f.cfg.GiveUp.String() + " until the kubeconfig changes: " + notSynced(c)

@@ -13,10 +13,12 @@ import (
 )
 
 // staple is the shell of an OCSP response with that status.
-func staple(status int) []byte {
+func staple(status int) []byte { return stapleOf(status, []byte{1}) }
+
+func stapleOf(status int, content []byte) []byte {
 	var response ocspResponse
 	response.Status = asn1.Enumerated(status)
-	response.Content.Type, response.Content.Response = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 48, 1, 1}, []byte{1}
+	response.Content.Type, response.Content.Response = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 48, 1, 1}, content
 	der, err := asn1.Marshal(response)
 	if err != nil {
 		panic(err)
