@@ -29,9 +29,9 @@ import (
 // Deployment's user.
 const inPod = `
 mount --bind "$0" "$0"
-mount -t proc proc "$0/proc"
-mount -t tmpfs -o mode=755 tmpfs "$0/dev" && : > "$0/dev/null" && mount --bind /dev/null "$0/dev/null"
-mount -t tmpfs -o size=16m,mode=2777,gid=1337 tmpfs "$0/run/countersign"
+mount -t proc none "$0/proc"
+mount -t tmpfs -o mode=755 none "$0/dev" && : > "$0/dev/null" && mount --bind /dev/null "$0/dev/null"
+mount -t tmpfs -o size=16m,mode=2777,gid=1337 none "$0/run/countersign"
 mount -o remount,bind,ro "$0"
 exec setpriv --no-new-privs chroot --userspec=1337:1337 --groups=1337 "$0" "$@"
 `
