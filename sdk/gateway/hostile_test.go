@@ -99,11 +99,11 @@ func TestAServiceThatSendsWithoutEndIsHeldUp(t *testing.T) {
 			}
 		})
 		w.asks(web)
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		// 120 at once, and 100 in each second.
-		if n := w.count(gateway.Taken) + w.count(gateway.Removed); n < 6000 || n > 6120 {
-			t.Errorf("%d changes in a minute", n)
+		if n := w.count(gateway.Taken) + w.count(gateway.Removed); n < 1100 || n > 1121 {
+			t.Errorf("%d changes in ten seconds", n)
 		}
 	})
 }
@@ -127,12 +127,12 @@ func TestManyNamesOfOneAnswerAreAsManyAnswers(t *testing.T) {
 			}
 		})
 		w.asks(web)
-		time.Sleep(time.Hour)
+		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		w.service.mu.Lock()
 		defer w.service.mu.Unlock()
-		if sent < 3600*100/61 || sent > 3600*100/61+200 { // some wait in gRPC's buffers
-			t.Errorf("%d answers in an hour", sent)
+		if sent < 300*100/61 || sent > 300*100/61+200 { // some wait in gRPC's buffers
+			t.Errorf("%d answers in five minutes", sent)
 		}
 	})
 }

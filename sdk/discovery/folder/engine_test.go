@@ -195,9 +195,11 @@ func TestTheIncrementalProtocolTellsWhatIsRemoved(t *testing.T) {
 	if r := p.next(); !slices.Equal(r.RemovedResources, []string{"second"}) || len(r.Resources) != 0 {
 		t.Errorf("%v", r)
 	}
-	d.write("b.yaml", second)
-	if r := p.next(); len(r.Resources) != 1 || r.Resources[0].Name != "second" {
-		t.Errorf("%v", r)
+	for _, name := range []string{"second", "third"} { // one that is back, and one that never was there
+		d.write(name+".yaml", strings.Replace(second, "second", name, 1))
+		if r := p.next(); len(r.Resources) != 1 || r.Resources[0].Name != name {
+			t.Errorf("%v", r)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor
 			}
 		}
 	}
-	if field.IsList() || field.IsMap() {
+	if field.IsList() {
 		return says(err)
 	}
 	return locateValue(field, value, err)
@@ -101,7 +101,7 @@ func locateValue(field protoreflect.FieldDescriptor, value any, err error) error
 		return says(err)
 	}
 	of, missing := protoregistry.GlobalTypes.FindMessageByName(field.Message().FullName())
-	if missing != nil {
+	if missing != nil { // the entry of a map, which has no name
 		return says(err)
 	}
 	return locate(of, value, err)

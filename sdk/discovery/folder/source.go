@@ -3,7 +3,6 @@ package folder
 import (
 	"fmt"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -19,7 +18,7 @@ type source struct {
 func (s source) Peek(c *discovery.Caller, name string) (*xds.Resource, error) {
 	r := s.now.Load().resource(c, key{s.url, name})
 	if r == nil {
-		return nil, fmt.Errorf("%w: no file has %s for this caller", xds.ErrUnknown, key{s.url, foreign.Clean(name)})
+		return nil, fmt.Errorf("%w: no file has %s for this caller", xds.ErrUnknown, key{s.url, name})
 	}
 	return r, nil
 }

@@ -90,7 +90,7 @@ func brokenRule(err error) error {
 	if rule.Cause() != nil {
 		return at(path, brokenRule(rule.Cause()))
 	}
-	return at(path, faultf("by Envoy's rules, %s", foreign.Clean(rule.Reason())))
+	return at(path, faultf("by Envoy's rules, %s", rule.Reason()))
 }
 
 // fieldPath returns the name of a field in Go as it is in the file: VirtualHosts[0] is
@@ -103,5 +103,5 @@ func fieldPath(name string) string {
 		}
 		path.WriteRune(unicode.ToLower(r))
 	}
-	return strings.ReplaceAll(path.String(), "__", "_")
+	return path.String()
 }
