@@ -23,11 +23,11 @@ type Pair struct {
 
 // Issue makes a pair with a new key, whose certificate p signs, whoever it is; a nil one
 // has it sign itself. A template without a serial number gets a random one.
-func (p *Pair) Issue(t testing.TB, template *x509.Certificate) *Pair {
-	t.Helper()
+func (p *Pair) Issue(tb testing.TB, template *x509.Certificate) *Pair {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	above := &Pair{template, key}
 	if p != nil {
@@ -35,19 +35,19 @@ func (p *Pair) Issue(t testing.TB, template *x509.Certificate) *Pair {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, above.Cert, key.Public(), above.Key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &Pair{cert, key}
 }
 
 // SelfSigned is a pair under nobody.
-func SelfSigned(t testing.TB, template *x509.Certificate) *Pair {
-	t.Helper()
-	return (*Pair)(nil).Issue(t, template)
+func SelfSigned(tb testing.TB, template *x509.Certificate) *Pair {
+	tb.Helper()
+	return (*Pair)(nil).Issue(tb, template)
 }
 
 // TLS is the pair as crypto/tls takes it, without what stands above it.
@@ -56,24 +56,24 @@ func (p *Pair) TLS() *tls.Certificate {
 }
 
 // Root is a CA that ends in 1000 hours, with a name of its own.
-func Root(t testing.TB) *Pair {
-	t.Helper()
-	return SelfSigned(t, &x509.Certificate{
+func Root(tb testing.TB) *Pair {
+	tb.Helper()
+	return SelfSigned(tb, &x509.Certificate{
 		Subject: pkix.Name{CommonName: rand.Text()}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 }
 
 // Leaf is below p, of the template [Leaf].
-func (p *Pair) Leaf(t testing.TB, ttl time.Duration, uris ...string) *Pair {
-	t.Helper()
-	return p.Issue(t, Leaf(t, ttl, uris...))
+func (p *Pair) Leaf(tb testing.TB, ttl time.Duration, uris ...string) *Pair {
+	tb.Helper()
+	return p.Issue(tb, Leaf(tb, ttl, uris...))
 }
 
 // Leaf is the template of a server's and client's certificate for the DNS name "server"
 // and the URIs, which ends in ttl.
-func Leaf(t testing.TB, ttl time.Duration, uris ...string) *x509.Certificate {
-	t.Helper()
+func Leaf(tb testing.TB, ttl time.Duration, uris ...string) *x509.Certificate {
+	tb.Helper()
 	template := &x509.Certificate{
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(ttl),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"server"},
@@ -82,7 +82,7 @@ func Leaf(t testing.TB, ttl time.Duration, uris ...string) *x509.Certificate {
 	for _, uri := range uris {
 		parsed, err := url.Parse(uri)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		template.URIs = append(template.URIs, parsed)
 	}

@@ -34,9 +34,9 @@ func (l *Log) Take() string {
 }
 
 // Within bounds a test that would hang where the code does not give up.
-func Within(t testing.TB, limit time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
+func Within(tb testing.TB, limit time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), limit)
+	tb.Cleanup(cancel)
 	return ctx
 }

@@ -31,8 +31,8 @@ func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.
 
 // Start starts a provider by a stock go-plugin host, which logs to log, until the test
 // ends.
-func Start(t testing.TB, provider *exec.Cmd, log io.Writer) *wire.Remote {
-	t.Helper()
+func Start(tb testing.TB, provider *exec.Cmd, log io.Writer) *wire.Remote {
+	tb.Helper()
 	host := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},
 		VersionedPlugins: map[int]plugin.PluginSet{1: {wire.PluginName: stockHost{}}},
@@ -40,37 +40,37 @@ func Start(t testing.TB, provider *exec.Cmd, log io.Writer) *wire.Remote {
 		AutoMTLS:         true,
 		Cmd:              provider,
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Trace}),
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: t.TempDir()},
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: tb.TempDir()},
 	})
-	t.Cleanup(host.Kill)
+	tb.Cleanup(host.Kill)
 	client, err := host.Client()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	remote, err := client.Dispense(wire.PluginName)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return remote.(*wire.Remote)
 }
 
 // Agent runs `countersign agent --dev` in a folder until the test ends, with the provider
 // that is this binary, further arguments and variables; it returns its log.
-func Agent(t testing.TB, countersign, provider, dir string, args, environ []string) *Log {
-	t.Helper()
+func Agent(tb testing.TB, countersign, provider, dir string, args, environ []string) *Log {
+	tb.Helper()
 	log := &Log{}
-	cmd := exec.Command(countersign, append([]string{"agent", "--dev"}, args...)...)
+	cmd := exec.Command(countersign, append([]string{"agent", "--dev"}, args...)...) //nolint:gosec // built by the tests
 	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, log
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(provider)}, environ...)
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 		defer timer.Stop()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the agent ended with %v:\n%s", err, log.Take())
+			tb.Errorf("the agent ended with %v:\n%s", err, log.Take())
 		}
 	})
 	return log

@@ -16,69 +16,69 @@ import (
 )
 
 // CSR makes a key and a CSR for the identity.
-func CSR(t testing.TB, id pki.Identity) (crypto.Signer, []byte) {
-	t.Helper()
+func CSR(tb testing.TB, id pki.Identity) (crypto.Signer, []byte) {
+	tb.Helper()
 	key, err := pki.GenerateKey("")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	csr, err := pki.CreateCSR(key, id)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key, csr
 }
 
 // Identity is that of the names.
-func Identity(t testing.TB, spiffeID string, dnsNames, ips []string) pki.Identity {
-	t.Helper()
+func Identity(tb testing.TB, spiffeID string, dnsNames, ips []string) pki.Identity {
+	tb.Helper()
 	id, err := pki.NewIdentity(spiffeID, dnsNames, ips)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return id
 }
 
 // Request asks for an hour for these names, with a key of its own.
-func Request(t testing.TB, spiffeID string, dnsNames ...string) (ca.SignRequest, crypto.Signer) {
-	t.Helper()
-	key, csr := CSR(t, Identity(t, spiffeID, dnsNames, nil))
+func Request(tb testing.TB, spiffeID string, dnsNames ...string) (ca.SignRequest, crypto.Signer) {
+	tb.Helper()
+	key, csr := CSR(tb, Identity(tb, spiffeID, dnsNames, nil))
 	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: spiffeID, DNSNames: dnsNames, TTL: time.Hour}, key
 }
 
 // Check is how an agent looks at the reply to a [Request].
-func Check(t testing.TB, req ca.SignRequest, key crypto.Signer) pki.Check {
-	t.Helper()
-	id := Identity(t, req.SubjectID, req.DNSNames, nil)
+func Check(tb testing.TB, req ca.SignRequest, key crypto.Signer) pki.Check {
+	tb.Helper()
+	id := Identity(tb, req.SubjectID, req.DNSNames, nil)
 	return pki.Check{Key: key.Public(), Identity: id, Now: time.Now(), AskedUntil: time.Now().Add(req.TTL)}
 }
 
 // Passes demands a reply that an agent takes; its own roots are those to trust.
-func Passes(t testing.TB, reply ca.Certificate, check pki.Check) *pki.Chain {
-	t.Helper()
+func Passes(tb testing.TB, reply ca.Certificate, check pki.Check) *pki.Chain {
+	tb.Helper()
 	var err error
 	if check.Roots, err = pki.ParseBundle(reply.Roots); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	chain, err := check.Chain(reply.Chain)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return chain
 }
 
 // Fails demands an error of that reason that says all of these, and no token.
-func Fails(t testing.TB, err error, token ca.Token, want *ca.Error, says ...string) {
-	t.Helper()
+func Fails(tb testing.TB, err error, token ca.Token, want *ca.Error, says ...string) {
+	tb.Helper()
 	if err == nil || ca.ReasonFor(err) != want.Reason {
-		t.Fatalf("got %v, want the reason %q", err, want.Reason)
+		tb.Fatalf("got %v, want the reason %q", err, want.Reason)
 	}
 	for _, text := range says {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("got %q, which lacks %q", err, text)
+			tb.Errorf("got %q, which lacks %q", err, text)
 		}
 	}
 	if strings.Contains(err.Error(), token.Reveal()[:20]) {
-		t.Errorf("the error has the token: %s", err)
+		tb.Errorf("the error has the token: %s", err)
 	}
 }
