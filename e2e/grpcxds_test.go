@@ -111,9 +111,9 @@ func TestTheXDSClientOfGRPCHasListenerRouteClusterAndEndpoints(t *testing.T) {
 	}
 }
 
-func TestAClientHasTheNamesOfTheFolder(t *testing.T) {
-	t.Parallel()
-	d := startStandalone(t)
+// dialTLS dials the service with the client's certificate.
+func (d *standalone) dialTLS(t *testing.T) *grpc.ClientConn {
+	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(d.keys, "chain.pem"), filepath.Join(d.keys, "key.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,13 @@ func TestAClientHasTheNamesOfTheFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(withDeadline(t))
+	return conn
+}
+
+func TestAClientHasTheNamesOfTheFolder(t *testing.T) {
+	t.Parallel()
+	d := startStandalone(t)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(d.dialTLS(t)).StreamAggregatedResources(withDeadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
