@@ -100,6 +100,19 @@ func TestARefusalShowsTheServersWordsButNoCredential(t *testing.T) {
 	}
 }
 
+func TestACredentialIsHiddenAsTheFormHasItToo(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "secret"), "very/secret+word") // too short for a piece of it to tell
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		says(http.StatusBadRequest, fmt.Sprintf(`{"error":"invalid_request","error_description":%q}`, r.PostForm.Encode()))(w, r)
+	})
+	_, err := trade(t.Context(), server.client(t, func(c *exchange.Config) {
+		c.Auth = exchange.Auth{ClientID: "agent", SecretFile: file, SecretInBody: true}
+	}))
+	if text := err.Error(); !strings.Contains(text, "client_secret=(token)") || strings.Contains(text, "very") {
+		t.Error(text)
+	}
+}
+
 func TestALongRefusalIsCut(t *testing.T) {
 	server := serve(t, says(http.StatusForbidden, `{"error":"`+strings.Repeat("e", 5000)+`","error_description":"`+strings.Repeat("d", 5000)+`"}`))
 	if _, err := trade(t.Context(), server.client(t, nil)); len(err.Error()) > 700 {
