@@ -38,7 +38,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 		"not modified":      {304, ``, ca.ErrInternal, ca.Wait},
 	} {
 		_, err := trade(t.Context(), serve(t, says(c.status, c.body)).client(t, nil))
-		if !errors.Is(err, c.want) || ca.ActionFor(err) != c.action || !strings.Contains(err.Error(), fmt.Sprint(c.status)) {
+		if !errors.Is(err, c.want) || ca.ActionFor(err) != c.action || !strings.Contains(err.Error(), fmt.Sprint(c.status)) || strings.HasSuffix(err.Error(), " ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
