@@ -26,6 +26,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 		"a wrong request":   {400, `{"error":"invalid_request"}`, ca.ErrDenied, ca.EndAttempt},
 		"an expired token":  {400, `{"error":"invalid_grant"}`, ca.ErrUnauthenticated, ca.RefreshToken},
 		"a wrong client":    {401, `{"error":"invalid_client"}`, ca.ErrUnauthenticated, ca.RefreshToken},
+		"one by 400":        {400, `{"error":"invalid_client"}`, ca.ErrUnauthenticated, ca.RefreshToken},
 		"forbidden":         {403, ``, ca.ErrDenied, ca.EndAttempt},
 		"no such page":      {404, `<html>`, ca.ErrDenied, ca.EndAttempt},
 		"a slow request":    {408, ``, ca.ErrDeadline, ca.Wait},
