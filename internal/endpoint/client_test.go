@@ -49,7 +49,7 @@ func TestWhatEndsWellAfterTheRequestEndedIsNoReply(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				client := New(Options{Redirects: redirects, Timeout: time.Minute, Transport: answering(func(*http.Request) (*http.Response, error) {
-					return &http.Response{StatusCode: 200, Body: ending{strings.NewReader(`{"half":1}`), func() { end(stop); synctest.Wait() }}}, nil
+					return &http.Response{StatusCode: http.StatusOK, Body: ending{strings.NewReader(`{"half":1}`), func() { end(stop); synctest.Wait() }}}, nil
 				})})
 				reply, err := client.Do(ctx, http.MethodGet, "https://server.example/", nil, nil)
 				if err != want || reply.Status != 0 || reply.Body != nil { //nolint:errorlint // that very error
@@ -87,10 +87,10 @@ func TestABodyIsTakenWholeOrNotAtAll(t *testing.T) {
 		"one that is cut short": {0, io.MultiReader(strings.NewReader("12"), failing{}), io.ErrUnexpectedEOF},
 	} {
 		client := New(Options{MaxBody: test.most, Transport: answering(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 418, Body: io.NopCloser(test.body), Header: http.Header{"X": {"y"}}}, nil
+			return &http.Response{StatusCode: http.StatusTeapot, Body: io.NopCloser(test.body), Header: http.Header{"X": {"y"}}}, nil
 		})})
 		reply, err := client.Do(t.Context(), http.MethodGet, "https://server.example/", nil, nil)
-		if !errors.Is(err, test.want) || (err == nil) != (reply.Status == 418 && reply.Header.Get("X") == "y" && len(reply.Body) > 0) {
+		if !errors.Is(err, test.want) || (err == nil) != (reply.Status == http.StatusTeapot && reply.Header.Get("X") == "y" && len(reply.Body) > 0) {
 			t.Errorf("%s: %d, %d bytes, %v", name, reply.Status, len(reply.Body), err)
 		}
 	}

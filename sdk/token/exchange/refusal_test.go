@@ -26,6 +26,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 		"a wrong request":   {400, `{"error":"invalid_request"}`, ca.ErrDenied, ca.EndAttempt},
 		"an expired token":  {400, `{"error":"invalid_grant"}`, ca.ErrUnauthenticated, ca.RefreshToken},
 		"a wrong client":    {401, `{"error":"invalid_client"}`, ca.ErrUnauthenticated, ca.RefreshToken},
+		"one by 400":        {400, `{"error":"invalid_client"}`, ca.ErrUnauthenticated, ca.RefreshToken},
 		"forbidden":         {403, ``, ca.ErrDenied, ca.EndAttempt},
 		"no such page":      {404, `<html>`, ca.ErrDenied, ca.EndAttempt},
 		"a slow request":    {408, ``, ca.ErrDeadline, ca.Wait},
@@ -38,7 +39,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 		"not modified":      {304, ``, ca.ErrInternal, ca.Wait},
 	} {
 		_, err := trade(t.Context(), serve(t, says(c.status, c.body)).client(t, nil))
-		if !errors.Is(err, c.want) || ca.ActionFor(err) != c.action || !strings.Contains(err.Error(), fmt.Sprint(c.status)) {
+		if !errors.Is(err, c.want) || ca.ActionFor(err) != c.action || !strings.Contains(err.Error(), fmt.Sprint(c.status)) || strings.HasSuffix(err.Error(), " ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -97,6 +98,19 @@ func TestARefusalShowsTheServersWordsButNoCredential(t *testing.T) {
 				t.Errorf("%s: %s", name, text)
 			}
 		}
+	}
+}
+
+func TestACredentialIsHiddenAsTheFormHasItToo(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "secret"), "very/secret+word") // too short for a piece of it to tell
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		says(http.StatusBadRequest, fmt.Sprintf(`{"error":"invalid_request","error_description":%q}`, r.PostForm.Encode()))(w, r)
+	})
+	_, err := trade(t.Context(), server.client(t, func(c *exchange.Config) {
+		c.Auth = exchange.Auth{ClientID: "agent", SecretFile: file, SecretInBody: true}
+	}))
+	if text := err.Error(); !strings.Contains(text, "client_secret=(token)") || strings.Contains(text, "very") {
+		t.Error(text)
 	}
 }
 
