@@ -99,7 +99,7 @@ debian: ## Chromium, promtool, systemd-analyze, nginx, HAProxy and PostgreSQL, w
 .PHONY: cross
 cross: $(CACHE) ## sdk and plugin-host are sound for darwin and windows, too
 	cd tools/cross && GOWORK=off $(GO) build -o $(CACHE)/cross .
-	for system in darwin windows; do GOOS=$$system $(CACHE)/cross ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
+	for system in darwin windows; do GOOS=$$system $(CACHE)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
 
 .PHONY: proto
 proto: ## generate the code of proto/ anew
