@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -153,92 +151,6 @@ func (r *running) letGo(t *testing.T, id string, by *apiServer) {
 	}
 	r.ending.Wait()
 	until(t, "nothing goes there", func() bool { return by.watches() == 0 && by.open.Load() == 0 })
-}
-
-// One that was good until now is let go of in the same way, and comes back.
-func TestWhatWasHeldIsLetGoAndTriedAgain(t *testing.T) {
-	s := servers(t, "local", "east")
-	local, east := s[0], s[1]
-	east.put(secret("shop", "web", "", map[string][]byte{"tls.crt": []byte("1")}))
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, 12*time.Second }).ready(t)
-	was := weak.Make(r.synced(t, "east", east))
-	large := secret("shop", "large", "", map[string][]byte{"tls.crt": make([]byte, 60<<10)})
-	east.put(large)
-	until(t, "it is failed", func() bool {
-		return strings.Contains(r.status("east").Fault, "an event of more than 65536 bytes; it is tried again in 200ms")
-	})
-	r.ending.Wait()
-	runtime.GC()
-	if was.Value() != nil {
-		t.Error("what was held of it is held")
-	}
-	east.remove(large)
-	c := r.synced(t, "east", east)
-	if got, err := c.Secret("shop", "web"); err != nil || string(got.Data["tls.crt"]) != "1" {
-		t.Errorf("%v, %v", got, err)
-	}
-	until(t, "it is well", func() bool { got := r.status("east"); return got.State == Synced && got.Fault == "" })
-}
-
-func TestWhatAlwaysTakesTooMuchIsGivenUpUntilTheNextChange(t *testing.T) {
-	s := servers(t, "local", "east")
-	local, east := s[0], s[1]
-	east.answer(hostile(events(added+"}}\n"), list("")))
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, time.Second }).ready(t)
-	until(t, "given up", func() bool {
-		return strings.HasSuffix(r.status("east").Fault, "; given up after 1s until the kubeconfig changes")
-	})
-	if n := strings.Count(r.logged(), "takes too much"); n < 3 || n > 8 {
-		t.Errorf("it was tried %d times", n)
-	}
-	r.letGo(t, "east", east)
-	east.answer(nil)
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("again")}))
-	r.synced(t, "east", east)
-}
-
-// A kubeconfig that leads to too much costs nothing of what an earlier one reaches.
-func TestWhatServesStaysWhereTheNextTakesTooMuch(t *testing.T) {
-	s := servers(t, "local", "east", "next")
-	local, east, next := s[0], s[1], s[2]
-	next.answer(hostile(events(added+"}}\n"), list("")))
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits = small }).ready(t)
-	before := r.synced(t, "east", east)
-	local.put(remotes("r", 0, map[string][]byte{"east": next.kubeconfig("")}))
-	until(t, "the next is failed", func() bool { return r.status("east").State == Failed })
-	if now, ok := r.Cluster("east"); !ok || now != before || !r.status("east").Serving {
-		t.Errorf("%+v", r.status("east"))
-	}
-	// Now the one before, too. There is nothing to try again: the kubeconfig leads elsewhere.
-	east.answer(func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) })
-	until(t, "none serves", func() bool { _, known := r.Cluster("east"); return !known })
-	if got := r.status("east"); !strings.Contains(got.Fault, "more than 100 secrets") || got.Serving {
-		t.Errorf("%+v", got)
-	}
-	east.answer(nil)
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r.synced(t, "east", east)
-}
-
-func TestTheLaterKubeconfigIsHandedOutWhereTheEarlierTakesTooMuch(t *testing.T) {
-	s := servers(t, "local", "east", "next")
-	local, east, next := s[0], s[1], s[2]
-	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits = small }).ready(t)
-	r.synced(t, "east", east)
-	next.fail(-2)
-	local.put(remotes("r", 0, map[string][]byte{"east": next.kubeconfig("")}))
-	until(t, "the next is tried", func() bool { return r.status("east").State == Connecting })
-	east.answer(func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) })
-	until(t, "the next is handed out", func() bool { return r.status("east").Server == next.URL })
-	if got := r.status("east"); got.State != Connecting || got.Serving {
-		t.Errorf("%+v", got)
-	}
-	next.fail(0)
-	r.synced(t, "east", next)
 }
 
 func TestAReviewThatIsTooLongEndsTheClusterToo(t *testing.T) {
