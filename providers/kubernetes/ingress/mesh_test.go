@@ -85,6 +85,7 @@ func newService(t *testing.T, c *cluster, more map[string]any) *service {
 	settings := map[string]any{
 		"listen": map[string]any{"tls": s.address}, "cluster": map[string]any{"kubeconfig": s.file("kubeconfig")},
 		"status": map[string]any{"address": "unix:" + s.file("page")}, "times": map[string]any{"drain": "1s"}, "dev": true,
+		"access": map[string]any{"deny": "10s"},
 	}
 	maps.Copy(settings, more)
 	writeJSON(t, s.file("c.yaml"), settings)

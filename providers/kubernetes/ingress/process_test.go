@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// patience is longer than a minute, which is how long a "no" of an API server counts.
+// patience is for a busy machine: nothing here takes longer than 20 s by itself.
 const patience = 90 * time.Second
 
 // process is a program that a test started, and that ends with it.
