@@ -107,6 +107,11 @@ func TestACompleteAnswerWaitsForWhatAClientHoldsFromAnEarlierStream(t *testing.T
 		c.silent()
 		s.set("slow", "1")
 		c.gets("a=2", "slow=1")
+		c.ack()
+		s.unready("late")
+		s.list("a", "slow", "late") // it has what it held; what is new it does not wait for
+		s.set("a", "3")
+		c.gets("a=3", "slow=1")
 	})
 }
 

@@ -10,6 +10,13 @@ func (s *shelf) root(version string, provides ...string) {
 	s.put(&Resource{Name: "root", Version: version, Provides: provides})
 }
 
+// untoldRoot is there, its notice comes late.
+func (s *shelf) untoldRoot(version string, provides ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known["root"] = &Resource{Name: "root", Version: version, Body: bodyOf("root=" + version), Provides: provides}
+}
+
 func (s *shelf) leaf(version, needs string) {
 	s.put(&Resource{Name: "leaf", Version: version, Needs: needs})
 }
@@ -40,9 +47,7 @@ func TestANewRootGoesFirstAndTheLeafFollowsItsAcknowledgement(t *testing.T) {
 
 func TestALeafThatIsToldBeforeItsRootStillFollowsIt(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-		b.shelf.mu.Lock() // the root is there, its notice comes late
-		b.shelf.known["root"] = &Resource{Name: "root", Version: "2", Body: bodyOf("root=2"), Provides: []string{"R2"}}
-		b.shelf.mu.Unlock()
+		b.shelf.untoldRoot("2", "R2")
 		b.shelf.leaf("2", "R2")
 		c.gets("root=2")
 		b.shelf.tell("root")
@@ -93,8 +98,57 @@ func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 	})
 }
 
+func TestEachLeafWaitsForItsOwnRoot(t *testing.T) {
+	for name, order := range map[string][]string{"the first is held first": {"1", "2"}, "the first is held last": {"2", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
+				b.shelf.have("root1", "root2", "leaf1", "leaf2")
+				c.want("root1", "root2", "leaf1", "leaf2")
+				c.gets("leaf1=1", "leaf2=1", "root1=1", "root2=1")
+				c.accept()
+				for _, n := range []string{"1", "2"} {
+					c.silentFor(2 * time.Second)
+					b.shelf.put(&Resource{Name: "root" + n, Version: "2", Provides: []string{n}})
+					c.gets("root" + n + "=2")
+				}
+				for _, n := range order {
+					b.shelf.put(&Resource{Name: "leaf" + n, Version: "2", Needs: n})
+				}
+				for _, n := range []string{"1", "2"} {
+					c.silentFor(map[string]time.Duration{"1": 3 * time.Second, "2": 2 * time.Second}[n] - time.Millisecond)
+					time.Sleep(time.Millisecond)
+					c.gets("leaf" + n + "=2")
+				}
+			})
+		})
+	}
+}
+
+func TestALeafWaitsForTheLastOfTheRootsThatItMayNeed(t *testing.T) {
+	for range 5 { // in any order
+		inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
+			b.shelf.have("root1", "root2", "leaf")
+			c.want("root1", "root2", "leaf")
+			c.gets("leaf=1", "root1=1", "root2=1")
+			for _, name := range []string{"root1", "root2"} {
+				c.silentFor(2 * time.Second)
+				b.shelf.put(&Resource{Name: name, Version: "2", Provides: []string{"R2"}})
+				c.gets(name + "=2")
+			}
+			b.shelf.leaf("2", "R2")
+			c.silentFor(4999 * time.Millisecond)
+			time.Sleep(time.Millisecond)
+			c.gets("leaf=2")
+		})
+	}
+}
+
 func TestALeafWhoseRootTheClientHasDoesNotWait(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
+		b.shelf.set("other", "1")
+		c.want("other")
+		c.gets("other=1")
+		c.accept() // the root is in the answer before
 		b.shelf.leaf("2", "R1")
 		c.gets("leaf=2")
 	})
@@ -122,6 +176,20 @@ func TestALeafThatAClientBroughtWaitsForItsNewRoot(t *testing.T) {
 		c.accept()
 		c.gets("leaf=2")
 	})
+}
+
+func TestALeafThatAClientBroughtFollowsARootThatIsToldAfterIt(t *testing.T) {
+	inBubble(t, func(_ *testing.T, b *bench) {
+		b.shelf.root("1", "R1")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
+		c.silent()
+		b.shelf.untoldRoot("2", "R2")
+		b.shelf.leaf("2", "R2")
+		c.gets("root=2")
+		c.accept()
+		c.gets("leaf=2")
+	}, "leaf")
 }
 
 func TestALeafDoesNotWaitForARootThatAClientBrought(t *testing.T) {
