@@ -50,6 +50,7 @@ func spoiled(w *world) map[string]*tlsv3.Secret {
 		"has pkcs12":                      pair(func(c *tlsv3.TlsCertificate) { c.Pkcs12 = file("/etc/shadow") }),
 		"its certificate_chain":           pair(func(c *tlsv3.TlsCertificate) { c.CertificateChain = nil }),
 		"its private_key has 16385 bytes": pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline(bytes.Repeat([]byte("x"), 16<<10+1)) }),
+		"malformed, or not that of its ":  pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline(bytes.Repeat([]byte("x"), 16<<10)) }),
 		"its private_key is malformed":    pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = inline([]byte("rubbish")) }),
 		"or not that of its certificate":  pair(func(c *tlsv3.TlsCertificate) { c.PrivateKey = w.pair(web).GetTlsCertificate().GetPrivateKey() }),
 		"a field that this agent does":    unknown,

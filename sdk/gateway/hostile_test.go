@@ -195,11 +195,17 @@ func TestAnAnswerThatIsTooBigEndsTheStream(t *testing.T) {
 
 func TestAVersionWithoutEndIsNotHeld(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
-		item := w.packed(w.pair(web))
-		item.Version = strings.Repeat("v", 1025)
-		w.change(func() { w.items[web] = item })
-		w.watch(web)
-		w.answers(web, xds.ErrNotReady)
+		good := w.pair(web)
+		for _, size := range []int{1024, 1025} {
+			item := w.packed(w.pair(web))
+			if size == 1024 {
+				item = w.packed(good)
+			}
+			item.Version = strings.Repeat("v", size)
+			w.change(func() { w.items[web] = item })
+			w.watch(web)
+			w.holds(web, good)
+		}
 		if refused := w.client.Status().Names[0].Refused; !strings.Contains(refused, "its version has 1025 bytes, 1024 are allowed") {
 			t.Errorf("refused: %q", refused)
 		}

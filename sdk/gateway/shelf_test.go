@@ -64,7 +64,7 @@ func TestWhatIsDroppedMakesRoomForOtherBytes(t *testing.T) {
 		if len(s.names()) != 1 {
 			t.Error("it is dropped before its time")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		s.sweep(time.Now())
 		if len(s.names()) != 0 {
 			t.Error("it is not dropped at its time")
@@ -91,12 +91,16 @@ func TestANameThatWasTakenAwayIsDroppedAtItsTimeToo(t *testing.T) {
 
 func TestTheSameContentIsToldOnce(t *testing.T) {
 	s, notices, _ := onShelf(t, web)
+	asked := s.names()[web].id
 	for _, version := range []string{"a", "a", "b"} {
 		s.mustTake(t, web, good(version, 1))
 	}
 	s.remove(web)
 	if s.remove(web) {
 		t.Error("it is taken away twice")
+	}
+	if id := s.names()[web].id; id == 0 || id != asked {
+		t.Error("it would be asked for again")
 	}
 	s.mustTake(t, web, good("b", 1))
 	if want := []string{web, web, web, web}; !slices.Equal(*notices, want) {
