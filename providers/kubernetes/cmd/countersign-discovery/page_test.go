@@ -85,8 +85,8 @@ func shownPage(r report) string {
 	return w.Body.String()
 }
 
-// wordsOf returns a page's text, a tag being a space.
-func wordsOf(page string) string {
+// textOf is a page's text, a tag being a space.
+func textOf(page string) string {
 	page = regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAllString(page, "")
 	return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "))
 }
@@ -110,7 +110,7 @@ func TestThePageBeginsWithWhatIsToBeDoneTheWorstFirst(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	text := wordsOf(shownPage(r))
+	text := textOf(shownPage(r))
 	for _, want := range []string{
 		"Not ready: the remote clusters west are not synced.", "Clients refuse a Secret: 1 3 min ago", "its kubeconfig is in the secret istio-system/remotes",
 		"secret shop/old-tls east certificate expired 11:10:00 (50 min ago)", "citadel circuit open", "12:04:00 (in 4 min)", "16:00:00 (in 4 h 0 min)",
@@ -134,7 +134,7 @@ func TestWhereAllIsWellThePageSaysSoAndNothingIsToBeDone(t *testing.T) {
 		Watched:      watchingOf([]string{"home"}, []secrets.Watched{{Cluster: "home", Name: "fine", State: secrets.Valid, Ends: noon.Add(time.Hour)}}),
 		Folder:       &folder.Status{Files: []folder.FileStatus{{Name: "web.yaml", State: folder.Served}}},
 	}
-	if text := wordsOf(shownPage(r)); r.Summary() != (mark{"All is well.", good}) || strings.Contains(text, "To do") || strings.Contains(text, "To replace") {
+	if text := textOf(shownPage(r)); r.Summary() != (mark{"All is well.", good}) || strings.Contains(text, "To do") || strings.Contains(text, "To replace") {
 		t.Errorf("%+v: %+v\n%s", r.Summary(), r.Troubles(), text)
 	}
 	r.Server.Draining, r.Server.NotReady = true, "it is shutting down"
@@ -185,7 +185,7 @@ func TestOfManyStreamsThoseThatRefuseAreShown(t *testing.T) {
 	if len(shown) != maxStreams || shown[0].Number != 4321 || shown[1].Number != 0 || shown[2].Number != 1 {
 		t.Errorf("%d are shown, first %d", len(shown), shown[0].Number)
 	}
-	if text := wordsOf(shownPage(r)); !strings.Contains(text, "Streams (5000)") || !strings.Contains(text, "The first 200; /status.json has all.") {
+	if text := textOf(shownPage(r)); !strings.Contains(text, "Streams (5000)") || !strings.Contains(text, "The first 200; /status.json has all.") {
 		t.Error(text)
 	}
 }
@@ -196,7 +196,7 @@ func TestOfManyTroublesTheFirstAreShown(t *testing.T) {
 	for range maxTroubles + 3 {
 		r.Folder.Files = append(r.Folder.Files, folder.FileStatus{Name: "x.yaml", State: folder.Kept})
 	}
-	if v := (view{r}); len(v.First()) != maxTroubles || v.Rest() != 3 || !strings.Contains(wordsOf(shownPage(r)), "and 3 more") {
+	if v := (view{r}); len(v.First()) != maxTroubles || v.Rest() != 3 || !strings.Contains(textOf(shownPage(r)), "and 3 more") {
 		t.Errorf("%d are shown, %d are not", len(v.First()), v.Rest())
 	}
 }
