@@ -140,6 +140,7 @@ func TestAReplyThatIsNotTheStandardsIsNoToken(t *testing.T) {
 		reply(`access_token=7`): "something else", reply(`access_token="given\nx"`): "cannot stand in a header",
 		reply(`access_token="` + strings.Repeat("x", 65537) + `"`): "too long",
 		reply("token_type="): "token_type", reply(`token_type="DPoP"`): "token_type", reply("issued_token_type="): "without an issued_token_type",
+		reply("expires_in=-9223372037"): "expires_in", reply(`issued_token_type="` + strings.Repeat("x", 257) + `"`): "no URI",
 		reply(`issued_token_type="a b"`): "no URI", reply("expires_in=0"): "expires_in", reply("expires_in=-5"): "expires_in",
 		reply("expires_in=1e3"): "expires_in", reply("expires_in=31536001"): "expires_in", reply("expires_in=99999999999999999999"): "expires_in",
 		reply(`expires_in="soon"`): "something else", strings.Repeat(" ", 300<<10) + good: "more than 262144 bytes",
@@ -150,7 +151,7 @@ func TestAReplyThatIsNotTheStandardsIsNoToken(t *testing.T) {
 		}
 	}
 	for _, body := range []string{reply("x=1"), reply("expires_in="), reply(`token_type="N_A"`), reply(`expires_in="60"`)} {
-		if got, err := trade(t.Context(), serve(t, says(http.StatusOK, body)).client(t, nil)); got.AccessToken != "given" || err != nil {
+		if got, err := trade(t.Context(), serve(t, says(http.StatusOK, body)).client(t, nil)); got.AccessToken != "given" || got.Expiry.IsZero() == strings.Contains(body, "expires_in") || err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
