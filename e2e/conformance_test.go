@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
 
@@ -59,7 +60,7 @@ refused_identity: {spiffe_id: "spiffe://stranger.test/web"}
 // The figure of the issue: what an author waits for.
 func TestTheKitIsThroughWithTheLeastProviderInTwentySeconds(t *testing.T) {
 	binary, most := filepath.Join(binaries(t), "countersign-provider-minimal"), 20*time.Second
-	if len(raceFlag) > 0 {
+	if slices.Contains(testprogram.Flags(), "-race=true") {
 		most *= 3 // the figure is that of a release
 	}
 	begin := time.Now()

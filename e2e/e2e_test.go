@@ -7,14 +7,14 @@ package e2e
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/testprogram"
 )
 
 func TestMain(m *testing.M) {
@@ -53,8 +53,7 @@ var built struct {
 	err  error
 }
 
-// binaries returns the folder with the programs, and builds them the first time,
-// with the race detector where the tests have it.
+// binaries returns the folder with the programs, and builds them the first time.
 func binaries(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
@@ -70,11 +69,8 @@ func binaries(t *testing.T) string {
 
 func buildInto(dir string) error {
 	for _, p := range programs {
-		args := append([]string{"build"}, raceFlag...)
-		cmd := exec.Command("go", append(args, "-tags", "grpcnotrace", "-o", filepath.Join(dir, p.name), p.pkg)...)
-		cmd.Dir = p.dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
+		if err := testprogram.Build(filepath.Join(dir, p.name), p.dir, p.pkg); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/testprogram"
 )
 
 const patience = 30 * time.Second
@@ -45,16 +48,8 @@ func TestMain(m *testing.M) {
 }
 
 func build(to string) error {
-	for _, pkg := range []string{"./...", "github.com/countersign-dev/countersign/providers/file"} {
-		target := to + "/"
-		if pkg != "./..." {
-			target += "countersign-provider-file"
-		}
-		if out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", target, pkg).CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-		}
-	}
-	return nil
+	file := testprogram.Build(filepath.Join(to, "countersign-provider-file"), "../providers/file", ".")
+	return errors.Join(file, testprogram.Build(to, ".", "./..."))
 }
 
 // example is a program that runs in a folder of its own until the test ends.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -38,8 +39,8 @@ func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.
 func start(t *testing.T) *wire.Remote {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "countersign-provider-file")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := testprogram.Build(binary, ".", "."); err != nil {
+		t.Fatal(err)
 	}
 	host := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},

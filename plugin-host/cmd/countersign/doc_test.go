@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/testprogram"
 )
 
 // session is a fenced console block, line by line: "$ " begins a command, "> "
@@ -69,7 +71,8 @@ func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
 	all := sessionsOf(t, "../../../docs/write-a-provider.md")
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
-	cmd.Env = append(operatorsEnviron(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+	flags := "GOFLAGS=-mod=readonly " + strings.Join(testprogram.Flags(), " ")
+	cmd.Env = append(operatorsEnviron(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", flags)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

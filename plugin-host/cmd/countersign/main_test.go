@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -54,10 +55,11 @@ func TestMain(m *testing.M) {
 
 // compile makes a provider's binary, and tells whether it could.
 func compile(provider string) bool {
-	cmd := exec.Command("go", "build", "-o", filepath.Join(programs, "countersign-provider-"+provider), ".")
-	cmd.Dir = "../../../providers/" + provider
-	cmd.Stderr = os.Stderr
-	return cmd.Run() == nil
+	err := testprogram.Build(filepath.Join(programs, "countersign-provider-"+provider), "../../../providers/"+provider, ".")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return err == nil
 }
 
 // asAgent as the first argument makes this test's binary the program.

@@ -3,7 +3,6 @@ package citadelca
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -28,12 +28,7 @@ var provider = sync.OnceValues(func() (string, error) { return build("countersig
 // build builds a program into the folder that goes with the tests.
 func build(name, source string) (string, error) {
 	binary := filepath.Join(scratch, "bin", name)
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return binary, nil
+	return binary, testprogram.Build(binary, source, ".")
 }
 
 // stockHost is the host's end as any go-plugin host has it.

@@ -3,7 +3,6 @@ package googleca
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -42,12 +42,7 @@ var provider = sync.OnceValues(func() (string, error) { return build("countersig
 // build builds a program into the folder that goes with the tests.
 func build(name, source string) (string, error) {
 	binary := filepath.Join(scratch, "bin", name)
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return binary, nil
+	return binary, testprogram.Build(binary, source, ".")
 }
 
 // run starts the provider by a stock go-plugin host, which logs to log.

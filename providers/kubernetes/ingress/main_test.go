@@ -9,11 +9,12 @@ package ingress_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/testprogram"
 )
 
 // programs has what the tests build, once.
@@ -36,9 +37,8 @@ func withPrograms(m *testing.M) int {
 		// The file provider, whose CA is away while there is a file.
 		"countersign-provider-moody": {"../../../e2e", "./testprovider"},
 	} {
-		build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", filepath.Join(dir, name), from.pkg)
-		build.Dir, build.Stderr = from.dir, os.Stderr
-		if build.Run() != nil {
+		if err := testprogram.Build(filepath.Join(dir, name), from.dir, from.pkg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}

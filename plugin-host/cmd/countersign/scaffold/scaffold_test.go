@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/testprogram"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/scaffold"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
@@ -38,7 +39,8 @@ func offline(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly", "GOTOOLCHAIN=local", "CGO_ENABLED=0")
+	flags := "GOFLAGS=-mod=readonly " + strings.Join(testprogram.Flags(), " ")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", flags, "GOTOOLCHAIN=local")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %v: %v\n%s", args, err, out)

@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/testprogram"
 )
 
 // asService as the first argument makes this test's binary the program.
@@ -52,9 +54,8 @@ func withPrograms(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	programs = dir
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "countersign-provider-file"), ".")
-	build.Dir, build.Stderr = "../../../file", os.Stderr
-	if build.Run() != nil {
+	if err := testprogram.Build(filepath.Join(dir, "countersign-provider-file"), "../../../file", "."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code := m.Run()
