@@ -79,7 +79,7 @@ func TestEachVersionOfEachObjectIsRemarkedOnce(t *testing.T) {
 		at("east", "shopf", "oo", "1"),
 	}
 	broken := func(why string) product { return product{err: errors.New(why)} }
-	ended := func(version string) product { return product{resource: &xds.Resource{Version: version}, ends: b.time} }
+	ended := func(version string) product { return product{resource: &xds.Resource{Version: version}, lifetime: lifetime{ends: b.time}} }
 	said := func(o object, p product) {
 		t.Helper()
 		b.remarks(o, p)
@@ -95,7 +95,7 @@ func TestEachVersionOfEachObjectIsRemarkedOnce(t *testing.T) {
 	said(at("east", "shop", "foo", "2"), broken("no PEM"))
 	said(objects[0], broken("no key"))
 	said(objects[0], ended("v2"))
-	b.remarks(objects[0], product{resource: &xds.Resource{Version: "v3"}, ends: b.time.Add(1)})
+	b.remarks(objects[0], product{resource: &xds.Resource{Version: "v3"}, lifetime: lifetime{ends: b.time.Add(1)}})
 	b.remarks(at("east", "shop", "foo", "3"), ended("v2")) // the same content
 	if lines := b.lines(); len(lines) != 0 || b.malformed != 7 || b.expired != 6 {
 		t.Errorf("%q; %d are malformed, %d have expired", lines, b.malformed, b.expired)
