@@ -94,3 +94,27 @@ func TestTheLaterKubeconfigIsHandedOutWhereTheEarlierTakesTooMuch(t *testing.T) 
 	next.fail(0)
 	r.synced(t, "east", next)
 }
+
+// What has changed, gone, or was read anew does not count as what it was.
+func TestOnlyWhatIsThereNowIsCounted(t *testing.T) {
+	l := newBudget(Limits{Bytes: 4 * objectSize, Objects: 2, Response: 1}).ledger()
+	put := func(name string, size int) error {
+		return l.put(secret("shop", name, "", map[string][]byte{"cert": make([]byte, size)}))
+	}
+	for range 5 {
+		for _, name := range []string{"a", "b", "a"} {
+			if err := put(name, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.drop(secret("shop", "a", "", nil))
+		l.drop(secret("shop", "nobody", "", nil))
+		if err := put("c", 100); err != nil {
+			t.Fatal(err)
+		}
+		l.clear()
+	}
+	if l.bytes != 0 || put("a", objectSize) != nil || put("b", objectSize) == nil || put("b", 0) != nil || put("c", 0) == nil {
+		t.Errorf("%d bytes, %v", l.bytes, l.sizes)
+	}
+}
