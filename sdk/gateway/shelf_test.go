@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestAFullShelfIsFullToTheLastName(t *testing.T) {
 	if _, err := s.Watch(secret.Caller{}, "kubernetes://third", func(string) {}); err == nil {
 		t.Error("a third name is watched")
 	}
-	if _, err := s.Peek(secret.Caller{}, "kubernetes://third"); err != xds.ErrUnknown {
+	if _, err := s.Peek(secret.Caller{}, "kubernetes://third"); !errors.Is(err, xds.ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
 	stop()
