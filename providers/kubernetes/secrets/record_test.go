@@ -79,7 +79,9 @@ func TestEachVersionOfEachObjectIsRemarkedOnce(t *testing.T) {
 		at("east", "shopf", "oo", "1"),
 	}
 	broken := func(why string) product { return product{err: errors.New(why)} }
-	ended := func(version string) product { return product{resource: &xds.Resource{Version: version}, lifetime: lifetime{ends: b.time}} }
+	ended := func(version string) product {
+		return product{resource: &xds.Resource{Version: version}, lifetime: lifetime{ends: b.time}}
+	}
 	said := func(o object, p product) {
 		t.Helper()
 		b.remarks(o, p)
