@@ -26,7 +26,7 @@ connect_timeout: 1s
 // refuse asks for all clusters, and refuses them for the reason; it stays there.
 func (d *standalone) refuse(t *testing.T, reason string) {
 	t.Helper()
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(d.dialTLS(t)).StreamAggregatedResources(withDeadline(t))
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(d.dialTLS(t)).StreamAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

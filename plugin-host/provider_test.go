@@ -237,6 +237,7 @@ func TestAProviderGainsNoPrivilegesFromFiles(t *testing.T) {
 
 func TestStandardErrorIsBoundedAndHarmless(t *testing.T) {
 	h := newHost(t, "noisy")
+	h.opts.StartTimeout = time.Minute // it writes 100 MB before it starts
 	sign(t, h.open(t, pluginhost.Entry{Name: "noisy"}))
 	h.rec.await(t, "the record", func(log string, _ []pluginhost.Status) bool {
 		return strings.Contains(log, `level=ERROR`) && strings.Contains(log, `bell`)
