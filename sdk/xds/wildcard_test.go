@@ -209,9 +209,9 @@ func TestAFetchOfTheWildcardWaitsForTheListAndAllOfIt(t *testing.T) {
 			}
 			done <- got
 		}()
-		s.list("a", "slow")
 		s.set("a", "1")
 		s.unready("slow")
+		s.list("a", "slow")
 		s.set("slow", "1")
 		if got, want := <-done, []string{"a=1", "slow=1"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
