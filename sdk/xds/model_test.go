@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type model struct {
 	read      int               // how many of them the client has read
 	removes   bool              // the dialect tells what is removed
 	fault     error             // the first
+	turn      atomic.Int64      // orders what happens before a sleep and what a timer starts then, for the race detector
 }
 
 // response is one of either dialect.
@@ -78,6 +80,7 @@ func (m *model) forget(name string) {
 
 // made holds a response to the rules.
 func (m *model) made(r *response) {
+	m.turn.Add(1)
 	if len(r.resources)+len(r.removed) == 0 {
 		m.failed("a response says nothing")
 	}
@@ -251,6 +254,7 @@ func (m *model) live(settled bool, story []happening) error {
 		}
 	}
 	for i, h := range story {
+		m.turn.Add(1)
 		happenings[h.what].do(m, h)
 		synctest.Wait()
 		if m.fault != nil {
