@@ -153,6 +153,7 @@ func (m *model) settle() error {
 		for m.dialect.read() {
 			m.dialect.answer(true)
 		}
+		m.turn.Add(1)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 	}
