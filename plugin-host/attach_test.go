@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 )
 
 // byHand starts the provider as its author does, and returns how to end it.
-func byHand(t *testing.T, h *host, d *pluginhost.Debugger) (end func()) {
+func byHand(t *testing.T, h *host, d *debugger.Debugger) (end func()) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(h.dir, "countersign-provider-good"))
 	cmd.Env = append(os.Environ(), d.Environment()...)
@@ -32,7 +33,7 @@ func byHand(t *testing.T, h *host, d *pluginhost.Debugger) (end func()) {
 
 func TestAnAgentUsesAProviderInADebuggerHoweverOftenThatIsStarted(t *testing.T) {
 	h := newHost(t, "good")
-	d, err := pluginhost.NewDebugger(h.opts)
+	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)
 	defer d.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -80,7 +81,7 @@ func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
 
 func TestAStrangerIsNotServedByTheDebugger(t *testing.T) {
 	h := newHost(t, "good")
-	d, err := pluginhost.NewDebugger(h.opts)
+	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)
 	defer d.Close()
 	info, err := os.Stat(d.Folder())

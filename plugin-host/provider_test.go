@@ -17,6 +17,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
@@ -156,7 +157,7 @@ func TestWrongSettingsStopTheStartAndACAThatIsAwayDoesNot(t *testing.T) {
 func TestOnlyThePinnedBinaryRuns(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.Dev = false
-	found, err := pluginhost.Finder{Dirs: h.opts.Dirs}.Find("good")
+	found, err := verified.Finder{Dirs: h.opts.Dirs}.Find("good")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"regexp"
 	"slices"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -61,7 +61,7 @@ type Provider struct {
 
 // FileVersion is the version in the name of its file; empty: there is none.
 func (p Provider) FileVersion() string {
-	_, version, _ := pluginhost.ParseBinaryName(p.File)
+	_, version, _ := verified.ParseBinaryName(p.File)
 	return version
 }
 
@@ -187,7 +187,7 @@ func (l *Lock) check() error {
 }
 
 func (p Program) check() error {
-	if !pluginhost.IsProgram(p.Name) {
+	if !verified.IsProgram(p.Name) {
 		return fmt.Errorf("the program %q is none: countersign-<name> is allowed", wire.CleanText(p.Name, ""))
 	}
 	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
@@ -204,13 +204,13 @@ func checkBuild(name, goos, arch, sum string) error {
 }
 
 func (p Provider) check() error {
-	name, version, ok := pluginhost.ParseBinaryName(p.File)
+	name, version, ok := verified.ParseBinaryName(p.File)
 	switch {
 	case !wire.ValidName(p.Name):
 		return fmt.Errorf("the name %q is none: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", wire.CleanText(p.Name, ""))
-	case !ok || name != p.Name || pluginhost.BinaryName(name, version) != p.File:
+	case !ok || name != p.Name || verified.BinaryName(name, version) != p.File:
 		return fmt.Errorf("the file of %q is %q: %s is allowed, or %s", p.Name, wire.CleanText(p.File, ""),
-			pluginhost.BinaryName(p.Name, ""), pluginhost.BinaryName(p.Name, "VERSION"))
+			verified.BinaryName(p.Name, ""), verified.BinaryName(p.Name, "VERSION"))
 	}
 	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
 }

@@ -10,6 +10,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -124,11 +125,11 @@ func (w *walk) rights(context.Context) (string, error) {
 	if w.refused != nil {
 		return "", w.refused
 	}
-	return "only root and this user may write it", pluginhost.CheckFile(w.target.Path)
+	return "only root and this user may write it", verified.CheckFile(w.target.Path)
 }
 
 func (w *walk) machine(context.Context) (string, error) {
-	return "it is built for this one", pluginhost.CheckProgram(w.target.Path)
+	return "it is built for this one", verified.CheckProgram(w.target.Path)
 }
 
 func (w *walk) pin(context.Context) (string, error) {

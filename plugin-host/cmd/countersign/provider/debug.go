@@ -12,6 +12,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 )
 
 func debugCommand() *cobra.Command {
@@ -53,7 +54,7 @@ It works for providers on sdk/provider and on any go-plugin's plugin.Serve.`,
 
 // attend prints what to start, and goes on until ^C.
 func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) error {
-	d, err := pluginhost.NewDebugger(opts)
+	d, err := debugger.New(opts.RuntimeDir, opts.Log)
 	if err != nil {
 		return err
 	}

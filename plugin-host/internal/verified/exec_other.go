@@ -1,0 +1,35 @@
+//go:build !linux
+
+package verified
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+)
+
+// replaceProcess executes the path: what was verified cannot be held here.
+func (b *Binary) replaceProcess(args, env []string, log *slog.Logger) error {
+	log.Warn("a protection is missing on this system", "missing", "the file could be exchanged between its check and its start", "path", b.Path)
+	if runtime.GOOS == "windows" { // which replaces no process
+		return b.child(args, env)
+	}
+	if err := syscall.Exec(b.Path, args, env); err != nil {
+		return fmt.Errorf("run %s: %w", b.Path, err)
+	}
+	return nil
+}
+
+// child waits for the program's end. An interrupt reaches it by itself, as it has the
+// same console.
+func (b *Binary) child(args, env []string) error {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	cmd := &exec.Cmd{Path: b.Path, Args: args, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	return cmd.Run()
+}

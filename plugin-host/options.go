@@ -1,0 +1,102 @@
+package pluginhost
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Options are the same for all providers of an agent.
+type Options struct {
+	// Dirs are searched for binaries in this order; see [DefaultDirs]. Required.
+	Dirs []string
+	// Dev starts binaries that are not pinned. Default: false.
+	Dev bool
+	// RuntimeDir is where the private folders for sockets are made. Default: the
+	// system's folder for temporary files.
+	RuntimeDir string
+	// ReceiptDir keeps receipts of binaries that only root may write, so that one that
+	// has not changed since is not hashed again at the next start. Default: none are kept.
+	ReceiptDir string
+	// Protocols are the versions offered. Default: version 1.
+	Protocols []wire.Protocol
+	// Groups lists the processes' groups, and their users. Default: a value of one's own.
+	Groups *ProcessGroups
+	// OnState is told each change of state, in order. It must not block, and not
+	// call the Provider. Default: nobody.
+	OnState func(Status)
+	// Log gets the providers' own records, too. Default: silent.
+	Log *slog.Logger
+	// Stderr gets what providers write on standard error as it comes, unbounded and
+	// with whatever is in it: for who tests a provider. Default: nobody.
+	Stderr io.Writer
+
+	// StartTimeout bounds the way from the start to the metadata. Default: 10 s.
+	StartTimeout time.Duration
+	// CallTimeout bounds a call whose caller set no deadline, and each Configure.
+	// Default: 30 s.
+	CallTimeout time.Duration
+	// StopTimeout is how long a provider may take to end. Default: 5 s.
+	StopTimeout time.Duration
+	// HealthInterval is the time between two questions whether a provider is alive;
+	// one that misses three is killed. Default: 10 s.
+	HealthInterval time.Duration
+	// MaxCalls is how many calls are sent to one provider at once. Default: 1,000.
+	MaxCalls int
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.StartTimeout, 10 * time.Second}, {&o.CallTimeout, 30 * time.Second},
+		{&o.StopTimeout, 5 * time.Second}, {&o.HealthInterval, 10 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.MaxCalls == 0 {
+		o.MaxCalls = 1000
+	}
+	if o.RuntimeDir == "" {
+		o.RuntimeDir = os.TempDir()
+	}
+	if o.Protocols == nil {
+		o.Protocols = []wire.Protocol{wire.V1()}
+	}
+	if o.Groups == nil {
+		o.Groups = &ProcessGroups{}
+	}
+	if o.OnState == nil {
+		o.OnState = func(Status) {}
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// process returns what a process needs of the options.
+func (o Options) process() process.Options {
+	return process.Options{
+		RuntimeDir: o.RuntimeDir, Protocols: o.Protocols, Groups: o.Groups, CallTimeout: o.CallTimeout, Log: o.Log, Stderr: o.Stderr,
+	}
+}
+
+// supervise returns what a supervisor needs of the options.
+func (o Options) supervise() supervise.Options {
+	return supervise.Options{
+		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
+		MaxCalls: o.MaxCalls, OnState: o.OnState, Log: o.Log,
+	}
+}
