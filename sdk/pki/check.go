@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -130,9 +132,9 @@ func (c Check) names(chain *Chain) error {
 	chain.Identity = got
 	switch {
 	case c.Names == ExactNames && !got.Equal(c.Identity):
-		return failed("names", "asked for %q, the leaf has %q", clip(c.Identity.String()), clip(got.String()))
+		return failed("names", "asked for %.256q, the leaf has %.256q", c.Identity.String(), got.String())
 	case c.Names == TrustDomainName && (got.TrustDomain() == "" || got.TrustDomain() != c.Identity.TrustDomain()):
-		return failed("names", "asked for trust domain %q, the leaf has %q", c.Identity.TrustDomain(), clip(got.String()))
+		return failed("names", "asked for trust domain %q, the leaf has %.256q", c.Identity.TrustDomain(), got.String())
 	}
 	return nil
 }
@@ -186,7 +188,7 @@ func (c Check) root(chain *Chain) error {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return failed("chain", "%s", clip(err.Error()))
+		return failed("chain", "%s", text.Clean(err.Error()))
 	}
 	path := verified[0]
 	chain.Root = path[len(path)-1]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -127,7 +128,7 @@ func (a *attempt) sign(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
 	}
-	a.from = printable(reply.Signer)
+	a.from = text.Clean(reply.Signer)
 	a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check)
 	return err
 }

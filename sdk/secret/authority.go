@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -140,7 +141,7 @@ func without(b, minus *pki.Bundle) []*x509.Certificate {
 }
 
 func rootAttrs(cert *x509.Certificate) []any {
-	return []any{"fingerprint", pki.Fingerprint(cert), "subject", printable(cert.Subject.String()), "not_after", cert.NotAfter}
+	return []any{"fingerprint", pki.Fingerprint(cert), "subject", text.Clean(cert.Subject.String()), "not_after", cert.NotAfter}
 }
 
 // told takes the roots that a RootSource or RootWatcher told.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -30,7 +31,7 @@ func (a *authority) show(served *pki.Bundle) {
 	for _, cert := range served.Certificates() {
 		print := pki.Fingerprint(cert)
 		roots = append(roots, Root{
-			Fingerprint: print, Subject: printable(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+			Fingerprint: print, Subject: text.Clean(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
 			Authorities: []string{a.Name}, KeptUntil: earlier(a.roots.dropped[print].until, cert.NotAfter), Restored: a.roots.dropped[print].restored,
 		})
 	}
