@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -158,13 +159,13 @@ func (c Check) times(chain *Chain) error {
 	leaf := chain.Leaf
 	switch {
 	case !leaf.NotAfter.After(leaf.NotBefore):
-		return failed("expired", "the leaf ends (%s) before it begins (%s)", stamp(leaf.NotAfter), stamp(leaf.NotBefore))
+		return failed("expired", "the leaf ends (%s) before it begins (%s)", clock.Stamp(leaf.NotAfter), clock.Stamp(leaf.NotBefore))
 	case !leaf.NotAfter.After(c.Now):
-		return failed("expired", "the leaf ended at %s, it is %s", stamp(leaf.NotAfter), stamp(c.Now))
+		return failed("expired", "the leaf ended at %s, it is %s", clock.Stamp(leaf.NotAfter), clock.Stamp(c.Now))
 	case leaf.NotBefore.After(c.Now.Add(MaxClockSkew)):
-		return failed("not-before", "the leaf begins at %s, more than %s after now (%s)", stamp(leaf.NotBefore), MaxClockSkew, stamp(c.Now))
+		return failed("not-before", "the leaf begins at %s, more than %s after now (%s)", clock.Stamp(leaf.NotBefore), MaxClockSkew, clock.Stamp(c.Now))
 	case c.tooLong(leaf):
-		return failed("not-after", "the leaf ends at %s, %s was asked for; accept_longer_ttl lets it pass", stamp(leaf.NotAfter), stamp(c.AskedUntil))
+		return failed("not-after", "the leaf ends at %s, %s was asked for; accept_longer_ttl lets it pass", clock.Stamp(leaf.NotAfter), clock.Stamp(c.AskedUntil))
 	}
 	return nil
 }
@@ -184,7 +185,7 @@ func (c Check) root(chain *Chain) error {
 	verified, err := chain.Leaf.Verify(x509.VerifyOptions{
 		Roots:         c.Roots.Pool(),
 		Intermediates: intermediates,
-		CurrentTime:   later(c.Now, chain.Leaf.NotBefore),
+		CurrentTime:   clock.Later(c.Now, chain.Leaf.NotBefore),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
@@ -194,12 +195,3 @@ func (c Check) root(chain *Chain) error {
 	chain.Root = path[len(path)-1]
 	return nil
 }
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -66,7 +67,7 @@ func (r Root) and(other Root) Root {
 	if r.KeptUntil.IsZero() || other.KeptUntil.IsZero() {
 		r.KeptUntil = time.Time{}
 	} else {
-		r.KeptUntil = later(r.KeptUntil, other.KeptUntil)
+		r.KeptUntil = clock.Later(r.KeptUntil, other.KeptUntil)
 	}
 	return r
 }

@@ -205,7 +205,7 @@ func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	if b.whole = t.whole(); b.whole != nil {
 		b.version = b.whole.version
 	} else {
-		b.version = versionOf(b.resources)
+		b.version = VersionOf(b.resources)
 	}
 	t.version = b.version
 	s.refresh(typ, b.resources)
