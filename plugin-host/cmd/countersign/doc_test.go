@@ -64,7 +64,7 @@ func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
 	if err := os.Symlink(programs.Path(t, "countersign"), filepath.Join(bin, "countersign")); err != nil {
 		t.Fatal(err)
 	}
-	all := sessionsOf(t, "../../../docs/write-a-provider.md")
+	all := sessionsOf(t, programs.File(t, "docs/write-a-provider.md"))
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
 	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
