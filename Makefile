@@ -25,7 +25,7 @@ HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sb
 POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
 DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
 	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . plugin-host providers/citadel providers/file providers/google providers/kubernetes providers/step providers/vault sdk/authn/federation sdk/controlplane sdk/discovery sdk/keysource/pkcs11 examples examples/control-plane examples/custom-generator e2e bench
+MODULES := . control-plane examples plugin-host providers/citadel providers/google sdk/keysource/pkcs11 test
 
 .PHONY: help
 help: ## list the targets
@@ -33,36 +33,30 @@ help: ## list the targets
 
 .PHONY: build
 build: ## the binaries, into bin/
-	$(BUILD) -o bin/ ./plugin-host/cmd/countersign
-	$(BUILD) -o bin/countersign-provider-citadel ./providers/citadel
-	$(BUILD) -o bin/countersign-provider-file ./providers/file
-	$(BUILD) -o bin/countersign-provider-google ./providers/google
-	$(BUILD) -o bin/countersign-provider-step ./providers/step
-	$(BUILD) -o bin/countersign-provider-vault ./providers/vault
-	$(BUILD) -o bin/countersign-discovery ./providers/kubernetes/cmd/countersign-discovery
+	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-discovery ./providers/{citadel,file,google,step,vault}/cmd/...
 
 .PHONY: demo
-demo: build ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
+demo: ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
+	@$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./providers/file/cmd/...
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: envoy grpcjs languages debian cross ## everything that CI holds against every change, with the race detector and the real programs
-	@# -count=1: the tests run programs that the test cache knows nothing of
+test: $(CACHE) ## all packages' tests, with real Envoy and real provider processes
 	@# -p: they wait a third of their time, for processes and deadlines
-	COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
+	COUNTERSIGN_PROGRAMS="$$(scripts/programs)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
 		COUNTERSIGN_PROVIDER_PYTHON="$$(scripts/get-provider-python $(CACHE))" COUNTERSIGN_PROVIDER_NODE="$$(scripts/get-provider-node $(CACHE))" \
 		$(DEBIAN) \
-		$(RACE) -p $$(($$(nproc) + 2)) -count=1 -timeout 14m work
+		$(GO) test -vet=off -p $$(($$(nproc) + 2)) -timeout 10m $(TESTFLAGS) work
 
 .PHONY: e2e
 e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that break each rule; pictures of the page, below .cache/
-	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
-	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
+	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
+	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
 	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
 	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
 	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes $(CACHE))" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" \
-		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./providers/kubernetes/...
+		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./control-plane/...
 	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
 
 FUZZTIME ?= 30s
@@ -72,7 +66,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 
 .PHONY: bench
 bench: build ## the README's figures
-	@$(GO) run ./bench
+	@$(GO) run ./test/bench
 
 .PHONY: envoy
 envoy: $(CACHE) ## real Envoy, into the cache

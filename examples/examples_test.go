@@ -8,8 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -23,34 +21,12 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 const patience = 30 * time.Second
 
-// programs is the folder of the built examples, and of the provider that one needs.
-var programs string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "examples")
-	if err == nil {
-		programs = dir
-		err = build(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(code)
-	}))
-}
-
-func build(to string) error {
-	file := testprogram.Build(filepath.Join(to, "countersign-provider-file"), "../providers/file", ".")
-	return errors.Join(file, testprogram.Build(to, ".", "./..."))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // example is a program that runs in a folder of its own until the test ends.
 type example struct {
@@ -66,7 +42,7 @@ func start(t *testing.T, name string, args ...string) *example {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	cmd := exec.Command(filepath.Join(programs, name), args...)
+	cmd := exec.Command(programs.Path(t, name), args...)
 	cmd.Dir = dir
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -141,7 +117,7 @@ func serial(e *example, address string) string {
 
 func TestTheSidesOfGRPCKnowEachOtherByTheirSPIFFEIDs(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
+	cmd := exec.CommandContext(t.Context(), programs.Path(t, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
 	if got, err := cmd.CombinedOutput(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -174,7 +150,7 @@ func spiffeID(t *testing.T, address string) string {
 
 func TestAnAgentOfOnesOwnServesWhatAProviderSigns(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(programs, "countersign-provider-file")
+	binary := programs.Path(t, "countersign-provider-file")
 	content, err := os.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)

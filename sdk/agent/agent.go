@@ -19,8 +19,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/gateway"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -35,11 +35,11 @@ type Config struct {
 	// they know, such as those of mounted files. What has a method Status, as a
 	// [secret.Manager] has, is part of the agent's. They stay the caller's to close.
 	Sources []secret.Source
-	// Crowd makes it the agent of many identities: each stream has the certificate that
+	// Identities makes it the agent of many identities: each stream has the certificate that
 	// its own credential is good for. Its Manager, Observe and Log are the agent's.
 	// Secrets are trust bundles alone then, and there are no Sources: a key pair of
 	// theirs would be everybody's. Default: all streams have the same secrets.
-	Crowd *crowd.Config
+	Identities *identities.Config
 	// Socket is where and to whom they are served, and who is told of the streams. Its
 	// Log is the agent's where it is not set. Its Path may be empty where there is a
 	// Gateway: the secrets are obtained all the same.
@@ -67,12 +67,12 @@ type Config struct {
 // Agent holds secrets and serves them. Its methods may be called by any number of
 // goroutines at once.
 type Agent struct {
-	drain   time.Duration
-	sources []secret.Source // the Manager is the last of them
-	secrets *secret.Manager
-	crowd   *crowd.Crowd // nil where all streams have the same secrets
-	relay   *relay       // nil where there is no gateway's socket
-	servers []server
+	drain      time.Duration
+	sources    []secret.Source // the Manager is the last of them
+	secrets    *secret.Manager
+	identities *identities.Set // nil where all streams have the same secrets
+	relay      *relay          // nil where there is no gateway's socket
+	servers    []server
 }
 
 // server is one of the sockets.
@@ -88,12 +88,12 @@ type server interface {
 // error says which secret, authority or socket cannot be, and why; nothing is left then.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.checkCrowd(cfg.Secrets), cfg.checkGateway()); err != nil {
+	if err := errors.Join(cfg.checkIdentities(cfg.Secrets), cfg.checkGateway()); err != nil {
 		return nil, err
 	}
 	// The sockets first: nothing is asked of an authority where one is somebody else's.
 	source, sessions := &lateSource{}, &lateSessions{}
-	if cfg.Crowd != nil {
+	if cfg.Identities != nil {
 		cfg.Socket.Sessions = sessions
 	}
 	a := &Agent{drain: cfg.DrainTimeout}
@@ -112,19 +112,19 @@ func New(cfg Config) (*Agent, error) {
 	if upstream != nil {
 		a.relay = startRelay(upstream)
 	}
-	if cfg.Crowd == nil {
+	if cfg.Identities == nil {
 		return a, nil
 	}
-	if a.crowd, err = cfg.newCrowd(secrets); err != nil {
+	if a.identities, err = cfg.newIdentities(secrets); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	source.Source, sessions.Sessions = a.crowd, a.crowd
+	source.Source, sessions.Sessions = a.identities, a.identities
 	return a, nil
 }
 
-// checkCrowd refuses what would be everybody's in an agent of many identities.
-func (c Config) checkCrowd(secrets []secret.Spec) error {
-	if c.Crowd == nil {
+// checkIdentities refuses what would be everybody's in an agent of many identities.
+func (c Config) checkIdentities(secrets []secret.Spec) error {
+	if c.Identities == nil {
 		return nil
 	}
 	for _, s := range secrets {
@@ -183,10 +183,10 @@ func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error
 	return a.listenGateway(cfg, source)
 }
 
-func (c Config) newCrowd(secrets *secret.Manager) (*crowd.Crowd, error) {
-	cfg := *c.Crowd
+func (c Config) newIdentities(secrets *secret.Manager) (*identities.Set, error) {
+	cfg := *c.Identities
 	cfg.Manager, cfg.Observe, cfg.Log = secrets, c.Observe, c.Log
-	return crowd.New(cfg)
+	return identities.New(cfg)
 }
 
 // lateSource and lateSessions are filled in after the sockets are taken and before they

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -24,10 +24,10 @@ import (
 func TestAnAgentOfManyIdentitiesServesEachStreamItsOwn(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.Secrets = cfg.Secrets[1:]
-	cfg.Crowd = &crowd.Config{
+	cfg.Identities = &identities.Config{
 		Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour},
-		Identify: crowd.Identify{Claimed: func(token ca.Token) (crowd.Claim, error) {
-			return crowd.Claim{SPIFFEID: "spiffe://example.org/" + token.Reveal()}, nil
+		Identify: identities.Identify{Claimed: func(token ca.Token) (identities.Claim, error) {
+			return identities.Claim{SPIFFEID: "spiffe://example.org/" + token.Reveal()}, nil
 		}},
 	}
 	a, err := agent.New(cfg)
@@ -48,7 +48,7 @@ func TestAnAgentOfManyIdentitiesServesEachStreamItsOwn(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("two identities have %d different secrets", len(seen))
 	}
-	if n, ok := a.Crowd(); !ok || n.Identities != 2 || n.Rotations != 2 {
+	if n, ok := a.Identities(); !ok || n.Identities != 2 || n.Rotations != 2 {
 		t.Errorf("counts: %+v", n)
 	}
 	if err := a.Reload(config(t, catest.NewCA(catest.Options{})).Secrets, cfg.Authorities); err == nil || !strings.Contains(err.Error(), "each stream has its own") {
@@ -71,7 +71,7 @@ func TestAnAgentOfManyIdentitiesHasNothingThatWouldBeEverybodys(t *testing.T) {
 		"names 0 authorities":     func(c *agent.Config) { c.Secrets = c.Secrets[1:] },
 	} {
 		cfg := config(t, catest.NewCA(catest.Options{}))
-		cfg.Crowd = &crowd.Config{}
+		cfg.Identities = &identities.Config{}
 		change(&cfg)
 		if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("got %v, want %q", err, words)

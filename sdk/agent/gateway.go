@@ -61,7 +61,7 @@ func (a *Agent) listenGateway(cfg Config, source secret.Source) (client *gateway
 
 // checkGateway refuses a gateway without a certificate of its own to show.
 func (c Config) checkGateway() error {
-	if c.Gateway.Socket.Path != "" && c.Crowd != nil {
+	if c.Gateway.Socket.Path != "" && c.Identities != nil {
 		return errors.New("agent: an agent of many identities has none of its own to show to a discovery service: it has no gateway's socket")
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/gateway"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -107,7 +107,7 @@ func TestAPolicyIsThatOfBothSockets(t *testing.T) {
 func TestAGatewayThatCannotBeLeavesNoSocket(t *testing.T) {
 	for want, spoil := range map[string]func(*agent.Config){
 		"Address":         func(c *agent.Config) { c.Gateway.Service.Address = "nowhere" },
-		"many identities": func(c *agent.Config) { c.Crowd = &crowd.Config{}; c.Secrets = c.Secrets[1:] },
+		"many identities": func(c *agent.Config) { c.Identities = &identities.Config{}; c.Secrets = c.Secrets[1:] },
 		"is no socket":    func(c *agent.Config) { _ = os.WriteFile(c.Gateway.Socket.Path, nil, 0o600) },
 	} {
 		cfg := withGateway(config(t, catest.NewCA(catest.Options{})))

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -46,24 +46,24 @@ func (a *Agent) Streams() int {
 	return n
 }
 
-// Crowd returns the numbers of an agent of many identities; false where it is none.
-func (a *Agent) Crowd() (crowd.Counts, bool) {
-	if a.crowd == nil {
-		return crowd.Counts{}, false
+// Identities returns the numbers of an agent of many identities; false where it is none.
+func (a *Agent) Identities() (identities.Counts, bool) {
+	if a.identities == nil {
+		return identities.Counts{}, false
 	}
-	return a.crowd.Counts(), true
+	return a.identities.Counts(), true
 }
 
 // Reload takes over another list of secrets and authorities, whole or not at all, and
 // leaves alone what is the same; see [secret.Manager.Reload], also for its errors.
 func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
-	if a.crowd == nil {
+	if a.identities == nil {
 		return a.secrets.Reload(secrets, authorities)
 	}
-	if err := (Config{Crowd: &crowd.Config{}}).checkCrowd(secrets); err != nil {
+	if err := (Config{Identities: &identities.Config{}}).checkIdentities(secrets); err != nil {
 		return err
 	}
-	defer a.crowd.Kick()
+	defer a.identities.Kick()
 	return a.secrets.Reload(secrets, authorities)
 }
 
@@ -81,8 +81,8 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 // provider, token or settings have changed. An empty name is all authorities.
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
-	if a.crowd != nil {
-		a.crowd.Kick()
+	if a.identities != nil {
+		a.identities.Kick()
 	}
 }
 
@@ -126,8 +126,8 @@ func (a *Agent) Close() error {
 	defer cancel()
 	err := a.closeServers(ctx)
 	a.relay.close()
-	if a.crowd != nil {
-		err = errors.Join(err, a.crowd.Close())
+	if a.identities != nil {
+		err = errors.Join(err, a.identities.Close())
 	}
 	return errors.Join(err, a.secrets.Close())
 }

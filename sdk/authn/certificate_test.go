@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/certtest"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -53,7 +53,7 @@ type Reason struct {
 }
 
 func (r *UnknownCallerError) add(name string, err error, token ca.Token) {
-	r.Reasons = append(r.Reasons, Reason{name, foreign.Clean(err.Error(), token)})
+	r.Reasons = append(r.Reasons, Reason{name, text.Clean(err.Error(), token)})
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		r.outcome = ErrUnavailable

@@ -17,14 +17,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
 const patience = 10 * time.Second
 
 // aggregated serves clusters from a snapshot and secrets from source on one ADS server.
-func aggregated(t *testing.T, source *drawer.Drawer) discoveryv3.AggregatedDiscoveryServiceClient {
+func aggregated(t *testing.T, source *secrettest.Drawer) discoveryv3.AggregatedDiscoveryServiceClient {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(true, cachev3.IDHash{}, nil)
 	snapshot, err := cachev3.NewSnapshot("1", map[resourcev3.Type][]types.Resource{resourcev3.ClusterType: {&clusterv3.Cluster{Name: "backend"}}})
@@ -61,7 +61,7 @@ func aggregated(t *testing.T, source *drawer.Drawer) discoveryv3.AggregatedDisco
 }
 
 func TestSecretsAndASnapshotShareAnAggregatedStream(t *testing.T) {
-	source := drawer.New(leaf("default", "1"), roots("1"))
+	source := secrettest.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := aggregated(t, source).StreamAggregatedResources(ctx)
@@ -102,7 +102,7 @@ func namesOf(typeURL string) []string {
 }
 
 func TestSecretsAndASnapshotShareAnIncrementalStream(t *testing.T) {
-	source := drawer.New(leaf("default", "1"), roots("1"))
+	source := secrettest.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := aggregated(t, source).DeltaAggregatedResources(ctx)

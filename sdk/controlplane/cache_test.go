@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -31,7 +31,7 @@ func subscription(names ...string) cachev3.Subscription {
 
 func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		out := make(chan cachev3.Response) // nobody reads
 		cancel, err := newCache(t, source).CreateWatch(ask("default"), subscription("default"), out)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 
 func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
 	out := make(chan cachev3.Response, 1)
-	cancel, err := newCache(t, drawer.New(leaf("default", "1"))).CreateWatch(ask("default"), subscription("default"), out)
+	cancel, err := newCache(t, secrettest.New(leaf("default", "1"))).CreateWatch(ask("default"), subscription("default"), out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
 // The channel of a stream is shared by its types, and each has its room in it.
 func TestOneResponseAtMostIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		out := make(chan cachev3.Response, 8)
 		cancel, err := newCache(t, source).CreateWatch(ask("default"), subscription("default"), out)
 		if err != nil {
@@ -94,7 +94,7 @@ func TestBadRequestsAreRefusedWithAStatusThatSaysWhatWouldBeRight(t *testing.T) 
 	for i := range many {
 		many[i] = strings.Repeat("n", i%100) + string(rune('a'+i%26)) + time.Duration(i).String()
 	}
-	closed := drawer.New()
+	closed := secrettest.New()
 	closed.Fail(secret.ErrClosed)
 	for name, test := range map[string]struct {
 		source secret.Source
@@ -102,9 +102,9 @@ func TestBadRequestsAreRefusedWithAStatusThatSaysWhatWouldBeRight(t *testing.T) 
 		code   codes.Code
 		text   string
 	}{
-		"another type":   {drawer.New(), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}, codes.InvalidArgument, "only type.googleapis.com/envoy.extensions"},
-		"too many names": {drawer.New(), ask(many...), codes.ResourceExhausted, "10000 are allowed"},
-		"no such node":   {drawer.New(), &discoveryv3.DiscoveryRequest{TypeUrl: controlplane.TypeURL}, codes.PermissionDenied, "who are you"},
+		"another type":   {secrettest.New(), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}, codes.InvalidArgument, "only type.googleapis.com/envoy.extensions"},
+		"too many names": {secrettest.New(), ask(many...), codes.ResourceExhausted, "10000 are allowed"},
+		"no such node":   {secrettest.New(), &discoveryv3.DiscoveryRequest{TypeUrl: controlplane.TypeURL}, codes.PermissionDenied, "who are you"},
 		"closed source":  {closed, ask("default"), codes.Unavailable, "closed"},
 	} {
 		c, err := controlplane.New(controlplane.Config{Secrets: test.source, Caller: named})
@@ -133,7 +133,7 @@ func named(node *corev3.Node) (secret.Caller, error) {
 func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
 	for want, cfg := range map[string]controlplane.Config{
 		"Config.Secrets": {Caller: named},
-		"Config.Caller":  {Secrets: drawer.New()},
+		"Config.Caller":  {Secrets: secrettest.New()},
 	} {
 		if _, err := controlplane.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -143,7 +143,7 @@ func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
 
 func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
 		cache := newCache(t, source)
 		time.AfterFunc(time.Minute, func() { source.Put(leaf("slow", "1")) })
@@ -163,7 +163,7 @@ func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
 
 func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := drawer.New()
+		source := secrettest.New()
 		source.Empty("slow")
 		cache := newCache(t, source)
 		if _, err := cache.Fetch(t.Context(), ask("unknown")); status.Code(err) != codes.NotFound {
@@ -182,7 +182,7 @@ func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 }
 
 func TestAFetchOfMoreThanAResponseHoldsIsRefused(t *testing.T) {
-	source := drawer.New()
+	source := secrettest.New()
 	for _, name := range []string{"a", "b", "c"} {
 		item := leaf(name, "1")
 		item.Chain = make([]byte, 1<<20)
@@ -197,7 +197,7 @@ func TestEachRefusedNameIsToldOnceOnAStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		var mu sync.Mutex
 		var refused []string
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		cache, err := controlplane.New(controlplane.Config{Secrets: source, Caller: named, Refused: func(caller secret.Caller, name string) {
 			mu.Lock()
 			defer mu.Unlock()

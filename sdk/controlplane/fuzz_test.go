@@ -8,7 +8,7 @@ import (
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	streamv3 "github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
@@ -19,7 +19,7 @@ func FuzzWhatAClientBringsAlong(f *testing.F) {
 		f.Add(version, "1", "9")
 	}
 	f.Fuzz(func(t *testing.T, version, held, nonce string) {
-		cache := newCache(t, drawer.New(leaf("default", held+"."), roots("r")))
+		cache := newCache(t, secrettest.New(leaf("default", held+"."), roots("r")))
 		brought := map[string]string{"default": version, "gone": version}
 		req := &discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: controlplane.TypeURL, Node: &corev3.Node{Id: "test"}, ResponseNonce: nonce,

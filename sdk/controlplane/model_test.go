@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 )
 
 // Whatever happens on a stream and whoever is slow, in the end a client that
@@ -63,7 +63,7 @@ func (p *player) take() bool {
 }
 
 func play(t *testing.T, d dialect, steps []step) error {
-	source := drawer.New(leaf("a", "0"), leaf("b", "0"), roots("0"))
+	source := secrettest.New(leaf("a", "0"), leaf("b", "0"), roots("0"))
 	c := &player{open(t, d, newCache(t, source)), map[string]string{}}
 	defer c.close()
 	c.ask("a")
@@ -87,7 +87,7 @@ func play(t *testing.T, d dialect, steps []step) error {
 	return nil
 }
 
-func (p *player) do(s step, source *drawer.Drawer, version string) {
+func (p *player) do(s step, source *secrettest.Drawer, version string) {
 	switch s.what {
 	case "put":
 		source.Put(leaf("b", version))

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), leaf("other", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), leaf("other", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "other", "ROOTCA")
@@ -36,7 +36,7 @@ func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
 
 func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "more")
@@ -61,7 +61,7 @@ func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 
 func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
 		c := open(t, d, newCache(t, source))
 		defer c.close()
@@ -79,7 +79,7 @@ func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 
 func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -99,7 +99,7 @@ func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
 // The acknowledgement of an answer crosses with the push of new roots.
 func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -117,7 +117,7 @@ func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
 
 func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -134,7 +134,7 @@ func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 
 func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -155,7 +155,7 @@ func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 
 func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "ROOTCA")
@@ -172,7 +172,7 @@ func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 
 func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default")
@@ -186,7 +186,7 @@ func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 
 func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "0"))
+		source := secrettest.New(leaf("default", "0"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default")
@@ -209,7 +209,7 @@ func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *te
 
 func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"), leaf("other", "1"))
+		source := secrettest.New(leaf("default", "1"), leaf("other", "1"))
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.ask("default", "other")
@@ -231,7 +231,7 @@ func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
 
 func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		for _, names := range [][]string{nil, {"*"}} {
 			c := open(t, d, newCache(t, source))
 			c.ask(names...)
@@ -245,7 +245,7 @@ func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
 
 func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		early, late := open(t, d, newCache(t, source)), open(t, d, newCache(t, source))
 		early.ask("default")
 		early.get("default")
@@ -262,7 +262,7 @@ func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
 
 func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := drawer.New(leaf("default", "1"))
+		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
 		for range 10 {
 			c := open(t, d, newCache(t, source))
@@ -280,7 +280,7 @@ func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
 
 func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source, names, got := drawer.New(), []string{}, map[string]bool{}
+		source, names, got := secrettest.New(), []string{}, map[string]bool{}
 		for i := range 5 {
 			item := leaf(fmt.Sprint(i), "1")
 			item.Key = make([]byte, 1<<20)
@@ -306,7 +306,7 @@ func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
 
 func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := drawer.New(leaf("default", "2"), leaf("other", "1"), roots("1"))
+		source := secrettest.New(leaf("default", "2"), leaf("other", "1"), roots("1"))
 		c := open(t, delta, newCache(t, source))
 		defer c.close()
 		c.subscribe([]string{"default", "other", "ROOTCA"}, nil, map[string]string{"default": "1", "other": "1", "ROOTCA": "1", "dropped": "1"})
@@ -321,7 +321,7 @@ func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
 }
 
 // shy gives a stranger nothing.
-type shy struct{ *drawer.Drawer }
+type shy struct{ *secrettest.Drawer }
 
 func (s shy) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	if caller.ID == "stranger" {
@@ -332,7 +332,7 @@ func (s shy) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 
 func TestACallerIsTheNodeOfItsStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
-		source := shy{drawer.New(leaf("default", "1"))}
+		source := shy{secrettest.New(leaf("default", "1"))}
 		c := open(t, d, newCache(t, source))
 		defer c.close()
 		c.node.Id = "stranger"

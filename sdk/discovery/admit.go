@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -115,7 +115,7 @@ func reasons(err error, token ca.Token) any {
 	if known, ok := errors.AsType[*authn.UnknownCallerError](err); ok {
 		return known // its LogValue has them all, cleaned
 	}
-	return foreign.Clean(err.Error(), token)
+	return text.Clean(err.Error(), token)
 }
 
 // credentialOf returns what the caller has shown, or a status.
@@ -172,4 +172,4 @@ func addressOf(ctx context.Context) string {
 }
 
 // shown is foreign text as it may be shown.
-func shown(text string) string { return foreign.Clean(text) }
+func shown(foreign string) string { return text.Clean(foreign) }

@@ -1,7 +1,7 @@
 // Package discovery serves Envoy's resources of many kinds to callers that it knows:
 // the aggregated discovery service (ADS) and the secret discovery service (SDS) over
 // TLS, with one [Type] for each kind of resource. Call [New], then [Server.Run] with the
-// listeners. It knows no Kubernetes and no secrets; providers/kubernetes brings both.
+// listeners. It knows no Kubernetes and no secrets; control-plane/kubernetes brings both.
 package discovery
 
 import (

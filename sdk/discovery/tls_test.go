@@ -16,7 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/grpc/codes"
 
-	"github.com/countersign-dev/countersign/internal/certtest"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
 	"github.com/countersign-dev/countersign/sdk/catest"

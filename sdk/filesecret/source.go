@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

@@ -8,7 +8,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -51,7 +51,7 @@ func (s *session) place(resource *discoveryv3.Resource) error {
 	}
 	switch {
 	case err != nil:
-		fault := foreign.Clean(err.Error())
+		fault := text.Clean(err.Error())
 		s.refuse(name, fault)
 		s.cfg.Observe(Refused)
 		s.cfg.Log.Error("a secret of the discovery service is refused, and what was held stays", "name", name, "error", fault)

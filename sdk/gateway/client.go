@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -141,7 +141,7 @@ func (c *Client) explain(err error, with *credential) error {
 	}
 	s, ok := status.FromError(err)
 	if !ok {
-		return ca.Errorf(ca.Unavailable, "%s", foreign.Clean(err.Error(), with.token))
+		return ca.Errorf(ca.Unavailable, "%s", text.Clean(err.Error(), with.token))
 	}
 	reason, known := reasons[s.Code()]
 	if !known {
@@ -150,7 +150,7 @@ func (c *Client) explain(err error, with *credential) error {
 	if reason == ca.Unauthenticated && with.token != "" && c.cfg.TokenRejected != nil {
 		c.cfg.TokenRejected(with.token)
 	}
-	text := foreign.Clean(s.Message(), with.token)
+	text := text.Clean(s.Message(), with.token)
 	if reason == ca.Unimplemented {
 		text = "it has no incremental ADS (DeltaAggregatedResources), which istiod and countersign-discovery have: " + text
 	}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/suggest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -160,7 +160,7 @@ func (s *shape) unknown(prefix, pointer string, object map[string]any, known []s
 			continue
 		}
 		summary := "there is no setting " + prefix + wire.CleanText(key, "")
-		if meant := near.Word(key, known); meant != "" {
+		if meant := suggest.Word(key, known); meant != "" {
 			summary += "; did you mean " + prefix + meant + "?"
 		} else if len(known) == 0 {
 			summary += "; there are none"

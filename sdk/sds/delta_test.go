@@ -11,7 +11,7 @@ import (
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -80,7 +80,7 @@ func (c *deltaClient) gets(want ...string) map[string]*tlsv3.Secret {
 }
 
 func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
-	source := drawer.New(keyPair("1"), bundle("1"))
+	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "default", "ROOTCA")
 	if pair := c.gets("ROOTCA", "default")["default"].GetTlsCertificate(); string(pair.GetPrivateKey().GetInlineBytes()) != "key 1" {
 		t.Errorf("default has a key of %d bytes", len(pair.GetPrivateKey().GetInlineBytes()))
@@ -93,7 +93,7 @@ func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
 }
 
 func TestADeltaStreamResumesWithWhatTheClientHolds(t *testing.T) {
-	source := drawer.New(keyPair("1"), bundle("1"))
+	source := secrettest.New(keyPair("1"), bundle("1"))
 	conn := dial(t, start(t, source, sds.Config{}))
 	first := openDelta(t, conn, nil, "default", "ROOTCA")
 	first.gets("ROOTCA", "default")
@@ -105,7 +105,7 @@ func TestADeltaStreamResumesWithWhatTheClientHolds(t *testing.T) {
 }
 
 func TestADeltaNameNobodyConfiguredIsRemovedAndTheOthersAreServed(t *testing.T) {
-	source := drawer.New(keyPair("1"))
+	source := secrettest.New(keyPair("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "kubernetes://stolen", "default")
 	got, removed := c.get()
 	if len(got) != 1 || got["default"] == nil || !slices.Equal(removed, []string{"kubernetes://stolen"}) {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -25,7 +25,7 @@ func serveWithFewDescriptors(path string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		return err
 	}
-	server, err := sds.Listen(sds.Config{Path: path}, drawer.New(keyPair("1")))
+	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New(keyPair("1")))
 	if err != nil {
 		return err
 	}

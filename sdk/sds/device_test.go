@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -24,7 +24,7 @@ func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T
 	}
 	inDevice := &secret.Item{Name: "device", Kind: secret.KeyPair, Version: "1", Chain: []byte("chain"), KeyHandle: key}
 	var log bytes.Buffer
-	conn := dial(t, start(t, drawer.New(inDevice, bundle("1")), sds.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}))
+	conn := dial(t, start(t, secrettest.New(inDevice, bundle("1")), sds.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	c := open(t, conn)
 	c.ask("device", "ROOTCA")
 	if got := c.get(); len(got) != 1 || got["ROOTCA"] == nil {

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -32,13 +32,13 @@ import (
 type witness struct {
 	*client
 	socket  string
-	source  *drawer.Drawer
+	source  *secrettest.Drawer
 	version int
 }
 
 func startWitness(t *testing.T, cfg sds.Config) *witness {
 	t.Helper()
-	source := drawer.New(keyPair("0"))
+	source := secrettest.New(keyPair("0"))
 	w := &witness{socket: start(t, source, cfg), source: source}
 	w.client = open(t, dial(t, w.socket))
 	w.ask("default")

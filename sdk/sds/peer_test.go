@@ -14,7 +14,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -38,7 +38,7 @@ func TestOnlyPeersOfThePolicyAreAnswered(t *testing.T) {
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			socket := start(t, drawer.New(), sds.Config{Path: filepath.Join(dir, "socket"), Mode: 0o666, Policy: c.policy})
+			socket := start(t, secrettest.New(), sds.Config{Path: filepath.Join(dir, "socket"), Mode: 0o666, Policy: c.policy})
 			if got := askAs(t, dir, socket, c.uid); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestANewPolicyEndsTheStreamsThatItNoLongerAdmitsAndNoOthers(t *testing.T) {
-	secrets := drawer.New(keyPair("1"))
+	secrets := secrettest.New(keyPair("1"))
 	server, socket := startServer(t, secrets, sds.Config{})
 	conn := dial(t, socket)
 	stream := open(t, conn)

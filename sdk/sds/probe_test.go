@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -23,7 +23,7 @@ func probe(t *testing.T, path string) (*sds.Peer, error) {
 }
 
 func TestAProbeKnowsAnSDSServerAndItsUser(t *testing.T) {
-	peer, err := probe(t, start(t, drawer.New(), sds.Config{}))
+	peer, err := probe(t, start(t, secrettest.New(), sds.Config{}))
 	if err != nil || peer == nil || int(peer.UID) != os.Geteuid() || peer.PID != 0 && int(peer.PID) != os.Getpid() {
 		t.Errorf("got %v, %v", peer, err)
 	}

@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestSecretsComeWithInlineBytesAndAreSentAgainWhenTheyChange(t *testing.T) {
-	source := drawer.New(keyPair("1"), bundle("1"))
+	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := open(t, dial(t, start(t, source, sds.Config{})))
 	c.ask("default", "ROOTCA")
 	first := c.get()
@@ -41,7 +41,7 @@ func TestSecretsComeWithInlineBytesAndAreSentAgainWhenTheyChange(t *testing.T) {
 // MOSN sends a request for each name on one stream, none with a nonce, and lists
 // all names in its acknowledgements.
 func TestMOSNsDialectIsUnderstood(t *testing.T) {
-	source := drawer.New(keyPair("1"), bundle("1"))
+	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := open(t, dial(t, start(t, source, sds.Config{})))
 	c.ask("default")
 	if got := c.get(); got["default"] == nil {
@@ -58,7 +58,7 @@ func TestMOSNsDialectIsUnderstood(t *testing.T) {
 }
 
 func TestANameNobodyConfiguredIsLeftOutAndTheOthersAreServed(t *testing.T) {
-	conn := dial(t, start(t, drawer.New(keyPair("1")), sds.Config{}))
+	conn := dial(t, start(t, secrettest.New(keyPair("1")), sds.Config{}))
 	c := open(t, conn)
 	c.ask("kubernetes://stolen", "default")
 	if got := c.get(); len(got) != 1 || got["default"] == nil {
@@ -74,7 +74,7 @@ func TestANameNobodyConfiguredIsLeftOutAndTheOthersAreServed(t *testing.T) {
 
 func TestCloseEndsStreamsWithUnavailable(t *testing.T) {
 	path := filepath.Join(shortDir(t), "socket")
-	server, err := sds.Listen(sds.Config{Path: path}, drawer.New(keyPair("1")))
+	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New(keyPair("1")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	out := &lockedWriter{}
 	pair := keyPair("1")
 	pair.Key = []byte("-----BEGIN PRIVATE KEY-----")
-	socket := start(t, drawer.New(pair), sds.Config{Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	socket := start(t, secrettest.New(pair), sds.Config{Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c := open(t, dial(t, socket))
 	c.ask("default", "unknown\x00name")
 	c.get()

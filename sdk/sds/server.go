@@ -13,7 +13,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/grpcsocket"
+	"github.com/countersign-dev/countersign/internal/host/grpcsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )

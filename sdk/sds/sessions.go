@@ -13,7 +13,7 @@ import (
 )
 
 // Sessions knows the streams of a socket apart, each by a credential of its own. The
-// Crowd of sdk/crowd is one.
+// [identities.Set] is one.
 type Sessions interface {
 	// Join takes in a stream or fetch of an admitted peer, with its bearer token, which
 	// may be empty, and returns the caller that its secrets are asked for with. The

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -24,7 +24,7 @@ import (
 // doorman takes in whoever brings a token that begins with "good", and gives each its
 // own secret.
 type doorman struct {
-	*drawer.Drawer
+	*secrettest.Drawer
 	mu    sync.Mutex
 	last  uint64
 	names map[uint64]string
@@ -33,7 +33,7 @@ type doorman struct {
 }
 
 func newDoorman() *doorman {
-	return &doorman{Drawer: drawer.New(), names: map[uint64]string{}, over: map[string]bool{}, left: make(chan uint64, 100)}
+	return &doorman{Drawer: secrettest.New(), names: map[uint64]string{}, over: map[string]bool{}, left: make(chan uint64, 100)}
 }
 
 func (d *doorman) Join(_ context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error) {

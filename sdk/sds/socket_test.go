@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestTheSocketHasItsModeAndIsTheOnlyThingOthersFind(t *testing.T) {
 	for mode, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o660: 0o660, 0o666: 0o666} {
 		path := filepath.Join(shortDir(t), "new", "socket")
-		start(t, drawer.New(), sds.Config{Path: path, Mode: mode})
+		start(t, secrettest.New(), sds.Config{Path: path, Mode: mode})
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("mode %v: %v, %v", mode, info.Mode(), err)
@@ -42,7 +42,7 @@ func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
 		"link to a file":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path) }, "is no socket"},
 		"another's":       {func(t *testing.T, path string) { deadSocketOf(t, path, 65534) }, "socket of another user"},
 		"link as a lock":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path+".lock") }, "open the lock"},
-		"another server":  {func(t *testing.T, path string) { start(t, drawer.New(), sds.Config{Path: path}) }, "another Countersign"},
+		"another server":  {func(t *testing.T, path string) { start(t, secrettest.New(), sds.Config{Path: path}) }, "another Countersign"},
 		"too long a path": {nil, "107 at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
 			} else {
 				c.put(t, path)
 			}
-			server, err := sds.Listen(sds.Config{Path: path}, drawer.New())
+			server, err := sds.Listen(sds.Config{Path: path}, secrettest.New())
 			if err == nil {
 				t.Cleanup(func() { _ = server.Close(context.Background()) })
 			}
@@ -65,7 +65,7 @@ func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
 
 func TestAnotherSocketAtThePathIsLeftAloneAtTheEnd(t *testing.T) {
 	path := filepath.Join(shortDir(t), "socket")
-	server, err := sds.Listen(sds.Config{Path: path}, drawer.New())
+	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign-dev/countersign/internal/safefile"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

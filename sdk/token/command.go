@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/command"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -81,9 +81,9 @@ var looksSecret = regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]
 
 // said is what the program wrote to its standard error, for a text.
 func said(stderr, stdout []byte) string {
-	text := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
-	if len(text) == 0 {
+	message := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
+	if len(message) == 0 {
 		return ""
 	}
-	return ", and says: " + foreign.Clean(string(text), ca.Token(stdout))
+	return ", and says: " + text.Clean(string(message), ca.Token(stdout))
 }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -18,10 +18,10 @@ import (
 )
 
 // ready is a source with one identity.
-func ready(t *testing.T) *drawer.Drawer {
+func ready(t *testing.T) *secrettest.Drawer {
 	t.Helper()
 	authority := catest.NewCA(catest.Options{})
-	return drawer.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	return secrettest.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 }
 
 var calls = map[string]any{

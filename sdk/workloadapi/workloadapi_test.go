@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/drawer"
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -22,7 +22,7 @@ import (
 
 // witness notes who asks.
 type witness struct {
-	*drawer.Drawer
+	*secrettest.Drawer
 	mu      sync.Mutex
 	callers map[secret.Caller]bool
 }
@@ -37,7 +37,7 @@ func (w *witness) Peek(caller secret.Caller, name string) (*secret.Item, error) 
 func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
 	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
-	source := &witness{Drawer: drawer.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
+	source := &witness{Drawer: secrettest.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
 		Identities: []workloadapi.Identity{{"default", "ROOTCA", "internal"}, {"outer", "ROOTCA", "external"}, {"other", "ROOTCA", "others"}},
 		Federated:  map[string]string{"partner.example": "PARTNER", "gone.example": "GONE"},
@@ -88,7 +88,7 @@ func rootDER(authority *catest.CA) []byte { return authority.Bundle().Certificat
 
 func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
-	source := drawer.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	source := secrettest.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	_, c := start(t, source, workloadapi.Config{})
 	svids, bundles := c.svids(), c.bundles()
 	first := svids.get()
@@ -111,7 +111,7 @@ func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
 
 func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
-	source := drawer.New(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
+	source := secrettest.New(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
 	source.Empty("first", "third")
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
 		Identities: []workloadapi.Identity{{"unknown", "ROOTCA", "u"}, {"first", "ROOTCA", "1"}, {"second", "ROOTCA", "2"}, {"third", "ROOTCA", "3"}},
@@ -138,7 +138,7 @@ func hints(answer *workloadv1.X509SVIDResponse) string {
 func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	pair := keyPair(t, authority, "names", "", "web.example.org")
-	source := drawer.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+	source := secrettest.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	var log bytes.Buffer
 	_, c := start(t, source, workloadapi.Config{
 		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"names", "ROOTCA", "n"}, {"default", "ROOTCA", "d"}}},
@@ -156,7 +156,7 @@ func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 
 func TestAForeignBundleOfTheCallersOwnTrustDomainIsNotSent(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
-	source := drawer.New(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
+	source := secrettest.New(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{Federated: map[string]string{"example.org": "PARTNER"}}})
 	if got := c.svids().get().FederatedBundles; len(got) != 0 {
 		t.Error("it was sent")
@@ -177,14 +177,14 @@ func TestWrongSettingsAreRefusedBeforeASocketIsTaken(t *testing.T) {
 		if cfg.Path != "" {
 			cfg.Path = t.TempDir() + "/socket"
 		}
-		if _, err := workloadapi.Listen(cfg, drawer.New()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := workloadapi.Listen(cfg, secrettest.New()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 		if _, err := os.Lstat(cfg.Path); err == nil {
 			t.Error("a socket was taken")
 		}
 	}
-	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: drawer.New()}); err == nil {
+	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: secrettest.New()}); err == nil {
 		t.Error("a service that admits nobody was made")
 	}
 }

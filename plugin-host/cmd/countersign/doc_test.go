@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // session is a fenced console block, line by line: "$ " begins a command, "> "
@@ -71,7 +71,7 @@ func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
 	all := sessionsOf(t, "../../../docs/write-a-provider.md")
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
-	flags := "GOFLAGS=-mod=readonly " + strings.Join(testprogram.Flags(), " ")
+	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
 	cmd.Env = append(operatorsEnviron(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", flags)
 	var errs strings.Builder
 	cmd.Stderr = &errs

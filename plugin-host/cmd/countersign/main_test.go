@@ -19,13 +19,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-// programs are built once, where the scripts find them.
-var programs string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(wire.MagicCookieKey) != "" {
@@ -39,27 +36,9 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		os.Exit(run())
 	}
-	dir, err := os.MkdirTemp("", "countersign")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	programs = dir
-	code := 1
-	if compile("citadel") && compile("file") {
-		code = m.Run()
-	}
-	_ = os.RemoveAll(dir)
+	code := m.Run()
+	_ = programs.Remove()
 	os.Exit(code)
-}
-
-// compile makes a provider's binary, and tells whether it could.
-func compile(provider string) bool {
-	err := testprogram.Build(filepath.Join(programs, "countersign-provider-"+provider), "../../../providers/"+provider, ".")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return err == nil
 }
 
 // asAgent as the first argument makes this test's binary the program.
@@ -70,7 +49,8 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(filepath.Join(programs, "countersign-provider-file"))
+	providers := programs.Folder(t, "countersign-provider-citadel", "countersign-provider-file")
+	program, err := os.ReadFile(filepath.Join(providers, "countersign-provider-file"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +58,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("COUNTERSIGN_PROVIDER_PATH", programs)
+			env.Setenv("COUNTERSIGN_PROVIDER_PATH", providers)
 			env.Setenv("SELF", self)
 			env.Setenv("PIN", hex.EncodeToString(pin[:]))
 			env.Setenv("TMPDIR", env.WorkDir)
@@ -112,7 +92,7 @@ func TestScripts(t *testing.T) {
 			},
 			// install PROGRAM FILE makes a provider of the file or of this test's binary.
 			"install": func(ts *testscript.TestScript, _ bool, args []string) {
-				program := filepath.Join(programs, "countersign-provider-"+args[0])
+				program := filepath.Join(providers, "countersign-provider-"+args[0])
 				if args[0] == "odd" {
 					program = self
 				}

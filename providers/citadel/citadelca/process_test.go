@@ -6,32 +6,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// provider is the program, built once.
-var provider = sync.OnceValues(func() (string, error) { return build("countersign-provider-citadel", "..") })
-
-// build builds a program into the folder that goes with the tests.
-func build(name, source string) (string, error) {
-	binary := filepath.Join(scratch, "bin", name)
-	return binary, testprogram.Build(binary, source, ".")
-}
-
 // run starts the provider by a stock go-plugin host, which logs to log.
 func run(t *testing.T, log *providerkit.Log) *wire.Remote {
 	t.Helper()
-	binary, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programs.Path(t, "countersign-provider-citadel")
 	return providerkit.Start(t, exec.Command(binary), log)
 }
 
@@ -84,14 +71,7 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 // variables alone. It returns the program and the agent's log.
 func agent(t *testing.T, dir string, environ ...string) (countersign string, log *providerkit.Log) {
 	t.Helper()
-	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-citadel")
 	return countersign, providerkit.Agent(t, countersign, binary, dir, nil, environ)
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 
-	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 )
 
 // watch takes over what changes in the folder, until ctx ends. It alone replaces

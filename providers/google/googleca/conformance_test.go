@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/providerkit"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	sdk "github.com/countersign-dev/countersign/sdk/provider"
@@ -49,14 +50,7 @@ type kitFile struct {
 
 func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	t.Parallel()
-	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-google")
 	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
 	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
 	cmd := exec.CommandContext(providerkit.Within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,27 +15,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// provider is the program, built once.
-var provider = sync.OnceValues(func() (string, error) { return build("countersign-provider-google", "..") })
-
-// build builds a program into the folder that goes with the tests.
-func build(name, source string) (string, error) {
-	binary := filepath.Join(scratch, "bin", name)
-	return binary, testprogram.Build(binary, source, ".")
-}
-
 // run starts the provider by a stock go-plugin host, which logs to log.
 func run(t *testing.T, log *providerkit.Log) *wire.Remote {
 	t.Helper()
-	binary, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programs.Path(t, "countersign-provider-google")
 	process := exec.Command(binary)
 	process.Env = append(os.Environ(), "GOOGLE_APPLICATION_CREDENTIALS="+filepath.Join(scratch, "none.json"), "GOOGLE_SDK_GO_LOGGING_LEVEL=debug")
 	return providerkit.Start(t, process, log)
@@ -114,14 +101,7 @@ func agent(t *testing.T, dir string, settings Settings) (countersign string, log
 	entry := map[string]any{"name": "google", "token_file": filepath.Join(dir, "token"), "settings": settings}
 	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
 	write(t, filepath.Join(dir, "c.yaml"), inJSON(t, config))
-	countersign, err := build("countersign", "../../../plugin-host/cmd/countersign")
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-google")
 	return countersign, providerkit.Agent(t, countersign, binary, dir, []string{"--config", filepath.Join(dir, "c.yaml")}, nil)
 }
 

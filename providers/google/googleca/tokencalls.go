@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -62,7 +62,7 @@ func (c *calls) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
 }
 
-func (c *calls) clean(text string) string { return foreign.Clean(text, c.hidden...) }
+func (c *calls) clean(foreign string) string { return text.Clean(foreign, c.hidden...) }
 
 // hide keeps a token out of texts, also as a form has it.
 func (c *calls) hide(t ca.Token) {

@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -47,7 +46,7 @@ type kitFile struct {
 
 func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	v := newVault(t)
-	countersign, binary := build(t, "countersign", "../../../plugin-host/cmd/countersign"), build(t, "countersign-provider-vault", "..")
+	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-vault")
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -56,14 +55,4 @@ func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
-}
-
-// build builds a program for this test.
-func build(t *testing.T, name, source string) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), name)
-	if err := testprogram.Build(binary, source, "."); err != nil {
-		t.Fatal(err)
-	}
-	return binary
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -32,10 +32,10 @@ func fetchFrom(client *endpoint.Client, e Endpoint) func(context.Context) (publi
 	return func(ctx context.Context) (published, error) {
 		reply, err := client.Do(ctx, http.MethodGet, e.URL, http.Header{"Accept": {"application/json"}}, nil)
 		if err != nil {
-			return published{}, fmt.Errorf("get %s: %w", foreign.Clean(e.URL), err)
+			return published{}, fmt.Errorf("get %s: %w", text.Clean(e.URL), err)
 		}
 		if reply.Status != http.StatusOK {
-			return published{}, fmt.Errorf("%s answered with status %d", foreign.Clean(e.URL), reply.Status)
+			return published{}, fmt.Errorf("%s answered with status %d", text.Clean(e.URL), reply.Status)
 		}
 		return parse(e.TrustDomain, reply.Body)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/certtest"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -117,7 +117,7 @@ func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 // take notes the result of a try, and tells of roots that have changed.
 func (s *Source) take(d *domain, got published, err error) {
 	if err != nil {
-		text := foreign.Clean(err.Error())
+		text := text.Clean(err.Error())
 		s.Log.Warn("a SPIFFE bundle cannot be fetched", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", text)
 		d.mu.Lock()
 		d.status.Problem = text

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4/json"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
@@ -80,7 +80,7 @@ func (v *Verifier) check(c claims) error {
 	case c.Issuer != v.cfg.Issuer:
 		return fmt.Errorf("the token is of the issuer %.256q, not of %q", c.Issuer, v.cfg.Issuer)
 	case !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(v.cfg.Audiences, a) }):
-		return fmt.Errorf("the token is for the audiences [%s]; one of %q is needed", foreign.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
+		return fmt.Errorf("the token is for the audiences [%s]; one of %q is needed", text.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
 	case c.Expiry == nil:
 		return errors.New("the token never ends: the claim exp is needed")
 	case !now.Before(at(*c.Expiry).Add(leeway)):

@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -67,7 +67,7 @@ func (s *source) discover(ctx context.Context) (string, error) {
 	// Whoever serves the document for another issuer must not lend us its keys
 	// (section 4.3).
 	if document.Issuer != s.Issuer {
-		return "", fmt.Errorf("%s is of the issuer %q, not of %q", url, foreign.Clean(document.Issuer), s.Issuer)
+		return "", fmt.Errorf("%s is of the issuer %q, not of %q", url, text.Clean(document.Issuer), s.Issuer)
 	}
 	if err := endpoint.CheckURL(document.JWKSURI, s.AllowLoopbackHTTP); err != nil {
 		return "", fmt.Errorf("the jwks_uri of %s: %w", url, err)
@@ -82,7 +82,7 @@ func (s *source) get(ctx context.Context, url string) (fetched, error) {
 	}
 	keys, err := parseKeys(reply.Body)
 	if err != nil {
-		return fetched{}, fmt.Errorf("%s: %w", foreign.Clean(url), err)
+		return fetched{}, fmt.Errorf("%s: %w", text.Clean(url), err)
 	}
 	return fetched{keys, lifeOf(reply.Header)}, nil
 }
@@ -91,9 +91,9 @@ func (s *source) ask(ctx context.Context, url string) (endpoint.Reply, error) {
 	reply, err := s.client.Do(ctx, http.MethodGet, url, http.Header{"Accept": {"application/json"}}, nil)
 	switch {
 	case err != nil:
-		return reply, fmt.Errorf("get %s: %s", foreign.Clean(url), foreign.Clean(err.Error()))
+		return reply, fmt.Errorf("get %s: %s", text.Clean(url), text.Clean(err.Error()))
 	case reply.Status != http.StatusOK:
-		return reply, fmt.Errorf("%s answered with status %d", foreign.Clean(url), reply.Status)
+		return reply, fmt.Errorf("%s answered with status %d", text.Clean(url), reply.Status)
 	}
 	return reply, nil
 }

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
-	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/suggest"
+	"github.com/countersign-dev/countersign/internal/text"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -110,7 +110,7 @@ func (p parser) section(name string, tree any, first bool) (err error) {
 	case "version_info":
 		return nil // of Envoy's own files; versions are of the content here
 	}
-	if meant := near.Word(name, sections); meant != "" {
+	if meant := suggest.Word(name, sections); meant != "" {
 		return faultf("a file has no such key; did you mean %q?", meant)
 	}
 	return faultf("a file has no such key; write a resource with \"@type\", or one of %s", strings.Join(sections, ", "))
@@ -175,7 +175,7 @@ func (p parser) resource(tree map[string]any) error {
 		if _, err := typeOf(url); err != nil {
 			return at("@type", err)
 		}
-		return at("@type", faultf("resources of type %q do not come from this folder; listeners, routes, clusters and endpoints do", foreign.Clean(url)))
+		return at("@type", faultf("resources of type %q do not come from this folder; listeners, routes, clusters and endpoints do", text.Clean(url)))
 	}
 	fields := maps.Clone(tree)
 	delete(fields, "@type")
@@ -189,7 +189,7 @@ func (p parser) take(m proto.Message, tree map[string]any) error {
 	}
 	field, name := nameOf(m)
 	if fault := nameFault(name); fault != "" {
-		return at(field, faultf("%q is no name for a resource: %s", foreign.Clean(name), fault))
+		return at(field, faultf("%q is no name for a resource: %s", text.Clean(name), fault))
 	}
 	if err := validate(m, p.note); err != nil {
 		return err
@@ -247,5 +247,5 @@ func nameFault(name string) string {
 // String names a resource in a sentence.
 func (k key) String() string {
 	what := map[string]string{ClusterURL: "cluster", EndpointURL: "endpoints of", ListenerURL: "listener", RouteURL: "route configuration", NameTableURL: "host"}[k.url]
-	return fmt.Sprintf("%s %q", what, foreign.Clean(k.name))
+	return fmt.Sprintf("%s %q", what, text.Clean(k.name))
 }

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // entry is one file of the folder through time.
@@ -104,5 +104,5 @@ func (e *entry) reason() string {
 	if e.refusal == nil {
 		return ""
 	}
-	return foreign.Clean(e.name) + ": " + e.refusal.Error()
+	return text.Clean(e.name) + ": " + e.refusal.Error()
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // fault is what is wrong at one place of a document.
@@ -23,7 +23,7 @@ func (f *fault) Error() string {
 	if place == "" {
 		return f.text
 	}
-	return foreign.Clean(place) + ": " + f.text
+	return text.Clean(place) + ": " + f.text
 }
 
 func faultf(format string, args ...any) error {
@@ -37,7 +37,7 @@ func at(place string, err error) error {
 	}
 	below, ok := errors.AsType[*fault](err)
 	if !ok {
-		below = &fault{text: foreign.Clean(err.Error())}
+		below = &fault{text: text.Clean(err.Error())}
 	}
 	return &fault{append([]string{place}, below.path...), below.text}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 )
 
@@ -46,7 +46,7 @@ func (p parser) host(name string, tree any) error {
 	}
 	for i, ip := range info.GetIps() {
 		if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
-			return at("ips", at(index(i), faultf("%q is no IP address", foreign.Clean(ip))))
+			return at("ips", at(index(i), faultf("%q is no IP address", text.Clean(ip))))
 		}
 	}
 	r, err := marshal(name, info)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/cncf/xds/go/udpa/annotations"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
-	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/suggest"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const anyName = "google.protobuf.Any"
@@ -139,9 +139,9 @@ func typeOf(url string) (protoreflect.MessageType, error) {
 		return of, nil
 	}
 	if !strings.Contains(url, "/") {
-		return nil, faultf("%q is no type URL; it begins with type.googleapis.com/", foreign.Clean(url))
+		return nil, faultf("%q is no type URL; it begins with type.googleapis.com/", text.Clean(url))
 	}
-	return nil, faultf("type %q is not known here; those of Envoy's API version 3 are, without contrib", foreign.Clean(url))
+	return nil, faultf("type %q is not known here; those of Envoy's API version 3 are, without contrib", text.Clean(url))
 }
 
 // isJSONsOwn tells whether JSON has a form of its own for the message.
@@ -162,7 +162,7 @@ func unknown(of protoreflect.MessageDescriptor, key string) error {
 	for i := range of.Fields().Len() {
 		names = append(names, string(of.Fields().Get(i).Name()))
 	}
-	if meant := near.Word(key, names); meant != "" {
+	if meant := suggest.Word(key, names); meant != "" {
 		return faultf("%s has no such field; did you mean %q?", of.Name(), meant)
 	}
 	return faultf("%s has no such field", of.Name())
@@ -189,9 +189,9 @@ func shown(tree any) string {
 }
 
 // quoted returns what stands in a file as it may stand in a status.
-func quoted(text string) string {
-	if strings.Contains(text, "PRIVATE KEY") {
+func quoted(foreign string) string {
+	if strings.Contains(foreign, "PRIVATE KEY") {
 		return "(a private key, which is not shown)"
 	}
-	return foreign.Clean(text)
+	return text.Clean(foreign)
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
-	"github.com/countersign-dev/countersign/internal/near"
-	"github.com/countersign-dev/countersign/internal/pattern"
+	"github.com/countersign-dev/countersign/internal/suggest"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder/internal/pattern"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -61,7 +61,7 @@ func (s selector) checkEntry(key string, value any) error {
 	want := "a list of text, not empty"
 	switch {
 	case !slices.Contains(selectorKeys, key):
-		if meant := near.Word(key, selectorKeys); meant != "" {
+		if meant := suggest.Word(key, selectorKeys); meant != "" {
 			return faultf("a selector has no such key; did you mean %q?", meant)
 		}
 		return faultf("a selector has no such key; it has %s", strings.Join(selectorKeys, ", "))
@@ -96,17 +96,17 @@ func areText(values func(func(any) bool)) bool {
 func (s selector) checked() (selector, error) {
 	for _, domain := range s.TrustDomains {
 		if err := pki.CheckTrustDomain(domain); err != nil {
-			return s, at("trust_domains", faultf("%q is no trust domain; it is named in full, as example.org", foreign.Clean(domain)))
+			return s, at("trust_domains", faultf("%q is no trust domain; it is named in full, as example.org", text.Clean(domain)))
 		}
 	}
 	for _, id := range s.SPIFFEIDs {
 		if _, err := pki.ParseSPIFFEID(strings.ReplaceAll(pathOnly(id), "*", "x")); err != nil {
-			return s, at("spiffe_ids", faultf("%q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", foreign.Clean(id)))
+			return s, at("spiffe_ids", faultf("%q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", text.Clean(id)))
 		}
 	}
 	for _, account := range s.ServiceAccounts {
 		if strings.Count(account, "/") != 1 {
-			return s, at("service_accounts", faultf("%q is no service account; it is as namespace/name, where * stands for any", foreign.Clean(account)))
+			return s, at("service_accounts", faultf("%q is no service account; it is as namespace/name, where * stands for any", text.Clean(account)))
 		}
 	}
 	if proven := s.proven(); s.Anyone == proven {

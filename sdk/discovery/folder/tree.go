@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -31,7 +31,7 @@ func trees(content []byte) ([]any, error) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, faultf("it is neither YAML nor JSON: %s", foreign.Clean(err.Error()))
+			return nil, faultf("it is neither YAML nor JSON: %s", text.Clean(err.Error()))
 		}
 		if len(all) == maxDocuments {
 			return nil, faultf("it holds more than %d documents, which are too many", maxDocuments)
@@ -121,7 +121,7 @@ func scalar(node *yaml.Node) (any, error) {
 	case "!!bool", "!!int", "!!float":
 		var value any
 		if err := node.Decode(&value); err != nil {
-			return nil, faultf("line %d: %s", node.Line, foreign.Clean(err.Error()))
+			return nil, faultf("line %d: %s", node.Line, text.Clean(err.Error()))
 		}
 		return number(value), nil
 	}
@@ -129,7 +129,7 @@ func scalar(node *yaml.Node) (any, error) {
 }
 
 func unknownTag(node *yaml.Node) error {
-	return faultf("line %d: tag %s is not understood", node.Line, foreign.Clean(node.Tag))
+	return faultf("line %d: tag %s is not understood", node.Line, text.Clean(node.Tag))
 }
 
 // number returns the value, what JSON has no numbers for as protobuf's JSON writes it.

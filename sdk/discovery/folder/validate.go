@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // validate holds a message to Envoy's own rules, and so what its Anys hold. Each
@@ -84,7 +84,7 @@ func brokenRule(err error) error {
 		Cause() error
 	})
 	if !ok {
-		return &fault{text: foreign.Clean(err.Error())}
+		return &fault{text: text.Clean(err.Error())}
 	}
 	path := fieldPath(rule.Field())
 	if rule.Cause() != nil {

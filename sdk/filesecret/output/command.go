@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // passed are the variables that a command gets; all others may hold secrets.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/safefile"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 // generation begins the name of the folder of one set behind a link.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/countersign-dev/countersign/internal/safefile"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 const (

@@ -3,15 +3,14 @@ module github.com/countersign-dev/countersign/sdk/keysource/pkcs11
 go 1.26.0
 
 require (
-	github.com/countersign-dev/countersign v0.0.0
 	github.com/miekg/pkcs11 v1.1.2
 	go.uber.org/goleak v1.3.0
 )
 
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/countersign-dev/countersign v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.6 // indirect
 )
 
 replace github.com/countersign-dev/countersign => ../../..

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -50,7 +50,7 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 	if status/100 == 3 {
 		said = ": a redirect, which is not followed; give the URL that it leads to" // its Location may repeat a token
 	} else if c.config.Failure != nil {
-		if text := foreign.Clean(c.config.Failure(reply.Body), call.Hide...); text != "" {
+		if text := text.Clean(c.config.Failure(reply.Body), call.Hide...); text != "" {
 			said = ": " + text
 		}
 	}
@@ -71,5 +71,5 @@ func (c *Client) unanswered(err error, call Call) error {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		what = "is not trusted"
 	}
-	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, foreign.Clean(err.Error(), call.Hide...))
+	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, text.Clean(err.Error(), call.Hide...))
 }

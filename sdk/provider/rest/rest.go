@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -190,4 +190,4 @@ func (call Call) name() string {
 	return fmt.Sprintf("%s %s", call.method(), path)
 }
 
-func quote(text string) string { return `"` + foreign.Clean(text) + `"` }
+func quote(foreign string) string { return `"` + text.Clean(foreign) + `"` }

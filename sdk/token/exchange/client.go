@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/foreign"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
@@ -123,7 +123,7 @@ func (c *call) hide(t ca.Token) {
 	c.hidden = append(c.hidden, t, ca.Token(url.QueryEscape(t.Reveal())))
 }
 
-func (c *call) clean(text string) string { return foreign.Clean(text, c.hidden...) }
+func (c *call) clean(foreign string) string { return text.Clean(foreign, c.hidden...) }
 
 func (c *call) post(ctx context.Context) (endpoint.Reply, error) {
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"}}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/internal/operatorpage"
-	"github.com/countersign-dev/countersign/internal/protect"
+	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
@@ -23,7 +23,7 @@ import (
 
 // Command makes `agent`.
 func Command() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "agent [flags] [-- PROXY ARG…]", Short: "Get the configured secrets and serve them over SDS",
 		Long: `Get the configured secrets and serve them over SDS, until SIGTERM.
@@ -68,7 +68,7 @@ once, with 130.`,
 
 // runAgent starts everything in the order in which it is needed, and ends it the
 // other way round. When its configuration is another, it takes it over.
-func runAgent(ctx context.Context, c config.Config, in *settings.Given) (err error) {
+func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err error) {
 	log, level := newLog(c.Log)
 	if err := protect.Process(); err != nil {
 		return err
@@ -103,7 +103,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Given) (err err
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files)
 	}
-	providers.stream.Follow(cfg.Crowd)
+	providers.stream.Follow(cfg.Identities)
 	anchor(cfg.Secrets, &c, files)
 	child, err := newProxyChild(c, log)
 	if err != nil {

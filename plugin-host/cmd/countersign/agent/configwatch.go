@@ -7,14 +7,14 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/internal/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 )
 
 // watchConfig calls reload at each SIGHUP and whenever one of its files has another content,
 // one after the other. The function that it returns ends that, and returns when no
 // reload is under way.
-func watchConfig(in *settings.Given, log *slog.Logger, reload func(context.Context)) (stop func()) {
+func watchConfig(in *settings.Flags, log *slog.Logger, reload func(context.Context)) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	var changes <-chan struct{}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/countersign-dev/countersign/internal/operatorpage"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -29,7 +29,7 @@ type providers struct {
 	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
-	tokens *signers.Book               // of whoever wires or reloads; one after the other
+	tokens *wiring.Book                // of whoever wires or reloads; one after the other
 	stream workloads.Followed          // of the tokens that streams bring
 	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
 	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
@@ -39,7 +39,7 @@ type providers struct {
 // findProviders finds and verifies all of them and starts none. Where one may not
 // run, it is an error.
 func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: signers.NewBook(log)}
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewBook(log)}
 	p.opts = pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,
@@ -51,7 +51,7 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 }
 
 func (p *providers) find(entry config.Provider, build config.Build) error {
-	found, err := pluginhost.Find(p.opts, signers.Entry(entry, build))
+	found, err := pluginhost.Find(p.opts, wiring.Entry(entry, build))
 	if err != nil {
 		return asSettings(err)
 	}
@@ -121,7 +121,7 @@ func (p *providers) reload(ctx context.Context, c config.Config) (kept, err erro
 		if isNew(entry) {
 			return nil
 		}
-		return running[entry.Name].Reload(ctx, signers.Entry(entry, c.BuildOf(entry)))
+		return running[entry.Name].Reload(ctx, wiring.Entry(entry, c.BuildOf(entry)))
 	}), nil
 }
 

@@ -92,7 +92,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 		r.tokens.take(r.running)
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
-	r.providers.stream.Take(cfg.Crowd)
+	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
 		r.log.Warn("streams were ended: the socket's policy no longer admits their peers", "streams", n)
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
@@ -13,7 +13,7 @@ import (
 // reportOf is what / and /status show.
 func reportOf(a *agent.Agent, p *providers, child *proxyChild) status.Report {
 	r := status.Report{At: time.Now(), Build: buildinfo.This(), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
-	if counts, ok := a.Crowd(); ok {
+	if counts, ok := a.Identities(); ok {
 		r.Workloads = &counts
 	}
 	if gateway, ok := a.Gateway(); ok {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -27,13 +27,13 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := signers.Authority(entry, p.of(entry.Name), p.tokens)
+		authority, err := wiring.Authority(entry, p.of(entry.Name), p.tokens)
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	p.tokens.Keep(c.Providers)
 	for _, entry := range c.Secrets {
-		spec, err := signers.Spec(entry, c.Rotation)
+		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
 		if spec.KeyType == pki.Ed25519 {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/suggest"
 )
 
 // decoder fills a Config from what YAML or text gave. It stands in for
@@ -158,7 +158,7 @@ func (d *decoder) fillScalar(v reflect.Value, node any, path string) {
 func (d *decoder) unknown(t reflect.Type, path, key string) {
 	known := keys(t)
 	hint := "known here: " + strings.Join(known, ", ")
-	if meant := near.Word(key, known); meant != "" {
+	if meant := suggest.Word(key, known); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", join(path, meant))
 	}
 	d.problems.add(fmt.Errorf("unknown setting %q%s: %s", clip(join(path, key)), d.source, hint))

@@ -13,7 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/countersign-dev/countersign/internal/configschema"
+	"github.com/countersign-dev/countersign/internal/program/configschema"
 )
 
 var update = flags.Bool("update", false, "write docs/config.schema.json anew")

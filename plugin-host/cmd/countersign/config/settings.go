@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/near"
+	"github.com/countersign-dev/countersign/internal/suggest"
 )
 
 // Setting is one that has a flag and a variable of its own.
@@ -98,7 +98,7 @@ func suggestVariable(name string, known []string) string {
 	for i, name := range known {
 		ends[i] = strings.TrimPrefix(name, prefix) // what all have in common makes all near
 	}
-	if meant := near.Word(strings.TrimPrefix(name, prefix), ends); meant != "" {
+	if meant := suggest.Word(strings.TrimPrefix(name, prefix), ends); meant != "" {
 		return fmt.Sprintf("did you mean %s%s?", prefix, meant)
 	}
 	return "unset it; \"countersign agent --help\" shows the flags, and each has a variable of its name"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -133,12 +133,12 @@ func (w Workloads) NeedRestart(changed []string) []string {
 	})
 }
 
-func (c *Config) completeTemplate(p *problems) *crowd.Template {
+func (c *Config) completeTemplate(p *problems) *identities.Template {
 	w := &c.Workloads
 	if w.SPIFFEID == "" {
 		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
 	}
-	template, err := crowd.ParseTemplate(w.SPIFFEID)
+	template, err := identities.ParseTemplate(w.SPIFFEID)
 	if err != nil {
 		p.add(fmt.Errorf("workloads.spiffe_id: %w", err))
 		return nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
 	"github.com/countersign-dev/countersign/sdk/authn/tokenreview"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -35,7 +35,7 @@ type WorkloadTokenReview struct {
 
 // Config returns the settings of the verifier, which makes SPIFFE IDs of verified
 // claims by the template.
-func (j WorkloadJWKS) Config(template *crowd.Template) jwt.Config {
+func (j WorkloadJWKS) Config(template *identities.Template) jwt.Config {
 	return jwt.Config{
 		Issuer: j.Issuer, Audiences: j.Audiences, JWKSURL: j.JWKSURL, JWKSFile: j.JWKSFile, RootFile: j.RootFile, SPIFFEID: template.ID,
 	}
@@ -59,7 +59,7 @@ func AccountClaims(namespace, account string) map[string]any {
 
 // checkVerifier holds the settings of whoever verifies to what it takes, and refuses
 // those of another one.
-func (w Workloads) checkVerifier(template *crowd.Template) error {
+func (w Workloads) checkVerifier(template *identities.Template) error {
 	switch {
 	case w.VerifiedBy != ByJWKS && isSet(w.JWKS):
 		return fmt.Errorf("workloads.jwks is set, and verified_by is %q: write %s there, or remove it", w.VerifiedBy, ByJWKS)
@@ -75,7 +75,7 @@ func (w Workloads) checkVerifier(template *crowd.Template) error {
 	return nil
 }
 
-func (r WorkloadTokenReview) check(template *crowd.Template) error {
+func (r WorkloadTokenReview) check(template *identities.Template) error {
 	if r.TokenFile == "" {
 		return errors.New("workloads.token_review.token_file is not set: write the file of the agent's own token for the API server")
 	}

@@ -23,7 +23,7 @@ func Command() *cobra.Command {
 }
 
 func explainCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var output string
 	cmd := &cobra.Command{
 		Use: "explain", Short: "Show every setting, where it came from, and who was chosen why; nothing is run",
@@ -137,7 +137,7 @@ func shortly(value any) string {
 }
 
 func checkCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "check", Short: "Validate the configuration; nothing is run",
 		Long: `Validate the configuration and find and verify the providers' binaries. Nothing is

@@ -29,7 +29,7 @@ func (w *workloads) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (w *workloads) Collect(to chan<- prometheus.Metric) {
-	n, many := w.agent.Crowd()
+	n, many := w.agent.Identities()
 	if !many {
 		return
 	}

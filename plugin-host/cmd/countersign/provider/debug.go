@@ -15,7 +15,7 @@ import (
 )
 
 func debugCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var unsafe bool
 	cmd := &cobra.Command{
 		Use: "debug NAME=PATH --insecure", Short: "Let an agent use a provider that you start in a debugger",

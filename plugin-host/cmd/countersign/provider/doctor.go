@@ -18,7 +18,7 @@ import (
 )
 
 func doctorCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var output string
 	var sign bool
 	cmd := &cobra.Command{
@@ -67,7 +67,7 @@ It exits with 2 where the settings are wrong, with 1 where anything else is.`,
 }
 
 // patients are what the argument names, or the providers of all entries.
-func patients(in *settings.Given, look looked, args []string) ([]doctor.Patient, error) {
+func patients(in *settings.Flags, look looked, args []string) ([]doctor.Patient, error) {
 	if len(args) == 1 {
 		return []doctor.Patient{patientOf(look, args[0])}, nil
 	}

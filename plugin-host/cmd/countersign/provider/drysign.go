@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -24,7 +24,7 @@ import (
 
 // trySign returns a function that has a key signed, verifies the reply as an agent
 // does, and throws both away.
-func trySign(in *settings.Given, look looked, p doctor.Patient) func(context.Context, ca.Client) (string, error) {
+func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Context, ca.Client) (string, error) {
 	return func(ctx context.Context, client ca.Client) (string, error) {
 		if target, err := look.Find(p.What); err == nil && p.Entry != nil {
 			// Whether this build may run is behind us; the rest of the configuration counts.
@@ -83,8 +83,8 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 		if s.Kind != config.KeyPair || !slices.Contains(s.Providers, entry.Name) {
 			continue
 		}
-		spec, err := signers.Spec(s, c.Rotation)
-		authority, authorityErr := signers.Authority(entry, client, signers.NewBook(slog.New(slog.DiscardHandler)))
+		spec, err := wiring.Spec(s, c.Rotation)
+		authority, authorityErr := wiring.Authority(entry, client, wiring.NewBook(slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("no secret of the configuration is signed by %q", entry.Name)

@@ -15,7 +15,7 @@ import (
 )
 
 func inspectCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var output string
 	cmd := &cobra.Command{
 		Use: "inspect NAME[@VERSION] | PATH", Short: "Run a provider once and show what it can do and which settings it takes",
@@ -43,7 +43,7 @@ it) is run as it is.`,
 }
 
 func docsCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "docs NAME[@VERSION] | PATH", Short: "Run a provider once and write a Markdown page of its settings",
 		Args: oneProvider,
@@ -81,7 +81,7 @@ type inspected struct {
 	described catalog.Description
 }
 
-func inspect(cmd *cobra.Command, in *settings.Given, what string) (inspected, error) {
+func inspect(cmd *cobra.Command, in *settings.Flags, what string) (inspected, error) {
 	look, err := lookWith(in)
 	if err != nil {
 		return inspected{}, err

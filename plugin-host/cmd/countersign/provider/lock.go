@@ -18,7 +18,7 @@ import (
 )
 
 func lockCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "lock [NAME[@VERSION] | PATH]…", Short: "Pin the installed build of each provider in the lock file",
 		Long: `Pin the installed build of each provider in the lock file: of those named, else of
@@ -51,7 +51,7 @@ the configuration; it has a build for each platform that it was made on.`,
 }
 
 // lookToLock takes a lock file that is not there yet.
-func lookToLock(in *settings.Given) (looked, error) {
+func lookToLock(in *settings.Flags) (looked, error) {
 	look, err := lookWith(in)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return look, err
@@ -126,7 +126,7 @@ func lockedSentence(now, before lock.Provider) string {
 }
 
 func verifyCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var output string
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Hold the installed providers against the lock file; nothing is run",

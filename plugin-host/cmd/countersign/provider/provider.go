@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -31,7 +31,7 @@ func Command() *cobra.Command {
 }
 
 func listCommand() *cobra.Command {
-	var in settings.Given
+	var in settings.Flags
 	var output string
 	cmd := &cobra.Command{
 		Use: "list", Short: "Show every provider that is found, with the SHA-256 to pin",
@@ -77,7 +77,7 @@ type looked struct {
 
 // lookWith reads as much of the configuration as it takes to look at providers: it need
 // not be one that an agent could start with.
-func lookWith(in *settings.Given) (looked, error) {
+func lookWith(in *settings.Flags) (looked, error) {
 	given, err := in.Input()
 	if err != nil {
 		return looked{}, cli.Wrong(err)
@@ -88,7 +88,7 @@ func lookWith(in *settings.Given) (looked, error) {
 	}
 	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(c), Locked: &lock.Lock{}}}
 	for _, entry := range c.Providers {
-		out.Entries = append(out.Entries, signers.Entry(entry, config.Build{}))
+		out.Entries = append(out.Entries, wiring.Entry(entry, config.Build{}))
 	}
 	path, wanted := c.LockPath()
 	out.lockPath = path

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // patience is how long a test waits for what real processes do.

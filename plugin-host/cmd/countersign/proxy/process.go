@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // process is a child that is a process.

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // keepDescriptors has what this process inherited end at the next exec. Before Linux

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // Restart says after which end the proxy is started again.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/command"
+	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
 // job is a reload that takes its time, for one life.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/testprogram"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/scaffold"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
@@ -39,7 +39,7 @@ func offline(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
-	flags := "GOFLAGS=-mod=readonly " + strings.Join(testprogram.Flags(), " ")
+	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", flags, "GOTOOLCHAIN=local")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

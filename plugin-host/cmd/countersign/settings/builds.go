@@ -7,18 +7,18 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 )
 
 // pin takes over what the lock file has for this platform, where there is one.
-func (g *Given) pin(c *config.Config) error {
+func (g *Flags) pin(c *config.Config) error {
 	path, wanted := c.LockPath()
 	g.lock = path
 	if path == "" {
 		return nil
 	}
 	g.lockSeen = contentOf(readFile(path))
-	locked, err := signers.Locked(path, wanted)
+	locked, err := wiring.Locked(path, wanted)
 	if err != nil || locked == nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (g *Given) pin(c *config.Config) error {
 }
 
 // useBuilds takes over --dev-provider and --insecure-attach.
-func (g *Given) useBuilds(c *config.Config) error {
+func (g *Flags) useBuilds(c *config.Config) error {
 	var errs []error
 	use := func(flag string, values []string, build func(path string) config.Build) {
 		for _, value := range values {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/unixsocket"
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )

@@ -1,4 +1,4 @@
-// Package settings is what an operator has given: [Given.Read] lays flags over the
+// Package settings is what an operator has given: [Flags.Read] lays flags over the
 // environment over a file.
 package settings
 
@@ -19,9 +19,9 @@ import (
 
 const maxConfigFile = 1 << 20
 
-// Given is where the configuration is read from, as often as it is wanted: flags, the
+// Flags is where the configuration is read from, as often as it is wanted: flags, the
 // environment and a file.
-type Given struct {
+type Flags struct {
 	// Proxy is the command after "--". Default: none.
 	Proxy []string
 	// DevBuilds are the values of --dev-provider, NAME=PATH each.
@@ -42,7 +42,7 @@ type Given struct {
 }
 
 // AddFlags adds the flags of all settings.
-func (g *Given) AddFlags(flags *pflag.FlagSet) {
+func (g *Flags) AddFlags(flags *pflag.FlagSet) {
 	g.flags = flags
 	flags.StringVar(&g.file, config.ConfigFlag, "", "the configuration, a YAML file")
 	flags.StringArrayVar(&g.sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
@@ -55,17 +55,17 @@ func (g *Given) AddFlags(flags *pflag.FlagSet) {
 }
 
 // AddBuildFlags adds what is no setting: nobody runs it twice without thinking of it.
-func (g *Given) AddBuildFlags(flags *pflag.FlagSet) {
+func (g *Flags) AddBuildFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&g.DevBuilds, "dev-provider", nil, "NAME=PATH: run this build of a provider, not pinned, in place of the installed one (repeatable)")
 	flags.StringArrayVar(&g.attached, "insecure-attach", nil, "NAME=SOCKET: use a provider that \"countersign provider debug\" has in a debugger, neither pinned nor confined (repeatable)")
 }
 
 // FileName returns the file of the flag, else of the variable; empty: none.
-func (g *Given) FileName() string { return cmp.Or(g.file, os.Getenv("COUNTERSIGN_CONFIG")) }
+func (g *Flags) FileName() string { return cmp.Or(g.file, os.Getenv("COUNTERSIGN_CONFIG")) }
 
 // Read lays flags over the environment over the file, and checks the result. Where
 // it is wrong, what could be understood is returned beside the error.
-func (g *Given) Read() (config.Config, error) {
+func (g *Flags) Read() (config.Config, error) {
 	in, err := g.Input()
 	if err != nil {
 		return config.Config{}, err
@@ -99,12 +99,12 @@ func (g *Given) Read() (config.Config, error) {
 }
 
 // Watched are the files that the configuration was read from.
-func (g *Given) Watched() []string {
+func (g *Flags) Watched() []string {
 	return slices.DeleteFunc([]string{g.FileName(), g.lock}, func(file string) bool { return file == "" })
 }
 
 // Changed tells whether one of them has another content than when it was last read.
-func (g *Given) Changed() bool {
+func (g *Flags) Changed() bool {
 	file := g.FileName()
 	return file != "" && contentOf(readFile(file)) != g.seen || g.lock != "" && contentOf(readFile(g.lock)) != g.lockSeen
 }
@@ -118,10 +118,10 @@ func contentOf(content []byte, err error) [sha256.Size]byte {
 }
 
 // Nothing tells whether there is neither a file nor a --set.
-func (g *Given) Nothing() bool { return g.FileName() == "" && len(g.sets) == 0 }
+func (g *Flags) Nothing() bool { return g.FileName() == "" && len(g.sets) == 0 }
 
 // Input is what was given, not laid over each other yet.
-func (g *Given) Input() (in config.Input, err error) {
+func (g *Flags) Input() (in config.Input, err error) {
 	in = config.Input{Environ: os.Environ(), FileName: g.FileName(), Command: g.Proxy}
 	if in.FileName != "" {
 		in.File, err = readFile(in.FileName)

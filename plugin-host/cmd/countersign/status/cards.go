@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/operatorpage"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

@@ -6,7 +6,7 @@ import (
 	"html"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/operatorpage"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
 // markup is a page that is being written. It stands in for html/template, which calls

@@ -3,7 +3,7 @@ package status
 import (
 	"net/http"
 
-	"github.com/countersign-dev/countersign/internal/operatorpage"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
 // Page returns a handler that shows a report to a person. It needs no script to be

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/countersign-dev/countersign/internal/buildinfo"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/gateway"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -49,7 +49,7 @@ func hostileReport() Report {
 			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
 			LastReload: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
 		}},
-		Workloads: &crowd.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
+		Workloads: &identities.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
 		Gateway: &gateway.Status{Address: hostile, Since: now, Credential: hostile, Failure: failure, Names: slices.Repeat([]gateway.Name{
 			{Name: hostile, State: hostile, Version: hostile, Since: now, NotAfter: now, Refused: hostile},
 		}, 300)},

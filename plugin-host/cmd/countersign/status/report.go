@@ -6,11 +6,11 @@ package status
 import (
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
-	"github.com/countersign-dev/countersign/sdk/crowd"
 	"github.com/countersign-dev/countersign/sdk/gateway"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -25,7 +25,7 @@ type Report struct {
 	Configuration Configuration `json:"configuration"`
 	Proxy         *proxy.Status `json:"proxy,omitempty"`
 	// Workloads are the numbers of an agent of many identities.
-	Workloads *crowd.Counts `json:"workloads,omitempty"`
+	Workloads *identities.Counts `json:"workloads,omitempty"`
 	// Gateway is what is held of a discovery service.
 	Gateway *gateway.Status `json:"gateway,omitempty"`
 	// OpenStreams are the newest of them, Events what has happened on all.

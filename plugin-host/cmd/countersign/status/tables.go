@@ -3,7 +3,7 @@ package status
 import (
 	"fmt"
 
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -86,7 +86,7 @@ func (m *markup) numbers(all []number) {
 }
 
 // workloads writes the numbers of an agent of many identities.
-func (m *markup) workloads(n *crowd.Counts) {
+func (m *markup) workloads(n *identities.Counts) {
 	if n == nil {
 		return
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -14,29 +14,29 @@ import (
 // identities: the stream's own token, exchanged step by step; for a stream without one,
 // whose peer is known, the agent's.
 type streamTokens struct {
-	own   signers.Tokens // nil: none
+	own   wiring.Tokens // nil: none
 	steps []token.Exchanged
 }
 
 // streamTokensOf returns what becomes of the tokens that streams bring, for the entry of
 // that name.
-func streamTokensOf(book *signers.Book, name string) streamTokens {
+func streamTokensOf(book *wiring.Book, name string) streamTokens {
 	own, steps := book.Steps(name)
 	return streamTokens{own, steps}
 }
 
 // exchange returns the hook; that of nothing to do is none, so that a token that was
 // refused is not sent a second time.
-func (s streamTokens) exchange() crowd.Exchange {
+func (s streamTokens) exchange() identities.Exchange {
 	if s.own == nil && len(s.steps) == 0 {
-		return crowd.Exchange{}
+		return identities.Exchange{}
 	}
-	return crowd.Exchange{Token: s.token, Rejected: s.rejected}
+	return identities.Exchange{Token: s.token, Rejected: s.rejected}
 }
 
 func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
 	var source token.Source = token.Static{Value: brought}
-	if chained := signers.Through(source, s.steps); chained != nil {
+	if chained := wiring.Through(source, s.steps); chained != nil {
 		source = *chained
 	}
 	if brought == "" { // the agent vouches for the peer
@@ -53,7 +53,7 @@ func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, er
 func (s streamTokens) rejected(sent ca.Token) {
 	if s.own != nil {
 		s.own.Rejected(sent)
-	} else if chained := signers.Through(token.Static{}, s.steps); chained != nil {
+	} else if chained := wiring.Through(token.Static{}, s.steps); chained != nil {
 		chained.Rejected(sent)
 	}
 }
@@ -62,22 +62,22 @@ func (s streamTokens) rejected(sent ca.Token) {
 // when the configuration has changed.
 type Followed struct {
 	authority string // whom the tokens are sent to; another one's are not for it
-	now       atomic.Pointer[crowd.Exchange]
+	now       atomic.Pointer[identities.Exchange]
 }
 
-// Follow has a Crowd that is yet to be made ask f.
-func (f *Followed) Follow(cfg *crowd.Config) {
+// Follow has a Identities that is yet to be made ask f.
+func (f *Followed) Follow(cfg *identities.Config) {
 	if cfg == nil || len(cfg.Certificate.Authorities) == 0 {
 		return
 	}
 	f.authority = cfg.Certificate.Authorities[0]
 	f.Take(cfg)
-	cfg.Exchange = crowd.Exchange{Token: f.token, Rejected: f.rejected, Timeout: cfg.Exchange.Timeout}
+	cfg.Exchange = identities.Exchange{Token: f.token, Rejected: f.rejected, Timeout: cfg.Exchange.Timeout}
 }
 
 // Take goes on with the exchange of a configuration that was taken over. Who signs needs
 // a restart, so that another authority's stays without effect.
-func (f *Followed) Take(cfg *crowd.Config) {
+func (f *Followed) Take(cfg *identities.Config) {
 	if cfg != nil && len(cfg.Certificate.Authorities) > 0 && cfg.Certificate.Authorities[0] == f.authority {
 		exchange := cfg.Exchange
 		f.now.Store(&exchange)

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -38,8 +38,8 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
 		clear(calls)
 		entry.Token.Env = own
-		book := signers.NewBook(silent)
-		if _, err := signers.Authority(entry, provider, book); err != nil {
+		book := wiring.NewBook(silent)
+		if _, err := wiring.Authority(entry, provider, book); err != nil {
 			t.Fatal(err)
 		}
 		hook := streamTokensOf(book, "p").exchange()
@@ -67,8 +67,8 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 }
 
 func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
-	book := signers.NewBook(silent)
-	if _, err := signers.Authority(config.Provider{Name: "p"}, nil, book); err != nil {
+	book := wiring.NewBook(silent)
+	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, book); err != nil {
 		t.Fatal(err)
 	}
 	if hook := streamTokensOf(book, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
@@ -77,7 +77,7 @@ func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
 	t.Setenv("MY_TOKEN", "mine")
 	entry := config.Provider{Name: "p"}
 	entry.Token.Env = "MY_TOKEN"
-	if _, err := signers.Authority(entry, nil, book); err != nil {
+	if _, err := wiring.Authority(entry, nil, book); err != nil {
 		t.Fatal(err)
 	}
 	hook := streamTokensOf(book, "p").exchange()
@@ -90,8 +90,8 @@ func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
 }
 
 func TestARunningAgentFollowsTheExchangesOfItsAuthorityAlone(t *testing.T) {
-	with := func(authority string, prefix ca.Token) *crowd.Config {
-		cfg := &crowd.Config{Certificate: secret.Spec{Authorities: []string{authority}}}
+	with := func(authority string, prefix ca.Token) *identities.Config {
+		cfg := &identities.Config{Certificate: secret.Spec{Authorities: []string{authority}}}
 		if prefix != "" {
 			cfg.Exchange.Token = func(_ context.Context, t ca.Token) (ca.Token, error) { return prefix + t, nil }
 		}
@@ -101,7 +101,7 @@ func TestARunningAgentFollowsTheExchangesOfItsAuthorityAlone(t *testing.T) {
 	running := with("a", "old-")
 	followed.Follow(running)
 	for _, step := range []struct {
-		taken *crowd.Config
+		taken *identities.Config
 		want  ca.Token
 	}{{nil, "old-web"}, {with("b", "anothers-"), "old-web"}, {with("a", "new-"), "new-web"}, {with("a", ""), "web"}} {
 		followed.Take(step.taken)

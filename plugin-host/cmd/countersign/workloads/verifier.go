@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
 	"github.com/countersign-dev/countersign/sdk/authn/tokenreview"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 )
 
 // verifier tells whose the token of a stream is, by an authenticator.
@@ -22,8 +22,8 @@ type verifier struct {
 
 // identifyBy fills in who verifies tokens. Whatever they claim is only asked for where
 // that is the authority.
-func identifyBy(identify *crowd.Identify, w config.Workloads, log *slog.Logger) error {
-	template, err := crowd.ParseTemplate(w.SPIFFEID)
+func identifyBy(identify *identities.Identify, w config.Workloads, log *slog.Logger) error {
+	template, err := identities.ParseTemplate(w.SPIFFEID)
 	if err != nil {
 		return err
 	}
@@ -45,19 +45,19 @@ func identifyBy(identify *crowd.Identify, w config.Workloads, log *slog.Logger) 
 	return nil
 }
 
-// Verify implements [crowd.Verifier].
-func (v verifier) Verify(ctx context.Context, token ca.Token) (crowd.Claim, error) {
+// Verify implements [identities.Verifier].
+func (v verifier) Verify(ctx context.Context, token ca.Token) (identities.Claim, error) {
 	id, err := v.by.Authenticate(ctx, authn.Credential{Token: token})
 	switch {
 	case errors.Is(err, authn.ErrUnavailable):
-		return crowd.Claim{}, ca.Errorf(ca.Unavailable, "%w", err)
+		return identities.Claim{}, ca.Errorf(ca.Unavailable, "%w", err)
 	case err != nil:
-		return crowd.Claim{}, ca.Errorf(ca.Unauthenticated, "%w", err)
+		return identities.Claim{}, ca.Errorf(ca.Unauthenticated, "%w", err)
 	}
 	if v.spiffeID != nil {
 		if id.SPIFFEID, err = v.spiffeID(id); err != nil {
-			return crowd.Claim{}, ca.Errorf(ca.Unauthenticated, "%w", err)
+			return identities.Claim{}, ca.Errorf(ca.Unauthenticated, "%w", err)
 		}
 	}
-	return crowd.Claim{SPIFFEID: id.SPIFFEID, Expiry: id.Expiry}, nil
+	return identities.Claim{SPIFFEID: id.SPIFFEID, Expiry: id.Expiry}, nil
 }

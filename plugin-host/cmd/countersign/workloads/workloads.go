@@ -4,15 +4,15 @@ package workloads
 
 import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/signers"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/crowd"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 // Wire gives each stream a "default" of its own, instead of the one of all.
-func Wire(cfg *agent.Config, w config.Workloads, book *signers.Book) error {
+func Wire(cfg *agent.Config, w config.Workloads, book *wiring.Book) error {
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
 	peers := map[uint32]string{}
@@ -20,26 +20,26 @@ func Wire(cfg *agent.Config, w config.Workloads, book *signers.Book) error {
 		peers[peer.UID] = peer.SPIFFEID
 		cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
 	}
-	cfg.Crowd = &crowd.Config{
+	cfg.Identities = &identities.Config{
 		Certificate: spec, Bundles: bundlesOf(cfg.Secrets), Idle: w.IdleTime.Duration,
-		Limits: crowd.Limits{
+		Limits: identities.Limits{
 			Identities: int(w.Limits.Identities), Streams: int(w.Limits.Streams), InFlight: int(w.Limits.Requests),
 			Refused: int(w.Limits.RefusedTokens),
 		},
-		Identify: crowd.Identify{Peer: func(peer secret.Caller) (string, bool) {
+		Identify: identities.Identify{Peer: func(peer secret.Caller) (string, bool) {
 			id, ok := peers[peer.UID]
 			return id, ok
 		}},
 	}
 	if len(spec.Authorities) > 0 {
-		cfg.Crowd.Exchange = streamTokensOf(book, spec.Authorities[0]).exchange()
+		cfg.Identities.Exchange = streamTokensOf(book, spec.Authorities[0]).exchange()
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
 	if w.VerifiedBy == "" {
 		return nil
 	}
-	return identifyBy(&cfg.Crowd.Identify, w, cfg.Log)
+	return identifyBy(&cfg.Identities.Identify, w, cfg.Log)
 }
 
 // bundlesOf returns the names of what all may have: ROOTCA, which is the first, and

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// signed holds the server's certificate, which providers sign, and their roots.
+type signed struct {
+	*secret.Manager
+	providers []*pluginhost.Provider
+
+	stop     context.CancelFunc
+	retrying sync.WaitGroup
+}
+
+// findCertificate finds and verifies the providers and asks for the certificate, which
+// comes when they are started.
+func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.Event), log *slog.Logger) (*signed, error) {
+	s := &signed{}
+	back := make(chan string, 2*len(c.Providers))
+	opts := pluginhost.Options{
+		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
+		OnState: func(status pluginhost.Status) {
+			if status.State == pluginhost.Ready {
+				select {
+				case back <- status.Name:
+				default: // enough are waiting, and their retries will do
+				}
+			}
+		},
+	}
+	cfg := secret.Config{Observe: observe, Log: log}
+	err := s.find(c, opts, &cfg)
+	if err == nil {
+		s.Manager, err = secret.New(cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	s.retrying.Go(func() { s.retry(ctx, back) })
+	return s, nil
+}
+
+// find makes an authority of each provider, and the secrets that they sign.
+func (s *signed) find(c *agent.Config, opts pluginhost.Options, cfg *secret.Config) error {
+	book := wiring.NewBook(opts.Log)
+	var errs []error
+	for _, entry := range c.Providers {
+		provider, err := pluginhost.Find(opts, wiring.Entry(entry, c.BuildOf(entry)))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.providers = append(s.providers, provider)
+		authority, err := wiring.Authority(entry, provider, book)
+		errs = append(errs, err)
+		cfg.Authorities = append(cfg.Authorities, authority)
+	}
+	for _, entry := range c.Secrets {
+		spec, err := wiring.Spec(entry, c.Rotation)
+		errs = append(errs, err)
+		cfg.Secrets = append(cfg.Secrets, spec)
+	}
+	return errors.Join(errs...)
+}
+
+// start starts all at once, as each may wait for its authority.
+func (s *signed) start(ctx context.Context) error {
+	return s.each(func(p *pluginhost.Provider) error { return p.Start(ctx) })
+}
+
+// retry has what failed for want of a provider that is back tried again at once.
+func (s *signed) retry(ctx context.Context, back <-chan string) {
+	for {
+		select {
+		case name := <-back:
+			s.Kick(name)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close ends what asks, then the providers' processes.
+func (s *signed) Close() error {
+	var err error
+	if s.Manager != nil {
+		s.stop()
+		s.retrying.Wait()
+		err = s.Manager.Close()
+	}
+	return errors.Join(err, s.each((*pluginhost.Provider).Close))
+}
+
+func (s *signed) each(do func(*pluginhost.Provider) error) error {
+	errs := make([]error, len(s.providers))
+	var all sync.WaitGroup
+	for i, p := range s.providers {
+		all.Go(func() { errs[i] = do(p) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// searchDirs is where providers are looked for, as the agent does.
+func searchDirs(first []string) []string {
+	return pluginhost.DefaultDirs(pluginhost.Search{
+		ProviderDirs: first, ProviderPath: os.Getenv("COUNTERSIGN_PROVIDER_PATH"),
+		Executable: executable(), DataHome: os.Getenv("XDG_DATA_HOME"), Home: os.Getenv("HOME"),
+	})
+}
+
+// executable is this program's file. "countersign discovery" runs a copy in memory, which
+// has no folder, and says the path in the first argument.
+func executable() string {
+	if filepath.IsAbs(os.Args[0]) {
+		return os.Args[0]
+	}
+	path, _ := os.Executable() // where it is not known, its folder is not searched
+	return path
+}
+
+func runtimeDir(configured string) string {
+	if configured == "" {
+		return os.Getenv("XDG_RUNTIME_DIR")
+	}
+	return configured
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+// clusters are Kubernetes: whose tokens are verified, and whose secrets are served. Of
+// nil, there are none.
+type clusters struct {
+	*fleet.Fleet
+	access  *access.Access
+	secrets *secrets.Source
+}
+
+// newClusters asks nobody yet; Run does.
+func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
+	local, err := localConfig(c.Cluster.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.kubeconfig is %q: %w", c.Cluster.Kubeconfig, err)
+	}
+	k, limits := &clusters{}, c.Remotes.Limits
+	k.Fleet, err = fleet.New(fleet.Config{
+		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
+		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
+		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Objects), Response: int64(limits.Response)},
+		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
+		Changed: k.changed, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	k.access, err = access.New(access.Config{Reviews: k.reviews, Allow: c.Access.Allow.Duration, Deny: c.Access.Deny.Duration, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	k.secrets, err = secrets.New(secrets.Config{
+		Clusters: known{k.Fleet}, Access: k.access, MayReadConfigCluster: c.Secrets.MayReadConfigCluster, Grants: grants(c.Secrets.Grants), Log: log,
+	})
+	if err != nil {
+		k.access.Close()
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	return k, nil
+}
+
+// localConfig is the operator's own, which may have whatever kubectl takes.
+func localConfig(path string) (local *rest.Config, err error) {
+	if path == "" {
+		local, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("this is no pod of Kubernetes; name a kubeconfig, or set cluster.disabled")
+		}
+		return local, err
+	}
+	return clientcmd.BuildConfigFromFlags("", path)
+}
+
+// serviceAccounts is the template that the authenticator of Kubernetes' tokens has.
+func serviceAccounts(c config.Config) string {
+	for _, a := range c.Authenticators {
+		if a.Kind == config.ByKubernetes {
+			return a.ServiceAccounts
+		}
+	}
+	return ""
+}
+
+func grants(entries []config.Grant) (all []secrets.Grant) {
+	for _, g := range entries {
+		all = append(all, secrets.Grant{
+			To:        secrets.Who{TrustDomain: g.To.TrustDomain, Cluster: g.To.Cluster, Namespace: g.To.Namespace, ServiceAccount: g.To.ServiceAccount},
+			Namespace: g.Namespace, Names: g.Names,
+		})
+	}
+	return all
+}
+
+// changed tells those who have what has changed.
+func (k *clusters) changed(e fleet.Event) {
+	kind := secrets.Secret
+	if e.Kind == fleet.ConfigMap {
+		kind = secrets.ConfigMap
+	}
+	k.secrets.Changed(secrets.Event{Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Kind: kind})
+}
+
+// known are the clusters as those see them who look for secrets.
+type known struct{ fleet *fleet.Fleet }
+
+// Cluster implements [secrets.Clusters].
+func (k known) Cluster(id string) (secrets.Cluster, bool) {
+	c, ok := k.fleet.Cluster(id)
+	return objects{c}, ok
+}
+
+// Local implements [secrets.Clusters].
+func (k known) Local() secrets.Cluster { return objects{k.fleet.Local()} }
+
+// objects are those of one cluster, which says of what is not there what is asked of it.
+type objects struct{ *fleet.Cluster }
+
+// Secret implements [secrets.Cluster].
+func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	found, err := o.Cluster.Secret(namespace, name)
+	return found, notFound(err)
+}
+
+// ConfigMap implements [secrets.Cluster].
+func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	found, err := o.Cluster.ConfigMap(namespace, name)
+	return found, notFound(err)
+}
+
+func notFound(err error) error {
+	if errors.Is(err, fleet.ErrNotFound) {
+		return fmt.Errorf("%w: %w", secrets.ErrNotFound, err)
+	}
+	return err
+}
+
+// reviews is the API that is asked who may read secrets.
+func (k *clusters) reviews(id string) (access.Reviews, bool) {
+	c, ok := k.Cluster(id)
+	if !ok {
+		return nil, false
+	}
+	return c.Client().AuthorizationV1().SubjectAccessReviews(), true
+}
+
+// authenticator is who verifies the tokens of a cluster; nil for one that is not known.
+// Who names none is in the local one.
+func (k *clusters) authenticator(id string) authn.Authenticator {
+	if k == nil {
+		return nil
+	}
+	if id == "" {
+		return k.Local().Authenticator()
+	}
+	if c, ok := k.Cluster(id); ok {
+		return c.Authenticator()
+	}
+	return nil
+}
+
+// Close ends what asks the API servers, after Run has returned.
+func (k *clusters) Close() {
+	k.secrets.Close()
+	k.access.Close()
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+)
+
+// settings are what the flags say, over the file.
+type settings struct {
+	file string
+	dirs []string
+}
+
+func (s *settings) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.file, "config", "", "the configuration, a YAML file (required)")
+	cmd.Flags().StringSliceVar(&s.dirs, "provider-dir", nil, "folders to search for providers before those of the file (repeatable)")
+}
+
+func (s *settings) read() (config.Config, error) {
+	if s.file == "" {
+		return config.Config{}, cli.Wrong(errors.New("--config is not set: name the configuration, a YAML file"))
+	}
+	c, err := config.Read(s.file)
+	if err != nil {
+		return c, cli.Wrong(err)
+	}
+	c.SearchFirst(s.dirs)
+	return c, nil
+}
+
+func validateCommand() *cobra.Command {
+	var in settings
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Say what is wrong with the configuration; nothing is run", Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := in.read(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), in.file, "is good")
+			return err
+		},
+	}
+	in.addFlags(cmd)
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	var in settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "explain", Short: "Show every setting and where it came from; what may be a credential is shown as (set)", Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, wrong := in.read()
+			if err := explain(cmd.OutOrStdout(), c, asJSON); err != nil {
+				return err
+			}
+			return wrong
+		},
+	}
+	in.addFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func explain(w io.Writer, c config.Config, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(c.Explain())
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	for _, e := range c.Explain() {
+		fmt.Fprintf(table, "%s\t%v\t%s\n", e.Setting, e.Value, e.From)
+	}
+	return table.Flush()
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors", Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), config.Schema)
+			return err
+		},
+	}
+}

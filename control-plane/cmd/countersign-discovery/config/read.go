@@ -1,0 +1,95 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+)
+
+const maxFile = 1 << 20
+
+// Read reads and checks a file. The error joins one sentence for each thing that is wrong;
+// what could be understood is returned beside it.
+func Read(name string) (Config, error) {
+	c := defaults()
+	text, err := readFile(name)
+	if err != nil {
+		return c, fmt.Errorf("--config: %w", err)
+	}
+	return Parse(name, text)
+}
+
+// Parse is Read of a file that was read.
+func Parse(name string, text []byte) (Config, error) {
+	c := defaults()
+	file, err := agent.Decode(&c, name, text)
+	c.file = file
+	if err != nil {
+		return c, err
+	}
+	p := &problems{}
+	c.check(p)
+	if err := p.err(); err != nil {
+		return c, err
+	}
+	return c, c.sign(name)
+}
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	}
+	return text, err
+}
+
+// sign makes the configuration of who holds the certificate, in the agent's words.
+func (c *Config) sign(name string) error {
+	own := c.Certificate
+	if own.inFiles() {
+		return nil
+	}
+	signed := agent.Own(name, c.Plugins, []agent.Secret{{
+		Name: agent.DefaultSecret, SPIFFEID: own.SPIFFEID, DNSNames: own.DNSNames, KeyType: own.KeyType, TTL: own.TTL, Providers: own.Providers,
+	}}, c.Rotation)
+	if path, wanted := signed.LockPath(); path != "" {
+		locked, err := wiring.Locked(path, wanted)
+		if err == nil {
+			err = signed.Pin(path, locked)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.signed = &signed
+	if err := signed.Complete(); err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "secrets."+agent.DefaultSecret, "certificate"))
+	}
+	return nil
+}
+
+// Explain returns every setting with where it came from; what may be a credential is
+// hidden.
+func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
+
+func (c Certificate) inFiles() bool { return cmp.Or(c.ChainFile, c.KeyFile) != "" }
+
+// SearchFirst has folders searched for providers before those of the file.
+func (c *Config) SearchFirst(dirs []string) {
+	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
+	if c.signed != nil {
+		c.signed.ProviderDirs = c.ProviderDirs
+	}
+}

@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
+)
+
+// asService as the first argument makes this test's binary the program.
+const asService = "be-discovery"
+
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asService {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		os.Exit(run())
+	}
+	os.Exit(withPrograms(m))
+}
+
+func withPrograms(m *testing.M) int {
+	code := m.Run()
+	_ = programs.Remove()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// program is a running service.
+type program struct {
+	dir  string // with its files: c.yaml, ca, resources, page (its socket)
+	cmd  *exec.Cmd
+	log  *logged
+	over chan error
+
+	exits int // with this code, at the end of the test
+}
+
+// logged is what a process writes, to be waited for.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// await returns what the pattern's group matched as soon as it is written.
+func (l *logged) await(t *testing.T, pattern string) string {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		if m := regexp.MustCompile(pattern).FindStringSubmatch(l.String()); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-l.more:
+		case <-deadline:
+			t.Fatalf("%q was not logged:\n%s", pattern, l)
+		}
+	}
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, is func() bool, what string, log fmt.Stringer) {
+	t.Helper()
+	eventuallyIn(t, patience, is, what, log)
+}
+
+func eventuallyIn(t *testing.T, patience time.Duration, is func() bool, what string, log fmt.Stringer) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s\n%s", patience, what, log)
+		case <-tick.C:
+		}
+	}
+}
+
+// files makes those of a service; its configuration is text, in which DIR is the folder
+// and PROVIDERS is the file provider with a CA of its own.
+func files(t *testing.T, text string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	text = strings.ReplaceAll(text, "PROVIDERS", "dev: true\nproviders: [{name: file, settings: {dir: DIR/ca, self_signed: true}}]")
+	write(t, filepath.Join(dir, "c.yaml"), strings.ReplaceAll(text, "DIR", dir))
+	if err := os.Mkdir(filepath.Join(dir, "resources"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// command is the program with arguments, in an environment of its own.
+func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{asService}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "COUNTERSIGN_PROVIDER_PATH=" + programs.Folder(t, "countersign-provider-file"), "TMPDIR=" + os.TempDir()}
+	return cmd
+}
+
+// start runs a service on the files of a folder; it ends with the test.
+func start(t *testing.T, dir string) *program {
+	t.Helper()
+	p := &program{dir: dir, log: &logged{more: make(chan struct{}, 1)}, over: make(chan error, 1)}
+	p.cmd = command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml"))
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.over <- p.cmd.Wait() }()
+	t.Cleanup(func() {
+		if err := p.end(); p.cmd.ProcessState.ExitCode() != p.exits {
+			t.Errorf("it ended with %v, not with %d:\n%s", err, p.exits, p.log)
+		}
+	})
+	return p
+}
+
+// end asks it to drain, and returns how it ended.
+func (p *program) end() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case err := <-p.over:
+		p.over <- err
+		return err
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		return fmt.Errorf("it did not end: %w", <-p.over)
+	}
+}
+
+func (p *program) tls(t *testing.T) string {
+	t.Helper()
+	return p.log.await(t, `"ADS and SDS over TLS" address=(\S+)`)
+}
+
+// ready waits until the service says so.
+func (p *program) ready(t *testing.T) {
+	t.Helper()
+	p.tls(t)
+	eventually(t, func() bool { code, _ := p.page(t, "/readyz"); return code == http.StatusOK }, "it is ready", p.log)
+}
+
+// page asks the page at its socket.
+func (p *program) page(t *testing.T, path string) (int, string) {
+	t.Helper()
+	return get(t, "unix:"+filepath.Join(p.dir, "page"), path)
+}
+
+// status runs the command.
+func (p *program) status(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := command(t.Context(), t, append([]string{"status", "--address", "unix:" + filepath.Join(p.dir, "page")}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// authority is the CA of a service, by which a test signs clients.
+type authority struct {
+	roots *x509.CertPool
+	cert  tls.Certificate
+}
+
+func (p *program) authority(t *testing.T) authority {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(filepath.Join(p.dir, "ca", "ca-cert.pem"), filepath.Join(p.dir, "ca", "ca-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority{x509.NewCertPool(), cert}
+	a.roots.AddCert(cert.Leaf)
+	return a
+}
+
+// client is the TLS of a client with that SPIFFE ID; without one it shows no certificate.
+func (a authority) client(t *testing.T, id string) *tls.Config {
+	t.Helper()
+	cfg := &tls.Config{RootCAs: a.roots, ServerName: "discovery.test", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	if id != "" {
+		cfg.Certificates = []tls.Certificate{a.sign(t, certificate{id: id})}
+	}
+	return cfg
+}
+
+// certificate is what is special about a leaf: one hour with the serial number 7 and no
+// name otherwise.
+type certificate struct {
+	serial  int64
+	dns, id string
+	ip      net.IP
+	expired bool
+}
+
+func (c certificate) template(t *testing.T) *x509.Certificate {
+	t.Helper()
+	out := &x509.Certificate{
+		SerialNumber: big.NewInt(cmp.Or(c.serial, 7)), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if c.expired {
+		out.NotAfter = time.Now().Add(-time.Minute)
+	}
+	if c.dns != "" {
+		out.DNSNames = []string{c.dns}
+	}
+	if c.ip != nil {
+		out.IPAddresses = []net.IP{c.ip}
+	}
+	if c.id != "" {
+		uri, err := url.Parse(c.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.URIs = []*url.URL{uri}
+	}
+	return out
+}
+
+func (a authority) sign(t *testing.T, of certificate) tls.Certificate {
+	t.Helper()
+	return a.issue(t, of.template(t))
+}
+
+// issue signs what the template says; without an end it is good for an hour.
+func (a authority) issue(t *testing.T, template *x509.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	}
+	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// write puts a chain and its key into two files.
+func (a authority) write(t *testing.T, of certificate, chainFile, keyFile string) {
+	t.Helper()
+	signed := a.sign(t, of)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(signed.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
+	write(t, chainFile, pemOf(signed.Certificate[0]))
+}
+
+func pemOf(der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// newAuthority is a CA of the test's own.
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(2 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority{x509.NewCertPool(), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}}
+	a.roots.AddCert(leaf)
+	return a
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+)
+
+// pages are the two addresses for operators: one of this machine with everything, one for
+// others with probes and metrics. Neither has authentication, a key or a token.
+type pages struct{ full, probes *operatorpage.Page }
+
+// listenPages takes the addresses; until serve they say that nothing is ready.
+func listenPages(c config.Status, log *slog.Logger) (*pages, error) {
+	p := &pages{}
+	var err error
+	if p.full, err = operatorpage.Listen(c.Address, true, log); err != nil {
+		return nil, fmt.Errorf("status.address is %q: %w", c.Address, err)
+	}
+	if p.probes, err = operatorpage.Listen(c.Probes, false, log); err != nil {
+		return nil, errors.Join(fmt.Errorf("status.probes is %q: %w", c.Probes, err), p.close())
+	}
+	return p, nil
+}
+
+// serve shows the service.
+func (p *pages) serve(s *service) {
+	probes := func() *http.ServeMux {
+		mux := http.NewServeMux()
+		mux.Handle("GET /healthz", s.server.Probes())
+		mux.Handle("GET /readyz", s.server.Probes())
+		mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
+		return mux
+	}
+	p.probes.Show(probes())
+	mux := probes()
+	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(s.report()) // a client that went away
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { show(w, s.report()) })
+	p.full.Show(mux)
+}
+
+func (p *pages) close() error { return errors.Join(p.full.Close(), p.probes.Close()) }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// report is the service at one moment: /status.json, and the page. It has no key and no
+// token.
+type report struct {
+	At     time.Time        `json:"at"`
+	Build  buildinfo.Info   `json:"build"`
+	Server discovery.Status `json:"server"`
+	// Secrets are the server's own certificate, its roots, and roots in files.
+	Secrets      []secret.Status        `json:"secrets"`
+	Providers    []agentstatus.Provider `json:"providers,omitempty"`
+	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
+	Clusters     []fleet.Status         `json:"clusters,omitempty"`
+	Kubernetes   *counted               `json:"kubernetes,omitempty"`
+	Watched      *watching              `json:"watched_secrets,omitempty"`
+	Folder       *folder.Status         `json:"folder,omitempty"`
+}
+
+// trustDomain is one trust domain's roots; the times are those of its bundle endpoint.
+type trustDomain struct {
+	Name    string    `json:"name"`
+	From    string    `json:"from"`
+	Roots   int       `json:"roots"`
+	Fetched time.Time `json:"fetched,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+}
+
+func (s *service) report() report {
+	r := report{
+		At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
+	}
+	if s.signed != nil {
+		for _, p := range s.signed.providers {
+			r.Providers = append(r.Providers, agentstatus.ProviderOf(p.Status()))
+		}
+		slices.SortFunc(r.Providers, func(a, b agentstatus.Provider) int { return strings.Compare(a.Name, b.Name) })
+	}
+	if s.clusters != nil {
+		r.Clusters, r.Kubernetes, r.Watched = s.clusters.Status(), s.clusters.counted(), s.clusters.watching()
+	}
+	if s.resources != nil {
+		held := s.resources.Status()
+		r.Folder = &held
+	}
+	return r
+}
+
+// held are the secrets that the service itself needs.
+func (s *service) held() []secret.Status {
+	if s.signed == nil {
+		return s.files.Status()
+	}
+	return append(s.signed.Status(), s.files.Status()...)
+}
+
+// endpoint returns how the bundle endpoint of a trust domain does.
+func endpoint(all []federation.Status, name string) (federation.Status, bool) {
+	i := slices.IndexFunc(all, func(e federation.Status) bool { return e.TrustDomain == name })
+	if i < 0 {
+		return federation.Status{}, false
+	}
+	return all[i], true
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// service is what runs, part by part.
+type service struct {
+	config  config.Config
+	log     *slog.Logger
+	metrics *metrics
+
+	files     *filesecret.Source
+	signed    *signed       // nil: the certificate is in files
+	source    secret.Source // of both
+	trust     *trust
+	clusters  *clusters      // nil: there is no Kubernetes
+	resources *folder.Folder // nil: there is none
+	server    *discovery.Server
+
+	stop       context.CancelFunc // of what goes on beside the server
+	background sync.WaitGroup
+	changed    changes
+}
+
+// open makes all parts. What it has made is ended by close, whatever it returns.
+func (s *service) open(ctx context.Context) error {
+	// What feeds the server goes on while it drains.
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop, s.changed.wake = stop, make(chan struct{}, 1)
+	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer} {
+		if err := part(beside); err != nil {
+			return err
+		}
+	}
+	if s.signed != nil {
+		if err := s.signed.start(ctx); err != nil {
+			return err
+		}
+	}
+	s.goOn(beside, s.trust.Run)
+	s.goOn(beside, s.reauthorize)
+	return nil
+}
+
+func (s *service) goOn(ctx context.Context, run func(context.Context)) {
+	s.background.Go(func() { run(ctx) })
+}
+
+func (s *service) openFiles(ctx context.Context) (err error) {
+	s.files, err = filesecret.New(filesecret.Config{Secrets: fileSpecs(s.config), Observe: s.metrics.secret, Log: s.log})
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	s.source = s.files
+	if own := s.config.Signed(); own != nil {
+		if s.signed, err = findCertificate(ctx, own, s.metrics.secret, s.log); err != nil {
+			return cli.Wrong(err)
+		}
+		s.source = secret.First(s.signed, s.files)
+	}
+	return nil
+}
+
+func (s *service) openTrust(context.Context) (err error) {
+	s.trust, err = newTrust(s.config, s.source, s.changed.add, s.log)
+	return asSettings(err)
+}
+
+func (s *service) openClusters(ctx context.Context) (err error) {
+	if s.config.Cluster.Disabled {
+		return nil
+	}
+	if s.clusters, err = newClusters(s.config, s.log); err != nil {
+		return cli.Wrong(err)
+	}
+	s.goOn(ctx, s.clusters.Run)
+	return nil
+}
+
+func (s *service) openFolder(ctx context.Context) (err error) {
+	if s.config.Resources.Folder == "" {
+		return nil
+	}
+	if s.resources, err = folder.New(folder.Config{Path: s.config.Resources.Folder, Log: s.log}); err != nil {
+		return cli.Wrong(fmt.Errorf("resources.folder is %q: %w", s.config.Resources.Folder, err))
+	}
+	s.goOn(ctx, func(ctx context.Context) {
+		if err := s.resources.Run(ctx); err != nil {
+			s.log.Error("the folder of resources is not followed any more", "error", err)
+		}
+	})
+	return nil
+}
+
+func (s *service) openServer(context.Context) error {
+	known, err := authenticators(s.config, s.trust, s.clusters.authenticator, s.log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	shown, err := s.tlsOf()
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	limits, times := s.config.Limits, s.config.Times
+	s.server, err = discovery.New(discovery.Config{
+		Types: s.types(), Authenticator: known, TLS: shown, AllowTokenOverPlaintext: s.config.Listen.AllowTokenOverPlaintext,
+		Clusters: claims(s.config.TrustDomains), LocalCluster: s.config.Cluster.ID, Ready: s.ready, Log: s.log,
+		Limits: discovery.Limits{
+			Connections: int(limits.Connections), Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity),
+			StreamsOfConnection: int(limits.StreamsOfConnection), Message: int(limits.Message), Metadata: int(limits.Metadata),
+		},
+		Times: discovery.Times{Lifetime: times.Stream.Duration, Drain: drainOf(times)},
+	})
+	return asSettings(err)
+}
+
+func (s *service) types() (all []discovery.Type) {
+	if s.clusters != nil {
+		all = append(all, s.clusters.secrets.Type())
+	}
+	if s.resources != nil {
+		all = append(all, s.resources.Types()...)
+	}
+	return all
+}
+
+// claims are the clusters that the members of trust domains may claim to be in.
+func claims(domains []config.TrustDomain) map[string][]string {
+	all := map[string][]string{}
+	for _, d := range domains {
+		if len(d.Clusters) > 0 {
+			all[d.Name] = d.Clusters
+		}
+	}
+	return all
+}
+
+// ready returns nil, or why streams cannot be answered yet.
+func (s *service) ready() error {
+	if _, err := s.source.Peek(secret.Caller{}, agent.DefaultSecret); err != nil {
+		return fmt.Errorf("the server's own certificate is not held: %w", err)
+	}
+	if s.clusters != nil {
+		return s.clusters.Ready()
+	}
+	return nil
+}
+
+// close ends all parts that there are.
+func (s *service) close() error {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.background.Wait()
+	if s.trust != nil {
+		s.trust.Close()
+	}
+	if s.clusters != nil {
+		s.clusters.Close()
+	}
+	var errs []error
+	if s.signed != nil {
+		errs = append(errs, s.signed.Close())
+	}
+	if s.files != nil {
+		errs = append(errs, s.files.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func asSettings(err error) error {
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	return nil
+}
+
+// drainOf is 0s as the server has it.
+func drainOf(t config.Times) time.Duration {
+	if t.Drain.Duration == 0 {
+		return -1
+	}
+	return t.Drain.Duration
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// trust has the roots of each trust domain, from where the configuration says.
+type trust struct {
+	held      map[string]func() *pki.Bundle // by trust domain
+	endpoints *federation.Source
+	changed   func(trustDomain string)
+	stops     []func()
+}
+
+// rootsIn is the name that the roots of a trust domain in a file go by.
+func rootsIn(trustDomain string) string { return "roots of " + trustDomain }
+
+// fileSpecs are all that the service reads from files.
+func fileSpecs(c config.Config) (specs []filesecret.Spec) {
+	if c.Signed() == nil {
+		specs = append(specs, filesecret.Spec{Name: agent.DefaultSecret, Chain: c.Certificate.ChainFile, Key: c.Certificate.KeyFile})
+	}
+	for _, d := range c.TrustDomains {
+		if d.RootsFile != "" {
+			specs = append(specs, filesecret.Spec{Name: rootsIn(d.Name), Roots: d.RootsFile})
+		}
+	}
+	return specs
+}
+
+// newTrust takes roots from source: those in files, and the own CA's. changed is told a
+// trust domain whose roots are others.
+func newTrust(c config.Config, source secret.Source, changed func(string), log *slog.Logger) (*trust, error) {
+	t := &trust{held: map[string]func() *pki.Bundle{}, changed: changed}
+	var endpoints []federation.Endpoint
+	for _, d := range c.TrustDomains {
+		var err error
+		switch {
+		case d.OwnCA:
+			err = t.hold(d.Name, source, agent.RootCA)
+		case d.RootsFile != "":
+			err = t.hold(d.Name, source, rootsIn(d.Name))
+		default:
+			var e federation.Endpoint
+			e, err = endpointOf(d)
+			endpoints = append(endpoints, e)
+		}
+		if err != nil {
+			t.Close()
+			return nil, fmt.Errorf("trust_domains.%s: %w", d.Name, err)
+		}
+	}
+	var err error
+	t.endpoints, err = federation.New(endpoints, federation.Options{Roots: t.heldRoots, Changed: changed, Log: log})
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("trust_domains: %w", err)
+	}
+	return t, nil
+}
+
+func (t *trust) hold(trustDomain string, source secret.Source, name string) error {
+	stop, err := source.Watch(secret.Caller{}, name, func(string) { t.changed(trustDomain) })
+	if err != nil {
+		return err
+	}
+	t.held[trustDomain], t.stops = secret.Anchor(source, name), append(t.stops, stop)
+	return nil
+}
+
+func endpointOf(d config.TrustDomain) (federation.Endpoint, error) {
+	e := federation.Endpoint{TrustDomain: d.Name, URL: d.Bundle.URL, ServerID: d.Bundle.ServerID, RootFile: d.Bundle.RootFile}
+	if d.Bundle.InitialFile == "" {
+		return e, nil
+	}
+	text, err := os.ReadFile(d.Bundle.InitialFile)
+	if err == nil {
+		e.Initial, err = pki.ParseBundle(text)
+	}
+	if err != nil {
+		return e, fmt.Errorf("bundle.initial_file is %q: %w", d.Bundle.InitialFile, err)
+	}
+	return e, nil
+}
+
+// Roots returns the roots of a trust domain as they are now, nil where there are none.
+func (t *trust) Roots(trustDomain string) *pki.Bundle { return t.endpoints.Bundle(trustDomain) }
+
+func (t *trust) heldRoots(trustDomain string) *pki.Bundle {
+	if roots := t.held[trustDomain]; roots != nil {
+		return roots()
+	}
+	return nil
+}
+
+// Run fetches from endpoints until ctx ends.
+func (t *trust) Run(ctx context.Context) { t.endpoints.Run(ctx) }
+
+// Close stops telling of changes.
+func (t *trust) Close() {
+	for _, stop := range t.stops {
+		stop()
+	}
+}
+
+// status tells how the roots of each trust domain do.
+func (t *trust) status(domains []config.TrustDomain) (all []trustDomain) {
+	fetched := t.endpoints.Status()
+	for _, d := range domains {
+		out := trustDomain{Name: d.Name, From: "the own CA", Roots: t.Roots(d.Name).Len()}
+		if d.RootsFile != "" {
+			out.From = d.RootsFile
+		}
+		if e, ok := endpoint(fetched, d.Name); ok {
+			out.From, out.Fetched, out.Problem = e.URL, e.Fetched, e.Problem
+		}
+		if out.Roots == 0 && out.Problem == "" {
+			out.Problem = "no roots are held: nobody of it is known"
+		}
+		all = append(all, out)
+	}
+	return all
+}

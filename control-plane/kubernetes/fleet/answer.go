@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+const (
+	maxAnswer = 1 << 20 // of what is neither a list nor a watch
+	// valueSize is what one value of JSON takes beside its bytes: the three of "{}," can
+	// become an object with all of its fields.
+	valueSize = 256
+	onlyJSON  = "application/json"
+)
+
+// bound has an answer end where it is longer than it may be: client-go reads whatever
+// comes, and each event of a watch, into memory. Only JSON is taken, as what it can
+// become is seen by its punctuation; the protobuf of a hostile server becomes a hundred
+// times its size.
+func (c *connection) bound(req *http.Request, reply *http.Response) error {
+	b := &body{ReadCloser: reply.Body, what: "an answer", limit: maxAnswer, structured: true, full: c.budget.exceed}
+	kind, err := mediaType(reply)
+	switch query, good := req.URL.Query(), reply.StatusCode == http.StatusOK; {
+	case !good && strings.HasPrefix(kind, "text/"): // a proxy's, perhaps, which nobody reads as objects
+		b.structured = false
+	case err != nil || kind != onlyJSON:
+		_ = reply.Body.Close()
+		return fmt.Errorf("the API server answers with %q, where %q was asked for", text.Clean(reply.Header.Get("Content-Type")), onlyJSON)
+	case good && query.Has("watch"):
+		b.what, b.limit, b.each = "an event", c.budget.limits.Response, true
+	case good && query.Has("limit"): // of smaller pages, one may do
+		b.what, b.limit, b.full = "an object", c.budget.limits.Response, func(error) {}
+	}
+	reply.Body = b
+	return nil
+}
+
+// mediaType is what client-go takes an answer for.
+func mediaType(reply *http.Response) (string, error) {
+	header := reply.Header.Get("Content-Type")
+	if header == "" {
+		return onlyJSON, nil
+	}
+	kind, _, err := mime.ParseMediaType(header)
+	return kind, err
+}
+
+// body is an answer that is counted while it is read.
+type body struct {
+	io.ReadCloser
+	what       string
+	limit      int64
+	structured bool        // it is JSON
+	each       bool        // the limit is for each of its values, one after the other
+	full       func(error) // is told when it is too long
+
+	size            int64
+	depth           int
+	inText, escaped bool
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	for _, c := range p[:n] {
+		if b.count(c); b.size > b.limit {
+			too := excessf("its API server sends %s of more than %d bytes", b.what, b.limit)
+			b.full(too)
+			return 0, too
+		}
+	}
+	return n, err
+}
+
+func (b *body) count(c byte) {
+	b.size++
+	switch {
+	case !b.structured:
+	case b.escaped:
+		b.escaped = false
+	case b.inText:
+		b.escaped, b.inText = c == '\\', c != '"'
+	case c == '"':
+		b.inText = true
+	case c == ',':
+		b.size += valueSize
+	case c == '{', c == '[':
+		b.size += valueSize
+		b.depth++
+	case c == '}', c == ']':
+		if b.depth--; b.depth == 0 && b.each {
+			b.size = 0
+		}
+	}
+}

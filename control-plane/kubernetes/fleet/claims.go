@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// claim is a kubeconfig for an id, from somewhere.
+type claim struct {
+	id     string
+	source string // as it is shown
+	text   []byte
+	fault  string // why there is no text
+}
+
+func (c claim) sum() [sha256.Size]byte {
+	return sha256.Sum256(append([]byte(c.fault+"\x00"), c.text...))
+}
+
+// claimsOf returns those of Secrets, oldest first: who comes later with an id that is
+// held does not get it by our restart.
+func claimsOf(secrets []*corev1.Secret) []claim {
+	slices.SortFunc(secrets, func(a, b *corev1.Secret) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	var claims []claim
+	for _, s := range secrets {
+		source := fmt.Sprintf("secret %s/%s", s.Namespace, s.Name)
+		for id, text := range s.Data {
+			claims = append(claims, claim{id: id, source: source, text: text})
+		}
+	}
+	return claims
+}
+
+// readFolder returns the claims of its files, by name. Hidden ones are none: in a
+// mounted volume they are the folders that the links lead to.
+func readFolder(folder string) ([]claim, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var claims []claim
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, ".") {
+			continue
+		}
+		path := filepath.Join(folder, name)
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() {
+			continue
+		}
+		if errors.Is(err, os.ErrNotExist) && entry.Type() != os.ModeSymlink {
+			continue // it went away meanwhile
+		}
+		claims = append(claims, readFile(path))
+	}
+	return claims, nil
+}
+
+func readFile(path string) claim {
+	name := filepath.Base(path)
+	c := claim{id: strings.TrimSuffix(name, filepath.Ext(name)), source: "file " + text.Clean(path)}
+	content, err := readBounded(path)
+	if err != nil {
+		c.fault = "it cannot be read: " + text.Clean(err.Error())
+	}
+	c.text = content
+	return c
+}
+
+// readBounded reads one byte more than a kubeconfig may have, so that it is refused.
+func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a pipe would have us wait
+		return nil, errors.New("it is no regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, kubeconfig.MaxSize+1))
+}

@@ -1,0 +1,136 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// connection is all that goes to one API server. When it is closed, nothing goes
+// there any more, whoever holds a client of it.
+type connection struct {
+	config *rest.Config
+	http   *http.Client
+	client *kubernetes.Clientset
+	dialer *connrotation.Dialer
+	health *health
+	budget *budget
+	closed atomic.Bool
+	shown  atomic.Value // ca.Token: the one of the last request, which may be out of a file
+}
+
+var (
+	errGone     = errors.New("the cluster was removed, or reached by another kubeconfig since")
+	errRedirect = errors.New("the API server redirects, which is not followed")
+)
+
+const (
+	qps, burst = 50, 100
+	protobuf   = "application/vnd.kubernetes.protobuf,application/json"
+)
+
+func connect(config *rest.Config, limits Limits, log *slog.Logger) (*connection, error) {
+	c := &connection{config: rest.CopyConfig(config), budget: newBudget(limits)}
+	c.health = newHealth(c.clean, log)
+	c.prepare()
+	client, err := rest.HTTPClientFor(c.config)
+	if err != nil {
+		return nil, err
+	}
+	own := *client // it may be http.DefaultClient
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return errRedirect }
+	c.http = &own
+	if c.client, err = kubernetes.NewForConfigAndClient(c.config, c.http); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *connection) prepare() {
+	dial := c.config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	c.dialer = connrotation.NewDialer(dial)
+	c.config.Dial = c.dial
+	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &gate{c, next} })
+	c.config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process's log
+	switch {
+	case c.budget.limited():
+		c.config.AcceptContentTypes, c.config.ContentType = onlyJSON, onlyJSON
+	case c.config.AcceptContentTypes == "":
+		c.config.AcceptContentTypes = protobuf
+	}
+	if c.config.QPS == 0 {
+		c.config.QPS, c.config.Burst = qps, burst
+	}
+}
+
+func (c *connection) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.dialer.DialContext(ctx, network, address)
+	if err == nil && c.closed.Load() { // close has not seen it, perhaps
+		_ = conn.Close()
+		return nil, errGone
+	}
+	return conn, err
+}
+
+// close breaks what is open; dial makes nothing new.
+func (c *connection) close() {
+	c.closed.Store(true)
+	c.dialer.CloseAll()
+}
+
+// server is where the API is, with the path that a proxy before it may want.
+func (c *connection) server() string {
+	address, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return c.config.Host
+	}
+	return strings.TrimSuffix(address.String(), "/")
+}
+
+// clean makes an error fit for the log: a server may repeat our credential.
+func (c *connection) clean(err error) string {
+	shown, _ := c.shown.Load().(ca.Token)
+	return text.Clean(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
+}
+
+// gate is the innermost of the transports. It tells the connection's health itself:
+// client-go takes a server that hangs up for the end of a watch.
+type gate struct {
+	connection *connection
+	next       http.RoundTripper
+}
+
+func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
+		g.connection.shown.Store(ca.Token(token))
+	}
+	reply, err := g.next.RoundTrip(req)
+	if err == nil && g.connection.budget.limited() {
+		err = g.connection.bound(req, reply)
+	}
+	if err != nil {
+		reply = nil
+	}
+	if req.Context().Err() == nil { // else it is the caller who has left
+		g.connection.health.note("connection", err)
+	}
+	return reply, err
+}
+
+// WrappedRoundTripper lets client-go find the transport, whose connections it closes.
+func (g *gate) WrappedRoundTripper() http.RoundTripper { return g.next }

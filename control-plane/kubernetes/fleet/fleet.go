@@ -1,0 +1,297 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+const kubeconfigs = "istio/multiCluster=true"
+
+// Fleet knows the clusters. It is safe for concurrent use.
+type Fleet struct {
+	cfg     Config
+	local   *Cluster
+	secrets cache.SharedIndexInformer // those that hold kubeconfigs
+	health  *health                   // of secrets
+
+	// What follows is of Run's goroutine alone.
+	members  map[string]*member
+	ofFolder []claim         // what the folder had when it could be read
+	refused  map[string]bool // claims that were told of
+
+	started atomic.Bool // all that was known at the start was there
+
+	signals chan func() // what Run's goroutine is to do
+	look    chan struct{}
+	done    chan struct{}  // Run has ended, or is about to
+	ending  sync.WaitGroup // clusters that are being stopped
+
+	mu      sync.RWMutex
+	serving map[string]*Cluster
+	status  map[string]Status
+	folder  string    // why it cannot be read
+	known   time.Time // when the first look was done
+}
+
+// New checks the settings. Nothing is asked before [Fleet.Run].
+func New(cfg Config) (*Fleet, error) {
+	cfg.setDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("clusters: %w", err)
+	}
+	local, err := newCluster(cfg.LocalID, cfg.Local, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the local cluster %q: %w", cfg.LocalID, err)
+	}
+	f := &Fleet{
+		cfg: cfg, local: local, health: newHealth(local.conn.clean, cfg.Log.With("cluster", cfg.LocalID, "namespace", cfg.Namespace)),
+		members: map[string]*member{}, refused: map[string]bool{},
+		signals: make(chan func()), look: make(chan struct{}, 1), done: make(chan struct{}),
+		serving: map[string]*Cluster{cfg.LocalID: local}, status: map[string]Status{},
+	}
+	f.secrets, err = local.conn.informer(watched{
+		resource: "secrets", namespace: cfg.Namespace, example: &corev1.Secret{}, trim: trimKubeconfigs,
+		choose: func(o *metav1.ListOptions) { o.LabelSelector = kubeconfigs },
+		handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { f.lookAgain() }, UpdateFunc: func(_, _ any) { f.lookAgain() }, DeleteFunc: func(any) { f.lookAgain() },
+		},
+	}, f.health)
+	return f, err
+}
+
+// Run follows the clusters until ctx ends, and returns when nothing of them runs. It
+// is called once.
+func (f *Fleet) Run(ctx context.Context) {
+	defer f.ending.Wait()
+	defer f.end(f.local)
+	f.local.start(func() { f.signal(f.localSynced) }, func(error) {}) // it has no limits
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { run(ctx, f.secrets) })
+	wg.Go(func() {
+		if waitSynced(ctx, f.secrets) {
+			f.lookAgain()
+		}
+	})
+	changed, closeFolder := f.watchFolder()
+	defer closeFolder()
+	f.loop(ctx, changed)
+	close(f.done)
+	for _, m := range f.members {
+		f.remove(m)
+	}
+}
+
+func (f *Fleet) loop(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case do := <-f.signals:
+			do()
+		case <-f.look:
+			f.reconcile()
+		case <-changed:
+			f.reconcile()
+		}
+	}
+}
+
+// signal has Run's goroutine do something.
+func (f *Fleet) signal(do func()) {
+	select {
+	case f.signals <- do:
+	case <-f.done:
+	}
+}
+
+func (f *Fleet) lookAgain() {
+	select {
+	case f.look <- struct{}{}:
+	default: // it will, already
+	}
+}
+
+func (f *Fleet) watchFolder() (changed <-chan struct{}, end func()) {
+	if f.cfg.Folder == "" {
+		return nil, func() {}
+	}
+	watcher := filewatch.New(filewatch.Options{Log: f.cfg.Log}, f.cfg.Folder+string(os.PathSeparator))
+	return watcher.C, watcher.Close
+}
+
+func (f *Fleet) localSynced() {
+	f.cfg.Log.Info("the local cluster is synced", "cluster", f.cfg.LocalID)
+	f.cfg.Changed(Event{Cluster: f.cfg.LocalID})
+}
+
+// reconcile makes the members what is claimed now. Before the Secrets are known it
+// waits: a file would take an id that a Secret holds.
+func (f *Fleet) reconcile() {
+	if !f.secrets.HasSynced() {
+		return
+	}
+	claims := f.claims()
+	byID := map[string][]claim{}
+	for _, c := range claims {
+		byID[c.id] = append(byID[c.id], c)
+	}
+	for id, m := range f.members {
+		if len(byID[id]) == 0 {
+			f.remove(m)
+		}
+	}
+	for id, claimed := range byID {
+		if id == f.cfg.LocalID {
+			continue
+		}
+		f.settle(id, claimed)
+	}
+	f.show(byID[f.cfg.LocalID])
+	f.tellRefused(byID)
+}
+
+// settle gives an id to the claim that holds it, or else to the first.
+func (f *Fleet) settle(id string, claimed []claim) {
+	m := f.members[id]
+	if m == nil {
+		m = &member{id: id}
+		f.members[id] = m
+	}
+	holds := max(0, slices.IndexFunc(claimed, func(c claim) bool { return c.source == m.source }))
+	m.refused = nil
+	for i, c := range claimed {
+		if i != holds {
+			m.refused = append(m.refused, c.source)
+		}
+	}
+	f.take(m, claimed[holds])
+}
+
+// claims returns those of the Secrets, then those of the folder.
+func (f *Fleet) claims() []claim {
+	var secrets []*corev1.Secret
+	for _, object := range f.secrets.GetStore().List() {
+		if s, ok := object.(*corev1.Secret); ok {
+			secrets = append(secrets, s)
+		}
+	}
+	return append(claimsOf(secrets), f.folderClaims()...)
+}
+
+// folderClaims are what the folder had before, where it cannot be read.
+func (f *Fleet) folderClaims() []claim {
+	if f.cfg.Folder == "" {
+		return nil
+	}
+	claims, err := readFolder(f.cfg.Folder)
+	if err == nil {
+		f.ofFolder = claims
+	}
+	f.noteFolder(err)
+	return f.ofFolder
+}
+
+func (f *Fleet) noteFolder(err error) {
+	fault := ""
+	if err != nil {
+		fault = text.Clean(err.Error())
+	}
+	f.mu.Lock()
+	before := f.folder
+	f.folder = fault
+	f.mu.Unlock()
+	switch {
+	case fault != "" && before != fault:
+		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
+	case fault == "" && before != "":
+		f.cfg.Log.Info("the folder of kubeconfigs can be read again", "folder", f.cfg.Folder)
+	}
+}
+
+// tellRefused tells each claim for an id that is held once.
+func (f *Fleet) tellRefused(byID map[string][]claim) {
+	refused := map[string]bool{}
+	for id, claimed := range byID {
+		for _, c := range claimed {
+			holder := "the local cluster"
+			if m := f.members[id]; m != nil {
+				holder = m.source
+			}
+			if holder == c.source {
+				continue
+			}
+			key := id + "\x00" + c.source
+			if refused[key] = true; !f.refused[key] {
+				f.cfg.Log.Warn("a kubeconfig is refused: another one holds the cluster's id", "cluster", id, "source", c.source, "holder", holder)
+			}
+		}
+	}
+	f.refused = refused
+}
+
+// publish makes what serves a member what is handed out, and tells.
+func (f *Fleet) publish(m *member) {
+	f.mu.Lock()
+	if f.serving[m.id] = m.serving; m.serving == nil {
+		delete(f.serving, m.id)
+	}
+	f.mu.Unlock()
+	f.showMember(m)
+	f.cfg.Changed(Event{Cluster: m.id})
+}
+
+// end stops a cluster, which may take a moment.
+func (f *Fleet) end(c *Cluster) { f.ending.Go(c.stop) }
+
+// Local returns the local cluster.
+func (f *Fleet) Local() *Cluster { return f.local }
+
+// Cluster returns the one that serves an id now; the empty id is none.
+func (f *Fleet) Cluster(id string) (*Cluster, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	c, known := f.serving[id]
+	return c, known
+}
+
+// Ready returns nil when the local cluster is synced, and each remote that was known
+// at the start is synced, given up or [Config].SyncWait late; else what it waits for.
+func (f *Fleet) Ready() error {
+	if !f.local.Synced() {
+		return fmt.Errorf("the local cluster %q is not synced: %s", f.cfg.LocalID, notSynced(f.local))
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.known.IsZero() {
+		if fault := f.health.fault(); fault != "" {
+			return fmt.Errorf("the kubeconfigs in namespace %q are not known: %s", f.cfg.Namespace, fault)
+		}
+		return errors.New("the kubeconfigs of other clusters are not known yet")
+	}
+	if f.started.Load() || time.Since(f.known) >= f.cfg.SyncWait {
+		return nil
+	}
+	for id, c := range f.serving {
+		if !c.Synced() {
+			return fmt.Errorf("the cluster %q is not synced: %s", id, notSynced(c))
+		}
+	}
+	f.started.Store(true) // a cluster that is added later makes nobody wait
+	return nil
+}

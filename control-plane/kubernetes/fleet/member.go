@@ -1,0 +1,169 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
+)
+
+// member is an id with the claim that holds it. Only the fleet's goroutine uses it.
+type member struct {
+	id      string
+	source  string
+	claim   claim             // that was tried last
+	sum     [sha256.Size]byte // of it
+	built   [sha256.Size]byte // of the one that the latest cluster is of; zero: given up
+	since   time.Time         // when it was
+	refused []string          // the sources that claim the id as well
+	fault   string            // why that claim does not serve
+
+	// serving is handed out. While next, of a later kubeconfig, is not synced, the one
+	// before serves on: a swap has no gap, and a kubeconfig that reaches nothing costs
+	// nothing. A first one is handed out at once, as its tokens can be verified already.
+	serving, next *Cluster
+	giveUp        *time.Timer // for the one that is not synced
+	retries       retries
+}
+
+// connecting is the cluster that is not synced.
+func (m *member) connecting() *Cluster {
+	if m.next != nil {
+		return m.next
+	}
+	if m.serving != nil && !m.serving.Synced() {
+		return m.serving
+	}
+	return nil
+}
+
+// take tries a claim; the same bytes again change nothing. A malformed one keeps what
+// there is, even what is still connecting.
+func (f *Fleet) take(m *member, c claim) {
+	if m.source = c.source; m.sum == c.sum() {
+		return
+	}
+	m.claim, m.sum, m.since, m.fault = c, c.sum(), time.Now(), ""
+	m.retries.end()
+	if m.sum != m.built {
+		f.try(m, c)
+		return
+	}
+	f.showMember(m) // it was replaced by a malformed one, and is back
+	f.cfg.Log.Info("a cluster's kubeconfig is again what it was", "cluster", m.id, "source", m.source)
+}
+
+// try connects to the cluster of a claim.
+func (f *Fleet) try(m *member, c claim) {
+	next, fault := f.build(c)
+	if m.fault = fault; fault != "" {
+		f.showMember(m)
+		f.cfg.Log.Warn("a cluster's kubeconfig is refused; what there was stays", "cluster", m.id, "source", m.source, "error", fault)
+		return
+	}
+	m.built = m.sum
+	f.exchange(m, next)
+	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
+}
+
+func (f *Fleet) build(c claim) (*Cluster, string) {
+	if !isID(c.id) {
+		return nil, "the id is none: " + rightID
+	}
+	if c.fault != "" {
+		return nil, c.fault
+	}
+	config, err := kubeconfig.Parse(c.text, f.cfg.Rules)
+	if err != nil {
+		return nil, err.Error()
+	}
+	built, err := newCluster(c.id, config, f.cfg)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return built, ""
+}
+
+// exchange has next take the place of what is not synced.
+func (f *Fleet) exchange(m *member, next *Cluster) {
+	if m.next != nil {
+		f.end(m.next)
+		m.next = nil
+	}
+	switch {
+	case m.serving == nil:
+		m.serving = next
+	case !m.serving.Synced():
+		f.end(m.serving)
+		m.serving = next
+	default:
+		m.next = next
+	}
+	f.waitFor(m, next)
+	if m.serving == next {
+		f.publish(m)
+	} else {
+		f.showMember(m)
+	}
+}
+
+func (f *Fleet) waitFor(m *member, c *Cluster) {
+	if m.giveUp != nil {
+		m.giveUp.Stop()
+	}
+	m.giveUp = time.AfterFunc(f.cfg.GiveUp, func() { f.signal(func() { f.late(m, c) }) })
+	c.start(
+		func() { f.signal(func() { f.synced(m, c) }) },
+		func(what error) { f.signal(func() { f.exceeded(m, c, what) }) },
+	)
+}
+
+// synced: from now on c serves.
+func (f *Fleet) synced(m *member, c *Cluster) {
+	if c != m.next && c != m.serving {
+		return // it was exchanged or removed meanwhile
+	}
+	if c == m.next {
+		f.end(m.serving)
+		m.serving, m.next = c, nil
+	}
+	if m.next == nil {
+		m.giveUp.Stop()
+	}
+	f.cfg.Log.Info("a cluster is synced", "cluster", m.id, "source", m.source)
+	f.publish(m)
+}
+
+// late ends what was never synced, until the kubeconfig changes.
+func (f *Fleet) late(m *member, c *Cluster) {
+	if c != m.connecting() || c.Synced() {
+		return
+	}
+	m.fault = "given up after " + f.cfg.GiveUp.String() + " until the kubeconfig changes: " + notSynced(c)
+	f.fail(m, c)
+	f.cfg.Log.Warn("a cluster does not sync", "cluster", m.id, "source", m.source, "error", m.fault)
+}
+
+func notSynced(c *Cluster) string {
+	if fault := c.conn.health.fault(); fault != "" {
+		return fault
+	}
+	return "the API server has not answered yet"
+}
+
+// remove ends all of a member that nobody claims.
+func (f *Fleet) remove(m *member) {
+	m.retries.end()
+	if m.giveUp != nil {
+		m.giveUp.Stop()
+	}
+	for _, c := range []*Cluster{m.serving, m.next} {
+		if c != nil {
+			f.end(c)
+		}
+	}
+	delete(f.members, m.id)
+	m.serving, m.next = nil, nil
+	f.publish(m)
+	f.cfg.Log.Info("a cluster is removed", "cluster", m.id)
+}

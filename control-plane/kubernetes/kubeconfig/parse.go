@@ -1,0 +1,131 @@
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// qps and burst let a thousand streams be authorised within seconds; client-go's
+	// own 5 a second would not.
+	qps, burst = 50, 100
+	userAgent  = "countersign-discovery"
+	maxToken   = 64 << 10
+)
+
+// Parse reads a kubeconfig, of which its current-context alone counts. The result
+// dials no server but those that the rules allow, whatever a name resolves to, uses no
+// proxy of the environment, and sends its credential to no other host where a server
+// redirects. It has no Timeout, which would end watches: a request's context is right.
+// An error holds no token, key, password or other content of the file but a server's
+// host.
+func Parse(text []byte, rules Rules) (*rest.Config, error) {
+	servers, err := parseServers(rules.Servers)
+	if err == nil {
+		err = rules.Check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rules for kubeconfigs: %w", err)
+	}
+	config, err := parse(text, rules, servers)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func parse(text []byte, rules Rules, servers servers) (*rest.Config, error) {
+	file, err := decode(text)
+	if err != nil {
+		return nil, err
+	}
+	cluster, user, err := current(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := rules.checkFields(cluster, user); err != nil {
+		return nil, err
+	}
+	if err := checkUser(user); err != nil {
+		return nil, err
+	}
+	server, err := parseServer(cluster.Server, rules.allows(plainHTTP))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCluster(cluster, server, servers); err != nil {
+		return nil, err
+	}
+	return build(file, user, server, servers)
+}
+
+// current returns what the current-context names.
+func current(file *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
+	if file.CurrentContext == "" {
+		return nil, nil, errors.New("it has no current-context")
+	}
+	context := file.Contexts[file.CurrentContext]
+	if context == nil {
+		return nil, nil, errors.New("its current-context is not among its contexts")
+	}
+	cluster, user := file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]
+	if cluster == nil || user == nil {
+		return nil, nil, errors.New("its current-context names a cluster or a user that is not there")
+	}
+	return cluster, user, nil
+}
+
+func checkUser(u *clientcmdapi.AuthInfo) error {
+	switch {
+	case len(u.Token) > maxToken || strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("its token has more than %d bytes, a space or a character that is not printable ASCII", maxToken)
+	case (len(u.ClientCertificateData) > 0) != (len(u.ClientKeyData) > 0) && u.ClientCertificate == "" && u.ClientKey == "":
+		return errors.New("its user has one of client-certificate-data and client-key-data: both are needed")
+	case u.Token == "" && u.TokenFile == "" && len(u.ClientCertificateData) == 0 && u.ClientCertificate == "" && u.Username == "" && u.Exec == nil && u.AuthProvider == nil:
+		return errors.New("its user has no credential: a token, or client-certificate-data and client-key-data are right")
+	}
+	return nil
+}
+
+func checkCluster(c *clientcmdapi.Cluster, server *url.URL, servers servers) error {
+	if c.TLSServerName != "" && !isHost(c.TLSServerName) {
+		return errors.New("its tls-server-name is no host name")
+	}
+	if c.ProxyURL != "" {
+		if err := checkProxy(c.ProxyURL); err != nil {
+			return err
+		}
+	}
+	return servers.check(server.Hostname(), c.ProxyURL != "")
+}
+
+// build has clientcmd translate what was checked.
+func build(file *clientcmdapi.Config, user *clientcmdapi.AuthInfo, server *url.URL, servers servers) (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveClientConfig(*file, file.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err == nil {
+		_, err = rest.TLSConfigFor(config)
+	}
+	if err != nil {
+		secrets := []ca.Token{ca.Token(user.Token), ca.Token(user.Password), ca.Token(user.ClientKeyData)}
+		return nil, fmt.Errorf("it cannot be used: %s", text.Clean(err.Error(), secrets...))
+	}
+	config.UserAgent, config.QPS, config.Burst = userAgent, qps, burst
+	proxied := config.Proxy != nil
+	if !proxied {
+		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	}
+	config.Dial = servers.dialer(server.Hostname(), proxied).DialContext
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &oneServer{server.Scheme, server.Host, next} })
+	return config, nil
+}

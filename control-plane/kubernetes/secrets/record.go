@@ -1,0 +1,117 @@
+package secrets
+
+import (
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/discovery"
+)
+
+const (
+	maxRemarks = 4096 // that are remembered, so that each is logged once
+	maxLines   = 60   // of log in a minute, half of them at most for refusals
+)
+
+// Counts are what a [Source] has seen since it was made.
+type Counts struct {
+	// Refused are the answers that something is not to be had, by reason.
+	Refused map[Reason]uint64
+	// Expired and Malformed are objects, each version counted once.
+	Expired, Malformed uint64
+	// Cached and CachedBytes are the resources that are kept, now.
+	Cached, CachedBytes int
+}
+
+// record counts and logs what is remarkable, each thing once and no flood of it.
+type record struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu                 sync.Mutex
+	refused            map[Reason]uint64
+	expired, malformed uint64
+	known              map[string]struct{}
+	minute             time.Time
+	lines, unsaid      int
+}
+
+func newRecord(log *slog.Logger, now func() time.Time) *record {
+	return &record{log: log, now: now, refused: map[Reason]uint64{}, known: map[string]struct{}{}}
+}
+
+// Counts returns what was seen so far.
+func (s *Source) Counts() Counts {
+	slots, bytes := s.made.size()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Counts{maps.Clone(s.refused), s.expired, s.malformed, slots, bytes}
+}
+
+// refuses takes a resource that a caller does not have.
+func (r *record) refuses(caller *discovery.Caller, name string, why *refusal) {
+	who, cluster := "", ""
+	if caller != nil {
+		who, cluster = caller.Identity.String(), caller.Cluster
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused[why.reason]++
+	if why.reason == Malformed || !r.first("refused", string(why.reason), cluster, who, name) {
+		return
+	}
+	r.say(maxLines/2, "a secret is not for this caller, or not there", "resource", text.Clean(name), "caller", text.Clean(who),
+		"cluster", text.Clean(cluster), "reason", string(why.reason), "detail", text.Clean(why.detail))
+}
+
+// remarks takes an object that cannot be served, or that has ended.
+func (r *record) remarks(o object, p product) {
+	if p.err == nil && r.now().Before(p.ends) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	about := []any{"cluster", text.Clean(o.cluster), "namespace", o.namespace, "name", o.name}
+	switch {
+	case p.err != nil && r.first("malformed", o.cluster, o.namespace, o.name, o.stamp, p.err.Error()):
+		r.malformed++
+		r.say(maxLines, "an object has no secret that can be served; it is left out", append(about, "error", text.Clean(p.err.Error()))...)
+	case p.err == nil && r.first("expired", o.cluster, o.namespace, o.name, p.resource.Version):
+		r.expired++
+		r.say(maxLines, "a certificate has expired; it is served all the same", append(about, "expired", p.ends.UTC())...)
+	}
+}
+
+// first tells whether this was not seen before. Who makes up names must not make what is
+// remembered grow.
+func (r *record) first(words ...string) bool {
+	key := strings.Join(words, "\x00")
+	if _, known := r.known[key]; known {
+		return false
+	}
+	if len(r.known) >= maxRemarks {
+		for old := range r.known {
+			delete(r.known, old)
+			break
+		}
+	}
+	r.known[key] = struct{}{}
+	return true
+}
+
+// say logs a warning, unless there were most lines in this minute.
+func (r *record) say(most int, message string, about ...any) {
+	if now := r.now(); now.Sub(r.minute) >= time.Minute || now.Before(r.minute) {
+		r.minute, r.lines = now, 0
+	}
+	if r.lines >= most {
+		r.unsaid++
+		return
+	}
+	r.lines++
+	r.log.Warn(message, append(about, "unsaid_before", r.unsaid)...)
+	r.unsaid = 0
+}

@@ -1,0 +1,131 @@
+package secrets
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// Watched is an object that somebody watches and may have, as it is now.
+type Watched struct {
+	Cluster, Namespace, Name string
+	Kind                     Kind
+	// CA is false for a certificate with its key.
+	CA    bool
+	State State
+	// Ends is when the first of its certificates ends; zero for a [Broken] one.
+	Ends time.Time
+	// Problem says what a [Broken] one lacks.
+	Problem string
+}
+
+// views are what those who watch were last answered. A change wakes them all, so it is
+// what is so now. It is safe for concurrent use.
+type views struct {
+	mu sync.Mutex
+	of map[viewer]*view
+}
+
+// viewer is all that an answer depends on beside the objects. Whether it may ask at all
+// was told before.
+type viewer struct {
+	access.Subject
+	name string
+}
+
+type view struct {
+	watchers int
+	sight
+}
+
+// sight is the certificate or CA that was found; without a part it is none.
+type sight struct {
+	part
+	lifetime
+	err error
+}
+
+// part is one of the two that an object may be served as.
+type part struct {
+	place
+	ca bool
+}
+
+func newViews() *views { return &views{of: map[viewer]*view{}} }
+
+func (v *views) watch(r request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := viewer{r.subject, r.name}
+	if v.of[key] == nil {
+		v.of[key] = &view{}
+	}
+	v.of[key].watchers++
+}
+
+func (v *views) leave(r request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := viewer{r.subject, r.name}
+	if v.of[key].watchers--; v.of[key].watchers == 0 {
+		delete(v.of, key)
+	}
+}
+
+// note takes what an answer was made of.
+func (v *views) note(r request, o object, p product) {
+	v.set(r, sight{part{o.place, r.ca}, p.lifetime, p.err})
+}
+
+// nothing takes the error of one that has nothing. Until it is ready, the client keeps
+// what it has.
+func (v *views) nothing(r request, err error) {
+	if !errors.Is(err, xds.ErrNotReady) {
+		v.set(r, sight{})
+	}
+}
+
+func (v *views) set(r request, found sight) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if view := v.of[viewer{r.subject, r.name}]; view != nil {
+		view.sight = found
+	}
+}
+
+// Watched returns each object once that is watched and may be had by who does, a
+// certificate and its CA apart, in no order.
+func (s *Source) Watched() []Watched {
+	now := s.cfg.Now()
+	var all []Watched
+	for _, found := range s.seen.distinct() {
+		all = append(all, found.watched(now))
+	}
+	return all
+}
+
+func (v *views) distinct() map[part]sight {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := map[part]sight{}
+	for _, view := range v.of {
+		if view.part != (part{}) {
+			all[view.part] = view.sight
+		}
+	}
+	return all
+}
+
+func (s sight) watched(now time.Time) Watched {
+	w := Watched{Cluster: s.cluster, Namespace: s.namespace, Name: s.name, Kind: s.kind, CA: s.ca, State: Broken, Ends: s.ends}
+	if s.err != nil {
+		w.Problem = text.Clean(s.err.Error())
+		return w
+	}
+	w.State = s.state(now)
+	return w
+}

@@ -1,0 +1,157 @@
+// Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits:
+// call [Listen], register services, and call [Server.Serve].
+package grpcsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/unixpeer"
+)
+
+// Config is where and to whom a server answers.
+type Config struct {
+	// Path of the unix socket, 107 bytes at most. Required.
+	Path string
+	// Mode of the socket's file. Default: 0600.
+	Mode fs.FileMode
+	// Policy says which peers are answered. Default: the own user and root.
+	Policy unixpeer.Policy
+	// Handshake is how long a new connection may take until it speaks HTTP/2.
+	// Default: 10 s.
+	Handshake time.Duration
+	// Log. Default: silent.
+	Log *slog.Logger
+}
+
+const (
+	// maxMessage and maxHeaders bound one message and its metadata, in bytes.
+	maxMessage = 4 << 20
+	maxHeaders = 64 << 10
+	// maxStreams of one connection: Envoy has one for each secret.
+	maxStreams = 10_000
+	// A peer that is gone without a word is noticed after these.
+	pingEvery, pingTimeout = time.Minute, 20 * time.Second
+	// maxIdle is how long a connection without a stream is kept: clients come again.
+	maxIdle = 5 * time.Minute
+)
+
+// Server is a gRPC server on a socket of its own.
+type Server struct {
+	grpc   *grpc.Server
+	socket *unixsocket.Socket
+	policy atomic.Pointer[unixpeer.Policy]
+	log    *slog.Logger
+}
+
+// Listen takes the socket; [Server.Serve] answers. Connections that come between the
+// two wait.
+func Listen(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if unixpeer.MissingProtection != "" {
+		cfg.Log.Warn("a protection is missing on this system", "missing", unixpeer.MissingProtection)
+	}
+	socket, err := unixsocket.Listen(cfg.Path, cfg.Mode, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{socket: socket, log: cfg.Log}
+	s.policy.Store(&cfg.Policy)
+	s.grpc = s.newGRPC(cfg)
+	return s, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Mode == 0 {
+		c.Mode = 0o600
+	}
+	if c.Handshake == 0 {
+		c.Handshake = 10 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (s *Server) newGRPC(cfg Config) *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(unixpeer.Credentials()),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(cfg.Handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		// Whatever is asked, only the right peer is answered.
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if _, err := s.Admit(ctx); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if _, err := s.Admit(stream.Context()); err != nil {
+				return err
+			}
+			return next(srv, stream)
+		}),
+	)
+}
+
+// RegisterService implements [grpc.ServiceRegistrar].
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	s.grpc.RegisterService(desc, service)
+}
+
+// Admit returns the caller of an RPC, or the status to end it with.
+func (s *Server) Admit(ctx context.Context) (secret.Caller, error) {
+	return s.policy.Load().Admit(ctx)
+}
+
+// SetPolicy says from now on which peers are answered. RPCs that have begun go on; it
+// returns what tells their callers whom the policy no longer admits.
+func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
+	s.policy.Store(&p)
+	return func(c secret.Caller) bool {
+		return p.Check(unixpeer.Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil
+	}
+}
+
+// Serve answers until [Server.Close]; it then returns nil. what is served is for the
+// log.
+func (s *Server) Serve(what string) error {
+	s.log.Info(what, "socket", s.socket.Addr().String())
+	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", s.socket.Addr().String(), err)
+	}
+	return nil
+}
+
+// Close calls end, which ends the streams, waits for connections to close until ctx ends, and
+// removes the socket. It may be called twice.
+func (s *Server) Close(ctx context.Context, end func()) error {
+	quiet := make(chan struct{})
+	go func() {
+		defer close(quiet)
+		end()
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-quiet
+	}
+	return s.socket.Close()
+}

@@ -1,0 +1,116 @@
+// Package operatorpage serves HTTP to operators and probes, without authentication: on a
+// Unix socket, on a loopback address, or where others may reach what tells nothing secret.
+// Call [Listen], then [Page.Show] when there is something to be seen.
+package operatorpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+)
+
+// Page is one address. A nil one is off: its methods do nothing.
+type Page struct {
+	listener net.Listener
+	server   *http.Server
+	local    bool // TCP: whoever asks must mean this machine
+	handler  atomic.Pointer[http.Handler]
+	done     chan struct{}
+}
+
+// Listen takes the address, host:port or unix:PATH; an empty one has no page. Until Show,
+// /healthz is well and /readyz says that nothing is ready. Of local, only who asks for
+// this machine by a loopback name or address is answered.
+func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
+	if address == "" {
+		return nil, nil
+	}
+	p := &Page{local: local, done: make(chan struct{})}
+	var err error
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		p.local = false
+		p.listener, err = unixsocket.Listen(path, 0o600, log)
+	} else {
+		p.listener, err = net.Listen("tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	starting := http.NewServeMux()
+	starting.HandleFunc("GET /healthz", Say(http.StatusOK, "ok"))
+	starting.HandleFunc("GET /readyz", Say(http.StatusServiceUnavailable, "starting"))
+	p.Show(starting)
+	p.server = &http.Server{
+		Handler:           http.HandlerFunc(p.route),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.server.Serve(p.listener) // ends with Close
+	}()
+	log.Info("status page", "address", p.listener.Addr().String())
+	return p, nil
+}
+
+// Show answers with h from now on.
+func (p *Page) Show(h http.Handler) {
+	if p != nil {
+		p.handler.Store(&h)
+	}
+}
+
+// route turns away who came by a name that somebody else may have pointed here
+// (DNS rebinding).
+func (p *Page) route(w http.ResponseWriter, r *http.Request) {
+	if p.local && !isLocal(r.Host) {
+		http.Error(w, "this page answers to a loopback address only", http.StatusForbidden)
+		return
+	}
+	(*p.handler.Load()).ServeHTTP(w, r)
+}
+
+func isLocal(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Say answers with a line of text.
+func Say(code int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(code)
+		fmt.Fprintln(w, text)
+	}
+}
+
+// Close ends the page within a second, whoever reads it still, and returns when all is
+// quiet.
+func (p *Page) Close() error {
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := p.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = p.server.Close()
+	}
+	<-p.done
+	if s, ok := p.listener.(*unixsocket.Socket); ok {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}

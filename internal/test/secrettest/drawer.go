@@ -1,0 +1,116 @@
+// Package drawer is a source of secrets that a test fills: [New] with items, [Drawer.Put]
+// replaces some and tells whoever watches.
+package secrettest
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Drawer is a [secret.Source] of fixed items. It is safe for concurrent use.
+type Drawer struct {
+	mu       sync.Mutex
+	items    map[string]*secret.Item // nil: not ready
+	err      error
+	watchers map[int]func()
+	next     int
+}
+
+// New returns a drawer with these items.
+func New(items ...*secret.Item) *Drawer {
+	d := &Drawer{items: map[string]*secret.Item{}, watchers: map[int]func(){}}
+	d.Put(items...)
+	return d
+}
+
+// Peek implements [secret.Source].
+func (d *Drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	item, known := d.items[name]
+	switch {
+	case d.err != nil:
+		return nil, d.err
+	case !known:
+		return nil, secret.ErrUnknown
+	case item == nil:
+		return nil, secret.ErrNotReady
+	}
+	return item, nil
+}
+
+// Watch implements [secret.Source]: whatever is changed, all are told.
+func (d *Drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return nil, d.err
+	}
+	id := d.next
+	d.next++
+	d.watchers[id] = func() { notify(name) }
+	return func() { d.mu.Lock(); delete(d.watchers, id); d.mu.Unlock() }, nil
+}
+
+// Put replaces items together.
+func (d *Drawer) Put(items ...*secret.Item) {
+	d.change(func() {
+		for _, item := range items {
+			d.items[item.Name] = item
+		}
+	})
+}
+
+// Empty keeps these names, and nothing that is ready for them.
+func (d *Drawer) Empty(names ...string) {
+	d.change(func() {
+		for _, name := range names {
+			d.items[name] = nil
+		}
+	})
+}
+
+// Forget has these names unknown.
+func (d *Drawer) Forget(names ...string) {
+	d.change(func() {
+		for _, name := range names {
+			delete(d.items, name)
+		}
+	})
+}
+
+// Fail answers everything with an error from now on.
+func (d *Drawer) Fail(err error) { d.change(func() { d.err = err }) }
+
+// Notify tells all who watch, of nothing.
+func (d *Drawer) Notify() { d.change(func() {}) }
+
+// Items is what it holds now, by name; nil is not ready.
+func (d *Drawer) Items() map[string]*secret.Item {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.items)
+}
+
+// Watchers is how many watch.
+func (d *Drawer) Watchers() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.watchers)
+}
+
+// change tells all who watch, with no lock held.
+func (d *Drawer) change(f func()) {
+	d.mu.Lock()
+	f()
+	var all []func()
+	for _, notify := range d.watchers {
+		all = append(all, notify)
+	}
+	d.mu.Unlock()
+	for _, notify := range all {
+		notify()
+	}
+}

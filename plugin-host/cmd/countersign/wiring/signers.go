@@ -1,0 +1,101 @@
+// Package signers makes of the providers and secrets of a configuration what the host
+// runs ([Entry]) and what the engine asks and holds ([Authority], [Spec]), with the tokens
+// that travel there ([Book]); [Locked] is what a lock file pins. The agent and
+// countersign-discovery are wired by it.
+package wiring
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Entry is what the host runs for an entry of the configuration, in that build.
+func Entry(p config.Provider, b config.Build) pluginhost.Entry {
+	e := pluginhost.Entry{
+		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
+		Limits: pluginhost.Limits{
+			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
+		},
+		Version: b.Version, Path: b.Path, Attach: b.Attach,
+	}
+	if b.Path+b.Attach != "" {
+		e.SHA256 = "" // the pin of what is installed says nothing of it
+	}
+	return e
+}
+
+// Authority is what the engine asks for an entry of the configuration: a client, as the
+// host has found it for the entry, with the entry's tokens and trust.
+func Authority(entry config.Provider, client ca.Client, book *Book) (secret.Authority, error) {
+	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
+	switch entry.IdentityCheck {
+	case "trust-domain":
+		a.Names = pki.TrustDomainName
+	case "any":
+		a.Names = pki.AnyName
+	}
+	if tokens, err := book.of(entry, client); err != nil {
+		return a, err
+	} else if tokens != nil {
+		a.Token, a.TokenRejected = tokens.Token, tokens.Rejected
+	}
+	if entry.RootOverlap != nil {
+		a.RootOverlap = &entry.RootOverlap.Duration
+	}
+	if entry.PinnedRoots == "" {
+		return a, nil
+	}
+	text, err := os.ReadFile(entry.PinnedRoots)
+	if err == nil {
+		a.PinnedRoots, err = pki.ParseBundle(text)
+	}
+	if err != nil {
+		return a, fmt.Errorf("providers.%s.pinned_roots is %q: %w", entry.Name, entry.PinnedRoots, err)
+	}
+	return a, nil
+}
+
+// Spec is what the engine holds for a secret of the configuration, which is complete.
+func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
+	if entry.Kind == config.TrustBundle {
+		return secret.Spec{Name: entry.Name, Kind: secret.TrustBundle, Authorities: entry.Providers}, nil
+	}
+	id, err := pki.NewIdentity(entry.SPIFFEID, entry.DNSNames, entry.IPAddresses)
+	if err != nil {
+		return secret.Spec{}, fmt.Errorf("secrets.%s: %w", entry.Name, err)
+	}
+	keyType, err := pki.ParseKeyType(entry.KeyType)
+	return secret.Spec{
+		Name: entry.Name, Kind: secret.KeyPair, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
+		KeyType: keyType, TTL: entry.TTL.Duration, RenewRatio: r.Ratio, RenewJitter: max(r.Jitter, 1e-9), // 0 would be the default
+	}, err
+}
+
+// Locked is what the lock file at path has for this platform, by the provider's name. One
+// that is not there is no error unless it is wanted.
+func Locked(path string, wanted bool) (map[string]config.Build, error) {
+	l, err := lock.Read(path)
+	if errors.Is(err, fs.ErrNotExist) && !wanted {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	locked := map[string]config.Build{}
+	for _, p := range l.Providers {
+		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
+			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256}
+		}
+	}
+	return locked, nil
+}

@@ -1,0 +1,119 @@
+package identities
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Counts is what an operator may see of a [Set]: numbers, and but for the words of a
+// failure nobody's name.
+type Counts struct {
+	Identities int `json:"identities"`           // verified, with or without a stream
+	Idle       int `json:"idle,omitempty"`       // of them, without one
+	Unverified int `json:"unverified,omitempty"` // tokens that nobody has vouched for yet
+	Streams    int `json:"streams"`
+	Held       int `json:"held"` // identities with a valid certificate
+	// Missing are those with a stream and without a valid certificate; Expired those of
+	// them that had one.
+	Missing  int `json:"missing,omitempty"`
+	Expired  int `json:"expired,omitempty"`
+	Failing  int `json:"failing,omitempty"` // whose last attempt failed
+	InFlight int `json:"in_flight,omitempty"`
+	Waiting  int `json:"waiting,omitempty"` // to be asked for when there is room
+
+	// NextRenewal and NextExpiry are the first of all; zero where there is none.
+	NextRenewal time.Time `json:"next_renewal,omitzero"`
+	NextExpiry  time.Time `json:"next_expiry,omitzero"`
+	// Failure is one of the last ones; nil where nothing fails.
+	Failure *secret.Failure `json:"failure,omitempty"`
+
+	// What follows counts since the start.
+	Requests  int `json:"requests"`           // attempts to get a certificate
+	Rotations int `json:"rotations"`          // certificates served
+	Joins     int `json:"joins"`              // requests that only told whose a token is
+	Failures  int `json:"failures,omitempty"` // attempts that failed
+	Refused   int `json:"refused,omitempty"`  // tokens that the authority said no to
+	Ended     int `json:"ended,omitempty"`    // streams whose time was over
+	Released  int `json:"released,omitempty"` // identities that were let go of
+	// TurnedAway are streams that were not taken in, and OverLimit those of them for a
+	// limit.
+	TurnedAway int `json:"turned_away,omitempty"`
+	OverLimit  int `json:"over_limit,omitempty"`
+}
+
+// Counts returns the numbers as they are now.
+func (c *Set) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, now := c.counts, c.now()
+	n.Identities, n.Unverified, n.Streams = len(c.entries), c.nameless, len(c.sessions)
+	n.InFlight = c.cfg.Limits.InFlight - len(c.idle)
+	n.Waiting = c.ready.Len() + c.readyNew.Len()
+	for _, e := range c.deadlines.list {
+		n.add(e, now)
+	}
+	return n
+}
+
+// add counts one entry.
+func (n *Counts) add(e *entry, now time.Time) {
+	if t := e.trouble; t != nil {
+		n.Failing++
+		if n.Failure == nil || t.failure.At.After(n.Failure.At) {
+			n.Failure = t.failure
+		}
+	}
+	switch {
+	case e.id == "":
+	case e.valid(now):
+		n.Held++
+		n.NextExpiry = first(n.NextExpiry, e.item.NotAfter)
+	case len(e.sessions) > 0:
+		n.Missing++
+		if e.item != nil {
+			n.Expired++
+		}
+	}
+	switch {
+	case e.id == "":
+	case len(e.sessions) == 0:
+		n.Idle++
+	case e.item != nil:
+		n.NextRenewal = first(n.NextRenewal, e.item.RenewAt)
+	}
+}
+
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+const linesPerMinute = 10
+
+// quiet keeps thousands of identities that fail at once from filling the log.
+type quiet struct {
+	minute time.Time
+	lines  int
+	unsaid int
+}
+
+// complain logs a failure, ten in a minute.
+func (c *Set) complain(message string, err error, args ...any) {
+	now := time.Now()
+	if now.Sub(c.quiet.minute) >= time.Minute {
+		c.quiet.minute, c.quiet.lines = now, 0
+	}
+	if c.quiet.lines++; c.quiet.lines > linesPerMinute {
+		c.quiet.unsaid++
+		return
+	}
+	unsaid := c.quiet.unsaid
+	c.quiet.unsaid = 0
+	f := secret.NewFailure(err, now, 0)
+	c.say(func() {
+		c.cfg.Log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "others_since_last_log", unsaid}, args...)...)
+	})
+}

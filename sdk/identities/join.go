@@ -1,0 +1,203 @@
+package identities
+
+import (
+	"context"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Join takes a stream in: who is at the other end of its socket, and its bearer token,
+// which may be empty. The caller that it returns is the stream's, and is handed to
+// [Set.Leave] when that has ended.
+//
+// Where there is a Verifier, Join waits for it. Where the authority has to vouch for
+// the token, the stream's secrets are not ready until it has, and the stream ends where
+// it does not. An error is of package ca: Unauthenticated or Denied, RateLimited for a
+// limit, which it names, and what can be tried again otherwise.
+func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error) {
+	if token == "" {
+		return c.joinPeer(peer)
+	}
+	print := fingerprintOf(token)
+	claim, err := c.identify(ctx, print, token)
+	if err != nil {
+		return secret.Caller{}, c.turnAwayFor(err)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	s, err := c.joinToken(peer, token, print, claim)
+	if err != nil {
+		return secret.Caller{}, c.turnAway(err)
+	}
+	return s.caller, nil
+}
+
+// identify verifies a token that is not remembered, or reads what it claims.
+func (c *Set) identify(ctx context.Context, print fingerprint, token ca.Token) (Claim, error) {
+	c.mu.Lock()
+	known := c.credentials[print].proven(c.now())
+	c.mu.Unlock()
+	switch id := c.cfg.Identify; {
+	case known:
+		return Claim{}, nil
+	case id.Verifier != nil:
+		return c.checks.verify(ctx, id, print, token)
+	case id.Claimed != nil:
+		claim, err := id.Claimed(token)
+		if err != nil {
+			return Claim{}, ca.Errorf(ca.Unauthenticated, "the token does not say whose it is: %w", err)
+		}
+		return claim, nil
+	}
+	return Claim{}, ca.Errorf(ca.Unauthenticated, "streams are known by their peer here: bring no token")
+}
+
+func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
+	id, ok := "", false
+	if c.cfg.Identify.Peer != nil {
+		id, ok = c.cfg.Identify.Peer(peer)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if !ok {
+		return secret.Caller{}, c.turnAway(ca.Errorf(ca.Unauthenticated, "the stream brings no token, and its peer (%s) is not known by itself", peer.ID))
+	}
+	e, err := c.entryOf(id)
+	if err != nil {
+		return secret.Caller{}, c.turnAway(err)
+	}
+	s, err := c.enter(e, peer, nil)
+	if err != nil {
+		return secret.Caller{}, c.turnAway(err)
+	}
+	return s.caller, nil
+}
+
+// joinToken binds a stream to its token, which was verified, or claims something.
+func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, claim Claim) (*session, error) {
+	now := c.now()
+	cred := c.credentials[print]
+	if cred == nil {
+		cred = &credential{print: print, expiry: claim.Expiry}
+	}
+	if cred.over(now) {
+		return nil, errOver
+	}
+	if !cred.proven(now) && c.cfg.Identify.Verifier != nil {
+		cred.expiry = claim.Expiry
+		cred.prove(claim.SPIFFEID, now)
+	}
+	e, err := c.entryFor(cred, claim, peer, now)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.enter(e, peer, cred)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.credentials) >= len(c.sessions)+rememberedPerIdentity*c.cfg.Limits.Identities {
+		c.forgetTokens(func(*credential) bool { return true })
+	}
+	c.credentials[print] = cred
+	cred.token = token
+	cred.sessions++
+	return s, nil
+}
+
+// entryFor returns the entry of a token: that of its owner, or, where nobody has
+// vouched for it yet, its own.
+func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now time.Time) (*entry, error) {
+	if cred.proven(now) {
+		return c.entryOf(cred.owner)
+	}
+	if e := cred.entry; e != nil {
+		if e.trouble != nil && e.trouble.refused != nil {
+			return nil, e.trouble.refused
+		}
+		return e, nil
+	}
+	if n := c.strangers[processOf(peer)]; n >= c.cfg.Limits.Refused {
+		return nil, limited("tokens of one process that were refused lately", c.cfg.Limits.Refused)
+	}
+	e, err := c.newEntry(claim.SPIFFEID)
+	if err != nil {
+		return nil, err
+	}
+	cred.entry, cred.owner = e, ""
+	e.token = cred
+	c.nameless++
+	return e, nil
+}
+
+// entryOf returns the entry of a verified identity.
+func (c *Set) entryOf(id string) (*entry, error) {
+	if e := c.entries[id]; e != nil {
+		return e, nil
+	}
+	e, err := c.newEntry(id)
+	if err != nil {
+		return nil, err
+	}
+	e.id = e.asked.String()
+	c.entries[e.id] = e
+	return e, nil
+}
+
+func (c *Set) newEntry(id string) (*entry, error) {
+	asked, err := pki.ParseSPIFFEID(id)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unauthenticated, "whose the stream is cannot be said: %w", err)
+	}
+	if len(c.entries)+c.nameless >= c.cfg.Limits.Identities && !c.makeRoom() {
+		return nil, limited("identities", c.cfg.Limits.Identities)
+	}
+	return &entry{asked: pki.Identity{SPIFFEID: asked}, idle: c.now()}, nil
+}
+
+// makeRoom lets go of a refused token, or else of the identity that has been without a
+// stream for longest: whoever brings bad tokens must not keep the others out.
+func (c *Set) makeRoom() bool {
+	var oldest *entry
+	for _, e := range c.deadlines.list {
+		switch {
+		case len(e.sessions) > 0 || e.flying:
+		case e.id == "":
+			c.letGo(e)
+			return true
+		case oldest == nil || e.idle.Before(oldest.idle):
+			oldest = e
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	c.letGo(oldest)
+	return true
+}
+
+// enter makes a session of an entry and has the clock look at it.
+func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, error) {
+	if c.ctx.Err() != nil {
+		c.tidy(e)
+		return nil, ca.Errorf(ca.Unavailable, "the agent is shutting down")
+	}
+	if len(e.sessions) >= c.cfg.Limits.Streams {
+		return nil, limited("streams of one identity", c.cfg.Limits.Streams)
+	}
+	c.last++
+	s := &session{caller: peer, credential: cred}
+	s.caller.Session = c.last
+	if e.id != "" {
+		s.caller.ID = e.id
+	}
+	c.sessions[c.last] = s
+	if cred != nil && cred.sessions == 0 && e.trouble != nil && e.id != "" {
+		e.trouble.kick() // a token that was not tried yet
+	}
+	e.add(s)
+	c.schedule(e)
+	return s, nil
+}

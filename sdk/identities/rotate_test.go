@@ -1,0 +1,394 @@
+package identities_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+func TestARotationIsOneRequestForEachIdentity(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Certificate.RenewJitter = 0.01 }, func(e *engine) {
+		const many = 100
+		streams := make([]*stream, many)
+		for i := range many {
+			streams[i] = e.join(token(fmt.Sprint("w", i)))
+			e.join(token(fmt.Sprint("w", i)))
+		}
+		e.requests(many)
+		for round := 2; round <= 4; round++ {
+			after(ttl/2 + ttl/10)
+			e.requests(round * many)
+		}
+		if n := e.Counts(); n.Rotations != 4*many || n.Joins != 0 || n.Held != many {
+			t.Errorf("counts: %+v", n)
+		}
+	})
+}
+
+func TestRenewalsAreSpread(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		const many = 200
+		var at []time.Time
+		for i := range many {
+			at = append(at, e.join(token(fmt.Sprint("w", i))).held().RenewAt)
+		}
+		slices.SortFunc(at, time.Time.Compare)
+		if first, last := at[0], at[many-1]; last.Sub(first) < ttl/8 {
+			t.Errorf("all %d renewals are between %s and %s", many, first, last)
+		}
+	})
+}
+
+// After a restart everybody comes at once. The authority is asked by a few at a time,
+// and nobody's request is made twice.
+func TestARestartWithThousandsOfIdentitiesAsksTheAuthorityByAFewAtATime(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.InFlight = 8 }, func(e *engine) {
+		const many = 1000
+		e.ca.Always(catest.Fault{Delay: 100 * time.Millisecond})
+		for i := range many {
+			e.join(token(fmt.Sprint("w", i)))
+		}
+		after(many / 8 * 100 * time.Millisecond)
+		e.requests(many)
+		if most := e.ca.most.Load(); most != 8 {
+			t.Errorf("%d requests were under way at once", most)
+		}
+	})
+}
+
+func TestWhoWaitsIsServedBeforeRenewals(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.InFlight = 1 }, func(e *engine) {
+		for i := range 20 {
+			e.join(token(fmt.Sprint("old", i))).held()
+		}
+		e.ca.Always(catest.Fault{Delay: 20 * time.Second})
+		after(ttl/2 - ttl/30) // about half are due, and one is asked for at a time
+		synctest.Wait()
+		before := len(e.ca.Requests())
+		s := e.join(token("new"))
+		after(2 * time.Minute)
+		s.held()
+		if got := e.ca.Requests()[before].SubjectID; got != domain+"new" {
+			t.Errorf("%s was asked for before the one who waits", got)
+		}
+	})
+}
+
+func TestTokensThatNobodyVouchedForDoNotKeepRenewalsFromTheirTurn(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.InFlight = 1 }, func(e *engine) {
+		old := e.join(token("old"))
+		first := old.held()
+		after(time.Until(first.RenewAt) - time.Second)
+		e.ca.Always(catest.Fault{Delay: time.Second})
+		for i := range 1000 {
+			e.join(token(fmt.Sprint("new", i)))
+		}
+		after(10 * time.Second)
+		if old.held() == first {
+			t.Error("the renewal is still behind the others")
+		}
+	})
+}
+
+func TestTheLastStreamGoneTheCertificateIsKeptAWhileAndThenLetGo(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		s := e.join(token("web", "until=10h"))
+		item := s.held()
+		s.leave()
+		after(9 * time.Minute)
+		again := e.join(token("web", "until=10h"))
+		if again.held() != item {
+			t.Error("it was not kept")
+		}
+		again.leave()
+		after(11 * time.Minute)
+		if n := e.Counts(); n.Identities != 0 || n.Released != 1 || n.Streams != 0 {
+			t.Errorf("counts: %+v", n)
+		}
+		if bytes.ContainsFunc(item.Key, func(r rune) bool { return r != 0 }) {
+			t.Error("its key was not overwritten")
+		}
+		if e.join(token("web", "until=10h")).held() == item {
+			t.Error("what was let go of is served")
+		}
+		e.requests(2)
+	})
+}
+
+func TestNobodyIsAskedForWhoIsNotThere(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Idle = 10 * ttl }, func(e *engine) {
+		s := e.join(token("web"))
+		first := s.held()
+		s.leave()
+		after(ttl / 2 * 3)
+		e.requests(1)
+		if e.count(secret.Expired) != 0 {
+			t.Error("nobody misses it")
+		}
+		if e.join(token("web")).held() == first {
+			t.Error("what has expired is served")
+		}
+	})
+}
+
+func TestATokenThatHasExpiredAtTheRenewalEndsItsStreams(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		short := e.join(token("web", "until=10m"))
+		item := short.held()
+		after(15 * time.Minute)
+		short.held() // what is held is served on until the renewal
+		after(time.Until(item.RenewAt) + time.Second)
+		err := short.nothing()
+		is(t, err, secret.ErrEnded)
+		is(t, err, ca.ErrUnauthenticated)
+		e.requests(1)
+		short.leave()
+		// It comes back with a new one, which tells whose it is and rotates at once.
+		next := e.join(token("web", "until=10h"))
+		if next.held() == item {
+			t.Error("nothing was rotated")
+		}
+		e.requests(2)
+		if n := e.Counts(); n.Joins != 0 || n.Ended != 1 || n.Rotations != 2 || n.Released != 0 {
+			t.Errorf("counts: %+v", n)
+		}
+	})
+}
+
+func TestAnotherStreamWithAGoodTokenKeepsTheIdentityAlive(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		short, long := e.join(token("web", "until=10m")), e.join(token("web", "until=10h"))
+		first := long.held()
+		after(ttl/2 + ttl/10)
+		if long.held() == first {
+			t.Error("it was not rotated")
+		}
+		is(t, short.nothing(), ca.ErrUnauthenticated)
+		if got := e.requests(3)[2].Token; got != token("web", "until=10h") {
+			t.Error("it was asked for with the token that has expired")
+		}
+	})
+}
+
+func TestAnAuthorityThatIsDownIsAskedWithBackoffHoweverManyComeBack(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
+		for range 700 { // a client that reconnects all the time
+			s := e.join(token("web"))
+			after(7 * time.Millisecond)
+			s.leave()
+		}
+		if n := len(e.ca.Requests()); n > 5 {
+			t.Errorf("%d requests in five seconds", n)
+		}
+		s := e.join(token("web"))
+		e.ca.Always(catest.Fault{})
+		after(15 * time.Second)
+		s.held()
+	})
+}
+
+// The same request is sent again, so that an authority can recognise it.
+func TestARetryIsTheSameOrder(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.ca.Next(2, catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
+		s := e.join(token("web"))
+		after(10 * time.Second)
+		s.held()
+		asked := e.requests(3)
+		if asked[0].ID != asked[2].ID || !bytes.Equal(asked[0].CSR, asked[2].CSR) {
+			t.Error("the retry was another order")
+		}
+	})
+}
+
+func TestARefusedTokenIsNotTriedAgainByReconnecting(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.join("forged:web")
+		for range 700 {
+			synctest.Wait()
+			_, err := e.tryJoin("forged:web")
+			is(t, err, ca.ErrUnauthenticated)
+			after(7 * time.Millisecond)
+		}
+		e.requests(1)
+		after(2 * time.Minute)
+		e.join("forged:web") // after a minute it may be tried once more
+		e.requests(2)
+	})
+}
+
+func TestWhatIsHeldIsServedThroughAnOutageToItsEnd(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		s := e.join(token("web"))
+		item := s.held()
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
+		after(time.Until(item.NotAfter) - time.Second)
+		if s.held() != item || s.notices.Load() != 1 {
+			t.Error("the stream noticed the outage")
+		}
+		after(2 * time.Second)
+		is(t, s.nothing(), secret.ErrNotReady)
+		if n := e.Counts(); n.Expired != 1 || n.Missing != 1 || n.Failure == nil || s.notices.Load() != 1 || e.count(secret.Expired) != 1 {
+			t.Errorf("counts: %+v", n)
+		}
+		e.ca.Always(catest.Fault{})
+		e.Kick()
+		s.held()
+	})
+}
+
+// A token of which the end is not known, and that the authority no longer takes, has
+// ended as far as anybody can tell.
+func TestATokenThatTheAuthorityNoLongerTakesEndsItsStreamsAlone(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		a, b := e.join(token("web", 1)), e.join(token("web", 2))
+		first := a.held()
+		after(time.Until(first.RenewAt) - time.Second)
+		e.ca.Next(1, catest.Fault{Err: ca.Errorf(ca.Unauthenticated, "expired")})
+		after(2 * time.Second)
+		ended, alive := a, b
+		if _, err := e.Peek(a.caller, "default"); err == nil {
+			ended, alive = b, a
+		}
+		is(t, ended.nothing(), ca.ErrUnauthenticated)
+		if alive.held() == first {
+			t.Error("the other stream's token was not tried")
+		}
+		e.requests(4)
+	})
+}
+
+func TestAnAuthorityThatRefusesGoodTokensEndsNoStream(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		a, b := e.join(token("web", "until=10h")), e.join(token("web", "2:until=11h"))
+		first := a.held()
+		after(time.Until(first.RenewAt) - time.Second)
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unauthenticated, "keys are lost")})
+		after(30 * time.Second)
+		if a.held() != first || b.held() != first {
+			t.Error("what is held was not served on")
+		}
+		e.requests(4) // each token once, and then the pause
+		e.ca.Always(catest.Fault{})
+		after(2 * time.Minute)
+		if a.held() == first {
+			t.Error("it was not asked again")
+		}
+	})
+}
+
+func TestATokenThatWasNotTriedEndsThePause(t *testing.T) {
+	bubble(t, verified, func(e *engine) {
+		e.ca.Next(1, catest.Fault{Err: ca.Errorf(ca.Denied, "not you")})
+		a := e.join(token("web", 1))
+		is(t, a.nothing(), secret.ErrNotReady)
+		b := e.join(token("web", 2))
+		b.held()
+		a.held()
+	})
+}
+
+func TestTheClockMayJump(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		s := e.join(token("web"))
+		first := s.held()
+		e.jump.Add(int64(-2 * time.Hour)) // back: no second request
+		after(time.Minute)
+		e.requests(1)
+		e.jump.Add(int64(2*time.Hour + 40*time.Minute)) // forward: renew
+		after(time.Minute)
+		if s.held() == first {
+			t.Error("the jump was not noticed")
+		}
+		e.requests(2)
+	})
+}
+
+func TestACertificateThatBeginsLaterWaits(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.ca.Next(1, catest.Fault{Break: func(d *catest.Draft) { d.Leaf.NotBefore = e.now().Add(time.Minute) }})
+		s := e.join(token("web"))
+		is(t, s.nothing(), secret.ErrNotReady)
+		after(time.Minute)
+		s.held()
+		e.requests(1)
+	})
+}
+
+func TestCertificatesThatLeadToNoRootAnyMoreAreReplacedAtOnce(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		a, b := e.join(token("web")), e.join(token("db"))
+		first := a.held()
+		b.held()
+		e.ca.Rotate()
+		after(time.Second)
+		if a.held() == first {
+			// The old root is kept while certificates under it live.
+			if item, err := e.Peek(a.caller, "ROOTCA"); err != nil || len(item.RootFingerprints) != 2 {
+				t.Fatalf("the roots are %v, %v", item, err)
+			}
+		}
+		e.requests(2)
+	})
+	bubble(t, func(e *engine, c *identities.Config) {
+		none := time.Duration(0)
+		err := e.manager.Reload([]secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}}},
+			[]secret.Authority{{Name: "test", Client: e.ca, RootOverlap: &none}})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+	}, func(e *engine) {
+		a, b := e.join(token("web")), e.join(token("db"))
+		first := a.held()
+		b.held()
+		after(2 * time.Minute)
+		e.ca.Rotate()
+		after(time.Second)
+		if a.held() == first {
+			t.Error("it was not replaced")
+		}
+		e.requests(4)
+	})
+}
+
+func TestTheAuthorityIsHungUpOnButNotOnOthers(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.InFlight = 2 }, func(e *engine) {
+		e.ca.Next(1, catest.Fault{Hang: true})
+		stuck := e.join(token("stuck"))
+		synctest.Wait()
+		for i := range 50 {
+			e.join(token(fmt.Sprint("w", i))).held()
+		}
+		is(t, stuck.nothing(), secret.ErrNotReady)
+		after(time.Minute)
+		stuck.held()
+	})
+}
+
+func TestClosedItIsQuiet(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		s := e.join(token("web"))
+		item := s.held()
+		e.ca.Always(catest.Fault{Hang: true})
+		e.join(token("db"))
+		synctest.Wait()
+		e.Close()
+		is(t, s.nothing(), secret.ErrClosed)
+		if item.Key[0] != 0 {
+			t.Error("its key was not overwritten")
+		}
+		if _, err := e.Join(context.Background(), proxy, token("web")); err == nil {
+			t.Error("a closed crowd takes in streams")
+		}
+	})
+}

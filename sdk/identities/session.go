@@ -1,0 +1,97 @@
+package identities
+
+import (
+	"errors"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// session is one stream, bound to the credential that it opened with.
+type session struct {
+	caller     secret.Caller
+	credential *credential // nil for a stream that is known by its peer
+	entry      *entry
+	over       error // why it is not served any more
+	watchers   []*watcher
+}
+
+func limited(what string, most int) error {
+	return ca.Errorf(ca.RateLimited, "the limit of %s is reached: %d", what, most)
+}
+
+// turnAway counts a stream that was not taken in.
+func (c *Set) turnAway(err error) error {
+	c.counts.TurnedAway++
+	if errors.Is(err, ca.ErrRateLimited) {
+		c.counts.OverLimit++
+	}
+	c.complain("a stream is turned away", err)
+	return err
+}
+
+// turnAwayFor counts a stream whose token could not be verified. Why is the operator's to
+// know: a client learns no more than it needs.
+func (c *Set) turnAwayFor(err error) error {
+	c.mu.Lock()
+	defer c.unlock()
+	_ = c.turnAway(err)
+	switch reason := ca.ReasonFor(err); reason {
+	case ca.Unauthenticated, ca.Denied, ca.Invalid:
+		return ca.Errorf(reason, "the token of this stream is not accepted")
+	case ca.RateLimited:
+		return err
+	}
+	return ca.Errorf(ca.Unavailable, "the token of this stream cannot be verified at the moment")
+}
+
+// Leave lets a stream go that Join took in.
+func (c *Set) Leave(caller secret.Caller) {
+	c.mu.Lock()
+	defer c.unlock()
+	s := c.sessions[caller.Session]
+	if s == nil {
+		return
+	}
+	delete(c.sessions, caller.Session)
+	c.detach(s)
+}
+
+// detach parts a session from its entry and its token.
+func (c *Set) detach(s *session) {
+	e := s.entry
+	if e == nil {
+		return
+	}
+	e.drop(s, c.now())
+	s.entry = nil
+	if cred := s.credential; cred != nil {
+		if cred.sessions--; cred.sessions == 0 {
+			cred.token = ""
+		}
+	}
+	if !c.tidy(e) {
+		c.schedule(e)
+	}
+}
+
+// tidy lets go of an entry without an identity that nobody waits for. One that was
+// refused is kept for its pause, so that the same token is not tried again at once.
+func (c *Set) tidy(e *entry) bool {
+	if e.id != "" || len(e.sessions) > 0 || e.flying || e.left() > 0 {
+		return false
+	}
+	c.letGo(e)
+	return true
+}
+
+// end ends a session: its stream learns why when it looks.
+func (c *Set) end(s *session, why error) {
+	if s.over != nil {
+		return
+	}
+	s.over = why
+	c.counts.Ended++
+	c.tellSession(s)
+	c.detach(s)
+}

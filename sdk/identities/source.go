@@ -1,0 +1,106 @@
+package identities
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+type watcher struct {
+	name   string
+	notify func(name string)
+}
+
+// find returns the session of a caller that is served.
+func (c *Set) find(caller secret.Caller, name string) (*session, error) {
+	s := c.sessions[caller.Session]
+	switch {
+	case c.ctx.Err() != nil:
+		return nil, secret.ErrClosed
+	case s == nil && caller.Session == 0:
+		return nil, unknown(name) // the agent itself is nobody here
+	case s == nil:
+		return nil, fmt.Errorf("%w: %w", secret.ErrEnded, ca.Errorf(ca.Canceled, "the stream has left"))
+	case s.over != nil:
+		return nil, fmt.Errorf("%w: %w", secret.ErrEnded, s.over)
+	case s.caller != caller:
+		return nil, unknown(name)
+	}
+	return s, nil
+}
+
+// Peek returns the certificate of the caller's identity, or a trust bundle that all may
+// have. Before the identity is known nothing is ready; a caller whose time is over is
+// told so by [secret.ErrEnded].
+func (c *Set) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	item, err := c.peek(caller, name)
+	if item != nil || err != nil {
+		return item, err
+	}
+	return c.cfg.Manager.Peek(secret.Caller{}, name)
+}
+
+// peek returns nil and nil for a bundle that the caller may have.
+func (c *Set) peek(caller secret.Caller, name string) (*secret.Item, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.find(caller, name)
+	own := name == c.cfg.Certificate.Name
+	switch {
+	case err != nil:
+		return nil, err
+	case !own && !slices.Contains(c.cfg.Bundles, name):
+		return nil, unknown(name)
+	case s.entry.id == "":
+		return nil, notReady(name)
+	case !own:
+		return nil, nil
+	case !s.entry.valid(c.now()):
+		return nil, notReady(name)
+	}
+	return s.entry.item, nil
+}
+
+// Watch has notify called after each change of what Peek answers the caller.
+func (c *Set) Watch(caller secret.Caller, name string, notify func(name string)) (stop func(), err error) {
+	unwatch := func() {}
+	if slices.Contains(c.cfg.Bundles, name) {
+		if unwatch, err = c.cfg.Manager.Watch(secret.Caller{}, name, notify); err != nil {
+			return nil, err
+		}
+	}
+	w := &watcher{name, notify}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.find(caller, name)
+	switch {
+	case errors.Is(err, secret.ErrEnded):
+		return unwatch, nil // there is nothing to come; Peek tells why
+	case err != nil:
+		unwatch()
+		return nil, err
+	}
+	s.watchers = append(s.watchers, w)
+	return func() {
+		unwatch()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s.watchers = slices.DeleteFunc(s.watchers, func(other *watcher) bool { return other == w })
+	}, nil
+}
+
+// tellSessions has everybody who watches an entry look again.
+func (c *Set) tellSessions(e *entry) {
+	for _, s := range e.sessions {
+		c.tellSession(s)
+	}
+}
+
+func (c *Set) tellSession(s *session) {
+	for _, w := range s.watchers {
+		c.say(func() { w.notify(w.name) })
+	}
+}

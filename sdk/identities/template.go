@@ -1,0 +1,193 @@
+package identities
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// maxClaims bounds the claims of a token, in bytes.
+const maxClaims = 16 << 10
+
+// Template is a SPIFFE ID with claims of a token in it, such as
+//
+//	spiffe://cluster.local/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}
+//
+// A slash goes down into an object; {sub:2} is the third part of a claim that colons
+// divide. What is filled in is part of one segment of the path and never ends it.
+type Template struct {
+	texts  []string // one more than claims
+	claims []place
+}
+
+// place is a claim, and which of its parts; -1 is all of it.
+type place struct {
+	path string
+	part int
+}
+
+// ParseTemplate reads a template and tries it out.
+func ParseTemplate(text string) (*Template, error) {
+	t := &Template{}
+	rest := text
+	for {
+		before, after, found := strings.Cut(rest, "{")
+		t.texts = append(t.texts, before)
+		if !found {
+			break
+		}
+		name, after, found := strings.Cut(after, "}")
+		if !found || name == "" {
+			return nil, fmt.Errorf("the SPIFFE ID %.256q has a { without a claim and its }", text)
+		}
+		p, err := placeOf(name)
+		if err != nil {
+			return nil, fmt.Errorf("the SPIFFE ID %.256q: %w", text, err)
+		}
+		t.claims = append(t.claims, p)
+		rest = after
+	}
+	return t, t.try(text)
+}
+
+func placeOf(name string) (place, error) {
+	path, part, found := strings.Cut(name, ":")
+	if !found {
+		return place{name, -1}, nil
+	}
+	if len(part) != 1 || part[0] < '0' || part[0] > '9' || path == "" {
+		return place{}, fmt.Errorf("{%.64s} is not a claim: after the colon comes the number of a part, 0 to 9", name)
+	}
+	return place{path, int(part[0] - '0')}, nil
+}
+
+// try makes an ID of it with an ordinary value in each place.
+func (t *Template) try(text string) error {
+	switch id, err := t.fill(func(place) (string, error) { return "x", nil }); {
+	case len(t.claims) == 0:
+		return fmt.Errorf("the SPIFFE ID %.256q has no claim in it: all tokens would be one identity's", text)
+	case strings.Contains(trustDomain(t.texts[0]), "{") || !strings.Contains(strings.TrimPrefix(t.texts[0], "spiffe://"), "/"):
+		return fmt.Errorf("the SPIFFE ID %.256q takes its trust domain from a claim: write it out", text)
+	case err != nil:
+		return err
+	default:
+		_, err := pki.ParseSPIFFEID(id)
+		return err
+	}
+}
+
+func trustDomain(text string) string {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(text, "spiffe://"), "/")
+	return domain
+}
+
+// Claimed reads what a token claims of itself, for [Identify]. Nothing of it is
+// verified. A token is a JWT (RFC 7519) in the compact form.
+func (t *Template) Claimed(token ca.Token) (Claim, error) {
+	claims, err := claimsOf(token)
+	if err != nil {
+		return Claim{}, err
+	}
+	id, err := t.ID(claims)
+	if err != nil {
+		return Claim{}, err
+	}
+	return Claim{SPIFFEID: id, Expiry: expiryOf(claims)}, nil
+}
+
+// ID returns the SPIFFE ID for claims, which whoever calls it has verified.
+func (t *Template) ID(claims map[string]any) (string, error) {
+	id, err := t.fill(func(p place) (string, error) {
+		value, ok := find(claims, p.path).(string)
+		if !ok {
+			return "", fmt.Errorf("the claim %q is missing or no text", p.path)
+		}
+		if p.part >= 0 {
+			parts := strings.Split(value, ":")
+			if p.part >= len(parts) {
+				return "", fmt.Errorf("the claim %q has %d parts, part %d is needed", p.path, len(parts), p.part)
+			}
+			value = parts[p.part]
+		}
+		if !segment(value) {
+			return "", fmt.Errorf("the claim %q is no part of a SPIFFE ID's path: letters, digits, '.', '-' and '_' are", p.path)
+		}
+		return value, nil
+	})
+	if err == nil {
+		_, err = pki.ParseSPIFFEID(id)
+	}
+	return id, err
+}
+
+func (t *Template) fill(value func(place) (string, error)) (string, error) {
+	var id strings.Builder
+	for i, text := range t.texts {
+		id.WriteString(text)
+		if i < len(t.claims) {
+			v, err := value(t.claims[i])
+			if err != nil {
+				return "", err
+			}
+			id.WriteString(v)
+		}
+	}
+	return id.String(), nil
+}
+
+// segment tells whether a value stays within its segment: one with a slash could name
+// somebody else.
+func segment(value string) bool {
+	return value != "" && !strings.ContainsFunc(value, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+	})
+}
+
+// find returns the value at a path: a claim of that very name, or one further down.
+func find(claims map[string]any, path string) any {
+	if value, ok := claims[path]; ok {
+		return value
+	}
+	for i, c := range path {
+		if below, ok := claims[path[:i]].(map[string]any); ok && c == '/' {
+			return find(below, path[i+1:])
+		}
+	}
+	return nil
+}
+
+var errNoJWT = errors.New("it is no JWT")
+
+// claimsOf reads the middle part of a JWT. The error never quotes the token.
+func claimsOf(token ca.Token) (map[string]any, error) {
+	parts := strings.Split(token.Reveal(), ".")
+	if len(parts) != 3 || len(parts[1]) > maxClaims {
+		return nil, errNoJWT
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return nil, errNoJWT
+	}
+	var claims map[string]any
+	if err := json.Unmarshal(text, &claims); err != nil {
+		return nil, errNoJWT
+	}
+	return claims, nil
+}
+
+// expiryOf returns the claim exp (RFC 7519, section 4.1.4), the zero time where there
+// is none that can be.
+func expiryOf(claims map[string]any) time.Time {
+	const farthest = 1 << 40 // some 35,000 years
+	seconds, ok := claims["exp"].(float64)
+	if !ok || !(seconds > 0 && seconds < farthest) {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
+}

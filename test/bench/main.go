@@ -1,0 +1,148 @@
+// Command bench measures the README's figures: `make bench`. All of them come from
+// one run, as medians; ratios and differences within it are what counts. Names of
+// figures as arguments measure these alone: agent, boundary, streams, tls, identities,
+// discovery.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/countersign-dev/countersign/providers/file/fileca"
+)
+
+// ordinary is the user that agents are measured as, where this one is root.
+const ordinary = 65534
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	b, err := newBench()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	var failed []error
+	for _, figure := range []struct {
+		name    string
+		measure func() error
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}, {"identities", b.identities}, {"discovery", b.discovery}} {
+		if wanted := os.Args[1:]; len(wanted) == 0 || slices.Contains(wanted, figure.name) {
+			failed = append(failed, figure.measure())
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// agent measures the agent with its provider as processes.
+func (b *bench) agent() error {
+	fmt.Println("| figure | median |\n|---|---|")
+	return errors.Join(b.starts(), b.respawn(), b.memory(), b.least())
+}
+
+// bench is a folder with programs and a CA.
+type bench struct {
+	dir  string
+	root string // programs that only root may write
+	own  string // the same, owned by the user who runs them
+	ca   string
+	uid  uint32
+}
+
+func newBench() (*bench, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{dir: dir, root: filepath.Join(dir, "root"), own: filepath.Join(dir, "own"), ca: filepath.Join(dir, "ca"), uid: uint32(os.Geteuid())}
+	if b.uid == 0 {
+		b.uid = ordinary
+	} else {
+		fmt.Println("(not root: agents run as this user, so that every provider is started from a copy in memory)")
+	}
+	return b, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "receipts"), 0o700), b.install(b.root), b.install(b.own), b.makeCA(), b.giveAway(b.own), b.giveAway(b.ca), b.giveAway(filepath.Join(dir, "receipts")))
+}
+
+// install puts the programs into a folder.
+func (b *bench) install(to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, program := range []string{"countersign", "countersign-provider-file"} {
+		content, err := os.ReadFile(filepath.Join("bin", program))
+		if err != nil {
+			return fmt.Errorf("%w (make build)", err)
+		}
+		if err := os.WriteFile(filepath.Join(to, program), content, 0o755); err != nil {
+			return err
+		}
+	}
+	return errors.Join(compile("./test/bench/agent", filepath.Join(to, "agent")),
+		compile("./test/bench/fixed", filepath.Join(to, "countersign-provider-fixed")),
+		compile("./test/bench/streamserver", filepath.Join(to, "streamserver")),
+		compile("./test/bench/discoveryserver", filepath.Join(to, "discoveryserver")))
+}
+
+// compile builds a program as the Makefile does.
+func compile(pkg, to string) error {
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", to, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	return build.Run()
+}
+
+// makeCA makes a self-signed one, once for all runs.
+func (b *bench) makeCA() error {
+	c, err := fileca.Open(context.Background(), fileca.Settings{Dir: b.ca, SelfSigned: true})
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func (b *bench) giveAway(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, int(b.uid), int(b.uid)))
+	})
+}
+
+// command runs a program as the ordinary user, in a folder of his.
+func (b *bench) command(path string, args ...string) (*exec.Cmd, error) {
+	home, err := os.MkdirTemp(b.dir, "run")
+	if err != nil {
+		return nil, err
+	}
+	if err := b.giveAway(home); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = home
+	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=/usr/bin:/bin"}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: b.uid, Gid: b.uid}
+	}
+	return cmd, nil
+}
+
+func row(figure, value string) { fmt.Printf("| %s | %s |\n", figure, value) }
+
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }

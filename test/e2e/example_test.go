@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// example is a folder of examples/, whose files an operator copies, with a server's
+// configuration and the agent's.
+type example struct {
+	name  string
+	dir   string // takes what the two have written
+	paths map[string]string
+}
+
+// here has the example use other paths and addresses than it names, which it must.
+func (e example) here(t *testing.T, file string) string {
+	t.Helper()
+	text := readText(t, filepath.Join("../../examples", e.name, file))
+	for path, ours := range e.paths {
+		text = strings.ReplaceAll(text, path, ours)
+	}
+	return text
+}
+
+// startAgent starts an agent with the secrets and outputs of the example, and returns
+// when the files are there. The rest is the tests' own.
+func (e example) startAgent(t *testing.T) *agent {
+	t.Helper()
+	var c struct {
+		Secrets, Outputs []map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(e.here(t, "countersign.yaml")), &c); err != nil || len(c.Secrets) != 1 || len(c.Outputs) != 1 {
+		t.Fatalf("the example has %d secrets and %d outputs: %v", len(c.Secrets), len(c.Outputs), err)
+	}
+	a := startAgent(t, agentConfig{workload: c.Secrets[0], outputs: c.Outputs})
+	a.log.await(t, "the files are written")
+	return a
+}
+
+// write puts the server's configuration where it reads it.
+func (e example) write(t *testing.T, file string, more ...string) (path string) {
+	t.Helper()
+	path = filepath.Join(e.dir, file)
+	writeWhole(t, path, []byte(strings.Join(append(more, e.here(t, file)), "\n")))
+	return path
+}
+
+// Copied as they are, with the provider's pin, they are right.
+func TestTheExamplesOfServersAreRight(t *testing.T) {
+	t.Parallel()
+	bin := binaries(t)
+	content, err := os.ReadFile(filepath.Join(bin, "countersign-provider-file"))
+	mustDo(t, err)
+	sum := sha256.Sum256(content)
+	for _, name := range []string{"nginx", "haproxy", "postgresql"} {
+		checked(t, ".", filepath.Join(bin, "countersign"), "config", "check", "--config", filepath.Join("../../examples", name, "countersign.yaml"),
+			"--set", "providers.file.sha256="+hex.EncodeToString(sum[:]))
+	}
+}

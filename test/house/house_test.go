@@ -1,0 +1,322 @@
+//go:build check
+
+// Package house_test holds the tree to its plan: which package may import which, and that
+// each module builds on its own. `make check` runs it: what it reads is the whole tree, which
+// Go's test cache cannot know.
+package house_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	house = "github.com/countersign-dev/countersign"
+	root  = "../.."
+)
+
+// deps returns what a package of the root module compiles.
+func deps(t *testing.T, pkg string) []string {
+	t.Helper()
+	return list(t, ".", "-deps", pkg)
+}
+
+func list(t *testing.T, dir string, args ...string) []string {
+	t.Helper()
+	return strings.Fields(listed(t, dir, args...))
+}
+
+// lines returns what `go list` prints, a package a line.
+func lines(t *testing.T, dir string, args ...string) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(listed(t, dir, args...)), "\n")
+}
+
+func listed(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = filepath.Join(root, dir)
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, stderr.String())
+	}
+	return string(out)
+}
+
+func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/agent") {
+		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "go-jose/", "go-spiffe/", "prometheus/"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/agent compiles %s", dep)
+			}
+		}
+	}
+}
+
+// Whoever wants certificates in a server of his own pays for no protocol that he
+// does not speak.
+func TestSecretsForTLSCompileNoGRPCNoEnvoyAndNoHTTP(t *testing.T) {
+	for _, pkg := range []string{"./sdk/secret", "./sdk/tlsconfig"} {
+		for _, dep := range deps(t, pkg) {
+			for _, foreign := range []string{"google.golang.org/grpc", "go-control-plane", "google.golang.org/protobuf", "net/http"} {
+				if strings.HasPrefix(dep, foreign) || strings.Contains(dep, "/"+foreign) {
+					t.Errorf("%s compiles %s", pkg, dep)
+				}
+			}
+		}
+	}
+}
+
+// What the author of a provider links is his binary's size, start and CVEs.
+func TestAnAuthorsOnlyImportStaysSmall(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/provider") {
+		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "yaml"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/provider compiles %s", dep)
+			}
+		}
+	}
+}
+
+func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
+	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
+		for _, dep := range deps(t, pkg) {
+			first, _, _ := strings.Cut(dep, "/")
+			if strings.Contains(first, ".") && !strings.HasPrefix(dep, house) {
+				t.Errorf("%s compiles %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// Who only wants certificates verified compiles no JOSE, no SPIFFE library and no
+// HTTP client.
+func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
+	for _, dep := range deps(t, "./sdk/authn") {
+		first, _, _ := strings.Cut(dep, "/")
+		if dep == "net/http" || strings.Contains(first, ".") && !strings.HasPrefix(dep, house) {
+			t.Errorf("sdk/authn compiles %s", dep)
+		}
+	}
+}
+
+// arrows are the imports that each package of the sdk, and each that serves Kubernetes'
+// secrets, may have of the house.
+var arrows = map[string][]string{
+	"sdk/ca":                                {},
+	"sdk/pki":                               {},
+	"sdk/token":                             {"internal/host/command", "internal/text", "sdk/ca"},
+	"sdk/token/exchange":                    {"internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
+	"sdk/secret":                            {"sdk/ca", "sdk/pki"},
+	"sdk/xds":                               {},
+	"sdk/sds":                               {"internal/host/grpcsocket", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/workloadapi":                       {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/unixpeer":                          {"sdk/secret"},
+	"sdk/filesecret":                        {"internal/host/filewatch", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":                 {"internal/host/command", "internal/host/safefile", "sdk/pki", "sdk/secret"},
+	"sdk/state":                             {"internal/host/safefile", "sdk/secret"},
+	"sdk/keysource/pkcs11":                  {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/gateway":                           {"internal/text", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
+	"sdk/agent":                             {"sdk/identities", "sdk/gateway", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
+	"sdk/authn":                             {"internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":                  {"internal/endpoint", "internal/text", "sdk/pki"},
+	"sdk/authn/jwt":                         {"internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
+	"sdk/authn/tokenreview":                 {"internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
+	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":                     {"internal/endpoint", "internal/text", "sdk/ca"},
+	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
+	"sdk/provider":                          {"internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/tlsconfig":                         {"sdk/pki", "sdk/secret"},
+	"sdk/tlsconfig/grpccreds":               {"sdk/tlsconfig"},
+	"sdk/tlsconfig/httptransport":           {"sdk/pki", "sdk/tlsconfig"},
+	"sdk/catest/conformance":                {"proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/identities":                        {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/controlplane":                      {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"sdk/discovery":                         {"internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery/hub":                     {},
+	"sdk/discovery/folder/internal/pattern": {},
+	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/text", "internal/suggest", "sdk/discovery/folder/internal/pattern", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"control-plane/kubernetes":              {},
+	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca"},
+	"control-plane/kubernetes/fleet":        {"internal/host/filewatch", "internal/text", "control-plane/kubernetes/kubeconfig", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
+	"control-plane/kubernetes/access":       {"internal/text"},
+	"control-plane/kubernetes/secrets":      {"internal/text", "control-plane/kubernetes/access", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"control-plane/kubernetes/kubetest":     {},
+}
+
+func TestArrowsPointAsThePlanSays(t *testing.T) {
+	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/keysource/pkcs11": "./...", "control-plane": "./..."} {
+		for _, pkg := range list(t, dir, "-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`, pattern) {
+			path, imports, _ := strings.Cut(pkg, ",")
+			checkArrows(t, strings.TrimPrefix(path, house+"/"), strings.Split(imports, ","))
+		}
+	}
+}
+
+func checkArrows(t *testing.T, name string, imports []string) {
+	t.Helper()
+	if name == "sdk" || strings.HasPrefix(name, "control-plane/cmd/") { // a main has all
+		return
+	}
+	allowed, planned := arrows[name]
+	if !planned {
+		t.Errorf("%s is not in the plan", name)
+		return
+	}
+	for _, imported := range imports {
+		rest, ours := strings.CutPrefix(imported, house+"/")
+		if ours && !slices.Contains(allowed, rest) {
+			t.Errorf("%s imports %s", name, rest)
+		}
+	}
+}
+
+// rooms are the packages that the program countersign is made of, and which of the others
+// each may import; main has the commands.
+var rooms = map[string][]string{
+	"agent":     {"cli", "config", "metrics", "outputs", "proxy", "settings", "wiring", "status", "workloads"},
+	"catalog":   {"schema"},
+	"cli":       {},
+	"config":    {},
+	"discovery": {"catalog", "cli", "settings"},
+	"doctor":    {"catalog", "schema"},
+	"explain":   {"agent", "cli", "config", "settings"},
+	"metrics":   {"proxy", "status"},
+	"outputs":   {"config"},
+	"provider":  {"catalog", "cli", "config", "doctor", "scaffold", "schema", "settings", "wiring"},
+	"proxy":     {},
+	"scaffold":  {},
+	"schema":    {},
+	"secrets":   {"cli", "config"},
+	"settings":  {"config", "wiring"},
+	"wiring":    {"config"},
+	"status":    {"proxy"},
+	"workloads": {"config", "wiring"},
+}
+
+func TestTheProgramsRoomsStandAsThePlanSays(t *testing.T) {
+	const program = house + "/plugin-host/cmd/countersign/"
+	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...") {
+		pkg, imports, _ := strings.Cut(line, " ")
+		name, below := strings.CutPrefix(pkg, program)
+		allowed, planned := rooms[name]
+		if below && !planned {
+			t.Errorf("%s is not in the plan", name)
+		}
+		for imported := range strings.FieldsSeq(imports) {
+			if rest, ours := strings.CutPrefix(imported, program); below && ours && !slices.Contains(allowed, rest) {
+				t.Errorf("%s imports %s", name, rest)
+			}
+		}
+	}
+}
+
+func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
+	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
+		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
+			t.Errorf("the sdk compiles %s", dep)
+		}
+	}
+}
+
+// The server of the secret service knows neither Kubernetes nor secrets.
+func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
+	for _, dep := range list(t, ".", "-deps", "./sdk/discovery") {
+		for _, foreign := range []string{"k8s.io/", "go-plugin", "prometheus/", house + "/sdk/secret", house + "/sdk/sds", house + "/providers"} {
+			if strings.Contains(dep, foreign) {
+				t.Errorf("sdk/discovery compiles %s", dep)
+			}
+		}
+	}
+}
+
+// A program that has other mains' parts is one too many: what serves Kubernetes' secrets
+// is a library.
+func TestOnlyTheDiscoveryServicesMainCompilesTheHost(t *testing.T) {
+	const main = house + "/control-plane/cmd/countersign-discovery"
+	for _, pkg := range list(t, "control-plane", "./...") {
+		if pkg == main || strings.HasPrefix(pkg, main+"/") {
+			continue
+		}
+		for _, dep := range list(t, "control-plane", "-deps", "-test", pkg) {
+			if strings.HasPrefix(dep, house+"/plugin-host") {
+				t.Errorf("%s compiles %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// Kubernetes is for those who serve its secrets, and for tests against real API servers.
+func TestNoKubernetesReachesAnotherModule(t *testing.T) {
+	for _, dir := range modules {
+		if slices.Contains([]string{"control-plane", "test"}, dir) {
+			continue
+		}
+		for _, dep := range everything(t, dir) {
+			if strings.HasPrefix(dep, "k8s.io/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
+
+// modules are the folders with a go.mod of their own.
+var modules = []string{".", "control-plane", "examples", "plugin-host", "providers/citadel", "providers/google", "sdk/keysource/pkcs11", "test"}
+
+// go-control-plane's caches and stream servers are for callers of sdk/controlplane only.
+func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {
+	for _, dir := range modules {
+		if dir == "." || dir == "examples" {
+			continue
+		}
+		for _, dep := range everything(t, dir) {
+			if strings.HasPrefix(dep, "github.com/envoyproxy/go-control-plane/pkg/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
+
+// gRPC's own xDS client, which the tests in e2e run, brings Google's metadata client.
+func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
+	for _, dir := range modules {
+		if dir == "providers/google" || dir == "test" {
+			continue
+		}
+		for _, dep := range everything(t, dir) {
+			if strings.HasPrefix(dep, "cloud.google.com/") || strings.HasPrefix(dep, "google.golang.org/api/") {
+				t.Errorf("%s compiles %s", dir, dep)
+			}
+		}
+	}
+}
+
+// everything returns what a module compiles with its tests, and asks once.
+func everything(t *testing.T, dir string) []string {
+	t.Helper()
+	if compiled[dir] == nil {
+		compiled[dir] = list(t, dir, "-deps", "-test", "./...")
+	}
+	return compiled[dir]
+}
+
+var compiled = map[string][]string{}
+
+// Each module must build from its own go.mod and go.sum: go.work hides what is
+// missing there.
+func TestEachModuleIsTidy(t *testing.T) {
+	for _, dir := range modules {
+		cmd := exec.Command("go", "mod", "tidy", "-diff")
+		cmd.Dir = filepath.Join(root, dir)
+		cmd.Env = append(cmd.Environ(), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%.2000s", dir, err, out)
+		}
+	}
+}
