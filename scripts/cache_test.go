@@ -21,10 +21,25 @@ import (
 func newClone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
+	scripts := []string{"cache", "cache.bash", "testdata/get-fake"}
+	see(t, scripts...)
 	must(t, os.Mkdir(filepath.Join(dir, "scripts"), 0o755))
-	must(t, exec.Command("cp", "cache", "cache.bash", "testdata/get-fake", filepath.Join(dir, "scripts")).Run())
+	must(t, exec.Command("cp", append(scripts, filepath.Join(dir, "scripts"))...).Run())
 	must(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("1"), 0o600))
 	return dir
+}
+
+// see has Go's test cache see what a script reads.
+func see(t *testing.T, patterns ...string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		names, err := filepath.Glob(pattern)
+		must(t, err)
+		for _, name := range names {
+			_, err := os.ReadFile(name)
+			must(t, err)
+		}
+	}
 }
 
 func must(t *testing.T, err error) {
@@ -253,6 +268,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 // The real scripts name files that are there, and versions.
 func TestTheRealProgramsAreNamedWithVersions(t *testing.T) {
 	t.Parallel()
+	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../examples/provider-*/[cpr]*")
 	p := start(t, "..", "cache missing", "CACHE="+t.TempDir(), "HOME="+t.TempDir())
 	all, err := io.ReadAll(p.says)
 	must(t, err)
