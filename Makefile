@@ -30,7 +30,7 @@ MODULES := . control-plane examples plugin-host providers/citadel providers/goog
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## the binaries, into bin/
@@ -50,15 +50,27 @@ test: $(OUT) ## all packages' tests, with real Envoy and real provider processes
 		$(GO) test -vet=off -p $$(($$(nproc) + 2)) -timeout 10m $(TESTFLAGS) work
 
 .PHONY: e2e
-e2e: $(OUT) debian ## the heavy parts: a fresh clone, real CAs, providers that break each rule; pictures of the page, below .cache/
+e2e: e2e-clone e2e-step e2e-vault e2e-kubernetes ## the heavy parts, each of which is a target
+
+.PHONY: e2e-clone
+e2e-clone: $(OUT) debian ## a fresh clone, providers that break each rule, keys in a token; pictures of the page, below .cache/
 	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(OUT) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
 	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
 	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
+	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+.PHONY: e2e-step
+e2e-step: ## the Step provider against a real step-ca
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
+
+.PHONY: e2e-vault
+e2e-vault: ## the Vault provider against a real Vault
 	COUNTERSIGN_VAULT="$$(scripts/get-vault)" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: ## what serves Kubernetes against a real API server
 	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy)" \
 		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./control-plane/...
-	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
