@@ -1,5 +1,5 @@
-// Package scripts_test holds the cache of foreign programs to its promises, with a program
-// that is built at once.
+// Package scripts_test tests the cache of foreign programs, with a program that is built at
+// once.
 package scripts_test
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 // newClone returns a clone with the fake program's script and the file that it depends on.
-// cp writes what is executed: a file that this process has open may be open in a child, too,
-// and the kernel executes no such file.
+// cp writes the scripts: if this process did, a child of another test could still have one
+// open for writing, and executing it would fail.
 func newClone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func newClone(t *testing.T) string {
 	return dir
 }
 
-// see has Go's test cache see what a script reads.
+// see reads the files that scripts read, so that Go's test cache knows of them.
 func see(t *testing.T, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -124,7 +124,7 @@ func checkEntries(t *testing.T, folder string, want ...string) {
 	}
 }
 
-func TestTwoClonesShareWhatOneOfThemBuilds(t *testing.T) {
+func TestTwoClonesShareOneBuild(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
 	one, other := newClone(t), newClone(t)
@@ -143,8 +143,8 @@ func TestTwoClonesShareWhatOneOfThemBuilds(t *testing.T) {
 	}
 }
 
-// What a killed script has started may still write, so nobody builds before that has ended.
-func TestAKilledBuildIsSwept(t *testing.T) {
+// The killed script's child may still write, so the next build waits for it.
+func TestKilledBuildIsSwept(t *testing.T) {
 	t.Parallel()
 	clone, cache := newClone(t), t.TempDir()
 	killed := start(t, clone, "get-fake", "CACHE="+cache, "BUILDER=killed")
@@ -160,7 +160,7 @@ func TestAKilledBuildIsSwept(t *testing.T) {
 	checkCache(t, cache, path, "next")
 }
 
-func TestABuildThatFailsLeavesNothing(t *testing.T) {
+func TestFailedBuildLeavesNothing(t *testing.T) {
 	t.Parallel()
 	clone, cache := newClone(t), t.TempDir()
 	if line, err := start(t, clone, "cache fill", "CACHE="+cache, "BUILDER=x", "BROKEN=1").end(); err == nil {
@@ -170,10 +170,10 @@ func TestABuildThatFailsLeavesNothing(t *testing.T) {
 	checkCache(t, cache, printed(t, clone, "get-fake --path", "CACHE="+cache), "y")
 }
 
-func TestAFolderThatOthersControlIsRefused(t *testing.T) {
+func TestUntrustedFolderIsRefused(t *testing.T) {
 	t.Parallel()
 	foreign, writable := t.TempDir(), t.TempDir()
-	must(t, os.Chmod(writable, 0o770)) //nolint:gosec // it is to be refused
+	must(t, os.Chmod(writable, 0o770))
 	if os.Geteuid() == 0 {
 		must(t, os.Chown(foreign, 65534, 65534))
 	} else {
@@ -189,7 +189,7 @@ func TestAFolderThatOthersControlIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheCacheIsTheUsers(t *testing.T) {
+func TestCacheFolder(t *testing.T) {
 	t.Parallel()
 	clone := newClone(t)
 	for want, env := range map[string][]string{
@@ -205,7 +205,7 @@ func TestTheCacheIsTheUsers(t *testing.T) {
 	}
 }
 
-func TestAnotherInputOrScriptIsAnotherProgram(t *testing.T) {
+func TestKeyCoversInputsAndScript(t *testing.T) {
 	t.Parallel()
 	clone := newClone(t)
 	seen := map[string]bool{}
@@ -233,7 +233,7 @@ func appendTo(t *testing.T, path, text string) {
 	must(t, file.Close())
 }
 
-func TestWhatNobodyUsesForAMonthIsRemoved(t *testing.T) {
+func TestUnusedVersionsAreRemoved(t *testing.T) {
 	t.Parallel()
 	clone, cache := newClone(t), t.TempDir()
 	used := printed(t, clone, "get-fake", "CACHE="+cache, "BUILDER=x")
@@ -249,11 +249,11 @@ func TestWhatNobodyUsesForAMonthIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(unused); err == nil {
-		t.Error("what nobody used is still there")
+		t.Error("the unused version is still there")
 	}
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestMissingListsWhatTheCacheLacks(t *testing.T) {
 	t.Parallel()
 	clone, cache := newClone(t), t.TempDir()
 	if line := printed(t, clone, "cache missing", "CACHE="+cache); line != "fake v1: built at once" {
@@ -265,8 +265,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// The real scripts name files that are there, and versions.
-func TestTheRealProgramsAreNamedWithVersions(t *testing.T) {
+func TestRealProgramsHaveVersions(t *testing.T) {
 	t.Parallel()
 	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../examples/provider-*/[cpr]*")
 	p := start(t, "..", "cache missing", "CACHE="+t.TempDir(), "HOME="+t.TempDir())
