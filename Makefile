@@ -1,10 +1,11 @@
 # The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
-# Every target sets up what it needs by itself, below $(CACHE), outside git.
+# Every target sets up what it needs by itself, outside git: foreign programs in the user's
+# cache folder (scripts/cache.bash; CACHE= names another), what is of this clone in $(OUT).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 GO ?= go
-CACHE ?= $(CURDIR)/.cache
+OUT := $(CURDIR)/.cache
 # What is shipped, what is linted, the tools and the tests without the race detector are
 # compiled in one way: each other way takes 360 s of a core for all that is imported. A
 # -tags of a command's own stands instead of this one.
@@ -29,7 +30,7 @@ MODULES := . control-plane examples plugin-host providers/citadel providers/goog
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## the binaries, into bin/
@@ -41,23 +42,35 @@ demo: ## a CA, an agent, a provider process: see certificates arrive, rotate, su
 	@examples/quickstart/demo.sh bin
 
 .PHONY: test
-test: $(CACHE) ## all packages' tests, with real Envoy and real provider processes
+test: $(OUT) ## all packages' tests, with real Envoy and real provider processes
 	@# -p: they wait a third of their time, for processes and deadlines
-	COUNTERSIGN_PROGRAMS="$$(scripts/programs)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
-		COUNTERSIGN_PROVIDER_PYTHON="$$(scripts/get-provider-python $(CACHE))" COUNTERSIGN_PROVIDER_NODE="$$(scripts/get-provider-node $(CACHE))" \
+	COUNTERSIGN_PROGRAMS="$$(scripts/programs)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy)" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs)" \
+		COUNTERSIGN_PROVIDER_PYTHON="$$(scripts/get-provider-python)" COUNTERSIGN_PROVIDER_NODE="$$(scripts/get-provider-node)" \
 		$(DEBIAN) \
 		$(GO) test -vet=off -p $$(($$(nproc) + 2)) -timeout 10m $(TESTFLAGS) work
 
 .PHONY: e2e
-e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that break each rule; pictures of the page, below .cache/
-	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
+e2e: e2e-clone e2e-step e2e-vault e2e-kubernetes ## the heavy parts, each of which is a target
+
+.PHONY: e2e-clone
+e2e-clone: $(OUT) debian ## a fresh clone, providers that break each rule, keys in a token; pictures of the page, below .cache/
+	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(OUT) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
 	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
 	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
-	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
-	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
-	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes $(CACHE))" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" \
-		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./control-plane/...
 	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+.PHONY: e2e-step
+e2e-step: ## the Step provider against a real step-ca
+	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
+
+.PHONY: e2e-vault
+e2e-vault: ## the Vault provider against a real Vault
+	COUNTERSIGN_VAULT="$$(scripts/get-vault)" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: ## what serves Kubernetes against a real API server
+	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy)" \
+		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./control-plane/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -69,17 +82,17 @@ bench: build ## the README's figures
 	@$(GO) run ./test/bench
 
 .PHONY: envoy
-envoy: $(CACHE) ## real Envoy, into the cache
-	@scripts/get-envoy $(CACHE)
+envoy: $(OUT) ## real Envoy, into the cache
+	@scripts/get-envoy
 
 .PHONY: grpcjs
-grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
-	@scripts/get-grpcjs $(CACHE)
+grpcjs: $(OUT) ## another gRPC stack, @grpc/grpc-js, into the cache
+	@scripts/get-grpcjs
 
 .PHONY: languages
-languages: $(CACHE) ## the providers in Python and Node.js, with what they need, into the cache
-	@scripts/get-provider-python $(CACHE)
-	@scripts/get-provider-node $(CACHE)
+languages: $(OUT) ## the providers in Python and Node.js, with what they need, into the cache
+	@scripts/get-provider-python
+	@scripts/get-provider-node
 
 .PHONY: debian
 debian: ## Chromium, promtool, systemd-analyze, nginx, HAProxy and PostgreSQL, which CI installs
@@ -91,9 +104,9 @@ debian: ## Chromium, promtool, systemd-analyze, nginx, HAProxy and PostgreSQL, w
 	@$(POSTGRES)
 
 .PHONY: cross
-cross: $(CACHE) ## sdk and plugin-host are sound for darwin and windows, too
-	cd tools/cross && GOWORK=off $(GO) build -o $(CACHE)/cross .
-	for system in darwin windows; do GOOS=$$system $(CACHE)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
+cross: $(OUT) ## sdk and plugin-host are sound for darwin and windows, too
+	cd tools/cross && GOWORK=off $(GO) build -o $(OUT)/cross .
+	for system in darwin windows; do GOOS=$$system $(OUT)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
 
 .PHONY: proto
 proto: ## generate the code of proto/ anew
@@ -110,9 +123,9 @@ proto-check: proto ## fail where the generated code is not what is committed, or
 	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; git diff --stat -- proto; exit 1; }
 
 .PHONY: api
-api: $(CACHE) ## write the public API down anew, into api/
-	cd tools/api && GOWORK=off $(GO) build -o $(CACHE)/api .
-	$(CACHE)/api
+api: $(OUT) ## write the public API down anew, into api/
+	cd tools/api && GOWORK=off $(GO) build -o $(OUT)/api .
+	$(OUT)/api
 
 .PHONY: api-check
 api-check: api ## fail where the public API is not what is written down in api/
@@ -121,11 +134,11 @@ api-check: api ## fail where the public API is not what is written down in api/
 .PHONY: lint
 lint: ## gofmt, and golangci-lint (vet is one of its parts) over all modules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
-	@mkdir -p $(CACHE)
-	cd tools/lint && GOWORK=off $(GO) build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@mkdir -p $(OUT)
+	cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	for module in $(MODULES); do ( \
 		cd $$module; case $$module in */pkcs11) export CGO_ENABLED=1; esac; \
-		$(CACHE)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./... \
+		$(OUT)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./... \
 	); done
 
 .PHONY: tidy
@@ -133,8 +146,8 @@ tidy: ## go.mod and go.sum of every module
 	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
 
 .PHONY: clean
-clean: ## remove what was built and cached here
-	rm -rf bin $(CACHE)
+clean: ## remove what was built here
+	rm -rf bin $(OUT)
 
-$(CACHE):
+$(OUT):
 	@mkdir -p $@
