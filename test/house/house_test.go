@@ -131,7 +131,7 @@ var arrows = map[string][]string{
 	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                     {"internal/endpoint", "internal/text", "sdk/ca"},
 	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                          {"internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider":                          {"internal/program/buildinfo", "internal/suggest", "sdk/ca", "sdk/provider/wire"},
 	"sdk/tlsconfig":                         {"sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":               {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":           {"sdk/pki", "sdk/tlsconfig"},

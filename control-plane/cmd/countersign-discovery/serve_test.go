@@ -231,7 +231,7 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		{[]string{"validate", "--config", good, "x"}, `"x" is one argument too many`, 2},
 		{[]string{"explain", "--config", good}, "providers.file.settings.dir", 0},
 		{[]string{"schema"}, `"title": "The configuration of countersign-discovery"`, 0},
-		{[]string{"version"}, "countersign-discovery 0.1.0-dev", 0},
+		{[]string{"version"}, "countersign-discovery devel", 0},
 		{[]string{"status", "--address", "unix:/none"}, "no countersign-discovery answers at unix:/none", 1},
 		{[]string{"dance"}, `there is no command "dance"`, 2},
 		{[]string{"serve", "--confg", "x"}, "unknown flag", 2},

@@ -32,8 +32,8 @@ tag, go.mod takes it from the source that this program was built of, or from --s
 			if err != nil {
 				return cli.Wrong(err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the provider %s is in %s. Now:\n  cd %s\n  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
-				plan.Name, dir, dir, plan.Name, plan.Name)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the provider %s is in %s. Now:\n  cd %s\n%s  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
+				plan.Name, dir, dir, plan.SDK.Steps(), plan.Name, plan.Name)
 			return err
 		},
 	}
