@@ -78,8 +78,8 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## the README's figures
-	@$(GO) run ./test/bench
+bench: build ## measure docs/figures.md again
+	@$(GO) run ./test/bench -o docs/figures.md
 
 .PHONY: envoy
 envoy: $(OUT) ## real Envoy, into the cache

@@ -16,7 +16,7 @@ import (
 func TestTheImageHasWhatTheSidecarsConfigurationNames(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	checked(t, "..", "scripts/image-root", binaries(t), root)
+	checked(t, "../..", "scripts/image-root", binaries(t), root)
 	mustDo(t, filepath.WalkDir(filepath.Join(root, "usr"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) == ".lock" {
 			return err
