@@ -118,15 +118,17 @@ api: ## record the public API in api/
 api-check: api ## check that the public API is the recorded one
 	@test -z "$$(git status --porcelain -- api)" || { git status --short -- api; git --no-pager diff -- api; exit 1; }
 
-VERSION ?=
-.PHONY: modules
-modules: ## write the modules of release VERSION as a GOPROXY into .cache/modules
-	@cd tools/modules && GOWORK=off $(GO) build -o $(OUT)/make-modules .
-	@$(OUT)/make-modules $(VERSION) $(OUT)/modules
+TO ?= $(OUT)/modules
+.PHONY: modules release-mods
+modules: ## write the modules of VERSION into a folder (TO=) that serves them as a GOPROXY
+	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(abspath $(TO))
+
+release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
+	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
 
 .PHONY: check-modules
-check-modules: ## check that the modules of a release can be used, and that go.work.sum is complete
-	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 15m ./...
+check-modules: ## check that others can get, install and build on a release, and that go.work.sum is complete
+	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 20m .
 
 .PHONY: lint
 lint: ## run gofmt and golangci-lint (with vet) on all modules
