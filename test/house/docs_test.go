@@ -86,3 +86,12 @@ func TestTheArchitectureNamesFilesAndTestsOfEachRule(t *testing.T) {
 		t.Errorf("%s: %s is no link", page, bare[1])
 	}
 }
+
+// The code of the page for embedders is an example's, which compiles and is run.
+func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
+	_, code, _ := strings.Cut(read(t, "docs/embed.md"), "```go\n")
+	code, _, found := strings.Cut(code, "```")
+	if !found || !strings.Contains(read(t, "examples/https-server/main.go"), code) {
+		t.Errorf("docs/embed.md shows what is not in examples/https-server/main.go:\n%s", code)
+	}
+}
