@@ -33,13 +33,8 @@ to --sdk.`,
 			if err != nil {
 				return cli.Wrong(err)
 			}
-<<<<<<< HEAD
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next:\n  cd %s\n  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
-				plan.Name, dir, dir, plan.Name, plan.Name)
-=======
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the provider %s is in %s. Now:\n  cd %s\n%s  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next:\n  cd %s\n%s  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
 				plan.Name, dir, dir, plan.SDK.Steps(), plan.Name, plan.Name)
->>>>>>> main
 			return err
 		},
 	}
