@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	tree "github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
 
 var update = flag.Bool("update", false, "write docs/conformance.md anew")
 
-const docs = "../../docs/conformance.md"
-
 func TestTheDocumentListsEveryCheck(t *testing.T) {
 	want := document()
+	docs := tree.File(t, "docs/conformance.md")
 	if *update {
 		if err := os.WriteFile(docs, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

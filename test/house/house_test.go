@@ -1,8 +1,8 @@
 //go:build check
 
-// Package house_test holds the tree to its plan: which package may import which, and that
-// each module builds on its own. `make check` runs it: what it reads is the whole tree, which
-// Go's test cache cannot know.
+// Package house_test checks the tree against docs/architecture.md: which package may import
+// which, that each module builds on its own, and what the documents name. `make check`
+// runs it: it reads the whole tree, which Go's test cache cannot know.
 package house_test
 
 import (
@@ -131,7 +131,9 @@ var arrows = map[string][]string{
 	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                     {"internal/endpoint", "internal/text", "sdk/ca"},
 	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                          {"internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider":                          {"internal/program/buildinfo", "internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider/filewatch":                {"internal/host/filewatch"},
+	"sdk/provider/testkit":                  {"internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/tlsconfig":                         {"internal/text", "sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":               {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":           {"sdk/pki", "sdk/tlsconfig"},
@@ -150,7 +152,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/kubetest":     {},
 }
 
-func TestArrowsPointAsThePlanSays(t *testing.T) {
+func TestImportsFollowTheArrows(t *testing.T) {
 	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/keysource/pkcs11": "./...", "control-plane": "./..."} {
 		for _, pkg := range list(t, dir, "-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`, pattern) {
 			path, imports, _ := strings.Cut(pkg, ",")
@@ -164,9 +166,9 @@ func checkArrows(t *testing.T, name string, imports []string) {
 	if name == "sdk" || strings.HasPrefix(name, "control-plane/cmd/") { // a main has all
 		return
 	}
-	allowed, planned := arrows[name]
-	if !planned {
-		t.Errorf("%s is not in the plan", name)
+	allowed, known := arrows[name]
+	if !known {
+		t.Errorf("%s has no arrows: add it here and to docs/architecture.md", name)
 		return
 	}
 	for _, imported := range imports {
@@ -193,21 +195,21 @@ var rooms = map[string][]string{
 	"proxy":     {},
 	"scaffold":  {},
 	"schema":    {},
-	"secrets":   {"cli", "config"},
-	"settings":  {"config", "wiring"},
+	"secrets":   {"cli", "config", "settings"},
+	"settings":  {"cli", "config", "wiring"},
 	"wiring":    {"config"},
 	"status":    {"proxy"},
 	"workloads": {"config", "wiring"},
 }
 
-func TestTheProgramsRoomsStandAsThePlanSays(t *testing.T) {
+func TestThePackagesOfTheProgramFollowTheirArrows(t *testing.T) {
 	const program = house + "/plugin-host/cmd/countersign/"
 	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...") {
 		pkg, imports, _ := strings.Cut(line, " ")
 		name, below := strings.CutPrefix(pkg, program)
-		allowed, planned := rooms[name]
-		if below && !planned {
-			t.Errorf("%s is not in the plan", name)
+		allowed, known := rooms[name]
+		if below && !known {
+			t.Errorf("%s is not in rooms", name)
 		}
 		for imported := range strings.FieldsSeq(imports) {
 			if rest, ours := strings.CutPrefix(imported, program); below && ours && !slices.Contains(allowed, rest) {
@@ -221,6 +223,21 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
 		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
 			t.Errorf("the sdk compiles %s", dep)
+		}
+	}
+}
+
+// A provider uses what a stranger's provider can use, in its tests, too. The examples show it.
+func TestProvidersAndExamplesImportNothingInternal(t *testing.T) {
+	for _, module := range []struct{ dir, pattern string }{{".", "./providers/..."}, {"providers/citadel", "./..."}, {"providers/google", "./..."}, {"examples", "./..."}} {
+		format := `{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`
+		for _, line := range lines(t, module.dir, "-tags", "e2e", "-f", format, module.pattern) {
+			pkg, imports, _ := strings.Cut(line, " ")
+			for imported := range strings.FieldsSeq(imports) {
+				if strings.HasPrefix(imported, house+"/internal/") {
+					t.Errorf("%s imports %s", pkg, imported)
+				}
+			}
 		}
 	}
 }
