@@ -131,7 +131,9 @@ var arrows = map[string][]string{
 	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                     {"internal/endpoint", "internal/text", "sdk/ca"},
 	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                          {"internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider":                          {"internal/program/buildinfo", "internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider/filewatch":                {"internal/host/filewatch"},
+	"sdk/provider/testkit":                  {"internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/tlsconfig":                         {"sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":               {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":           {"sdk/pki", "sdk/tlsconfig"},
@@ -193,8 +195,8 @@ var rooms = map[string][]string{
 	"proxy":     {},
 	"scaffold":  {},
 	"schema":    {},
-	"secrets":   {"cli", "config"},
-	"settings":  {"config", "wiring"},
+	"secrets":   {"cli", "config", "settings"},
+	"settings":  {"cli", "config", "wiring"},
 	"wiring":    {"config"},
 	"status":    {"proxy"},
 	"workloads": {"config", "wiring"},
@@ -221,6 +223,21 @@ func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
 	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
 		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
 			t.Errorf("the sdk compiles %s", dep)
+		}
+	}
+}
+
+// A provider uses what a stranger's provider can use, in its tests, too. The examples show it.
+func TestProvidersAndExamplesImportNothingInternal(t *testing.T) {
+	for _, module := range []struct{ dir, pattern string }{{".", "./providers/..."}, {"providers/citadel", "./..."}, {"providers/google", "./..."}, {"examples", "./..."}} {
+		format := `{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`
+		for _, line := range lines(t, module.dir, "-tags", "e2e", "-f", format, module.pattern) {
+			pkg, imports, _ := strings.Cut(line, " ")
+			for imported := range strings.FieldsSeq(imports) {
+				if strings.HasPrefix(imported, house+"/internal/") {
+					t.Errorf("%s imports %s", pkg, imported)
+				}
+			}
 		}
 	}
 }

@@ -259,7 +259,7 @@ func (g *gate) refuses(url, why string) {
 func (g *gate) status() discovery.Status {
 	g.t.Helper()
 	var report struct{ Server discovery.Status }
-	must(g.t, json.Unmarshal([]byte(g.service.ask(g.t, "status", "--json")), &report))
+	must(g.t, json.Unmarshal([]byte(g.service.ask(g.t, "status", "-o", "json")), &report))
 	return report.Server
 }
 

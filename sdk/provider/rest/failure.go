@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -55,7 +54,7 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 		}
 	}
 	failed := ca.Errorf(reason, "%s answered %s with %d%s", c.Host(), call.name(), status, said)
-	failed.RetryAfter = endpoint.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
+	failed.RetryAfter = RetryAfter(reply.Header)
 	return failed
 }
 

@@ -38,6 +38,14 @@ func (s SDK) requirement() string {
 	return text.String()
 }
 
+// Steps are the commands, each a line, that the new module needs before it builds.
+func (s SDK) Steps() string {
+	if len(s.Requires) == 0 {
+		return "  go mod tidy\n"
+	}
+	return ""
+}
+
 // note is what the README says of it.
 func (s SDK) note() string {
 	switch {
