@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -23,7 +25,8 @@ type Definition struct {
 
 // Define describes a provider. S is the struct of its settings: see the package's
 // comment for its tags and methods. C is the type whose methods are the provider's
-// abilities.
+// abilities. An empty version is the main module's, as the go command recorded it: the
+// release after `go install`, devel where it recorded none.
 //
 // open gets checked settings and returns when the client can be used. It is called
 // again when the settings change; the earlier client is closed, where it is an
@@ -31,7 +34,7 @@ type Definition struct {
 func Define[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) *Definition {
 	var client C
 	return &Definition{
-		name: name, version: version, protocols: []wire.Protocol{wire.V1()},
+		name: name, version: cmp.Or(version, buildinfo.This().Version), protocols: []wire.Protocol{wire.V1()},
 		abilities: abilitiesOf(client),
 		// Made when first asked for: reflection costs time that a start has not.
 		schema: sync.OnceValues(schemaOf[S]),

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // replying has the next call answered with what f makes of a good reply: leaf,
@@ -49,7 +49,7 @@ func TestARepliesElementsAreTheLeafWhatIsAboveAndTheRoots(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			chain := providerkit.Passes(t, reply, check)
+			chain := testkit.Passes(t, reply, check)
 			if n := bytes.Count(reply.Roots, []byte("BEGIN")); n != test.roots || len(chain.Certificates) != 2 {
 				t.Errorf("%d roots, %d certificates in the chain", n, len(chain.Certificates))
 			}

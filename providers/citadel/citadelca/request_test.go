@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
@@ -21,7 +21,7 @@ func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if chain := providerkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.mesh.Bundle().Contains(chain.Root) {
+	if chain := testkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.mesh.Bundle().Contains(chain.Root) {
 		t.Errorf("the chain has %d certificates and leads to %s", len(chain.Certificates), chain.Root.Subject)
 	}
 	call := server.last(t)
@@ -100,7 +100,7 @@ func TestARequestThatIstiodWouldNotSignIsNotSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, csr := providerkit.CSR(t, id)
+		_, csr := testkit.CSR(t, id)
 		return csr
 	}
 	const alone = "istiod signs a SPIFFE ID alone"

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
 )
 
 // CA signs with what its folder holds. It is safe for concurrent use.
@@ -62,34 +62,32 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 		}
 	}
 	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{})}
-	// The events are switched on before the first look, so that no change falls
-	// between the two.
-	if err := c.start(c.watchFolder(false)); err != nil {
+	if err := c.start(filewatch.Options{Poll: limits.poll, Log: log}); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// watchFolder switches the events of the folder's files on.
-func (c *CA) watchFolder(noEvents bool) *filewatch.Watcher {
-	opts := filewatch.Options{Poll: c.limits.poll, NoEvents: noEvents, Log: c.log}
-	return filewatch.New(opts, filepath.Join(c.dir, certFile), filepath.Join(c.dir, keyFile),
-		filepath.Join(c.dir, chainFile), filepath.Join(c.dir, rootFile))
-}
-
 // start loads the folder and begins to watch it.
-func (c *CA) start(folder *filewatch.Watcher) error {
+func (c *CA) start(opts filewatch.Options) error {
+	// Watched before it is read, so that no change falls between the two.
+	changed, stop := filewatch.Watch(opts, filepath.Join(c.dir, certFile), filepath.Join(c.dir, keyFile),
+		filepath.Join(c.dir, chainFile), filepath.Join(c.dir, rootFile))
 	files, err := readFiles(c.dir)
 	if err == nil {
 		err = c.take(files)
 	}
 	if err != nil {
-		folder.Close()
+		stop()
 		return ca.Errorf(ca.Invalid, "%w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop, c.over = cancel, ctx.Done()
-	go c.watch(ctx, folder, files.sum())
+	go func() {
+		defer close(c.done)
+		defer stop()
+		c.watch(ctx, changed, files.sum())
+	}()
 	return nil
 }
 
@@ -107,7 +105,7 @@ func (c *CA) take(files *files) error {
 	if before != nil {
 		close(before.replaced)
 	}
-	c.log.Info("the CA is read", "dir", c.dir, "subject", clip(next.cert.Subject.String()),
+	c.log.Info("the CA is read", "dir", c.dir, "subject", next.cert.Subject.String(),
 		"fingerprint", pki.Fingerprint(next.cert), "until", stamp(next.notAfter), "roots", next.roots.Len())
 	return nil
 }

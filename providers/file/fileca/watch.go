@@ -3,21 +3,17 @@ package fileca
 import (
 	"context"
 	"crypto/sha256"
-
-	"github.com/countersign-dev/countersign/internal/host/filewatch"
 )
 
 // watch takes over what changes in the folder, until ctx ends. It alone replaces
 // what is held.
-func (c *CA) watch(ctx context.Context, files *filewatch.Watcher, held [sha256.Size]byte) {
-	defer close(c.done)
-	defer files.Close()
+func (c *CA) watch(ctx context.Context, changed <-chan struct{}, held [sha256.Size]byte) {
 	w := watch{ca: c, held: held}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-files.C:
+		case <-changed:
 			w.look()
 		}
 	}

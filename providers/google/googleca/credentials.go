@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	grpccreds "google.golang.org/grpc/credentials"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -26,8 +26,6 @@ const (
 	connectTimeout = 5 * time.Second
 	// maxTrailer bounds what comes with an error.
 	maxTrailer = 64 << 10
-	// maxCredentials bounds a credentials file, which has a key at most.
-	maxCredentials = 1 << 20
 )
 
 // clientOptions say to the client library what the settings say.
@@ -85,7 +83,7 @@ func tlsConfig(rootFile string) (*tls.Config, error) {
 	if rootFile == "" {
 		return config, nil
 	}
-	roots, err := endpoint.ReadRoots(rootFile)
+	roots, err := rest.RootFile(rootFile)()
 	if err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
 	}
@@ -106,7 +104,7 @@ func credentialsOf(s Settings) (*auth.Credentials, error) {
 		}
 		return classified(found), nil
 	}
-	text, err := endpoint.ReadFile(s.CredentialsFile, maxCredentials)
+	text, err := rest.ReadFile(s.CredentialsFile)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // accountKey is a service account's key file.
@@ -62,7 +62,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			providerkit.Passes(t, reply, check)
+			testkit.Passes(t, reply, check)
 			call := server.last(t).metadata
 			if got := call["authorization"]; len(got) != 1 || !strings.HasPrefix(got[0], "Bearer ey") || call["x-goog-user-project"][0] != "billing-1" {
 				t.Errorf("the metadata are %v", call)
@@ -156,7 +156,7 @@ func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	if got := server.last(t).metadata["authorization"]; got[0] != "Bearer federated" {
 		t.Errorf("asked with %q", got)
 	}

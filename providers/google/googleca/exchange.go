@@ -2,7 +2,6 @@ package googleca
 
 import (
 	"context"
-	"crypto/tls"
 	"net/http"
 	"strings"
 	"time"
@@ -10,8 +9,8 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google/externalaccount"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -30,7 +29,7 @@ const (
 // for concurrent use, keeps no token and no connection.
 type exchanger struct {
 	settings Exchange
-	server   *endpoint.Client
+	server   *rest.Transport
 }
 
 var _ ca.TokenExchanger = (*CA)(nil)
@@ -46,10 +45,7 @@ func newExchanger(s Settings) (*exchanger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &exchanger{own, endpoint.New(endpoint.Options{
-		TLS:   func() *tls.Config { return config.Clone() },
-		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxTokenReply, Timeout: callTimeout,
-	})}, nil
+	return &exchanger{own, &rest.Transport{TLS: config, MaxReply: maxTokenReply, Timeout: callTimeout}}, nil
 }
 
 // ExchangeToken implements [ca.TokenExchanger]. The request's audience and scopes count
@@ -101,9 +97,9 @@ func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) 
 	case out.Audience == "":
 		return out, ca.Errorf(ca.Invalid, "token exchange: nothing says for whom: set exchange.audience in the provider's settings")
 	case req.Resource != "":
-		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %q: Google's token service takes none, but an audience", clip(req.Resource))
+		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %.256q: Google's token service takes none, but an audience", req.Resource)
 	case req.RequestedType != "" && req.RequestedType != typeAccessToken:
-		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %q: Google's token service gives %s", clip(req.RequestedType), typeAccessToken)
+		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %.256q: Google's token service gives %s", req.RequestedType, typeAccessToken)
 	}
 	return out, nil
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 // came of one, with the reply's body in it; here it is noted, bounded and judged before
 // the library sees it. A redirect is not followed: a token is for nobody else.
 type calls struct {
-	server *endpoint.Client
+	server *rest.Transport
 	hidden []ca.Token // what no text may have
 
 	host   string // of the last call
@@ -39,30 +39,27 @@ type calls struct {
 // RoundTrip implements [http.RoundTripper].
 func (c *calls) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.host = req.URL.Host
-	defer func() { _ = req.Body.Close() }() // all are POSTs of what is in memory
-	form, err := io.ReadAll(req.Body)
+	reply, err := c.server.RoundTrip(req)
+	if err != nil {
+		c.failed = c.unanswered(err)
+		return nil, c.failed
+	}
+	body, err := io.ReadAll(reply.Body)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.server.Do(req.Context(), req.Method, req.URL.String(), req.Header, form)
-	if err != nil {
-		c.failed = c.unanswered(err)
-	} else {
-		c.failed = c.judge(reply)
-	}
-	if c.failed != nil {
+	if c.failed = c.judge(reply, body); c.failed != nil {
 		return nil, c.failed
 	}
-	return &http.Response{
-		StatusCode: reply.Status, Header: reply.Header, Body: io.NopCloser(bytes.NewReader(reply.Body)), ContentLength: int64(len(reply.Body)), Request: req,
-	}, nil
+	reply.Body = io.NopCloser(bytes.NewReader(body))
+	return reply, nil
 }
 
 func (c *calls) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
 }
 
-func (c *calls) clean(foreign string) string { return text.Clean(foreign, c.hidden...) }
+func (c *calls) clean(foreign string) string { return wire.CleanText(foreign, c.hidden...) }
 
 // hide keeps a token out of texts, also as a form has it.
 func (c *calls) hide(t ca.Token) {
@@ -84,26 +81,26 @@ func (c *calls) unanswered(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return c.errorf(ca.Deadline, "no answer in time, which is %s at most", callTimeout)
-	case errors.Is(err, endpoint.ErrTooLong):
+	case errors.Is(err, rest.ErrTooLong):
 		return c.errorf(ca.Internal, "its answer has more than %d bytes", maxTokenReply)
 	}
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
 // judge returns why a reply is not taken.
-func (c *calls) judge(reply endpoint.Reply) error {
-	switch status := reply.Status; {
+func (c *calls) judge(reply *http.Response, body []byte) error {
+	switch status := reply.StatusCode; {
 	case status >= 300 && status < 400:
 		return c.errorf(ca.Denied, "it answered with %d, a redirect, which gets no token", status)
 	case status != http.StatusOK:
-		return c.refusal(reply)
+		return c.refusal(reply, body)
 	}
 	var a struct {
 		STS       string `json:"access_token"`
 		TokenType string `json:"token_type"`
 		IAM       string `json:"accessToken"`
 	}
-	if json.Unmarshal(reply.Body, &a) != nil {
+	if json.Unmarshal(body, &a) != nil {
 		return c.errorf(ca.Internal, "it answered with something else than the JSON of a token")
 	}
 	token := a.STS + a.IAM
@@ -119,28 +116,28 @@ func (c *calls) judge(reply endpoint.Reply) error {
 
 // refusal is the error of a reply that is not 200: what it says in the words of RFC
 // 6749, as the token service has it, or of Google's APIs.
-func (c *calls) refusal(reply endpoint.Reply) error {
+func (c *calls) refusal(reply *http.Response, body []byte) error {
 	var said struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"error_description"`
 	}
-	_ = json.Unmarshal(reply.Body, &said) // without it, the status has to do
+	_ = json.Unmarshal(body, &said) // without it, the status has to do
 	var word string
 	if json.Unmarshal(said.Error, &word) != nil {
 		var google struct{ Status, Message string }
 		_ = json.Unmarshal(said.Error, &google)
 		word, said.Description = google.Status, google.Message
 	}
-	text := fmt.Sprintf("it answered with %d", reply.Status)
+	text := fmt.Sprintf("it answered with %d", reply.StatusCode)
 	if word != "" {
 		text += ", " + c.clean(word)
 	}
 	if said.Description != "" {
 		text += ": " + c.clean(said.Description)
 	}
-	err := c.errorf(refusedBecause(reply.Status, word), "%s", text)
+	err := c.errorf(refusedBecause(reply.StatusCode, word), "%s", text)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = endpoint.RetryAfter(reply.Header.Get("Retry-After"), time.Now())
+		err.RetryAfter = rest.RetryAfter(reply.Header)
 	}
 	return err
 }

@@ -7,20 +7,17 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
-	"time"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-const (
-	bootstrapTimeout = 20 * time.Second
-	maxRoot          = 64 << 10
-)
+// maxRoot is the size limit of a reply with one root, in bytes.
+const maxRoot = 64 << 10
 
 // Roots implements [ca.RootSource]: all that step-ca names now. A host asks now and
 // then, so that a changed root is noticed.
@@ -41,29 +38,34 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 // bootstrap fetches the root that has the fingerprint. Whoever answers need not be
 // trusted: only that one certificate has it.
 func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error) {
-	server := endpoint.New(endpoint.Options{
-		TLS: func() *tls.Config {
-			return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the fingerprint is what is verified
-		},
-		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxRoot, Timeout: bootstrapTimeout,
-	})
-	reply, err := server.Do(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil)
+	if err != nil {
+		return nil, ca.Errorf(ca.Invalid, "url: %w", err)
+	}
+	server := &rest.Transport{
+		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // the fingerprint is what is verified
+		MaxReply: maxRoot,
+	}
+	reply, err := server.RoundTrip(req)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %w", err)
+	}
+	defer reply.Body.Close() // in memory
 	switch {
-	case err != nil:
-		return nil, ca.Errorf(ca.Unavailable, "the root cannot be fetched by its fingerprint: %w", err)
-	case reply.Status == http.StatusNotFound:
+	case reply.StatusCode == http.StatusNotFound:
 		return nil, ca.Errorf(ca.Invalid, "root_fingerprint: step-ca has no root with the fingerprint %s", fingerprint)
-	case reply.Status != http.StatusOK:
-		return nil, ca.Errorf(rest.Reason(reply.Status), "the root cannot be fetched by its fingerprint: step-ca answered with %d", reply.Status)
+	case reply.StatusCode != http.StatusOK:
+		return nil, ca.Errorf(rest.Reason(reply.StatusCode), "fetch the root by its fingerprint: step-ca answered with %d", reply.StatusCode)
 	}
 	return pinned(reply.Body, fingerprint)
 }
 
-func pinned(body []byte, fingerprint string) (rest.Roots, error) {
+// pinned reads step-ca's answer to GET /root/FINGERPRINT and returns the root in it.
+func pinned(body io.Reader, fingerprint string) (rest.Roots, error) {
 	var reply struct {
 		Root string `json:"ca"`
 	}
-	_ = json.Unmarshal(body, &reply) // what is no JSON has no root
+	_ = json.NewDecoder(body).Decode(&reply) // without a root, parsing fails
 	certs, err := pki.ParseCertificates([]byte(reply.Root))
 	if err != nil || len(certs) != 1 {
 		return nil, ca.Errorf(ca.Internal, "the root cannot be fetched by its fingerprint: what answered is no step-ca")

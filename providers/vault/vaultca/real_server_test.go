@@ -20,11 +20,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // realVault is a running server, and its operator.
@@ -62,7 +62,7 @@ func startVault(t *testing.T) *realVault {
 // a common name: Vault's auth method "cert" calls the caller by that.
 func (r *realVault) pair(t *testing.T, authority *catest.CA, name string) (cert, key string) {
 	t.Helper()
-	req, private := providerkit.Request(t, web, name)
+	req, private := testkit.Request(t, web, name)
 	authority.Next(1, catest.Fault{Break: func(draft *catest.Draft) { draft.Leaf.Subject.CommonName = name }})
 	made, err := authority.CSRSign(t.Context(), req)
 	must(t, err)
@@ -155,7 +155,7 @@ func (r *realVault) newSecret(t *testing.T) {
 // signs asks for a certificate and checks all of it as the agent does.
 func (r *realVault) signs(t *testing.T, c *CA, token ca.Token, names ...string) {
 	t.Helper()
-	req, key := providerkit.Request(t, web, names...)
+	req, key := testkit.Request(t, web, names...)
 	req.Token = token
 	cert, err := c.CSRSign(t.Context(), req)
 	must(t, err)

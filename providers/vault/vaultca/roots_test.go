@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
@@ -27,7 +27,7 @@ func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
 	}
 	tells(first)
 	second := catest.NewCA(catest.Options{Intermediates: 1})
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	cert, err := second.CSRSign(t.Context(), req)
 	must(t, err)
 	intermediate := certificates(cert.Chain)[1:]

@@ -1,4 +1,4 @@
-package providerkit
+package testkit
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Log is one that tests read. It is safe for concurrent use.
+// Log collects what a provider, a host or an agent writes. The zero value is empty. It is
+// safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -22,10 +23,12 @@ func (l *Log) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
-// Logger writes to the log.
-func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+// Logger returns a logger that writes text records of all levels to the log.
+func (l *Log) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
-// Take returns what was logged since the last look.
+// Take returns what was written since the last call, and clears it.
 func (l *Log) Take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +36,8 @@ func (l *Log) Take() string {
 	return l.text.String()
 }
 
-// Within bounds a test that would hang where the code does not give up.
+// Within returns a context that ends with the test, or after limit. It bounds a test that
+// would hang if the code under test did not give up.
 func Within(tb testing.TB, limit time.Duration) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), limit)

@@ -1,15 +1,11 @@
-package providerkit
+package testkit
 
 import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
@@ -18,19 +14,19 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// stockHost is the host's end as any go-plugin host has it.
+// stockHost is the host side of any go-plugin host.
 type stockHost struct{ plugin.NetRPCUnsupportedPlugin }
 
 func (stockHost) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("a host is no provider")
+	return errors.New("a host serves no provider")
 }
 
 func (stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return wire.NewRemote(conn, wire.RemoteOptions{}), nil
 }
 
-// Start starts a provider by a stock go-plugin host, which logs to log, until the test
-// ends.
+// Start starts a provider's binary under a stock go-plugin host and returns a client of it,
+// not yet configured. The provider's log records go to log. The process ends with the test.
 func Start(tb testing.TB, provider *exec.Cmd, log io.Writer) *wire.Remote {
 	tb.Helper()
 	host := plugin.NewClient(&plugin.ClientConfig{
@@ -52,26 +48,4 @@ func Start(tb testing.TB, provider *exec.Cmd, log io.Writer) *wire.Remote {
 		tb.Fatal(err)
 	}
 	return remote.(*wire.Remote)
-}
-
-// Agent runs `countersign agent --dev` in a folder until the test ends, with the provider
-// that is this binary, further arguments and variables; it returns its log.
-func Agent(tb testing.TB, countersign, provider, dir string, args, environ []string) *Log {
-	tb.Helper()
-	log := &Log{}
-	cmd := exec.Command(countersign, append([]string{"agent", "--dev"}, args...)...) //nolint:gosec // built by the tests
-	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, log, log
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(provider)}, environ...)
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			tb.Errorf("the agent ended with %v:\n%s", err, log.Take())
-		}
-	})
-	return log
 }
