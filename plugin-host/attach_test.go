@@ -68,8 +68,8 @@ func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
 	defer listener.Close()
 	must(t, os.WriteFile(filepath.Join(loose, "file"), nil, 0o600))
 	for path, want := range map[string]string{
-		filepath.Join(loose, "s"):    "its folder is not private (mode 0755); chmod 0700",
-		filepath.Join(loose, "file"): "it is no socket",
+		filepath.Join(loose, "s"):    "its folder is not private (mode 0755); run chmod 0700",
+		filepath.Join(loose, "file"): "not a socket",
 		filepath.Join(loose, "none"): "start countersign provider debug, which prints the socket",
 	} {
 		_, err := pluginhost.Find(pluginhost.Options{}, pluginhost.Entry{Name: "good", Attach: path})

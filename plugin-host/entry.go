@@ -13,38 +13,38 @@ import (
 
 // Entry is one provider of a configuration.
 type Entry struct {
-	// Name is what the configuration and the log call it. Required.
+	// Name in the configuration and the log. Required.
 	Name string
 	// Provider is the <name> of countersign-provider-<name>. Default: Name.
 	Provider string
-	// Version chooses countersign-provider-<name>@<version>. Default: the file without
+	// Version selects countersign-provider-<name>@<version>. Default: the file without
 	// a version.
 	Version string
-	// Path is a file that was just built, to run in place of what is installed; it
-	// needs no pin, and Version is not looked at. Default: none.
+	// Path is a binary to run instead of an installed one, such as a fresh build. It
+	// needs no pin, and Version is ignored. Default: none.
 	Path string
-	// Attach is the socket of `countersign provider debug`, whose provider is used in place of a process
-	// of one's own: neither pinned nor confined. Default: none.
+	// Attach is the socket of `countersign provider debug`. Its provider is used instead
+	// of a process of the host, neither pinned nor confined. Default: none.
 	Attach string
-	// SHA256 of the binary, hex; without it the start is refused unless
-	// [Options.Dev], or Path.
+	// SHA256 of the binary, in hex. Required unless [Options.Dev], Path or Attach is set.
 	SHA256 string
-	// Settings are the provider's own; they are sent again after each start.
+	// Settings of the provider, sent after each start.
 	Settings map[string]any
-	// Env are variables for its process, beside those that every provider gets.
+	// Env are additional variables for its process.
 	Env map[string]string
-	// User is whom its process runs as, a name or a number: a user of its own, whom
-	// no socket of secrets answers. It needs a host that is root. Default: the host's.
+	// User that its process runs as, a name or a number. Use a separate one: no socket
+	// serves secrets to it. The host must be root. Default: the host's user.
 	User string
-	// Limits bound what it may take of the machine; what cannot be applied here is
-	// logged. Default: none.
+	// Limits on its resources. The host logs those that this system cannot apply.
+	// Default: none.
 	Limits Limits
 }
 
-// Limits bound what a provider may take of the machine.
+// Limits bound the resources of a provider: Memory in bytes, Descriptors, Processes
+// (threads included) and CPU in processors. Zero means no limit.
 type Limits = confine.Limits
 
-// The least that [Limits] may be.
+// The smallest allowed [Limits].
 const (
 	MinMemory      = confine.MinMemory
 	MinDescriptors = confine.MinDescriptors
@@ -52,7 +52,7 @@ const (
 	MinCPU         = confine.MinCPU
 )
 
-// EntryError says that an entry cannot be run as it is: whoever wrote it mends it.
+// EntryError says that an entry is invalid and has to be corrected.
 type EntryError struct {
 	Name string // of the entry
 	Err  error
@@ -64,7 +64,7 @@ func (e *EntryError) Error() string { return fmt.Sprintf("provider %q: %v", e.Na
 // Unwrap implements [errors.Unwrap].
 func (e *EntryError) Unwrap() error { return e.Err }
 
-// withDefaults returns the entry with its defaults, or what is wrong with it.
+// withDefaults returns the entry with its defaults, or an [EntryError].
 func (e Entry) withDefaults(dev bool) (Entry, error) {
 	if e.Provider == "" {
 		e.Provider = e.Name
@@ -80,11 +80,11 @@ func (e Entry) check(dev bool) error {
 		return err
 	}
 	if e.SHA256 == "" && e.Path == "" && e.Attach == "" && !dev {
-		return errors.New("it has no pin: lock it (`countersign provider lock`), or set sha256 in its entry to the SHA-256 of its " +
-			"binary (`countersign provider list` prints it), or say --dev to start whatever is there")
+		return errors.New("no pin: lock the provider (`countersign provider lock`), set sha256 in its entry " +
+			"(`countersign provider list` prints it), or use --dev to start unpinned binaries")
 	}
 	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
-		return fmt.Errorf("sha256 is %s; use the 64 hex digits of the binary's SHA-256", text.Quote(e.SHA256))
+		return fmt.Errorf("invalid sha256 %s: use the 64 hex digits of the binary's SHA-256", text.Quote(e.SHA256))
 	}
 	return nil
 }

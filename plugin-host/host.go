@@ -1,9 +1,14 @@
-// Package pluginhost runs providers: it finds a binary, verifies it, starts and
-// supervises it, and what [Open] returns is a [ca.Client] that outlives every one
-// of its processes. [InProcess] does the same for a provider without a process.
+// Package pluginhost runs providers: it finds a binary, verifies, starts and supervises
+// it. [Open] returns a [ca.Client] that outlives every process of the provider;
+// [InProcess] does the same for a provider without a process.
+//
+// Agents and the program countersign call it. The package itself owns no goroutine and no
+// state: each [Provider] has a supervisor, whose goroutine owns the provider's state and
+// starts its processes. README.md follows one request and one restart through the rooms
+// below internal.
 //
 // A provider is a go-plugin binary; the host speaks go-plugin's protocol itself
-// (docs/decisions/0003). Who may be whom: proto/provider/PROTOCOL.md.
+// (docs/decisions/0003). How host and provider authenticate: proto/provider/PROTOCOL.md.
 package pluginhost
 
 import (

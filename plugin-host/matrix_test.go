@@ -75,7 +75,7 @@ func TestAProbeWalksAProviderStepByStep(t *testing.T) {
 	must(t, p.Launch())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; it wrote last: no licence found") {
+	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; last output: no licence found") {
 		t.Errorf("got %v", err)
 	}
 }

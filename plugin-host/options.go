@@ -15,38 +15,37 @@ import (
 type Options struct {
 	// Dirs are searched for binaries in this order; see [DefaultDirs]. Required.
 	Dirs []string
-	// Dev starts binaries that are not pinned. Default: false.
+	// Dev allows binaries without a pin. Default: false.
 	Dev bool
-	// RuntimeDir is where the private folders for sockets are made. Default: the
-	// system's folder for temporary files.
+	// RuntimeDir holds the private folders for sockets. Default: the system's folder for
+	// temporary files.
 	RuntimeDir string
-	// ReceiptDir keeps receipts of binaries that only root may write, so that one that
-	// has not changed since is not hashed again at the next start. Default: none are kept.
+	// ReceiptDir keeps receipts of verified binaries that only root can write, so that an
+	// unchanged one is not hashed again at the next start. Default: no receipts.
 	ReceiptDir string
 	// Protocols are the versions offered. Default: version 1.
 	Protocols []wire.Protocol
-	// Groups lists the processes' groups, and their users. Default: a value of one's own.
+	// Groups lists the process groups and users of providers. Default: a new value.
 	Groups *ProcessGroups
-	// OnState is told each change of state, in order. It must not block, and not
-	// call the Provider. Default: nobody.
+	// OnState is called at each change of state, in order. It must not block or call the
+	// Provider. Default: none.
 	OnState func(Status)
-	// Log gets the providers' own records, too. Default: silent.
+	// Log, which also gets the providers' own records. Default: discard.
 	Log *slog.Logger
-	// Stderr gets what providers write on standard error as it comes, unbounded and
-	// with whatever is in it: for who tests a provider. Default: nobody.
+	// Stderr gets the raw, unbounded standard error of providers; for tests of a
+	// provider. Default: discard.
 	Stderr io.Writer
 
-	// StartTimeout bounds the way from the start to the metadata. Default: 10 s.
+	// StartTimeout bounds a start, up to the provider's metadata. Default: 10 s.
 	StartTimeout time.Duration
-	// CallTimeout bounds a call whose caller set no deadline, and each Configure.
-	// Default: 30 s.
+	// CallTimeout bounds each Configure, and calls without a deadline. Default: 30 s.
 	CallTimeout time.Duration
-	// StopTimeout is how long a provider may take to end. Default: 5 s.
+	// StopTimeout is how long a provider may take to exit before it is killed. Default: 5 s.
 	StopTimeout time.Duration
-	// HealthInterval is the time between two questions whether a provider is alive;
-	// one that misses three is killed. Default: 10 s.
+	// HealthInterval is the time between health checks; a provider that misses three is
+	// killed. Default: 10 s.
 	HealthInterval time.Duration
-	// MaxCalls is how many calls are sent to one provider at once. Default: 1,000.
+	// MaxCalls limits concurrent calls to one provider. Default: 1,000.
 	MaxCalls int
 }
 

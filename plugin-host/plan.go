@@ -39,7 +39,7 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	plan := planOf(entry, func(number int) (supervise.Instance, error) {
 		p, err := process.Start(opts.process(), program, number)
 		if err != nil {
-			return nil, err // not p: it is a nil pointer, and no nil Instance
+			return nil, err // not p, which would be a non-nil Instance
 		}
 		return p, nil
 	})
@@ -54,18 +54,18 @@ func planOf(entry Entry, launch func(number int) (supervise.Instance, error)) *s
 	}
 }
 
-// attachPlan is of a provider that somebody else starts.
+// attachPlan is the plan of a provider that its author starts.
 func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	if err := debugger.Check(entry.Attach); err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
 	}
-	opts.Log.Warn("a provider that runs in a debugger is attached: it is neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
+	opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
 	plan := planOf(entry, func(int) (supervise.Instance, error) { return debugger.Attach(entry.Attach, opts.CallTimeout), nil })
 	plan.Path = entry.Attach
 	return plan, nil
 }
 
-// residentPlan is of a provider without a process.
+// residentPlan is the plan of a provider without a process.
 func residentPlan(entry Entry, make func() wire.Provider) (*supervise.Plan, error) {
 	entry, err := entry.withDefaults(true)
 	if err != nil {
@@ -76,7 +76,7 @@ func residentPlan(entry Entry, make func() wire.Provider) (*supervise.Plan, erro
 
 // locate finds the binary of an entry and verifies it; path is as it was found.
 func locate(opts Options, entry Entry) (path string, binary *verified.Binary, err error) {
-	path, allowed := entry.Path, "a build of one's own"
+	path, allowed := entry.Path, "path"
 	if path == "" {
 		allowed = "--dev"
 		found, err := verified.Finder{Dirs: opts.Dirs}.FindVersion(entry.Provider, entry.Version)
@@ -90,7 +90,7 @@ func locate(opts Options, entry Entry) (path string, binary *verified.Binary, er
 		return "", nil, err
 	}
 	if entry.SHA256 == "" {
-		opts.Log.Warn("a provider is started without a pin", "allowed_by", allowed, "provider", entry.Name, "path", path, "sha256", binary.SHA256)
+		opts.Log.Warn("starting provider without a pin", "allowed_by", allowed, "provider", entry.Name, "path", path, "sha256", binary.SHA256)
 	}
 	return path, binary, nil
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Probe is one process of a provider, started as every other is, and then walked
-// through by its caller, step by step: nobody configures it, asks for its health or
-// starts it again. Its methods are called one after the other: [Probe.Launch],
-// [Probe.Connect], then those of the provider, at last [Probe.Close].
+// Probe is one process of a provider, started like any other but driven step by step by
+// its caller: nothing configures it, checks its health or restarts it. Call
+// [Probe.Launch], [Probe.Connect], the provider's methods, then [Probe.Close], from one
+// goroutine at a time.
 type Probe struct {
 	wire.Provider // nil before Connect
 	opts          Options
@@ -26,7 +26,7 @@ type Probe struct {
 	over          chan struct{} // closed by Close; the thread of the process lives until then
 }
 
-// NewProbe finds and verifies the entry's binary, and starts nothing.
+// NewProbe finds and verifies the entry's binary and starts nothing.
 func NewProbe(opts Options, entry Entry) (*Probe, error) {
 	opts = opts.withDefaults()
 	plan, err := newPlan(opts, entry)
@@ -40,7 +40,8 @@ func NewProbe(opts Options, entry Entry) (*Probe, error) {
 func (p *Probe) Launch() error {
 	launched := make(chan error)
 	go func() {
-		// See supervisor.run: who starts a process keeps his thread as long as that lives.
+		// The thread that starts a process must live as long as the process; see
+		// supervise.Supervisor.run.
 		runtime.LockOSThread()
 		process.ForbidPrivileges(p.opts.Log)
 		life, err := p.plan.Launch(1)
@@ -53,7 +54,7 @@ func (p *Probe) Launch() error {
 
 // Connect reads the handshake and reaches the provider, within [Options.StartTimeout].
 func (p *Probe) Connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.StartTimeout, fmt.Errorf("it did not get through its start within %s", p.opts.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.StartTimeout, fmt.Errorf("start timed out after %s", p.opts.StartTimeout))
 	defer cancel()
 	if err := p.life.Connect(ctx); err != nil {
 		return p.Why(err)
@@ -62,20 +63,20 @@ func (p *Probe) Connect(ctx context.Context) error {
 	return nil
 }
 
-// Metadata implements [wire.Provider]. The name is whatever the provider says: the
-// caller compares it with the one he wants.
+// Metadata implements [wire.Provider]. It does not check the provider's name; the caller
+// does.
 func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
 	defer cancel()
 	m, err := p.life.Metadata(ctx)
 	if err != nil {
-		return m, p.Why(fmt.Errorf("ask what it is: %w", err))
+		return m, p.Why(fmt.Errorf("get metadata: %w", err))
 	}
 	return m, nil
 }
 
-// Why returns, of a provider that has ended, how it did: that says more than the
-// error of a call that broke; else err.
+// Why returns how the provider ended, if it has: that says more than err, the error of a
+// broken call. Otherwise it returns err.
 func (p *Probe) Why(err error) error {
 	if p.life == nil || !process.HasEnded(p.life) {
 		return err
@@ -85,12 +86,12 @@ func (p *Probe) Why(err error) error {
 	}
 	words := ""
 	if crash := p.Status().Crash; len(crash) > 0 {
-		words = "; it wrote last: " + text.Clean(crash[len(crash)-1])
+		words = "; last output: " + text.Clean(crash[len(crash)-1])
 	}
 	return errors.New(p.life.Err().Error() + words)
 }
 
-// Status is what is known of the binary and of its process.
+// Status describes the binary and its process.
 func (p *Probe) Status() Status {
 	s := p.plan.Status()
 	if p.life != nil {

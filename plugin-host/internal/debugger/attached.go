@@ -19,7 +19,7 @@ import (
 )
 
 // errDetached is why a life ends that did nothing wrong.
-var errDetached = errors.New("the host closes it")
+var errDetached = errors.New("closed by the host")
 
 // Attached is a life that somebody else has started, behind a [Debugger].
 type Attached struct {
@@ -43,9 +43,9 @@ func Check(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
-		return verified.Refuse(path, "no provider can be attached there: %v; start countersign provider debug, which prints the socket", err)
+		return verified.Refuse(path, "cannot attach a provider: %v; start countersign provider debug, which prints the socket", err)
 	case info.Mode().Type() != os.ModeSocket:
-		return verified.Refuse(path, "it is no socket; attach to the one that countersign provider debug prints")
+		return verified.Refuse(path, "not a socket; use the one that countersign provider debug prints")
 	}
 	folder := filepath.Dir(path)
 	private, err := os.Stat(folder)
@@ -53,7 +53,7 @@ func Check(path string) error {
 		return err
 	}
 	if private.Mode().Perm()&0o077 != 0 {
-		return verified.Refuse(path, "its folder is not private (mode %04o); chmod 0700 %s", private.Mode().Perm(), folder)
+		return verified.Refuse(path, "its folder is not private (mode %04o); run chmod 0700 %s", private.Mode().Perm(), folder)
 	}
 	return errors.Join(verified.CheckOwner(path, folder, private), verified.CheckOwner(path, path, info))
 }

@@ -38,7 +38,7 @@ func dialSameUser(ctx context.Context, path string) (net.Conn, error) {
 func checkPeer(conn net.Conn) error {
 	uid, err := peerUID(conn.(*net.UnixConn)) //nolint:errcheck // both ways to get one are unix sockets
 	if err == nil && uid != os.Geteuid() {
-		err = fmt.Errorf("the process at the socket is of uid %d, not of the user that runs this (uid %d)", uid, os.Geteuid())
+		err = fmt.Errorf("the process at the socket runs as uid %d, not as the current user (uid %d)", uid, os.Geteuid())
 	}
 	return err
 }

@@ -9,5 +9,5 @@ import (
 
 // peerUID cannot be told here, so nothing is attached.
 func peerUID(*net.UnixConn) (int, error) {
-	return 0, errors.New("who is at a socket cannot be told on this system: providers cannot be attached")
+	return 0, errors.New("cannot identify the peer of a socket on this system, so providers cannot be attached")
 }

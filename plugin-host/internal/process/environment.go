@@ -45,11 +45,11 @@ func CheckEnvironment(entry map[string]string) error {
 	for key, value := range entry {
 		switch {
 		case key == "" || strings.ContainsAny(key, "=\x00"):
-			return fmt.Errorf("env: %s is no name of an environment variable", text.Quote(key))
+			return fmt.Errorf("env: %s is not a valid variable name", text.Quote(key))
 		case strings.Contains(value, "\x00"):
-			return fmt.Errorf("env: the value of %s has a zero byte", key)
+			return fmt.Errorf("env: the value of %s contains a NUL byte", key)
 		case strings.HasPrefix(key, "PLUGIN_") || strings.HasPrefix(key, "COUNTERSIGN_"):
-			return fmt.Errorf("env: %s is refused: names that begin with PLUGIN_ or COUNTERSIGN_ are the host's", text.Quote(key))
+			return fmt.Errorf("env: %s is reserved: names starting with PLUGIN_ or COUNTERSIGN_ belong to the host", text.Quote(key))
 		}
 	}
 	return nil

@@ -31,11 +31,11 @@ func NewFolder(base string) (*Folder, error) {
 	}
 	d, err := makeLocked(base)
 	if err != nil {
-		return nil, fmt.Errorf("make a private folder for the provider: %w", err)
+		return nil, fmt.Errorf("create a private folder for the provider: %w", err)
 	}
 	if len(d.Path) > maxRuntimePath {
 		d.Remove()
-		return nil, fmt.Errorf("runtime_dir %q is too long for the sockets in it: the folder %s has %d bytes, %d are allowed", base, d.Path, len(d.Path), maxRuntimePath)
+		return nil, fmt.Errorf("runtime_dir %q is too long for sockets: the folder %s has %d bytes, the limit is %d", base, d.Path, len(d.Path), maxRuntimePath)
 	}
 	return d, nil
 }
@@ -60,7 +60,7 @@ func makeLocked(base string) (*Folder, error) {
 			return d, nil
 		}
 		closeAll(lock)
-		lost = fmt.Errorf("lock %s: it was removed meanwhile", path)
+		lost = fmt.Errorf("lock %s: it was removed in the meantime", path)
 	}
 	return nil, lost
 }

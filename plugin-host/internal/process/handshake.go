@@ -38,21 +38,21 @@ type handshake struct {
 func parseHandshake(line string, offered []int, folder string) (handshake, error) {
 	fields := strings.Split(strings.TrimSuffix(line, "\r"), "|")
 	if len(fields) < 5 || len(fields) > 6 {
-		return handshake{}, fmt.Errorf("it printed %s where its handshake line should be "+
-			"(1|VERSION|unix|ADDRESS|grpc|CERTIFICATE); a provider prints nothing else on standard output", text.Quote(line))
+		return handshake{}, fmt.Errorf("invalid handshake line %s, want "+
+			"1|VERSION|unix|ADDRESS|grpc|CERTIFICATE; a provider must print nothing else to standard output", text.Quote(line))
 	}
 	if fields[0] != "1" {
-		return handshake{}, fmt.Errorf("its handshake line has core protocol %s; 1 is supported", text.Quote(fields[0]))
+		return handshake{}, fmt.Errorf("unsupported core protocol %s in the handshake line, want 1", text.Quote(fields[0]))
 	}
 	h := handshake{network: fields[2], address: fields[3]}
 	version, err := strconv.Atoi(fields[1])
 	if err != nil || !slices.Contains(offered, version) {
-		return handshake{}, fmt.Errorf("it speaks protocol version %s; this host offered %v: use a provider built for one of these",
+		return handshake{}, fmt.Errorf("provider speaks protocol version %s, this host offers %v; use a provider built for one of these",
 			text.Quote(fields[1]), offered)
 	}
 	h.version = version
 	if fields[4] != "grpc" {
-		return handshake{}, fmt.Errorf("its handshake line has protocol %s; grpc is supported", text.Quote(fields[4]))
+		return handshake{}, fmt.Errorf("unsupported protocol %s in the handshake line, want grpc", text.Quote(fields[4]))
 	}
 	cert := ""
 	if len(fields) == 6 {
@@ -68,13 +68,13 @@ func (h *handshake) authenticate(cert, folder string) error {
 	}
 	switch {
 	case h.address == channelAddress && cert != "":
-		return errors.New("its handshake line names the inherited channel and a certificate; the channel has none")
+		return errors.New("handshake line names the inherited channel and a certificate; the channel has none")
 	case h.address == channelAddress:
 		h.auth = Channel
 	case cert == "" && h.network == "unix":
 		h.auth = PinnedTLS
 	case cert == "":
-		return errors.New("its handshake line has no certificate; over tcp it must")
+		return errors.New("handshake line has no certificate, which tcp requires")
 	default:
 		h.auth = AutoMTLS
 		return h.parseCert(cert)
@@ -85,10 +85,10 @@ func (h *handshake) authenticate(cert, folder string) error {
 func (h *handshake) parseCert(field string) error {
 	der, err := base64.RawStdEncoding.Strict().DecodeString(field)
 	if err != nil {
-		return fmt.Errorf("its handshake line's certificate is no unpadded base64: %w", err)
+		return fmt.Errorf("certificate in the handshake line is not unpadded base64: %w", err)
 	}
 	if h.cert, err = x509.ParseCertificate(der); err != nil {
-		return fmt.Errorf("its handshake line's certificate cannot be parsed: %s", text.Quote(err.Error()))
+		return fmt.Errorf("cannot parse the certificate in the handshake line: %s", text.Quote(err.Error()))
 	}
 	return nil
 }
@@ -101,13 +101,13 @@ func checkAddress(network, address, folder string) error {
 		}
 	}
 	if network != "unix" {
-		return fmt.Errorf("its handshake line has network %s and address %s; unix is supported", text.Quote(network), text.Quote(address))
+		return fmt.Errorf("unsupported network %s (address %s) in the handshake line, want unix", text.Quote(network), text.Quote(address))
 	}
 	if address == channelAddress && runtime.GOOS != "windows" {
 		return nil
 	}
 	if filepath.Clean(address) != address || filepath.Dir(address) != folder {
-		return fmt.Errorf("its handshake line names the socket %s, outside the folder %s that it was given (PLUGIN_UNIX_SOCKET_DIR)",
+		return fmt.Errorf("handshake line names the socket %s, outside the folder %s (PLUGIN_UNIX_SOCKET_DIR)",
 			text.Quote(address), folder)
 	}
 	return nil
@@ -122,12 +122,12 @@ func readHandshake(r io.Reader) (string, error) {
 		buf = buf[:len(buf)+n]
 		if end := bytes.IndexByte(buf, '\n'); end >= 0 && end < maxHandshake {
 			if rest := buf[end+1:]; len(rest) > 0 {
-				return "", fmt.Errorf("it printed a second line on standard output, %s; only the handshake line goes there", text.Quote(string(rest)))
+				return "", fmt.Errorf("unexpected second line on standard output: %s; print only the handshake line there", text.Quote(string(rest)))
 			}
 			return string(buf[:end]), nil
 		}
 		if len(buf) >= maxHandshake {
-			return "", fmt.Errorf("its handshake line is longer than %d bytes: %s", maxHandshake, text.Quote(string(buf)))
+			return "", fmt.Errorf("handshake line is longer than %d bytes: %s", maxHandshake, text.Quote(string(buf)))
 		}
 		if err != nil {
 			return string(buf), err

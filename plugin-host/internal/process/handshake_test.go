@@ -17,7 +17,7 @@ func TestAHandshakeLineIsDialledOnlyAsTheProtocolSays(t *testing.T) {
 		"1|1|unix|/run/private/s|grpc":         "",
 		"1|1|unix|fd:4|grpc|QUFB":              "and a certificate",
 		"1|1|unix|/run/private/s|grpc|%%%":     "unpadded base64",
-		"1|1|unix|/run/private/s|grpc|QUFB":    "cannot be parsed",
+		"1|1|unix|/run/private/s|grpc|QUFB":    "cannot parse the certificate",
 		"1|1|unix|/run/private/../s|grpc":      "outside the folder",
 		"1|1|unix|/run/private/a/s|grpc":       "outside the folder",
 		"1|1|unix|s|grpc":                      "outside the folder",
@@ -25,10 +25,10 @@ func TestAHandshakeLineIsDialledOnlyAsTheProtocolSays(t *testing.T) {
 		"1|2|unix|fd:4|grpc":                   "protocol version",
 		"1|x|unix|fd:4|grpc":                   "protocol version",
 		"2|1|unix|fd:4|grpc":                   "core protocol",
-		"1|1|unix|fd:4|netrpc":                 "grpc is supported",
-		"1|1|unix|fd:4":                        "handshake line should be",
-		"hello":                                "handshake line should be",
-		"1|1|unix|/run/private/s|grpc|x|true|": "handshake line should be",
+		"1|1|unix|fd:4|netrpc":                 "want grpc",
+		"1|1|unix|fd:4":                        "invalid handshake line",
+		"hello":                                "invalid handshake line",
+		"1|1|unix|/run/private/s|grpc|x|true|": "invalid handshake line",
 	} {
 		h, err := parseHandshake(line, []int{1}, dir)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -68,7 +68,7 @@ func pinned(ours *Pair, peer []byte) *tls.Config {
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection below is stricter
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 || !bytes.Equal(cs.PeerCertificates[0].Raw, peer) {
-				return errors.New("the process at the provider's socket does not have the certificate that was agreed on")
+				return errors.New("the process at the provider's socket presented an unexpected certificate")
 			}
 			return nil
 		},

@@ -10,6 +10,6 @@ import (
 // no set-user-ID, no file capabilities (no_new_privs of prctl(2), inherited).
 func ForbidPrivileges(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		log.Warn("no_new_privs cannot be set: a provider may execute set-user-ID programs", "error", err)
+		log.Warn("cannot set no_new_privs, providers can execute set-user-ID programs", "error", err)
 	}
 }

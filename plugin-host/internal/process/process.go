@@ -58,9 +58,9 @@ func (p *Process) await() {
 		p.endGroup()
 	}
 	if err == nil {
-		err = errors.New("it exited with status 0")
+		err = errors.New("exited: exit status 0")
 	} else {
-		err = fmt.Errorf("it ended: %w", err)
+		err = fmt.Errorf("exited: %w", err)
 	}
 	p.opts.Groups.ended(p.pid)
 	p.confined.Ended()
@@ -131,7 +131,7 @@ func (p *Process) Stop(ctx context.Context) {
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		p.Kill(errors.New("it did not end in time"))
+		p.Kill(errors.New("did not exit in time"))
 		<-p.ended
 	}
 	<-p.relay.done

@@ -4,8 +4,8 @@ package process
 
 import "syscall"
 
-const MissingProtection = "the verified file is started by its path, a provider that ignores the lifeline outlives a killed host, " +
-	"and it may execute set-user-ID programs"
+const MissingProtection = "the verified file is executed by path, a provider that ignores the lifeline outlives a killed host, " +
+	"and providers can execute set-user-ID programs"
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

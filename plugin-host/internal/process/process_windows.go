@@ -2,7 +2,7 @@ package process
 
 import "syscall"
 
-const MissingProtection = "the verified file is started by its path, there is no lifeline, and what a provider starts is not ended with it"
+const MissingProtection = "the verified file is executed by path, there is no lifeline, and a provider's child processes outlive it"
 
 func sysProcAttr() *syscall.SysProcAttr { return nil }
 

@@ -76,13 +76,13 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 	case <-ctx.Done():
 	case <-time.After(lastWords):
 	}
-	return fmt.Errorf("it closed its standard output before its handshake line was whole: %s", text.Quote(line))
+	return fmt.Errorf("closed standard output before completing the handshake line: %s", text.Quote(line))
 }
 
 // ignoreStdout reads what must not be there, so that nobody blocks on it.
 func (p *Process) ignoreStdout() {
 	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
-		p.log.Warn("provider wrote on standard output after its handshake line; that was thrown away", "bytes", n)
+		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
 	}
 }
 
@@ -90,7 +90,7 @@ func (p *Process) ignoreStdout() {
 func (p *Process) dialChannel(context.Context, string) (net.Conn, error) {
 	conn := p.pipes.takeChannel()
 	if conn == nil {
-		err := errors.New("its channel broke")
+		err := errors.New("channel broken")
 		p.Kill(err)
 		return nil, err
 	}

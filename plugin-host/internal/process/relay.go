@@ -69,7 +69,7 @@ func (r *relay) take(line []byte) {
 		return
 	}
 	if r.dropped > 0 {
-		r.log.Warn("provider writes too much; lines were dropped", "lines", r.dropped)
+		r.log.Warn("provider logs too fast, dropped lines", "lines", r.dropped)
 		r.dropped = 0
 	}
 	r.record(line)
@@ -102,13 +102,13 @@ func (r *relay) allowed(now time.Time) bool {
 func (r *relay) record(line []byte) {
 	var fields map[string]any
 	if line[0] != '{' || json.Unmarshal(line, &fields) != nil {
-		r.log.Info("provider wrote", "line", text.Clean(string(line)))
+		r.log.Info("provider output", "line", text.Clean(string(line)))
 		return
 	}
 	level, _ := fields["@level"].(string)
 	message, _ := fields["@message"].(string)
 	if message == "" {
-		message = "provider wrote"
+		message = "provider output"
 	}
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

@@ -15,7 +15,7 @@ import (
 )
 
 // LimitsMissing is the log line for limits that this system cannot apply.
-const LimitsMissing = "limits of a provider cannot be applied here"
+const LimitsMissing = "cannot apply provider limits on this system"
 
 // Options are the same for all processes of a host. All fields are required.
 type Options struct {

@@ -79,7 +79,7 @@ func call[T any](ctx context.Context, s *Supervisor, f func(context.Context, Ins
 		}
 		entered, err := l.enter(ctx)
 		if err != nil {
-			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls are in flight, none ended in time", s.name, cap(l.slots))
+			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls in flight, none ended in time", s.name, cap(l.slots))
 		}
 		if !entered {
 			continue

@@ -47,7 +47,7 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 		case status.State == CircuitOpen:
 			return nil, &ca.Error{
 				Reason: ca.Unavailable, RetryAfter: max(0, time.Until(status.NextStart)),
-				Message: "provider " + text.Quote(status.Name) + " has ended too often; it is tried again at " +
+				Message: "provider " + text.Quote(status.Name) + " crashed too often, next try at " +
 					status.NextStart.UTC().Format(time.RFC3339) + ": " + status.LastError,
 			}
 		case status.State == Stopped || status.State == Draining:
@@ -56,14 +56,14 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, ca.Errorf(ca.ReasonFor(ctx.Err()), "provider %q is %s, %s", status.Name, status.State, orNothing(status.LastError))
+			return nil, ca.Errorf(ca.ReasonFor(ctx.Err()), "provider %q is %s: %s", status.Name, status.State, orNothing(status.LastError))
 		}
 	}
 }
 
 func orNothing(s string) string {
 	if s == "" {
-		return "nothing is known to be wrong"
+		return "no error so far"
 	}
 	return s
 }

@@ -35,9 +35,9 @@ func (s *Supervisor) askHealth(l *life) {
 			continue
 		}
 		misses++
-		s.log.Warn("provider does not answer", "misses", misses, "error", text.Clean(err.Error()))
+		s.log.Warn("provider missed a health check", "misses", misses, "error", text.Clean(err.Error()))
 		if misses == healthMisses {
-			l.Kill(fmt.Errorf("it missed %d health checks: %w", misses, err))
+			l.Kill(fmt.Errorf("missed %d health checks: %w", misses, err))
 			return
 		}
 	}

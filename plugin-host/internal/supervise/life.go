@@ -11,7 +11,7 @@ import (
 )
 
 // errClosing is why a life ends that did nothing wrong.
-var errClosing = errors.New("the host closes it")
+var errClosing = errors.New("closed by the host")
 
 // Instance is one running provider: a process, or a value in this process, or
 // a test's. What it is asked after it ended fails Unavailable.

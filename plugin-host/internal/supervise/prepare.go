@@ -43,7 +43,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 
 // greet reaches the provider and hears who it is.
 func (s *Supervisor) greet(ctx context.Context, l *life) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, fmt.Errorf("it did not get through its start within %s", s.opts.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, fmt.Errorf("start timed out after %s", s.opts.StartTimeout))
 	defer cancel()
 	if err := l.Connect(ctx); err != nil {
 		return err
@@ -53,9 +53,9 @@ func (s *Supervisor) greet(ctx context.Context, l *life) error {
 	case err != nil && context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("ask what it is: %w", err)
+		return fmt.Errorf("get metadata: %w", err)
 	case metadata.Name != l.plan.Provider:
-		return fmt.Errorf("it calls itself %q; %q was started", metadata.Name, l.plan.Provider)
+		return fmt.Errorf("provider calls itself %q, want %q", metadata.Name, l.plan.Provider)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (s *Supervisor) reload(r *reload) {
 		s.abandon()
 		s.restart = time.After(0)
 	}
-	s.log.Info("a new generation of the provider is started beside the old one", "path", r.plan.Path)
+	s.log.Info("starting new provider generation", "path", r.plan.Path)
 	s.begin(r.plan, r)
 }
 
@@ -40,7 +40,7 @@ func (s *Supervisor) turnDown(l *life, err error) {
 	}
 	l.plan.Close()
 	s.status.LastReload = text.Clean(err.Error())
-	s.log.Warn("the provider's new version or settings did not get ready; the old ones stay", "error", s.status.LastReload)
+	s.log.Warn("provider reload failed, keeping the old generation", "error", s.status.LastReload)
 	s.publish()
 }
 

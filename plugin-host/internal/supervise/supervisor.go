@@ -224,9 +224,9 @@ func (s *Supervisor) enter(state State) {
 	attrs := []any{"state", string(state), "generation", s.status.Generation, "pid", s.status.PID}
 	if state == Backoff || state == CircuitOpen {
 		s.log.Warn("provider ended", append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart,
-			"last_words", strings.Join(s.status.Crash, "\n"))...)
+			"last_output", strings.Join(s.status.Crash, "\n"))...)
 	} else {
-		s.log.Info("provider state", attrs...)
+		s.log.Info("provider state changed", attrs...)
 	}
 }
 

@@ -49,7 +49,7 @@ func Open(path, pin string, receipts Receipts) (*Binary, error) {
 	}
 	if pin != "" && !strings.EqualFold(pin, b.SHA256) {
 		_ = b.Close()
-		return nil, Refuse(real, "its SHA-256 is %s, %s is pinned; if the file was replaced on purpose, pin the new one", b.SHA256, strings.ToLower(pin))
+		return nil, Refuse(real, "its SHA-256 is %s, the pin is %s; if you replaced the file on purpose, pin the new one", b.SHA256, strings.ToLower(pin))
 	}
 	return b, nil
 }
@@ -63,7 +63,7 @@ func (b *Binary) Explain(err error) error {
 	case errors.Is(err, syscall.ENOEXEC):
 		return Refuse(b.Path, "%s", whyNotExecutable(b.file))
 	case errors.Is(err, fs.ErrPermission) && mountedNoexec(b.file):
-		return Refuse(b.Path, "its file system is mounted noexec; move it to another, or mount that one without")
+		return Refuse(b.Path, "its file system is mounted noexec; move the file, or remount without noexec")
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execFD is the lowest number for the descriptor that is executed: below it the
-// child's own descriptors (0 to 5) are put in place before exec, and would cover it.
+// execFD is the lowest number for the executed descriptor. The child's own descriptors (0
+// to 5) are put in place before exec and would replace a lower one.
 const execFD = 100
 
 // maxMemfdName is what memfd_create(2) allows.
@@ -22,8 +22,8 @@ const maxMemfdName = 249
 // scriptFD is the number of a script's descriptor in the child.
 const scriptFD = 5
 
-// openBinary opens and hashes what will be executed: the file itself where nobody
-// whom we would have to fear can write it, else a sealed copy in memory.
+// openBinary opens and hashes what will be executed: the file itself if only root can
+// write it and we are not root, else a sealed copy in memory.
 func openBinary(path string, seen Receipts) (*Binary, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -34,12 +34,12 @@ func openBinary(path string, seen Receipts) (*Binary, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Once more, on what is open now: the finder looked at a path.
+	// Check the open file again: the finder checked a path.
 	if err := checkFile(path, info); err != nil {
 		return nil, err
 	}
 	if info.Size() > maxBinary {
-		return nil, Refuse(path, "it has %d bytes; %d are allowed", info.Size(), maxBinary)
+		return nil, Refuse(path, "%d bytes exceed the limit of %d", info.Size(), maxBinary)
 	}
 	if onlyRootWrites(info) && os.Geteuid() != 0 {
 		return holdFile(path, file, info, seen)
@@ -48,8 +48,8 @@ func openBinary(path string, seen Receipts) (*Binary, error) {
 	if err == nil || !memoryMayNotRun(err) {
 		return b, err
 	}
-	seen.Log.Warn("programs in memory may not be executed here (vm.memfd_noexec): the provider's file itself is; "+
-		"whoever is this user could change it between the check and the start", "path", path)
+	seen.Log.Warn("cannot execute from memory (vm.memfd_noexec), executing the provider's file; "+
+		"this user could change it between check and start", "path", path)
 	return holdFile(path, file, info, Receipts{Log: seen.Log})
 }
 
@@ -58,7 +58,7 @@ func onlyRootWrites(info os.FileInfo) bool {
 	return ok && st.Uid == 0 // mode: checkFile
 }
 
-// holdFile hashes an open file, which is then executed by its descriptor.
+// holdFile hashes an open file, to be executed by its descriptor.
 func holdFile(path string, file *os.File, info os.FileInfo, seen Receipts) (*Binary, error) {
 	sum, err := hashOrReceipt(path, file, info, seen)
 	if err != nil {
@@ -71,7 +71,7 @@ func holdFile(path string, file *os.File, info os.FileInfo, seen Receipts) (*Bin
 	return &Binary{Path: path, SHA256: sum, file: held, script: isScript(held), seen: info}, nil
 }
 
-// hashOrReceipt hashes a file, unless there is a receipt of it.
+// hashOrReceipt returns the hash from a receipt, or hashes the file.
 func hashOrReceipt(path string, file *os.File, info os.FileInfo, seen Receipts) (string, error) {
 	before := receiptOf(info)
 	if sum := seen.find(path, before); sum != "" {
@@ -86,14 +86,14 @@ func hashOrReceipt(path string, file *os.File, info os.FileInfo, seen Receipts) 
 		return "", err
 	}
 	before.SHA256 = sum
-	if before.fits(receiptOf(info)) { // nobody wrote it meanwhile
+	if before.fits(receiptOf(info)) { // not written in the meantime
 		seen.keep(path, before)
 	}
 	return sum, nil
 }
 
-// sealedCopy hashes the file while it copies it into memory that nobody can
-// change any more.
+// sealedCopy copies the file into memory, hashing it on the way, and seals the copy
+// against changes.
 func sealedCopy(path string, file *os.File) (*Binary, error) {
 	fd, err := memfd(path)
 	if err != nil {
@@ -101,8 +101,8 @@ func sealedCopy(path string, file *os.File) (*Binary, error) {
 	}
 	memory := os.NewFile(uintptr(fd), path)
 	defer memory.Close()
-	// Until it is sealed only we have it: to open another's descriptor in /proc
-	// takes the right to ptrace, which defeats everything anyhow.
+	// Before it is sealed only this process has it: opening another's descriptor through
+	// /proc needs the right to ptrace, which would defeat everything anyway.
 	sum, err := hashBeside(io.LimitReader(file, maxBinary), memory)
 	if err != nil {
 		return nil, fmt.Errorf("copy %s: %w", path, err)
@@ -117,8 +117,8 @@ func sealedCopy(path string, file *os.File) (*Binary, error) {
 	return &Binary{Path: path, SHA256: sum, file: held, script: isScript(held)}, nil
 }
 
-// seal makes a memory file unchangeable. The kernel waits some 150 ms for whoever
-// still holds one of its pages, as it may itself on a busy machine, and then says EBUSY.
+// seal makes a memory file immutable. On a busy machine the kernel itself may hold a page:
+// it then waits about 150 ms and returns EBUSY.
 func seal(memory *os.File) error {
 	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	var err error
@@ -144,16 +144,16 @@ func memfd(path string) (int, error) {
 	return fd, nil
 }
 
-// memoryMayNotRun tells whether the system refuses executable memory files.
+// memoryMayNotRun reports whether the system forbids executable memory files.
 func memoryMayNotRun(err error) bool {
 	return os.IsPermission(err)
 }
 
-// raise duplicates f to a number that the child's own descriptors leave alone.
+// raise duplicates f to a number above the child's own descriptors.
 func raise(f *os.File, path string) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, execFD)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMFILE) {
-		return nil, fmt.Errorf("hold %s: %d open files are too few (ulimit -n): allow this process %d or more", path, execFD, 2*execFD)
+		return nil, fmt.Errorf("hold %s: the limit of %d open files is too low; raise it to %d or more (ulimit -n)", path, execFD, 2*execFD)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hold %s: %w", path, err)
@@ -161,9 +161,8 @@ func raise(f *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Unchanged says whether what is held is still what was hashed. A sealed copy
-// always is. A file of root's can be written in place by root: then its hash
-// says nothing any more, and it is not run.
+// Unchanged fails if the content is no longer what was hashed. A sealed copy cannot
+// change, but root can write its own file in place.
 func (b *Binary) Unchanged() error {
 	if b.seen == nil {
 		return nil
@@ -174,14 +173,14 @@ func (b *Binary) Unchanged() error {
 	}
 	was, is := b.seen.Sys().(*syscall.Stat_t), now.Sys().(*syscall.Stat_t)
 	if was.Size != is.Size || was.Mtim != is.Mtim || was.Mode != is.Mode || was.Uid != is.Uid {
-		return Refuse(b.Path, "it was written in place after it was verified; replace it by a rename, and start again")
+		return Refuse(b.Path, "modified in place after it was verified; replace it by rename and start again")
 	}
 	return nil
 }
 
-// Command is the path that a child executes, and what it must inherit for that. A
-// program is loaded before descriptors close; a script is opened once more by its
-// interpreter, and stays open for it.
+// Command returns the path that a child executes and the files it must inherit for that.
+// A program is loaded before descriptors close; a script must stay open for its
+// interpreter.
 func (b *Binary) Command() (path string, extra []*os.File) {
 	if b.script {
 		return "/proc/self/fd/" + strconv.Itoa(scriptFD), []*os.File{b.file}
@@ -189,7 +188,7 @@ func (b *Binary) Command() (path string, extra []*os.File) {
 	return "/proc/self/fd/" + strconv.Itoa(int(b.file.Fd())), nil
 }
 
-// mountedNoexec tells whether nothing may be executed where f is.
+// mountedNoexec reports whether the file system of f is mounted noexec.
 func mountedNoexec(f *os.File) bool {
 	var fs unix.Statfs_t
 	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_NOEXEC != 0

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// openBinary hashes the file. What is executed later is the path: between the two
-// the file can be exchanged on this system.
+// openBinary hashes the file. On this system the path is executed later, so the file can
+// be replaced in between.
 func openBinary(path string, _ Receipts) (*Binary, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -29,11 +29,11 @@ func openBinary(path string, _ Receipts) (*Binary, error) {
 	return &Binary{Path: path, SHA256: sum, file: file, script: isScript(file)}, nil
 }
 
-// Unchanged cannot be told here.
+// Unchanged always succeeds: this system executes the path.
 func (b *Binary) Unchanged() error { return nil }
 
-// Command is the file itself.
+// Command returns the file itself.
 func (b *Binary) Command() (path string, extra []*os.File) { return b.Path, nil }
 
-// mountedNoexec cannot be told here.
+// mountedNoexec is not known on this system.
 func mountedNoexec(*os.File) bool { return false }

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceProcess executes what was verified, and nothing that lies at its path by now.
-// Descriptors close at the exec, after the kernel has opened the program; only a script
-// is opened once more, by its interpreter.
+// replaceProcess executes the verified content, not what is at its path now. The
+// descriptor closes at exec, after the kernel has opened the program; a script must stay
+// open for its interpreter.
 func (b *Binary) replaceProcess(args, env []string, _ *slog.Logger) error {
 	if b.script {
 		if _, err := unix.FcntlInt(b.file.Fd(), unix.F_SETFD, 0); err != nil {

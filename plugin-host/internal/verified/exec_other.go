@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// replaceProcess executes the path: what was verified cannot be held here.
+// replaceProcess executes the path: this system cannot hold verified content.
 func (b *Binary) replaceProcess(args, env []string, log *slog.Logger) error {
-	log.Warn("a protection is missing on this system", "missing", "the file could be exchanged between its check and its start", "path", b.Path)
-	if runtime.GOOS == "windows" { // which replaces no process
+	log.Warn("protection unavailable on this system", "missing", "the file can be replaced between check and start", "path", b.Path)
+	if runtime.GOOS == "windows" { // cannot replace a process
 		return b.child(args, env)
 	}
 	if err := syscall.Exec(b.Path, args, env); err != nil {
@@ -24,8 +24,8 @@ func (b *Binary) replaceProcess(args, env []string, log *slog.Logger) error {
 	return nil
 }
 
-// child waits for the program's end. An interrupt reaches it by itself, as it has the
-// same console.
+// child runs the program and waits for it. An interrupt reaches the child through the
+// shared console.
 func (b *Binary) child(args, env []string) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)

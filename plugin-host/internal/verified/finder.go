@@ -14,8 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// Search is where to look for providers, as main read it from flags and
-// environment. [DefaultDirs] puts it in order.
+// Search says where to look for providers, as main read it from flags and environment.
+// [DefaultDirs] puts the folders in order.
 type Search struct {
 	ProviderDirs []string // --provider-dir, in the order given
 	ProviderPath string   // COUNTERSIGN_PROVIDER_PATH: folders, separated as in PATH
@@ -58,23 +58,22 @@ func absoluteOnce(dirs []string) []string {
 	return kept
 }
 
-// Finder looks for provider binaries without running any. It keeps no state: what
-// is installed later is found by the next call.
+// Finder looks for provider binaries and runs none. It keeps no state: the next call
+// finds what was installed in between.
 type Finder struct {
 	Dirs []string // in order of search; the first that has a name wins
 }
 
-// Found is one file that is named like a provider.
+// Found is one file with the name of a provider.
 type Found struct {
 	Name       string // of the provider: the file is countersign-provider-<Name>
 	Version    string // after the @ of the file's name; empty: there is none
-	Path       string // as it was found; a symbolic link is not resolved
-	ShadowedBy string // Path of the one that is used in its stead; empty: this one is used
-	Refused    error  // why it would not be started; nil: it would
+	Path       string // as found; symbolic links are not resolved
+	ShadowedBy string // Path of the one used instead; empty: this one is used
+	Refused    error  // why it must not run; nil: it may
 }
 
-// SHA256 reads the file and returns its hash in lower-case hex, as Entry.SHA256
-// wants it.
+// SHA256 reads the file and returns its hash in lower-case hex.
 func (f Found) SHA256() (string, error) {
 	file, err := os.Open(f.Path)
 	if err != nil {
@@ -97,26 +96,26 @@ func (f Found) Verify(pin string) error {
 type NotFoundError struct {
 	Name      string
 	Version   string   // empty: the file without one
-	Dirs      []string // where it was looked for
-	Installed []string // what is there, as in acme, or acme@1.2.0
+	Dirs      []string // that were searched
+	Installed []string // such as acme or acme@1.2.0
 }
 
-// Error names what was looked for, where, what is installed, and, of several versions
-// of which none is chosen, how to choose one.
+// Error names what is missing, the folders and what is installed. If only files with a
+// version are, it says how to select one.
 func (e *NotFoundError) Error() string {
-	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "no folder at all")
+	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "any folder")
 	installed := cmp.Or(strings.Join(e.Installed, ", "), "none")
 	message := fmt.Sprintf("provider %q is not installed: no %s in %s; installed: %s",
 		ref(e.Name, e.Version), BinaryName(e.Name, e.Version), dirs, installed)
 	for _, other := range e.Installed {
 		if e.Version == "" && strings.HasPrefix(other, e.Name+"@") {
-			return message + "; a file with a version runs when it is locked: countersign provider lock " + other
+			return message + "; to run a version, lock it: countersign provider lock " + other
 		}
 	}
 	return message
 }
 
-// RefusedError says why a file that is there is not run.
+// RefusedError says why a file must not run.
 type RefusedError struct {
 	Path   string
 	Reason string
@@ -130,13 +129,13 @@ func Refuse(path, format string, args ...any) error {
 	return &RefusedError{Path: path, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Find returns the first provider of that name. One that must not be run is an
-// error (a [*RefusedError]) even where a later folder has another: what runs must
-// not depend on who spoiled the first.
+// Find returns the first provider of that name. If that one must not run, it returns a
+// [*RefusedError] even if a later folder has another: whoever spoils the first file must
+// not choose what runs.
 func (f Finder) Find(name string) (Found, error) { return f.FindVersion(name, "") }
 
-// FindVersion is Find for countersign-provider-<name>@<version>; without a version it
-// is Find itself.
+// FindVersion is Find for countersign-provider-<name>@<version>, or for the file without
+// a version if version is empty.
 func (f Finder) FindVersion(name, version string) (Found, error) {
 	if err := errors.Join(CheckName(name), CheckVersion(version)); err != nil {
 		return Found{}, err
@@ -151,12 +150,12 @@ func (f Finder) FindVersion(name, version string) (Found, error) {
 // countersign-discovery.
 func (f Finder) FindProgram(name string) (Found, error) {
 	if !IsProgram(name) {
-		return Found{}, fmt.Errorf("the program %s is none of Countersign's: countersign-<name> is allowed", text.Quote(name))
+		return Found{}, fmt.Errorf("%s is not a Countersign program: use countersign-<name>", text.Quote(name))
 	}
 	if path, ok := f.first(name + exeSuffix); ok {
 		return inspected(Found{Name: name, Path: path})
 	}
-	return Found{}, fmt.Errorf("%s is not installed: it is in none of %s", name, strings.Join(absoluteOnce(f.Dirs), ", "))
+	return Found{}, fmt.Errorf("%s is not installed: not found in %s", name, strings.Join(absoluteOnce(f.Dirs), ", "))
 }
 
 // first returns the first path of that file name, readable or not.
@@ -186,15 +185,15 @@ func (f Finder) notFound(name, version string) error {
 	return e
 }
 
-// List returns every file in the folders that is named like a provider, in the
-// order of search, the shadowed and the refused ones too.
+// List returns every file with the name of a provider, in search order, including
+// shadowed and refused ones.
 func (f Finder) List() []Found {
 	var all []Found
 	first := map[string]string{}
 	for _, dir := range absoluteOnce(f.Dirs) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			continue // not there, or not ours to read: Find says so where it matters
+			continue // missing or unreadable: Find reports it if it matters
 		}
 		for _, entry := range entries {
 			name, version, ok := ParseBinaryName(entry.Name())
@@ -216,33 +215,32 @@ func missing(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotFolder)
 }
 
-// inspect checks that the file at path is one to run and returns its path
-// without symbolic links, which is the one to open: nobody can turn a link round
-// in between.
+// inspect checks that the file at path may run and returns its path without symbolic
+// links. That is the path to open, so that a link cannot be changed in between.
 func inspect(path string) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return "", Refuse(path, "its folder cannot be read: %v", err)
+		return "", Refuse(path, "cannot read its folder: %v", err)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", Refuse(path, "it cannot be read: %v", err)
+		return "", Refuse(path, "cannot read it: %v", err)
 	}
 	if !strings.HasPrefix(real, dir+string(filepath.Separator)) {
-		return "", Refuse(path, "it is a symbolic link that leaves its folder, to %s; put the file itself there", real)
+		return "", Refuse(path, "symbolic link to %s, outside its folder; put the file itself there", real)
 	}
 	if err := checkFolder(path, filepath.Dir(real)); err != nil {
 		return "", err
 	}
 	info, err := os.Lstat(real)
 	if err != nil {
-		return "", Refuse(path, "it cannot be read: %v", err)
+		return "", Refuse(path, "cannot read it: %v", err)
 	}
 	return real, checkFile(path, info)
 }
 
-// CheckFile says why the file at path would not be run: its kind, its owner or mode,
-// or its folder's. Its content is not looked at.
+// CheckFile says why the file at path must not run, by the type, owner and mode of the
+// file and its folders. It does not read the content.
 func CheckFile(path string) error {
 	_, err := inspect(path)
 	return err

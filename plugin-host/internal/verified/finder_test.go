@@ -39,15 +39,15 @@ func TestWhatMustNotRunIsRefusedWithTheReason(t *testing.T) {
 		want string
 	}{
 		"good":             {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o755}) }, ""},
-		"not executable":   {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o644}) }, "it is not executable"},
-		"others may write": {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o777}) }, "others may write it"},
-		"group may write":  {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o775}) }, "others may write it"},
+		"not executable":   {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o644}) }, "not executable"},
+		"others may write": {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o777}) }, "writable by others"},
+		"group may write":  {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o775}) }, "writable by others"},
 		"setuid":           {func(t *testing.T) string { return folder(t, map[string]os.FileMode{file: 0o755 | os.ModeSetuid}) }, "set-user-ID"},
 		"loose folder": {func(t *testing.T) string {
 			dir := folder(t, map[string]os.FileMode{file: 0o755})
 			must(t, os.Chmod(dir, 0o777))
 			return dir
-		}, "others may write its folder"},
+		}, "its folder is writable by others"},
 		"a folder": {func(t *testing.T) string {
 			return folder(t, map[string]os.FileMode{file + "/x": 0o755})
 		}, "not a regular file"},
@@ -60,12 +60,12 @@ func TestWhatMustNotRunIsRefusedWithTheReason(t *testing.T) {
 			other, dir := folder(t, map[string]os.FileMode{file: 0o755}), t.TempDir()
 			must(t, os.Symlink(filepath.Join(other, file), filepath.Join(dir, file)))
 			return dir
-		}, "leaves its folder"},
+		}, "outside its folder"},
 		"dangling link": {func(t *testing.T) string {
 			dir := t.TempDir()
 			must(t, os.Symlink("nowhere", filepath.Join(dir, file)))
 			return dir
-		}, "cannot be read"},
+		}, "cannot read it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := c.make(t)
@@ -94,14 +94,14 @@ func TestAStrangersFileIsRefused(t *testing.T) {
 	}
 	dir := folder(t, map[string]os.FileMode{"countersign-provider-acme": 0o755})
 	must(t, os.Chown(filepath.Join(dir, "countersign-provider-acme"), 65534, 65534))
-	if _, err := (verified.Finder{Dirs: []string{dir}}).Find("acme"); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534") {
+	if _, err := (verified.Finder{Dirs: []string{dir}}).Find("acme"); err == nil || !strings.Contains(err.Error(), "is owned by uid 65534") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestANameIsANameAndNoPath(t *testing.T) {
 	for _, name := range []string{"", "../acme", "a/b", `a\b`, "-acme", "Acme", "a.b", "a\x00b", strings.Repeat("a", 64)} {
-		if _, err := (verified.Finder{Dirs: []string{t.TempDir()}}).Find(name); err == nil || !strings.Contains(err.Error(), "is refused") {
+		if _, err := (verified.Finder{Dirs: []string{t.TempDir()}}).Find(name); err == nil || !strings.Contains(err.Error(), "invalid provider") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -157,11 +157,11 @@ func TestVersionsLieSideBySideAndOnlyTheOneThatIsNamedIsFound(t *testing.T) {
 	if err != nil || found.Version != "1.2.0" || filepath.Base(found.Path) != "countersign-provider-acme@1.2.0" {
 		t.Errorf("found %+v, %v", found, err)
 	}
-	if _, err := finder.Find("acme"); err == nil || !strings.Contains(err.Error(), "installed: acme@..") || !strings.Contains(err.Error(), "runs when it is locked: countersign provider lock acme@") {
+	if _, err := finder.Find("acme"); err == nil || !strings.Contains(err.Error(), "installed: acme@..") || !strings.Contains(err.Error(), "to run a version, lock it: countersign provider lock acme@") {
 		t.Errorf("without a version: %v", err)
 	}
 	for _, version := range []string{"..", "a/b", "@", "-1", "1 2", strings.Repeat("1", 65)} {
-		if _, err := finder.FindVersion("acme", version); err == nil || !strings.Contains(err.Error(), "is refused") {
+		if _, err := finder.FindVersion("acme", version); err == nil || !strings.Contains(err.Error(), "invalid provider") {
 			t.Errorf("%q: %v", version, err)
 		}
 	}
@@ -193,11 +193,11 @@ func TestAProgramForAnotherMachineIsToldWithoutBeingRun(t *testing.T) {
 	const machine, abi = 18, 7 // offsets in an ELF header
 	for path, want := range map[string]string{
 		os.Args[0]:                             "",
-		write("s390", changed(machine, 22)):    "it is built for s390x, this machine is",
-		write("freebsd", changed(abi, 9)):      "it is built for another system (ELFOSABI_FREEBSD)",
+		write("s390", changed(machine, 22)):    "built for s390x, but this machine is",
+		write("freebsd", changed(abi, 9)):      "built for another system (ELFOSABI_FREEBSD)",
 		write("text", []byte("hello")):         "neither an ELF file nor a script",
 		write("script", []byte("#!/bin/sh\n")): "",
-		write("lost", []byte("#! /no/such\n")): `its first line names "/no/such", which is not there`,
+		write("lost", []byte("#! /no/such\n")): `its first line names "/no/such", which does not exist`,
 		write("nothing", []byte("#!\n")):       `its first line names "nothing"`,
 		filepath.Join(dir, "absent"):           "no such file",
 	} {

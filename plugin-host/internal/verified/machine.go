@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// machines are Go's names of what ELF files call otherwise.
+// machines maps ELF machines to GOARCH.
 var machines = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_386: "386", elf.EM_ARM: "arm",
 	elf.EM_PPC64: "ppc64", elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_LOONGARCH: "loong64",
@@ -23,17 +23,17 @@ var machines = map[elf.Machine]string{
 func whyNotExecutable(f *os.File) string {
 	program, err := elf.NewFile(f)
 	if err != nil {
-		return fmt.Sprintf("it is no program for this system (%s/%s): neither an ELF file nor a script that begins with #!", runtime.GOOS, runtime.GOARCH)
+		return fmt.Sprintf("not a program for this system (%s/%s): neither an ELF file nor a script that starts with #!", runtime.GOOS, runtime.GOARCH)
 	}
 	found := machines[program.Machine]
 	if found == "" {
 		found = program.Machine.String()
 	}
-	return fmt.Sprintf("it is built for %s, this machine is %s; install the provider's build for %s/%s", found, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("built for %s, but this machine is %s; install the provider's build for %s/%s", found, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
 }
 
-// CheckProgram says why the file at path cannot run on this machine, as far as that
-// can be told without running it. Its rights are not looked at.
+// CheckProgram says why the file at path cannot run on this machine, without running it
+// and without checking its permissions.
 func CheckProgram(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -54,12 +54,12 @@ func CheckProgram(path string) error {
 		return Refuse(path, "%s", whyNotExecutable(f))
 	}
 	if abi := program.OSABI; abi != elf.ELFOSABI_NONE && abi != elf.ELFOSABI_LINUX {
-		return Refuse(path, "it is built for another system (%s); install the provider's build for %s/%s", abi, runtime.GOOS, runtime.GOARCH)
+		return Refuse(path, "built for another system (%s); install the provider's build for %s/%s", abi, runtime.GOOS, runtime.GOARCH)
 	}
-	return checkInterpreter(path, loader(program), "it is linked dynamically and needs the loader")
+	return checkInterpreter(path, loader(program), "dynamically linked with the loader")
 }
 
-// loader is the program that loads a dynamically linked one; empty: it needs none.
+// loader returns the dynamic loader that the program needs; empty: none.
 func loader(program *elf.File) string {
 	for _, p := range program.Progs {
 		if p.Type != elf.PT_INTERP {
@@ -83,14 +83,14 @@ func scriptInterpreter(f *os.File) string {
 	return "nothing"
 }
 
-// checkInterpreter: the kernel says of a program whose interpreter is missing that the
-// program itself is.
+// checkInterpreter names a missing interpreter: the kernel's error says that the program
+// itself is missing.
 func checkInterpreter(path, interpreter, who string) error {
 	if interpreter == "" {
 		return nil
 	}
 	if _, err := os.Stat(interpreter); errors.Is(err, os.ErrNotExist) {
-		return Refuse(path, "%s %s, which is not there; install that, or a provider that is built without (CGO_ENABLED=0)", who, text.Quote(interpreter))
+		return Refuse(path, "%s %s, which does not exist; install it, or a provider built with CGO_ENABLED=0", who, text.Quote(interpreter))
 	}
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// prefix is what the name of every provider's binary begins with.
+// prefix of every provider's file name.
 const prefix = "countersign-provider-"
 
-// versionPattern is what may follow the @ of a file's name.
+// versionPattern matches what may follow the @ of a file name.
 var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 
 // CheckName refuses what is not a valid provider name.
 func CheckName(name string) error {
 	if !wire.ValidName(name) {
-		return fmt.Errorf("provider name %s is refused: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", text.Quote(name))
+		return fmt.Errorf("invalid provider name %s: use 1 to 63 of a-z, 0-9 and -, not starting with -", text.Quote(name))
 	}
 	return nil
 }
@@ -26,13 +26,13 @@ func CheckName(name string) error {
 // CheckVersion refuses what cannot follow the @ of a file name; empty means no version.
 func CheckVersion(version string) error {
 	if version != "" && !versionPattern.MatchString(version) {
-		return fmt.Errorf("provider version %s is refused: 1 to 64 of a-z, A-Z, 0-9, . + _ and - are allowed, the first a letter or digit", text.Quote(version))
+		return fmt.Errorf("invalid provider version %s: use 1 to 64 of a-z, A-Z, 0-9, . + _ and -, starting with a letter or digit", text.Quote(version))
 	}
 	return nil
 }
 
-// BinaryName returns the name of a provider's file: countersign-provider-<name>, and
-// @<version> after it where several versions lie side by side (and .exe on Windows).
+// BinaryName returns the name of a provider's file: countersign-provider-<name>, followed
+// by @<version> if version is set (and .exe on Windows).
 func BinaryName(name, version string) string {
 	if version != "" {
 		name += "@" + version
@@ -40,8 +40,8 @@ func BinaryName(name, version string) string {
 	return prefix + name + exeSuffix
 }
 
-// ParseBinaryName is [BinaryName] the other way round. It is false for a file that is
-// not named like a provider; whether name and version are sound is not looked at.
+// ParseBinaryName is the inverse of [BinaryName]. ok is false for other files. It does not
+// check name and version.
 func ParseBinaryName(file string) (name, version string, ok bool) {
 	rest, ok := strings.CutPrefix(file, prefix)
 	if !ok || !strings.HasSuffix(rest, exeSuffix) {
@@ -49,7 +49,7 @@ func ParseBinaryName(file string) (name, version string, ok bool) {
 	}
 	name, version, at := strings.Cut(strings.TrimSuffix(rest, exeSuffix), "@")
 	if at && version == "" {
-		version = "@" // none that is sound: acme@ is not acme
+		version = "@" // invalid: acme@ is not acme
 	}
 	return name, version, true
 }

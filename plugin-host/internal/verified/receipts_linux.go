@@ -17,14 +17,14 @@ const (
 	receiptsFile = "receipts.json"
 	maxReceipts  = 64
 	maxReceiptIO = 64 << 10
-	// settledFor is how old a file's last change must be: two changes within one
-	// tick of the file system's clock bear the same time.
+	// settledFor is the minimum age of a file's last change: two changes within one tick
+	// of the file system's clock have the same time.
 	settledFor = 2 * time.Second
 )
 
-// receipt is what a file was like when it was hashed. The kernel sets the time of
-// the last change by its own clock and nobody but root can set it back: a file that
-// only root may write, and whose receipt still fits, has the content it had.
+// receipt is the state of a file when it was hashed. The kernel sets ctime by its own
+// clock, and only root can set that back. So a file that only root can write and whose
+// receipt still fits has the same content.
 type receipt struct {
 	Device  uint64    `json:"device"`
 	Inode   uint64    `json:"inode"`
@@ -34,20 +34,20 @@ type receipt struct {
 	SHA256  string    `json:"sha256"`
 }
 
-// fits tells whether both are of one file in one state.
+// fits reports whether both are the same file in the same state.
 func (r receipt) fits(now receipt) bool {
 	return r.Device == now.Device && r.Inode == now.Inode && r.Size == now.Size &&
 		r.Written.Equal(now.Written) && r.Changed.Equal(now.Changed) && len(r.SHA256) == 64
 }
 
-// find returns the SHA-256 of the file at path, or "" where it has to be hashed.
+// find returns the SHA-256 of the file at path, or "" if it must be hashed.
 func (r Receipts) find(path string, now receipt) string {
 	if r.Folder == "" {
 		return ""
 	}
 	all, err := r.read()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.Log.Debug("receipts of verified files are not used", "error", err)
+		r.Log.Debug("cannot read receipts, hashing the file", "error", err)
 	}
 	if kept := all[path]; kept.fits(now) {
 		return kept.SHA256
@@ -55,19 +55,18 @@ func (r Receipts) find(path string, now receipt) string {
 	return ""
 }
 
-// keep notes the SHA-256 of a file that was read from its first byte to its last
-// while it was as now says.
+// keep records the SHA-256 of a file that stayed in state now while it was read.
 func (r Receipts) keep(path string, now receipt) {
 	if r.Folder == "" || time.Since(now.Changed) < settledFor {
 		return
 	}
 	all, err := r.read()
 	if err != nil || len(all) >= maxReceipts {
-		all = map[string]receipt{} // made anew: it is a cache
+		all = map[string]receipt{} // start over: it is a cache
 	}
 	all[path] = now
 	if err := r.write(all); err != nil {
-		r.Log.Debug("no receipt of a verified file is kept", "error", err)
+		r.Log.Debug("cannot write a receipt", "error", err)
 	}
 }
 
@@ -85,8 +84,7 @@ func (r Receipts) read() (map[string]receipt, error) {
 	return all, json.Unmarshal(text, &all)
 }
 
-// write replaces the file in one step, so that agents that start at once never
-// read half of it.
+// write replaces the file atomically, for agents that start at the same time.
 func (r Receipts) write(all map[string]receipt) error {
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -120,7 +118,7 @@ func receiptOf(info os.FileInfo) receipt {
 	}
 }
 
-// openPrivate opens a file that nobody but this user can have written.
+// openPrivate opens a file that only this user can have written.
 func openPrivate(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ const errNotFolder = syscall.ERROR_PATH_NOT_FOUND
 // checkFile checks the kind of file only: access lists are not read on this system.
 func checkFile(path string, info os.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return Refuse(path, "it is not a regular file (%s)", info.Mode().Type())
+		return Refuse(path, "not a regular file (%s)", info.Mode().Type())
 	}
 	return nil
 }
