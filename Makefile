@@ -140,8 +140,9 @@ lint: ## run gofmt and golangci-lint (with vet) on all modules
 	); done
 
 .PHONY: tidy
-tidy: ## tidy go.mod and go.sum of all modules
+tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum
 	@for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+	@rm -f go.work.sum && $(GO) mod download
 
 .PHONY: clean
 clean: ## remove what was built here

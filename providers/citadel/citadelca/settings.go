@@ -64,10 +64,10 @@ func (s Settings) Validate() error {
 		return err
 	}
 	if (s.ClientCertFile == "") != (s.ClientKeyFile == "") {
-		return ca.Errorf(ca.Invalid, "client_cert_file is %q and client_key_file is %q: set both or neither", clip(s.ClientCertFile), clip(s.ClientKeyFile))
+		return ca.Errorf(ca.Invalid, "client_cert_file is %.256q and client_key_file is %.256q: set both or neither", s.ClientCertFile, s.ClientKeyFile)
 	}
 	if !printable(s.ClusterID) {
-		return ca.Errorf(ca.Invalid, "cluster_id is %q: metadata has printable ASCII only", clip(s.ClusterID))
+		return ca.Errorf(ca.Invalid, "cluster_id is %.256q: metadata has printable ASCII only", s.ClusterID)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
 		if err := checkHeader(name, s.Headers[name]); err != nil {
@@ -82,13 +82,13 @@ func checkHeader(name, value string) error {
 	low := strings.ToLower(name)
 	switch {
 	case low == "" || strings.ContainsFunc(low, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_.", r) }):
-		return ca.Errorf(ca.Invalid, "headers has %q: a name has letters, digits, '-', '_' and '.' only", clip(name))
+		return ca.Errorf(ca.Invalid, "headers has %.256q: a name has letters, digits, '-', '_' and '.' only", name)
 	case low == "authorization":
-		return ca.Errorf(ca.Invalid, "headers has %q: the token comes with each request, from the agent's token_file", clip(name))
+		return ca.Errorf(ca.Invalid, "headers has %.256q: the token comes with each request, from the agent's token_file", name)
 	case low == "clusterid":
-		return ca.Errorf(ca.Invalid, "headers has %q: set cluster_id", clip(name))
+		return ca.Errorf(ca.Invalid, "headers has %.256q: set cluster_id", name)
 	case strings.HasPrefix(low, "grpc-") || low == "content-type" || low == "te" || low == "user-agent":
-		return ca.Errorf(ca.Invalid, "headers has %q: that name is gRPC's own", clip(name))
+		return ca.Errorf(ca.Invalid, "headers has %.256q: that name is gRPC's own", name)
 	case !strings.HasSuffix(low, "-bin") && !printable(value):
 		return ca.Errorf(ca.Invalid, "headers.%s: its value has a character that is not printable ASCII; a name that ends in -bin may have any", low)
 	}
@@ -97,14 +97,6 @@ func checkHeader(name, value string) error {
 
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-// clip bounds foreign text; %q does the escaping.
-func clip(text string) string {
-	if len(text) > 256 {
-		return text[:256] + "…"
-	}
-	return text
 }
 
 // endpoint is where the authority is and what its certificate must name.
@@ -119,7 +111,7 @@ func (s Settings) endpoint() (endpoint, error) {
 	}
 	host, port, err := net.SplitHostPort(s.Address)
 	if number, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || number == 0 || host == "" || strings.ContainsAny(host, "/ ") {
-		return endpoint{}, ca.Errorf(ca.Invalid, "address is %q: write host:port, such as %s", clip(s.Address), DefaultAddress)
+		return endpoint{}, ca.Errorf(ca.Invalid, "address is %.256q: write host:port, such as %s", s.Address, DefaultAddress)
 	}
 	e := endpoint{address: s.Address, serverName: host, plaintext: port == plaintextPort}
 	switch {

@@ -100,7 +100,7 @@ func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bu
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("it does not lead to a root of %s through %s (%s): %s", rootFile, chainFile, name(cert), clip(err.Error()))
+		return nil, fmt.Errorf("it does not lead to a root of %s through %s (%s): %.256q", rootFile, chainFile, name(cert), err)
 	}
 	var tooDeep error
 	for _, path := range paths {
@@ -136,6 +136,6 @@ func (a *authority) follow(path []*x509.Certificate) {
 	}
 }
 
-func name(cert *x509.Certificate) string { return fmt.Sprintf("%q", clip(cert.Subject.String())) }
+func name(cert *x509.Certificate) string { return fmt.Sprintf("%.256q", cert.Subject.String()) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

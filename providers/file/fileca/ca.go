@@ -105,7 +105,7 @@ func (c *CA) take(files *files) error {
 	if before != nil {
 		close(before.replaced)
 	}
-	c.log.Info("the CA is read", "dir", c.dir, "subject", clip(next.cert.Subject.String()),
+	c.log.Info("the CA is read", "dir", c.dir, "subject", next.cert.Subject.String(),
 		"fingerprint", pki.Fingerprint(next.cert), "until", stamp(next.notAfter), "roots", next.roots.Len())
 	return nil
 }

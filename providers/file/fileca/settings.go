@@ -80,15 +80,7 @@ func (d Duration) parse(setting string, byDefault, least time.Duration) (time.Du
 	}
 	parsed, err := time.ParseDuration(string(d))
 	if err != nil || parsed < least {
-		return 0, ca.Errorf(ca.Invalid, "%s is %q: use a duration of at least %s, such as %q", setting, clip(string(d)), least, byDefault)
+		return 0, ca.Errorf(ca.Invalid, "%s is %.256q: use a duration of at least %s, such as %q", setting, string(d), least, byDefault)
 	}
 	return parsed, nil
-}
-
-// clip bounds foreign text; %q does the escaping.
-func clip(s string) string {
-	if len(s) > 256 {
-		return s[:256] + "…"
-	}
-	return s
 }

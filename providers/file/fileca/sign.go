@@ -36,7 +36,7 @@ func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.
 		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's RSA key has %d bits: use %d to %d", key.N.BitLen(), minRSABits, maxRSABits)
 	}
 	if l.trustDomain != "" && id.SPIFFEID != nil && id.TrustDomain() != l.trustDomain {
-		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%q is not of the trust domain %q, the only one signed here", clip(id.SPIFFEID.String()), l.trustDomain)
+		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%.256q is not of the trust domain %q, the only one signed here", id.SPIFFEID.String(), l.trustDomain)
 	}
 	return csr, id, nil
 }
@@ -60,9 +60,9 @@ func checkNames(req ca.SignRequest, csr *x509.CertificateRequest) (pki.Identity,
 	case asked.IsZero():
 		return pki.Identity{}, ca.Errorf(ca.Invalid, "the request names nothing: a SPIFFE ID, a DNS name or an IP address is needed")
 	case !got.Equal(asked):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %q, the request for %q: they must be the same", clip(got.String()), clip(asked.String()))
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %.256q, the request for %.256q: they must be the same", got.String(), asked.String())
 	case common != "" && !slices.Contains(asked.Names(), common):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %q is not among the names asked for", clip(common))
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %.256q is not among the names asked for", common)
 	}
 	return asked, nil
 }

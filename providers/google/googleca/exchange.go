@@ -97,9 +97,9 @@ func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) 
 	case out.Audience == "":
 		return out, ca.Errorf(ca.Invalid, "token exchange: nothing says for whom: set exchange.audience in the provider's settings")
 	case req.Resource != "":
-		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %q: Google's token service takes none, but an audience", clip(req.Resource))
+		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %.256q: Google's token service takes none, but an audience", req.Resource)
 	case req.RequestedType != "" && req.RequestedType != typeAccessToken:
-		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %q: Google's token service gives %s", clip(req.RequestedType), typeAccessToken)
+		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %.256q: Google's token service gives %s", req.RequestedType, typeAccessToken)
 	}
 	return out, nil
 }

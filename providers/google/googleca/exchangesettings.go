@@ -64,9 +64,9 @@ func (s Settings) checkExchange() error {
 	case s.Credentials != Token:
 		return ca.Errorf(ca.Invalid, "credentials is %q and exchange is set: what is exchanged is the token of a request; write token, or nothing", s.Credentials)
 	case !audience.MatchString(x.Audience):
-		return ca.Errorf(ca.Invalid, "exchange.audience is %q: write identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K", clip(x.Audience))
+		return ca.Errorf(ca.Invalid, "exchange.audience is %.256q: write identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K", x.Audience)
 	case x.ServiceAccount != "" && !account.MatchString(x.ServiceAccount):
-		return ca.Errorf(ca.Invalid, "exchange.service_account is %q: write an account's email", clip(x.ServiceAccount))
+		return ca.Errorf(ca.Invalid, "exchange.service_account is %.256q: write an account's email", x.ServiceAccount)
 	case x.IAMURL != "" && x.ServiceAccount == "":
 		return ca.Errorf(ca.Invalid, "exchange.iam_url is set, and no exchange.service_account that it is about")
 	}
@@ -84,9 +84,9 @@ func (s Settings) checkURL(service, name, text string) error {
 	case err != nil || u.User != nil:
 		return ca.Errorf(ca.Invalid, "%s is no URL, or has a user in it: write https://HOST", name)
 	case u.Scheme != "https" || u.Host == "" || u.Fragment != "" || u.RawQuery != "":
-		return ca.Errorf(ca.Invalid, "%s is %q: write https://HOST; a token is sent by TLS only", name, clip(text))
+		return ca.Errorf(ca.Invalid, "%s is %.256q: write https://HOST; a token is sent by TLS only", name, text)
 	case !s.Exchange.AllowOtherHosts && !isGoogles(service, u.Host, s.universe()):
-		return ca.Errorf(ca.Invalid, "%s leads to %q: a workload's token is for %s.%s, its regional and private endpoints; elsewhere it goes with allow_other_hosts", name, clip(u.Host), service, s.universe())
+		return ca.Errorf(ca.Invalid, "%s leads to %.256q: a workload's token is for %s.%s, its regional and private endpoints; elsewhere it goes with allow_other_hosts", name, u.Host, service, s.universe())
 	}
 	return nil
 }

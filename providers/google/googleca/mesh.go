@@ -30,7 +30,7 @@ func newMesh(s Settings) (*mesh, error) {
 	opts = append(opts, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
 	conn, err := grpc.NewClient("dns:///"+s.Endpoint, opts...)
 	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "endpoint is %q: %w", clip(s.Endpoint), err)
+		return nil, ca.Errorf(ca.Invalid, "endpoint is %.256q: %w", s.Endpoint, err)
 	}
 	route := metadata.Pairs("x-goog-request-params", "location=locations/"+s.zone())
 	return &mesh{conn: conn, endpoint: s.Endpoint, quota: s.QuotaProject, route: route}, nil

@@ -107,7 +107,7 @@ func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, erro
 		root := rootOf(last)
 		if root.Len() == 0 {
 			// A CA under somebody else's root that nobody gave the service.
-			c.settings.Log.Warn("the chain of a CA ends in no root, and is left out", "ca_pool", c.name, "subject", clip(last.Subject.String()), "fingerprint", pki.Fingerprint(last))
+			c.settings.Log.Warn("the chain of a CA ends in no root, and is left out", "ca_pool", c.name, "subject", last.Subject.String(), "fingerprint", pki.Fingerprint(last))
 		}
 		roots = roots.Union(root)
 	}

@@ -127,21 +127,21 @@ func (s Settings) Validate() error {
 	case MeshCA:
 		return s.checkMeshCA()
 	}
-	return ca.Errorf(ca.Invalid, "protocol is %q: cas or meshca is allowed", clip(s.Protocol))
+	return ca.Errorf(ca.Invalid, "protocol is %.256q: cas or meshca is allowed", s.Protocol)
 }
 
 func (s Settings) checkConnection() error {
 	switch {
 	case s.Endpoint != "" && !isHostPort(s.Endpoint):
-		return ca.Errorf(ca.Invalid, "endpoint is %q: write host:port, such as privateca.googleapis.com:443", clip(s.Endpoint))
+		return ca.Errorf(ca.Invalid, "endpoint is %.256q: write host:port, such as privateca.googleapis.com:443", s.Endpoint)
 	case s.UniverseDomain != "" && !domain.MatchString(s.UniverseDomain):
-		return ca.Errorf(ca.Invalid, "universe_domain is %q: write a domain, such as googleapis.com", clip(s.UniverseDomain))
+		return ca.Errorf(ca.Invalid, "universe_domain is %.256q: write a domain, such as googleapis.com", s.UniverseDomain)
 	case s.Credentials != ADC && s.Credentials != File && s.Credentials != Token:
-		return ca.Errorf(ca.Invalid, "credentials is %q: adc, file or token is allowed", clip(s.Credentials))
+		return ca.Errorf(ca.Invalid, "credentials is %.256q: adc, file or token is allowed", s.Credentials)
 	case (s.Credentials == File) != (s.CredentialsFile != ""):
-		return ca.Errorf(ca.Invalid, "credentials is %q and credentials_file is %q: a file is for the credentials \"file\", and for no others", s.Credentials, clip(s.CredentialsFile))
+		return ca.Errorf(ca.Invalid, "credentials is %q and credentials_file is %.256q: a file is for the credentials \"file\", and for no others", s.Credentials, s.CredentialsFile)
 	case strings.ContainsFunc(s.QuotaProject, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return ca.Errorf(ca.Invalid, "quota_project is %q: write a project's ID", clip(s.QuotaProject))
+		return ca.Errorf(ca.Invalid, "quota_project is %.256q: write a project's ID", s.QuotaProject)
 	}
 	return nil
 }
@@ -150,17 +150,17 @@ func (s Settings) checkCAS() error {
 	pool, template := poolName.FindStringSubmatch(s.CAPool), templateName.FindStringSubmatch(s.CertificateTemplate)
 	switch {
 	case pool == nil:
-		return ca.Errorf(ca.Invalid, "ca_pool is %q: write projects/P/locations/L/caPools/N", clip(s.CAPool))
+		return ca.Errorf(ca.Invalid, "ca_pool is %.256q: write projects/P/locations/L/caPools/N", s.CAPool)
 	case s.CertificateTemplate != "" && template == nil:
-		return ca.Errorf(ca.Invalid, "certificate_template is %q: write projects/P/locations/L/certificateTemplates/N", clip(s.CertificateTemplate))
+		return ca.Errorf(ca.Invalid, "certificate_template is %.256q: write projects/P/locations/L/certificateTemplates/N", s.CertificateTemplate)
 	case template != nil && template[1] != pool[1]:
 		return ca.Errorf(ca.Invalid, "certificate_template is in %s and ca_pool in %s: both must be in one location", template[1], pool[1])
 	case s.IssuingCA != "" && !authorityID.MatchString(s.IssuingCA):
-		return ca.Errorf(ca.Invalid, "issuing_ca is %q: write the ID of a CA of the pool, the last part of its name", clip(s.IssuingCA))
+		return ca.Errorf(ca.Invalid, "issuing_ca is %.256q: write the ID of a CA of the pool, the last part of its name", s.IssuingCA)
 	case s.SubjectMode != CSRNames && s.SubjectMode != ReflectedSPIFFE:
-		return ca.Errorf(ca.Invalid, "subject_mode is %q: csr or reflected-spiffe is allowed", clip(s.SubjectMode))
+		return ca.Errorf(ca.Invalid, "subject_mode is %.256q: csr or reflected-spiffe is allowed", s.SubjectMode)
 	case s.Location != "":
-		return ca.Errorf(ca.Invalid, "location is %q: that is for the protocol meshca; ca_pool names its own", clip(s.Location))
+		return ca.Errorf(ca.Invalid, "location is %.256q: that is for the protocol meshca; ca_pool names its own", s.Location)
 	}
 	if _, err := s.RootsInterval.parse(); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (s Settings) checkLabels() error {
 	}
 	for name, value := range s.Labels {
 		if name == "" || len([]rune(name)) > maxLabel || len([]rune(value)) > maxLabel {
-			return ca.Errorf(ca.Invalid, "labels has %q: %q: a name has 1 to %d characters, a value %d at most", clip(name), clip(value), maxLabel, maxLabel)
+			return ca.Errorf(ca.Invalid, "labels has %.256q: %.256q: a name has 1 to %d characters, a value %d at most", name, value, maxLabel, maxLabel)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func (s Settings) checkMeshCA() error {
 			continue // that of the token service
 		}
 		if value != "" {
-			return ca.Errorf(ca.Invalid, "%s is %q: that is for the protocol cas", name, clip(value))
+			return ca.Errorf(ca.Invalid, "%s is %.256q: that is for the protocol cas", name, value)
 		}
 	}
 	switch {
@@ -198,7 +198,7 @@ func (s Settings) checkMeshCA() error {
 	case s.Endpoint == "":
 		return ca.Errorf(ca.Invalid, "endpoint is not set: the protocol meshca needs the host:port of a server that speaks it; no other CA is asked in its place")
 	case s.zone() == "":
-		return ca.Errorf(ca.Invalid, "location is %q: the protocol meshca needs a zone or region, such as us-central1-c, or the cluster's URL as in GKE_CLUSTER_URL, https://container.googleapis.com/v1/projects/P/locations/L/clusters/C", clip(s.Location))
+		return ca.Errorf(ca.Invalid, "location is %.256q: the protocol meshca needs a zone or region, such as us-central1-c, or the cluster's URL as in GKE_CLUSTER_URL, https://container.googleapis.com/v1/projects/P/locations/L/clusters/C", s.Location)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (d Duration) parse() (time.Duration, error) {
 	}
 	parsed, err := time.ParseDuration(string(d))
 	if err != nil || parsed < minInterval {
-		return 0, ca.Errorf(ca.Invalid, "roots_interval is %q: use a duration of at least %s, such as %q", clip(string(d)), minInterval, defaultInterval)
+		return 0, ca.Errorf(ca.Invalid, "roots_interval is %.256q: use a duration of at least %s, such as %q", string(d), minInterval, defaultInterval)
 	}
 	return parsed, nil
 }
@@ -226,12 +226,4 @@ func isHostPort(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	number, wrong := strconv.ParseUint(port, 10, 16)
 	return err == nil && wrong == nil && number > 0 && host != "" && !strings.ContainsAny(host, "/ @?#")
-}
-
-// clip bounds foreign text; %q does the escaping.
-func clip(text string) string {
-	if len(text) > 256 {
-		return text[:256] + "…"
-	}
-	return text
 }
