@@ -80,7 +80,7 @@ func TestAFederatedTokenBecomesAServiceAccounts(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "it answered with 503")
 	s.iam = saying(http.StatusOK, `{"accessToken":"ya29.account","expireTime":"soon"}`)
 	_, err = c.ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrInternal, "its answer is no token with an end")
+	mustBe(t, err, ca.ErrInternal, "the reply has no token with an expiry")
 }
 
 func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
@@ -100,13 +100,13 @@ func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
 		"too many":                  {429, `{"error":"slow down"}`, ca.ErrRateLimited, "429, slow down"},
 		"broken":                    {500, `oops`, ca.ErrUnavailable, "it answered with 500"},
 		"away":                      {503, ``, ca.ErrUnavailable, "it answered with 503"},
-		"no JSON":                   {200, `<html>` + theToken.Reveal(), ca.ErrInternal, "something else than the JSON of a token"},
+		"no JSON":                   {200, `<html>` + theToken.Reveal(), ca.ErrInternal, "invalid JSON"},
 		"no token":                  {200, `{"token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a token that can stand in a header"},
 		"a token of two lines":      {200, `{"access_token":"a\r\nb","token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a token that can stand in a header"},
 		"another kind of token":     {200, `{"access_token":"x","token_type":"MAC","expires_in":3600}`, ca.ErrInternal, "none that is sent as a bearer token"},
-		"expired":                   {200, token(`"expires_in":-1`), ca.ErrInternal, "its answer is no token with an end"},
-		"no end":                    {200, token(`"scope":""`), ca.ErrInternal, "its answer is no token with an end"},
-		"an end as text":            {200, token(`"expires_in":"3600"`), ca.ErrInternal, "its answer is no token with an end"},
+		"expired":                   {200, token(`"expires_in":-1`), ca.ErrInternal, "the reply has no token with an expiry"},
+		"no end":                    {200, token(`"scope":""`), ca.ErrInternal, "the reply has no token with an expiry"},
+		"an end as text":            {200, token(`"expires_in":"3600"`), ca.ErrInternal, "the reply has no token with an expiry"},
 		"for ever":                  {200, token(`"expires_in":99999999999`), ca.ErrInternal, "out of bounds"},
 		"too much":                  {200, `{"access_token":"` + strings.Repeat("x", maxTokenReply) + `"}`, ca.ErrInternal, "its answer has more than 262144 bytes"},
 		"too much of an error":      {403, strings.Repeat("x", 1<<20), ca.ErrInternal, "its answer has more than"},
@@ -148,7 +148,7 @@ func TestATokenFollowsNoRedirect(t *testing.T) {
 			s.answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target, code) })
 			before := s.calls()
 			_, err := openExchange(t, s.settings()).ExchangeToken(t.Context(), theRequest)
-			mustBe(t, err, ca.ErrDenied, fmt.Sprintf("it answered with %d, a redirect, which gets no token", code))
+			mustBe(t, err, ca.ErrDenied, fmt.Sprintf("it answered with %d, a redirect, which is not followed", code))
 			if elsewhere.calls() > 0 || s.calls() != before+1 {
 				t.Error("it was followed")
 			}
@@ -172,7 +172,7 @@ func TestATokenServiceThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	})
 	begun := time.Now()
 	_, err := c.ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrDeadline, "no answer in time, which is 5s at most")
+	mustBe(t, err, ca.ErrDeadline, "no reply within 5s")
 	if took := time.Since(begun); took < callTimeout || took > callTimeout+5*time.Second {
 		t.Errorf("given up after %s", took)
 	}
@@ -209,11 +209,11 @@ func TestARequestThatGoogleKnowsNothingOfIsNotSent(t *testing.T) {
 		mustBe(t, err, ca.ErrInvalid, says)
 	}
 	_, err := c.ExchangeToken(t.Context(), ca.TokenRequest{})
-	mustBe(t, err, ca.ErrUnauthenticated, "there is no token to exchange")
+	mustBe(t, err, ca.ErrUnauthenticated, "no token to exchange")
 	settings := s.settings()
 	settings.Exchange, settings.Credentials = nil, Token
 	_, err = openExchange(t, settings).ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrInvalid, "nothing says for whom: set exchange.audience")
+	mustBe(t, err, ca.ErrInvalid, "no audience: set exchange.audience")
 	if s.calls() > 0 {
 		t.Error("something was sent")
 	}
@@ -241,7 +241,7 @@ func TestATokenGoesToItsUniverseOnly(t *testing.T) {
 		"https://user:geheim@sts.googleapis.com/v1/token":     "has a user in it",
 		"https://sts.googleapis.com/v1/token?to=evil.example": "write https://HOST",
 		"sts.googleapis.com":                                  "write https://HOST",
-		"https://sts.googleapis.com\n/":                       "is no URL",
+		"https://sts.googleapis.com\n/":                       "is not a URL",
 	} {
 		err := Settings{CAPool: thePool, Exchange: &Exchange{Audience: theAudience, STSURL: url}}.Validate()
 		if says == "" && err != nil {

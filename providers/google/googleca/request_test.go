@@ -72,7 +72,7 @@ func TestByReflectionTheKeyIsSentAndTheServiceKnowsTheName(t *testing.T) {
 	req, _ := ask(t)
 	req.DNSNames = []string{"web.shop.svc"}
 	_, err := c.CSRSign(t.Context(), req)
-	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "take the DNS names")
+	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "remove the DNS names")
 	if n := len(server.calls()); n != 0 {
 		t.Errorf("there were %d more orders", n)
 	}
