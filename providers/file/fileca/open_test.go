@@ -116,7 +116,7 @@ func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
 		"garbage-as-certificate":     {set(certFile, []byte("hello")), certFile, "no PEM block"},
 		"garbage-as-root":            {set(rootFile, []byte("hello")), rootFile, "no PEM block"},
 		"garbage-as-chain":           {set(chainFile, []byte("hello")), chainFile, "no PEM block"},
-		"two-certificates":           {set(certFile, append(good[certFile], good[rootFile]...)), certFile, "holds 2 certificates"},
+		"two-certificates":           {set(certFile, append(good[certFile], good[rootFile]...)), certFile, "has 2 certificates"},
 		"expired-ca":                 {expired, certFile, "expired at"},
 		"not-yet-valid-ca":           {future, certFile, "not valid before"},
 		"leaf-as-ca":                 {selfMade(t, func(c *x509.Certificate) { c.IsCA = false; c.KeyUsage = x509.KeyUsageDigitalSignature }), certFile, "not a CA certificate"},

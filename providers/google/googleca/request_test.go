@@ -185,10 +185,10 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 		req  ca.SignRequest
 		want *ca.Error
 	}{
-		"the request has no ID":                             {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
-		"the request has no token: give the provider's ent": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
-		"the CSR: it holds no PEM block":                    {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
-		"the CSR: it holds a malformed":                     {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
+		"the request has no ID":                              {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
+		"the request has no token: set the provider's token": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
+		"the CSR: it holds no PEM block":                     {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
+		"the CSR: it holds a malformed":                      {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
 	} {
 		_, err := c.CSRSign(t.Context(), test.req)
 		mustBe(t, err, test.want, says)
