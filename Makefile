@@ -1,140 +1,149 @@
-# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
-# Every target sets up what it needs by itself, below $(CACHE), outside git.
+# `make help` lists the targets. Each sets up what it needs by itself, outside of git: foreign
+# programs in the user's cache folder (scripts/cache.bash; CACHE= names another), what is
+# built of this clone in bin/ and $(OUT).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 GO ?= go
-CACHE ?= $(CURDIR)/.cache
-# What is shipped, what is linted, the tools and the tests without the race detector are
-# compiled in one way: each other way takes 360 s of a core for all that is imported. A
-# -tags of a command's own stands instead of this one.
+OUT := $(CURDIR)/.cache
+# Programs, tests, linters and tools are compiled with the same flags: with other flags, all
+# dependencies are compiled again, which takes 360 s of a core. -tags on a command line
+# replaces this one.
 export CGO_ENABLED := 0
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -tags=grpcnotrace
-# The bytes of a binary are hashed at each start, so they are kept few.
+# The host hashes a binary at each start, so keep it small.
 BUILD := $(GO) build -ldflags '-s -w'
-# The race detector needs cgo, and some tests need the paths of the source. Vet is lint's: here
-# it would look through all that is imported another time, 90 s of a core.
-RACE := CGO_ENABLED=1 GOFLAGS="$(GOFLAGS) -trimpath=false" $(GO) test -race -vet=off
+# Tests wait a third of their time for processes and deadlines.
+TESTS := $(GO) test -vet=off -p $(shell echo $$(($$(nproc) + 2)))
+HEAVY := $(TESTS) -count=1 -tags e2e,grpcnotrace
 TOOL = GOWORK=off $(GO) tool -modfile=tools/$(1)/go.mod
-CHROMIUM := scripts/get-debian chromium "the tests of the page in a real browser are" chromium chromium-browser google-chrome
-PROMTOOL := scripts/get-debian prometheus "the tests of the alert rules are" promtool
-SYSTEMD_ANALYZE := scripts/get-debian systemd "the test of the systemd unit is" systemd-analyze
+WITH := scripts/with-programs
 SOFTHSM := scripts/get-debian softhsm2 "the test of keys in a token is" softhsm2-util
-NGINX := scripts/get-debian nginx "the test with nginx is" nginx /usr/sbin/nginx
-HAPROXY := scripts/get-debian haproxy "the test with HAProxy is" haproxy /usr/sbin/haproxy
-POSTGRES := scripts/get-debian postgresql-15 "the tests with PostgreSQL are" /usr/lib/postgresql/15/bin/postgres
-DEBIAN = COUNTERSIGN_CHROMIUM="$$($(CHROMIUM))" COUNTERSIGN_PROMTOOL="$$($(PROMTOOL))" COUNTERSIGN_SYSTEMD_ANALYZE="$$($(SYSTEMD_ANALYZE))" \
-	COUNTERSIGN_NGINX="$$($(NGINX))" COUNTERSIGN_HAPROXY="$$($(HAPROXY))" COUNTERSIGN_POSTGRES="$$($(POSTGRES))"
-MODULES := . control-plane examples plugin-host providers/citadel providers/google sdk/keysource/pkcs11 test
+MODULES := $(patsubst ./%,%,$(shell awk '/^\t/ {print $$1}' go.work))
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: ## the binaries, into bin/
+build: ## build all programs into bin/
 	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-discovery ./providers/{citadel,file,google,step,vault}/cmd/...
 
 .PHONY: demo
-demo: ## a CA, an agent, a provider process: see certificates arrive, rotate, survive a crash
+demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
 	@$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./providers/file/cmd/...
 	@examples/quickstart/demo.sh bin
 
+TESTFLAGS ?=
 .PHONY: test
-test: $(CACHE) ## all packages' tests, with real Envoy and real provider processes
-	@# -p: they wait a third of their time, for processes and deadlines
-	COUNTERSIGN_PROGRAMS="$$(scripts/programs)" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" COUNTERSIGN_GRPCJS="$$(scripts/get-grpcjs $(CACHE))" \
-		COUNTERSIGN_PROVIDER_PYTHON="$$(scripts/get-provider-python $(CACHE))" COUNTERSIGN_PROVIDER_NODE="$$(scripts/get-provider-node $(CACHE))" \
-		$(DEBIAN) \
-		$(GO) test -vet=off -p $$(($$(nproc) + 2)) -timeout 10m $(TESTFLAGS) work
+test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=-count=1: again)
+	@$(WITH) $(TESTS) -timeout 10m $(TESTFLAGS) work
 
-.PHONY: e2e
-e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that break each rule; pictures of the page, below .cache/
-	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
-	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
-	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
-	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
-	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
-	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes $(CACHE))" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" \
-		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./control-plane/...
-	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
+.PHONY: check
+check: ## run everything else that CI runs; takes about 45 minutes
+	@scripts/cache missing | sed 's/^/to obtain first: /'
+	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-step e2e-vault e2e-kubernetes fuzz
+
+.PHONY: check-tree
+check-tree: ## check imports, go.mod files, the documents' commands and the provider template
+	@$(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace ./test/house
+	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'TenMinutes|ANewProvider' ./plugin-host/cmd/countersign/...
+
+.PHONY: race
+race: ## run all packages' tests with the race detector, also in the programs that they start
+	@CGO_ENABLED=1 $(WITH) -race $(TESTS) -race -count=1 -timeout 14m work
+
+.PHONY: check-kit
+check-kit: ## run the conformance suite against providers that break each rule
+	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
+
+.PHONY: e2e-clone
+e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the pages, below .cache/
+	@mkdir -p $(OUT)
+	@$(WITH) $(TESTS) -count=1 -timeout 5m -artifacts -outputdir $(OUT) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
+	@$(WITH) $(HEAVY) -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
+
+.PHONY: e2e-pkcs11
+e2e-pkcs11: ## test keys in a real PKCS #11 token
+	@softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || \
+		CGO_ENABLED=1 COUNTERSIGN_SOFTHSM="$$softhsm" $(HEAVY) -race -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+.PHONY: e2e-step
+e2e-step: ## test the Step provider against a real step-ca
+	@COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)" $(HEAVY) -timeout 5m -run Real ./providers/step/...
+
+.PHONY: e2e-vault
+e2e-vault: ## test the Vault provider against a real Vault
+	@COUNTERSIGN_VAULT="$$(scripts/get-vault)" $(HEAVY) -timeout 5m -run Real ./providers/vault/...
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: ## test the control plane against real API servers
+	@COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
-fuzz: ## each fuzz target for FUZZTIME (30s)
+fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## the README's figures
-	@$(GO) run ./test/bench
-
-.PHONY: envoy
-envoy: $(CACHE) ## real Envoy, into the cache
-	@scripts/get-envoy $(CACHE)
-
-.PHONY: grpcjs
-grpcjs: $(CACHE) ## another gRPC stack, @grpc/grpc-js, into the cache
-	@scripts/get-grpcjs $(CACHE)
-
-.PHONY: languages
-languages: $(CACHE) ## the providers in Python and Node.js, with what they need, into the cache
-	@scripts/get-provider-python $(CACHE)
-	@scripts/get-provider-node $(CACHE)
-
-.PHONY: debian
-debian: ## Chromium, promtool, systemd-analyze, nginx, HAProxy and PostgreSQL, which CI installs
-	@$(CHROMIUM)
-	@$(PROMTOOL)
-	@$(SYSTEMD_ANALYZE)
-	@$(NGINX)
-	@$(HAPROXY)
-	@$(POSTGRES)
+bench: build ## measure docs/figures.md again
+	@$(GO) run ./test/bench -o docs/figures.md
 
 .PHONY: cross
-cross: $(CACHE) ## sdk and plugin-host are sound for darwin and windows, too
-	cd tools/cross && GOWORK=off $(GO) build -o $(CACHE)/cross .
-	for system in darwin windows; do GOOS=$$system $(CACHE)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
+cross: ## check that the sdk and the plugin host compile for macOS and Windows
+	@cd tools/cross && GOWORK=off $(GO) build -o $(OUT)/cross .
+	@for system in darwin windows; do GOOS=$$system $(OUT)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
 
 .PHONY: proto
-proto: ## generate the code of proto/ anew
+proto: ## generate the code of proto/
 	$(call TOOL,proto) buf lint
 	$(call TOOL,proto) buf generate
 
 .PHONY: proto-release
-proto-release: ## what proto-check holds the protocol against: at a release, and never to make it pass
+proto-release: ## record what proto-check compares the protocol with: at a release only
 	$(call TOOL,proto) buf build -o proto/provider/v1/released.binpb --exclude-source-info --path proto/provider/v1
 
 .PHONY: proto-check
-proto-check: proto ## fail where the generated code is not what is committed, or the protocol breaks with what was released
+proto-check: proto ## check that the generated code is committed, and that the protocol breaks no release
 	$(call TOOL,proto) buf breaking --against proto/provider/v1/released.binpb
 	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; git diff --stat -- proto; exit 1; }
 
 .PHONY: api
-api: $(CACHE) ## write the public API down anew, into api/
-	cd tools/api && GOWORK=off $(GO) build -o $(CACHE)/api .
-	$(CACHE)/api
+api: ## record the public API in api/
+	@cd tools/api && GOWORK=off $(GO) build -o $(OUT)/api .
+	@$(OUT)/api
 
 .PHONY: api-check
-api-check: api ## fail where the public API is not what is written down in api/
+api-check: api ## check that the public API is the recorded one
 	@test -z "$$(git status --porcelain -- api)" || { git status --short -- api; git --no-pager diff -- api; exit 1; }
 
+TO ?= $(OUT)/modules
+.PHONY: modules release-mods
+modules: ## write the modules of VERSION into a folder (TO=) that serves them as a GOPROXY
+	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(abspath $(TO))
+
+release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
+	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
+
+.PHONY: check-modules
+check-modules: ## check that others can get, install and build on a release, and that go.work.sum is complete
+	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 20m .
+
 .PHONY: lint
-lint: ## gofmt, and golangci-lint (vet is one of its parts) over all modules
+lint: ## run gofmt and golangci-lint (with vet) on all modules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
-	@mkdir -p $(CACHE)
-	cd tools/lint && GOWORK=off $(GO) build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	for module in $(MODULES); do ( \
+	@cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@for module in $(MODULES); do ( \
 		cd $$module; case $$module in */pkcs11) export CGO_ENABLED=1; esac; \
-		$(CACHE)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./... \
+		$(OUT)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./... \
 	); done
 
 .PHONY: tidy
-tidy: ## go.mod and go.sum of every module
-	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum
+	@for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+	@rm -f go.work.sum && $(GO) mod download
 
 .PHONY: clean
-clean: ## remove what was built and cached here
-	rm -rf bin $(CACHE)
-
-$(CACHE):
-	@mkdir -p $@
+clean: ## remove what was built here
+	rm -rf bin $(OUT)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
@@ -33,13 +34,7 @@ var languages = map[string]struct{ folder, interpreter string }{
 func needLanguage(t *testing.T, name string) string {
 	t.Helper()
 	language := languages[name]
-	folder := os.Getenv(language.folder)
-	if folder == "" && os.Getenv("CI") != "" {
-		t.Fatalf("%s is not set: in CI the provider in %s must be tested; `make test` installs it", language.folder, name)
-	}
-	if folder == "" {
-		t.Skipf("the provider in %s is left out: %s does not name its folder; `make test` installs it", name, language.folder)
-	}
+	folder := programs.Foreign(t, language.folder)
 	t.Setenv("PATH", filepath.Join(folder, language.interpreter)+":"+os.Getenv("PATH"))
 	return folder
 }
@@ -92,9 +87,9 @@ func TestAProviderInAnotherLanguageSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestTheExamplesSpeakTheProtocolAsItIs(t *testing.T) {
-	proto, err := os.ReadFile("../proto/provider/v1/provider.proto")
+	proto, err := os.ReadFile(programs.File(t, "proto/provider/v1/provider.proto"))
 	must(t, err)
-	copied, err := os.ReadFile("../examples/provider-node/provider.proto")
+	copied, err := os.ReadFile(programs.File(t, "examples/provider-node/provider.proto"))
 	must(t, err)
 	if !bytes.Equal(proto, copied) {
 		t.Error("examples/provider-node/provider.proto is another than proto/provider/v1/provider.proto: copy it")

@@ -35,7 +35,7 @@ const deployDir = "../../deploy/kustomize"
 // kubectl runs the program that operators have, and fails where it fails or warns.
 func kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(os.Getenv("COUNTERSIGN_KUBERNETES"), "kubectl"), args...)
+	cmd := exec.Command(filepath.Join(programs.Foreign(t, "COUNTERSIGN_KUBERNETES"), "kubectl"), args...)
 	cmd.Env = []string{"HOME=" + t.TempDir()}
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer

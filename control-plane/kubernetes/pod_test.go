@@ -52,7 +52,7 @@ func image(t *testing.T) (root string) {
 		t.Skip("to lay out a pod needs root")
 	}
 	bin, root := programs.Folder(t, "countersign", "countersign-discovery", "countersign-provider-citadel"), t.TempDir()
-	layOut := exec.CommandContext(t.Context(), "../../scripts/image-root", bin, root)
+	layOut := exec.CommandContext(t.Context(), programs.File(t, "scripts/image-root"), bin, root)
 	layOut.Env = []string{"PATH=" + os.Getenv("PATH")} // the agent refuses variables that it does not know
 	done(t, layOut)
 	must(t, os.Chmod(root, 0o755)) // #nosec G302 -- a pod's user reads it

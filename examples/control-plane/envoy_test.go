@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 const patience = 60 * time.Second
@@ -21,14 +23,7 @@ const patience = 60 * time.Second
 // needEnvoy returns the path of Envoy's binary.
 func needEnvoy(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv("COUNTERSIGN_ENVOY")
-	if path == "" && os.Getenv("CI") != "" {
-		t.Fatal("COUNTERSIGN_ENVOY is not set: in CI the tests with real Envoy must run; `make test` installs it")
-	}
-	if path == "" {
-		t.Skip("this test with real Envoy is left out: COUNTERSIGN_ENVOY does not name its binary; `make test` installs it")
-	}
-	return path
+	return programs.Foreign(t, "COUNTERSIGN_ENVOY")
 }
 
 // startEnvoy starts Envoy with this example's bootstrap in dir, where the control

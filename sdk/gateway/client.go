@@ -141,7 +141,7 @@ func (c *Client) explain(err error, with *credential) error {
 	}
 	s, ok := status.FromError(err)
 	if !ok {
-		return ca.Errorf(ca.Unavailable, "%s", text.Clean(err.Error(), with.token))
+		return ca.Errorf(ca.Unavailable, "%s", text.Redact(err.Error(), with.token))
 	}
 	reason, known := reasons[s.Code()]
 	if !known {
@@ -150,7 +150,7 @@ func (c *Client) explain(err error, with *credential) error {
 	if reason == ca.Unauthenticated && with.token != "" && c.cfg.TokenRejected != nil {
 		c.cfg.TokenRejected(with.token)
 	}
-	text := text.Clean(s.Message(), with.token)
+	text := text.Redact(s.Message(), with.token)
 	if reason == ca.Unimplemented {
 		text = "it has no incremental ADS (DeltaAggregatedResources), which istiod and countersign-discovery have: " + text
 	}

@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -22,8 +24,9 @@ type Definition struct {
 }
 
 // Define describes a provider. name is that of countersign-provider-NAME, 1 to 63 of a-z, 0-9
-// and -; version is up to its author. S is the struct of the settings: the package comment has
-// its tags and methods. The methods of C are the provider's abilities.
+// and -. version is up to its author; if empty, it is that of the main module as the go command
+// recorded it: the release after `go install`, else devel. S is the struct of the settings: the
+// package comment has its tags and methods. The methods of C are the provider's abilities.
 //
 // open gets checked settings and returns a client that is ready for use. Its context is for
 // opening only. When settings change, open is called again, and the earlier client is closed
@@ -31,7 +34,7 @@ type Definition struct {
 func Define[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) *Definition {
 	var client C
 	return &Definition{
-		name: name, version: version, protocols: []wire.Protocol{wire.V1()},
+		name: name, version: cmp.Or(version, buildinfo.This().Version), protocols: []wire.Protocol{wire.V1()},
 		abilities: abilitiesOf(client),
 		// On first use: reflection takes time, and starts should be fast.
 		schema: sync.OnceValues(schemaOf[S]),

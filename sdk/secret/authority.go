@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -140,7 +142,7 @@ func without(b, minus *pki.Bundle) []*x509.Certificate {
 }
 
 func rootAttrs(cert *x509.Certificate) []any {
-	return []any{"fingerprint", pki.Fingerprint(cert), "subject", printable(cert.Subject.String()), "not_after", cert.NotAfter}
+	return []any{"fingerprint", pki.Fingerprint(cert), "subject", text.Clean(cert.Subject.String()), "not_after", cert.NotAfter}
 }
 
 // told takes the roots that a RootSource or RootWatcher told.
@@ -193,7 +195,7 @@ func (a *authority) lastEnd() (last time.Time) {
 		last = time.Unix(0, lent)
 	}
 	for end := range maps.Values(a.ends) {
-		last = later(last, end)
+		last = clock.Later(last, end)
 	}
 	return last
 }
@@ -204,13 +206,6 @@ func (a *authority) ownOverlap() time.Duration {
 		return *a.RootOverlap
 	}
 	return time.Minute // any time will do for a preview
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // verify has a reply to a request of l checked that was sent at asked: against the
@@ -255,7 +250,7 @@ func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bund
 		try := a.roots.clone()
 		try.reply(given, asked, func() time.Time {
 			// The reply's own certificate will be held then, and its roots kept for it.
-			return later(a.keptUntil(), a.now().Add(a.ownOverlap()))
+			return clock.Later(a.keptUntil(), a.now().Add(a.ownOverlap()))
 		})
 		roots = try.served(a.now())
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -46,7 +47,7 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	}
 	l.at, l.order = next, nil // a new key for another authority
 	l.log.Warn("an authority is away: the next one is asked", "authority", a.by.Name, "since", a.by.away,
-		"next", l.choices[next].Name, "error", printable(a.err.Error()))
+		"next", l.choices[next].Name, "error", text.Clean(a.err.Error()))
 	return 0
 }
 

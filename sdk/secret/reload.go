@@ -41,7 +41,7 @@ func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	m.forgetOthers(old, next)
 	next.start()
 	for name := range changedNames(old, next) {
-		m.places.of(name).notify()
+		m.places.tell(name)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -89,7 +90,7 @@ func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: printable(kept.Signer)}
+	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: text.Clean(kept.Signer)}
 	a.chain, err = a.check(kept.Chain, by.bundle.Load())
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -37,7 +38,7 @@ func (l *leaf) reportName(a *attempt) {
 	if chain.Identity.Equal(l.spec.Identity) {
 		return
 	}
-	l.log.Warn("the authority wrote another name than was asked for", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", printable(chain.Identity.String()))
+	l.log.Warn("the authority wrote another name than was asked for", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", text.Clean(chain.Identity.String()))
 	l.tell(a.by.authority, Event{Type: NameDiffers})
 }
 

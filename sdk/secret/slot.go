@@ -14,11 +14,14 @@ type places struct {
 	byName map[string]*slot
 }
 
-// of returns the place of a name that is configured.
+// of returns the place of a name that is configured, or is about to be: a watch that ends
+// before [places.configured] is called does not take the place away.
 func (p *places) of(name string) *slot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.get(name)
+	s := p.get(name)
+	s.configured = true
+	return s
 }
 
 func (p *places) get(name string) *slot {
@@ -58,6 +61,16 @@ func (p *places) configured(names map[string]holder) {
 			s.item.Store(nil)
 			p.tidy(name)
 		}
+	}
+}
+
+// tell tells the watchers of a name.
+func (p *places) tell(name string) {
+	p.mu.Lock()
+	s := p.byName[name]
+	p.mu.Unlock()
+	if s != nil {
+		s.notify()
 	}
 }
 

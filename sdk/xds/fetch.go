@@ -9,6 +9,8 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // fetch is one unary request under way.
@@ -89,7 +91,7 @@ func fetchError(cause error) error {
 // tellFetch reports what a fetch came to; names that were left out once a minute,
 // whatever the number of fetches.
 func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
-	refused := clipAll(slices.Concat(st.refused, b.refused))
+	refused := text.CleanAll(slices.Concat(st.refused, b.refused))
 	if len(refused) == 0 {
 		return
 	}

@@ -1,12 +1,13 @@
-// Command bench measures the README's figures: `make bench`. All of them come from
-// one run, as medians; ratios and differences within it are what counts. Names of
+// Command bench measures the figures of docs/figures.md: `make bench`. All of them come
+// from one run, as medians; ratios and differences within it are what counts. Names of
 // figures as arguments measure these alone: agent, boundary, streams, tls, identities,
-// discovery.
+// discovery. With -o FILE they are written into that page.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,16 @@ func main() {
 }
 
 func run() error {
+	page := flag.String("o", "", "write the figures into this page, between its marks")
+	flag.Parse()
+	if *page == "" {
+		return figures(flag.Args())
+	}
+	return onPage(*page, func() error { return figures(flag.Args()) })
+}
+
+// figures prints those that are wanted; none named are all.
+func figures(wanted []string) error {
 	b, err := newBench()
 	if err != nil {
 		return err
@@ -39,7 +50,7 @@ func run() error {
 		name    string
 		measure func() error
 	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"tls", measureTLS}, {"identities", b.identities}, {"discovery", b.discovery}} {
-		if wanted := os.Args[1:]; len(wanted) == 0 || slices.Contains(wanted, figure.name) {
+		if len(wanted) == 0 || slices.Contains(wanted, figure.name) {
 			failed = append(failed, figure.measure())
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // browser is a Chromium without a window, with one page, driven by its DevTools
@@ -37,22 +39,9 @@ type devMessage struct {
 	} `json:"error"`
 }
 
-// needProgram returns the path in a variable that `make test` sets.
-func needProgram(t *testing.T, variable string) string {
-	t.Helper()
-	path := os.Getenv(variable)
-	if path == "" && os.Getenv("CI") != "" {
-		t.Fatalf("%s is not set: in CI the tests with the real program must run; `make test` installs it", variable)
-	}
-	if path == "" {
-		t.Skipf("this test is left out: %s does not name the program it needs; `make test` looks for it", variable)
-	}
-	return path
-}
-
 func needChromium(t *testing.T) string {
 	t.Helper()
-	return needProgram(t, "COUNTERSIGN_CHROMIUM")
+	return programs.Foreign(t, "COUNTERSIGN_CHROMIUM")
 }
 
 // openBrowser starts a Chromium with an empty page.

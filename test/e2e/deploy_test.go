@@ -8,9 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-)
 
-const deployDir = "../../deploy"
+	"github.com/countersign-dev/countersign/internal/test/programs"
+)
 
 // checked runs a program, which must find nothing to complain about, in a folder.
 func checked(t *testing.T, dir, program string, args ...string) string {
@@ -26,7 +26,7 @@ func checked(t *testing.T, dir, program string, args ...string) string {
 
 func TestEachAlertFiresWhenItShouldAndIsSilentElse(t *testing.T) {
 	t.Parallel()
-	promtool, dir := needProgram(t, "COUNTERSIGN_PROMTOOL"), filepath.Join(deployDir, "prometheus")
+	promtool, dir := programs.Foreign(t, "COUNTERSIGN_PROMTOOL"), programs.File(t, "deploy/prometheus")
 	checked(t, dir, promtool, "check", "rules", "alerts.yaml")
 	checked(t, dir, promtool, "test", "rules", "alerts_test.yaml")
 	rules, tests := readText(t, filepath.Join(dir, "alerts.yaml")), readText(t, filepath.Join(dir, "alerts_test.yaml"))
@@ -42,13 +42,13 @@ func TestEachAlertFiresWhenItShouldAndIsSilentElse(t *testing.T) {
 // A panel's question is a rule's, once Grafana's own words are filled in.
 func TestPrometheusReadsWhatTheDashboardAsks(t *testing.T) {
 	t.Parallel()
-	promtool := needProgram(t, "COUNTERSIGN_PROMTOOL")
+	promtool := programs.Foreign(t, "COUNTERSIGN_PROMTOOL")
 	var dashboard struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal([]byte(readText(t, filepath.Join(deployDir, "grafana", "countersign.json"))), &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(readText(t, programs.File(t, "deploy/grafana/countersign.json"))), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	var rules []map[string]string
@@ -72,8 +72,8 @@ const mostExposed = "20"
 
 func TestTheSystemdUnitIsRightAndTight(t *testing.T) {
 	t.Parallel()
-	analyze := needProgram(t, "COUNTERSIGN_SYSTEMD_ANALYZE")
-	unit := readText(t, filepath.Join(deployDir, "systemd", "countersign.service"))
+	analyze := programs.Foreign(t, "COUNTERSIGN_SYSTEMD_ANALYZE")
+	unit := readText(t, programs.File(t, "deploy/systemd/countersign.service"))
 	file := filepath.Join(t.TempDir(), "countersign.service")
 	// It wants the program to be there.
 	writeWhole(t, file, []byte(strings.ReplaceAll(unit, "/usr/bin/countersign", filepath.Join(binaries(t), "countersign"))))

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"text/template"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // What Envoys are started with: on an agent's socket, and on a discovery service.
@@ -31,14 +33,7 @@ type envoy struct {
 // needEnvoy returns the path of Envoy's binary.
 func needEnvoy(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv("COUNTERSIGN_ENVOY")
-	if path == "" && os.Getenv("CI") != "" {
-		t.Fatal("COUNTERSIGN_ENVOY is not set: in CI the tests with real Envoy must run; `make test` installs it")
-	}
-	if path == "" {
-		t.Skip("this test with real Envoy is left out: COUNTERSIGN_ENVOY does not name its binary; `make test` installs it")
-	}
-	return path
+	return programs.Foreign(t, "COUNTERSIGN_ENVOY")
 }
 
 // apiType is how Envoy asks for secrets.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // example is a folder of examples/, whose files an operator copies, with a server's
@@ -22,7 +24,7 @@ type example struct {
 // here has the example use other paths and addresses than it names, which it must.
 func (e example) here(t *testing.T, file string) string {
 	t.Helper()
-	text := readText(t, filepath.Join("../../examples", e.name, file))
+	text := readText(t, programs.File(t, "examples/"+e.name+"/"+file))
 	for path, ours := range e.paths {
 		text = strings.ReplaceAll(text, path, ours)
 	}
@@ -60,7 +62,7 @@ func TestTheExamplesOfServersAreRight(t *testing.T) {
 	mustDo(t, err)
 	sum := sha256.Sum256(content)
 	for _, name := range []string{"nginx", "haproxy", "postgresql"} {
-		checked(t, ".", filepath.Join(bin, "countersign"), "config", "check", "--config", filepath.Join("../../examples", name, "countersign.yaml"),
+		checked(t, ".", filepath.Join(bin, "countersign"), "config", "check", "--config", programs.File(t, "examples/"+name+"/countersign.yaml"),
 			"--set", "providers.file.sha256="+hex.EncodeToString(sum[:]))
 	}
 }

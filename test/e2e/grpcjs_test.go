@@ -3,13 +3,14 @@ package e2e
 import (
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // grpcjs is an SDS client on @grpc/grpc-js, told by lines of JSON (grpcjs/client.js).
@@ -50,14 +51,7 @@ type object map[string]any
 // needGRPCJS returns the folder with node and node_modules.
 func needGRPCJS(t *testing.T) string {
 	t.Helper()
-	folder := os.Getenv("COUNTERSIGN_GRPCJS")
-	if folder == "" && os.Getenv("CI") != "" {
-		t.Fatal("COUNTERSIGN_GRPCJS is not set: in CI the tests with @grpc/grpc-js must run; `make test` installs it")
-	}
-	if folder == "" {
-		t.Skip("this test with @grpc/grpc-js is left out: COUNTERSIGN_GRPCJS does not name its folder; `make test` installs it")
-	}
-	return folder
+	return programs.Foreign(t, "COUNTERSIGN_GRPCJS")
 }
 
 // startGRPCJS starts the client. It is gone when the test ends.
@@ -65,7 +59,7 @@ func startGRPCJS(t *testing.T, socket string) *grpcjs {
 	t.Helper()
 	folder := needGRPCJS(t)
 	log := newProcessLog()
-	cmd := exec.Command(filepath.Join(folder, "node"), "grpcjs/client.js", socket)
+	cmd := exec.Command(filepath.Join(folder, "node"), programs.File(t, "test/e2e/grpcjs/client.js"), socket)
 	cmd.Env = []string{"NODE_PATH=" + filepath.Join(folder, "node_modules")}
 	cmd.Stderr, cmd.WaitDelay = log, 5*time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -3,6 +3,8 @@ package e2e
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // haproxyMain is as little of the sections before the example's as there may be.
@@ -18,7 +20,7 @@ defaults
 
 func TestHAProxyTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
 	t.Parallel()
-	program, dir, address := needProgram(t, "COUNTERSIGN_HAPROXY"), shortDir(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), shortDir(t), freeAddress(t)
 	pid := filepath.Join(dir, "haproxy.pid")
 	e := example{name: "haproxy", dir: dir, paths: map[string]string{
 		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"), "/run/haproxy.pid": pid,

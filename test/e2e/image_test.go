@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // What the image holds is what the sidecar's configuration wants: programs that nobody but
@@ -14,7 +16,7 @@ import (
 func TestTheImageHasWhatTheSidecarsConfigurationNames(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	checked(t, "..", "scripts/image-root", binaries(t), root)
+	checked(t, "../..", "scripts/image-root", binaries(t), root)
 	mustDo(t, filepath.WalkDir(filepath.Join(root, "usr"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) == ".lock" {
 			return err
@@ -25,7 +27,7 @@ func TestTheImageHasWhatTheSidecarsConfigurationNames(t *testing.T) {
 		}
 		return err
 	}))
-	text := readText(t, filepath.Join(deployDir, "kustomize", "sidecar", "countersign.yaml"))
+	text := readText(t, programs.File(t, "deploy/kustomize/sidecar/countersign.yaml"))
 	if !strings.Contains(text, "lock: /usr/") {
 		t.Errorf("no lock file of the image's is named:\n%s", text)
 	}

@@ -16,7 +16,7 @@ import (
 // TestNewcomer does what the README says first, with what is committed.
 func TestNewcomer(t *testing.T) {
 	clone, temp := filepath.Join(t.TempDir(), "countersign"), t.TempDir()
-	output(t, exec.Command("git", "clone", "--quiet", "..", clone))
+	output(t, exec.Command("git", "clone", "--quiet", "../..", clone))
 	becomeSubreaper(t)
 
 	demo := exec.Command("make", "demo")

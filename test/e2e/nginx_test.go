@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -30,7 +31,7 @@ http {
 
 func TestNginxTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
 	t.Parallel()
-	program, dir, address := needProgram(t, "COUNTERSIGN_NGINX"), shortDir(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), shortDir(t), freeAddress(t)
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
 	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
 	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 const databaseName = "db.example.org"
@@ -33,7 +35,7 @@ type postgres struct {
 // startPostgres runs one as the user that Debian made for it: it refuses root.
 func startPostgres(t *testing.T) *postgres {
 	t.Helper()
-	program, dir := needProgram(t, "COUNTERSIGN_POSTGRES"), shortDir(t)
+	program, dir := programs.Foreign(t, "COUNTERSIGN_POSTGRES"), shortDir(t)
 	mustDo(t, os.Chmod(dir, 0o755))
 	p := &postgres{bin: filepath.Dir(program), certs: filepath.Join(dir, "certs", "current"), user: userOf(t, "postgres")}
 	_, p.port, _ = net.SplitHostPort(freeAddress(t))

@@ -46,7 +46,7 @@ func startStandalone(t *testing.T) *standalone {
 	config := filepath.Join(own, "discovery.yaml")
 	writeWhole(t, config, content)
 	d.process = startProcess(t, "countersign-discovery", d.path, "serve", "--config", config)
-	line := d.log.await(t, "ADS and SDS over TLS")
+	line := d.log.await(t, "serving ADS and SDS over TLS")
 	d.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)[1]
 	poll(t, "the service to be ready", func() bool { return d.status(t).Server.NotReady == "" })
 	return d
@@ -66,7 +66,7 @@ type standaloneStatus struct {
 // status runs the command.
 func (d *standalone) status(t *testing.T) (seen standaloneStatus) {
 	t.Helper()
-	out, err := exec.Command(d.path, "status", "--json", "--address", "unix:"+d.page).Output()
+	out, err := exec.Command(d.path, "status", "-o", "json", "--address", "unix:"+d.page).Output()
 	if err != nil {
 		seen.Server.NotReady = err.Error() // the page is not open yet
 		return seen

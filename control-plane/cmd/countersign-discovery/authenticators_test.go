@@ -108,7 +108,7 @@ func TestTokensOverPlaintextAreTakenWhereThatIsAllowedOnly(t *testing.T) {
 		want    codes.Code
 	}{{"", codes.Unauthenticated}, {", allow_token_over_plaintext: true", codes.OK}} {
 		p := withIssuer(t, i, "listen: {tls: '127.0.0.1:0'", "listen: {tls: '127.0.0.1:0', plaintext: '127.0.0.1:0'"+c.allowed)
-		plain := p.log.await(t, `"ADS and SDS without TLS" address=(\S+)`)
+		plain := p.log.await(t, `"serving ADS and SDS without TLS" address=(\S+)`)
 		token := i.token(t, jwtUser, "discovery", time.Hour)
 		answer, err := caller{token: token}.first(t, plain, clusterURL)
 		if status.Code(err) != c.want || c.want == codes.OK && len(answer.GetResources()) != 1 {

@@ -13,20 +13,20 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
-// settings are what the flags say, over the file.
+// settings are the flags that "serve", "validate" and "explain" share.
 type settings struct {
 	file string
 	dirs []string
 }
 
 func (s *settings) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.file, "config", "", "the configuration, a YAML file (required)")
-	cmd.Flags().StringSliceVar(&s.dirs, "provider-dir", nil, "folders to search for providers before those of the file (repeatable)")
+	cmd.Flags().StringVar(&s.file, "config", "", "configuration `file`, in YAML (required)")
+	cmd.Flags().StringSliceVar(&s.dirs, "provider-dir", nil, "`folders` to search for providers before those of the configuration (repeatable)")
 }
 
 func (s *settings) read() (config.Config, error) {
 	if s.file == "" {
-		return config.Config{}, cli.Wrong(errors.New("--config is not set: name the configuration, a YAML file"))
+		return config.Config{}, cli.Wrong(errors.New("--config is required: name the configuration file"))
 	}
 	c, err := config.Read(s.file)
 	if err != nil {
@@ -39,12 +39,12 @@ func (s *settings) read() (config.Config, error) {
 func validateCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{
-		Use: "validate", Short: "Say what is wrong with the configuration; nothing is run", Args: cli.NoArgs,
+		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := in.read(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), in.file, "is good")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), in.file, "is valid")
 			return err
 		},
 	}
@@ -54,24 +54,23 @@ func validateCommand() *cobra.Command {
 
 func explainCommand() *cobra.Command {
 	var in settings
-	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "explain", Short: "Show every setting and where it came from; what may be a credential is shown as (set)", Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, wrong := in.read()
-			if err := explain(cmd.OutOrStdout(), c, asJSON); err != nil {
-				return err
-			}
-			return wrong
-		},
+		Use: "explain", Short: "Show every setting with its origin, and possible credentials as (set)", Args: cli.NoArgs,
 	}
 	in.addFlags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, wrong := in.read()
+		if err := explain(cmd.OutOrStdout(), c, *output); err != nil {
+			return err
+		}
+		return wrong
+	}
 	return cmd
 }
 
-func explain(w io.Writer, c config.Config, asJSON bool) error {
-	if asJSON {
+func explain(w io.Writer, c config.Config, output string) error {
+	if output == "json" {
 		return json.NewEncoder(w).Encode(c.Explain())
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -84,7 +83,7 @@ func explain(w io.Writer, c config.Config, asJSON bool) error {
 
 func schemaCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors", Args: cli.NoArgs,
+		Use: "schema", Short: "Print the configuration's JSON Schema, for editors", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), config.Schema)
 			return err

@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
-)
 
-const deployDir = "../../../deploy/"
+	"github.com/countersign-dev/countersign/internal/test/programs"
+)
 
 // exposed returns what /metrics may show, each with its labels.
 func exposed() map[string][]string {
@@ -35,7 +35,7 @@ func alerts(t *testing.T) (all []question) {
 	var file struct {
 		Groups []struct{ Rules []struct{ Expr string } }
 	}
-	if err := yaml.Unmarshal([]byte(read(t, deployDir+"prometheus/alerts.yaml")), &file); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, programs.File(t, "deploy/prometheus/alerts.yaml"))), &file); err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range file.Groups {
@@ -52,7 +52,7 @@ func panels(t *testing.T) (all []question) {
 		Panels     []struct{ Targets []question }
 		Templating struct{ List []struct{ Definition string } }
 	}
-	if err := json.Unmarshal([]byte(read(t, deployDir+"grafana/countersign.json")), &file); err != nil {
+	if err := json.Unmarshal([]byte(read(t, programs.File(t, "deploy/grafana/countersign.json"))), &file); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range file.Panels {
@@ -117,7 +117,7 @@ func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 
 func TestThePageExplainsEachMetricAndNoOther(t *testing.T) {
 	t.Parallel()
-	_, table, _ := strings.Cut(read(t, "../../../docs/discovery.md"), "\n## What to watch\n")
+	_, table, _ := strings.Cut(read(t, programs.File(t, "docs/discovery.md")), "\n## What to watch\n")
 	got := map[string]bool{}
 	for line := range strings.Lines(table) {
 		cell, isRow := strings.CutPrefix(line, "| `")

@@ -203,7 +203,7 @@ func (p *program) end() error {
 
 func (p *program) tls(t *testing.T) string {
 	t.Helper()
-	return p.log.await(t, `"ADS and SDS over TLS" address=(\S+)`)
+	return p.log.await(t, `"serving ADS and SDS over TLS" address=(\S+)`)
 }
 
 // ready waits until the service says so.

@@ -123,7 +123,7 @@ func TestTheHangupSignalEndsNothing(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 0s}")
 	_ = p.cmd.Process.Signal(syscall.SIGHUP)
-	p.log.await(t, `msg="(SIGHUP changes nothing)`)
+	p.log.await(t, `msg="(ignoring SIGHUP)`)
 	who.held(t, p)
 }
 

@@ -1,6 +1,6 @@
-// Command countersign-discovery is the secret service of many clusters: gateways and
-// sidecars get the secrets that they may have, and what else Envoy needs, over one
-// authenticated stream. `countersign discovery` verifies it and runs it.
+// Command countersign-discovery is a secret service for many clusters: it serves gateways
+// and sidecars the secrets that they may have, and the rest of Envoy's configuration, over
+// one authenticated stream. "countersign discovery" verifies it and runs it.
 package main
 
 import (
@@ -12,6 +12,6 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	return cli.Run(cli.Root("countersign-discovery", "The secret service of many clusters: ADS and SDS for Envoys that it knows",
+	return cli.Run(cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
 		serveCommand(), validateCommand(), explainCommand(), schemaCommand(), statusCommand(), cli.Version()))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // many is a service in the cluster home, reached as the account of the base has its rights;
@@ -60,7 +61,7 @@ func newRealm(t *testing.T, options kubetest.Options) realm {
 // baseRights are those of the base that is deployed.
 func baseRights(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
-	for text := range strings.SplitSeq(read(t, "../../../deploy/kustomize/remote/rights.yaml"), "\n---\n") {
+	for text := range strings.SplitSeq(read(t, programs.File(t, "deploy/kustomize/remote/rights.yaml")), "\n---\n") {
 		var role rbacv1.ClusterRole
 		if err := yaml.Unmarshal([]byte(text), &role); err != nil {
 			t.Fatal(err)

@@ -25,12 +25,13 @@ func serveCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve ADS and SDS until SIGTERM", Args: cli.NoArgs,
-		Long: `Serve ADS and SDS until SIGTERM, which ends all streams over the time to drain.
+		Long: `Serve ADS and SDS until SIGTERM, then end all streams over the drain time.
 
-Nobody is answered before the own certificate is there and the clusters are synced;
-/readyz says what is missing. It exits with 0 after SIGTERM or SIGINT, with 2 where a
-setting is wrong (then nothing was started), with 1 after any other failure; a second
-signal ends it at once, with 130.`,
+The service rejects streams until it holds its own certificate and the clusters are
+synced; /readyz reports what is missing.
+
+The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
+1 after any other failure, and 130 after a second signal, which ends the process at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := in.read()
 			if err != nil {
@@ -43,8 +44,7 @@ signal ends it at once, with 130.`,
 	return cmd
 }
 
-// serve starts everything in the order in which it is needed, and ends it the other way
-// round.
+// serve starts everything in order of dependency, and stops it in reverse.
 func serve(ctx context.Context, c config.Config) (err error) {
 	log := newLog(c.Log)
 	if err := protect.Process(); err != nil {
@@ -52,7 +52,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	}
 	clientGoTo(log)
 	if missing := protect.Missing(); missing != "" {
-		log.Warn("a protection is missing on this system", "missing", missing)
+		log.Warn("a protection is not available on this system", "missing", missing)
 	}
 	page, err := listenPages(c.Status, log)
 	if err != nil {
@@ -64,7 +64,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to end before it had begun
+			return nil // stopped before it had started
 		}
 		return err
 	}
@@ -77,17 +77,17 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	return s.server.Run(ctx, listeners)
 }
 
-// ignoreHangups says that SIGHUP, which has the agent read its configuration again, is of
-// no use here. Without it, the signal would end the process, and no stream were drained.
+// ignoreHangups logs that SIGHUP, which makes the agent reload, has no effect here. Without
+// it, the signal would end the process without draining any stream.
 func ignoreHangups(ctx context.Context, log *slog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	for {
 		select {
 		case <-hangups:
-			log.Warn("SIGHUP changes nothing: for another configuration, start the service again")
+			log.Warn("ignoring SIGHUP: restart the service to change its configuration")
 		case <-ctx.Done():
-			return // the signal stays without effect
+			return // the signal stays ignored
 		}
 	}
 }
@@ -97,7 +97,7 @@ func listen(c config.Listen, log *slog.Logger) (l discovery.Listeners, err error
 		if l.TLS, err = net.Listen("tcp", c.TLS); err != nil {
 			return l, fmt.Errorf("listen.tls is %q: %w", c.TLS, err)
 		}
-		log.Info("ADS and SDS over TLS", "address", l.TLS.Addr().String())
+		log.Info("serving ADS and SDS over TLS", "address", l.TLS.Addr().String())
 	}
 	if c.Plaintext != "" {
 		if l.Plaintext, err = net.Listen("tcp", c.Plaintext); err != nil {
@@ -106,13 +106,13 @@ func listen(c config.Listen, log *slog.Logger) (l discovery.Listeners, err error
 			}
 			return l, fmt.Errorf("listen.plaintext is %q: %w", c.Plaintext, err)
 		}
-		log.Info("ADS and SDS without TLS", "address", l.Plaintext.Addr().String())
+		log.Info("serving ADS and SDS without TLS", "address", l.Plaintext.Addr().String())
 	}
 	return l, nil
 }
 
-// tlsOf shows the certificate that is held at each handshake. Envoy's TLS clients take
-// 1.2 at most where nobody says otherwise.
+// tlsOf presents the current certificate at each handshake. Envoy's TLS clients use TLS 1.2
+// at most, unless configured otherwise.
 func (s *service) tlsOf() (*tls.Config, error) {
 	shown, err := tlsconfig.Server(tlsconfig.Options{Source: s.source, Certificate: agent.DefaultSecret})
 	if err != nil {

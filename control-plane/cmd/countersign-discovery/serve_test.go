@@ -109,7 +109,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 		}
 	}
 	var r seen
-	if err := json.Unmarshal([]byte(p.status(t, "--json")), &r); err != nil || len(r.Server.Streams) != 1 || r.Server.Streams[0].Types[0].Acked == "" {
+	if err := json.Unmarshal([]byte(p.status(t, "-o", "json")), &r); err != nil || len(r.Server.Streams) != 1 || r.Server.Streams[0].Types[0].Acked == "" {
 		t.Errorf("%v: %+v", err, r.Server)
 	}
 	if code, page := p.page(t, "/"); code != http.StatusOK || !strings.Contains(page, "spiffe://cluster.local/ns/shop/sa/gateway") || strings.Count(page, "<script") != 1 {
@@ -225,15 +225,18 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		want string
 		code int
 	}{
-		{[]string{"validate", "--config", good}, "is good", 0},
-		{[]string{"validate"}, "--config is not set", 2},
+		{[]string{"validate", "--config", good}, "is valid", 0},
+		{[]string{"validate"}, "--config is required", 2},
 		{[]string{"validate", "--config", "/none"}, "--config: open /none", 2},
-		{[]string{"validate", "--config", good, "x"}, `"x" is one argument too many`, 2},
+		{[]string{"validate", "--config", good, "x"}, `unexpected argument "x"`, 2},
 		{[]string{"explain", "--config", good}, "providers.file.settings.dir", 0},
 		{[]string{"schema"}, `"title": "The configuration of countersign-discovery"`, 0},
-		{[]string{"version"}, "countersign-discovery 0.1.0-dev", 0},
-		{[]string{"status", "--address", "unix:/none"}, "no countersign-discovery answers at unix:/none", 1},
-		{[]string{"dance"}, `there is no command "dance"`, 2},
+		{[]string{"version"}, "countersign-discovery devel", 0},
+		{[]string{"status", "--address", "unix:/none"}, "no countersign-discovery is listening on unix:/none", 1},
+		{[]string{"dance"}, `unknown command "dance"`, 2},
+		{[]string{"valdate"}, `did you mean "validate"?`, 2},
+		{[]string{"--version"}, "countersign-discovery devel", 0},
+		{[]string{"explain", "--config", good, "-o", "json"}, `"setting":"providers.file.settings.dir"`, 0},
 		{[]string{"serve", "--confg", "x"}, "unknown flag", 2},
 		{nil, "Available Commands", 0},
 	} {

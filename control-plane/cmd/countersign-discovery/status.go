@@ -27,7 +27,7 @@ import (
 
 const maxReport = 64 << 20
 
-// seen is what the command reads of a [report].
+// seen is the part of a [report] that the command prints.
 type seen struct {
 	Build   buildinfo.Info   `json:"build"`
 	Server  discovery.Status `json:"server"`
@@ -50,31 +50,30 @@ type seen struct {
 
 func statusCommand() *cobra.Command {
 	var address string
-	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what a running service does: streams with their versions, clusters, files, trust domains", Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := fetch(cmd.Context(), address)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				_, err := cmd.OutOrStdout().Write(text)
-				return err
-			}
-			var r seen
-			if err := json.Unmarshal(text, &r); err != nil {
-				return fmt.Errorf("what answers at %s is no countersign-discovery of this version: %s", address, wire.CleanText(err.Error(), ""))
-			}
-			return writeReport(cmd.OutOrStdout(), r)
-		},
+		Use: "status", Short: "Show the state of a running service: streams, clusters, files and trust domains", Args: cli.NoArgs,
 	}
-	cmd.Flags().StringVar(&address, "address", config.StatusAddress, "the service's status.address: host:port or unix:PATH")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&address, "address", config.StatusAddress, "status.address of the service: host:port or unix:PATH")
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		text, err := fetch(cmd.Context(), address)
+		if err != nil {
+			return err
+		}
+		if *output == "json" {
+			_, err := cmd.OutOrStdout().Write(text)
+			return err
+		}
+		var r seen
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("the server at %s is not a countersign-discovery of this version: %s", address, wire.CleanText(err.Error(), ""))
+		}
+		return writeReport(cmd.OutOrStdout(), r)
+	}
 	return cmd
 }
 
-// fetch asks the page of a service on this machine.
+// fetch gets the status of a service on this machine.
 func fetch(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -87,21 +86,21 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/status.json", nil)
 	if err != nil {
-		return nil, cli.Wrong(fmt.Errorf("--address is %.256q: write host:port or unix:PATH", address))
+		return nil, cli.Wrong(fmt.Errorf("--address is %.256q: must be host:port or unix:PATH", address))
 	}
 	answer, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no countersign-discovery answers at %s: %w", address, err)
+		return nil, fmt.Errorf("no countersign-discovery is listening on %s: %w", address, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxReport))
 	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s answers %s: it may be starting still", address, answer.Status)
+		err = fmt.Errorf("%s answered %s: the service may still be starting", address, answer.Status)
 	}
 	return text, err
 }
 
-// writeReport writes one table for each kind of thing that there is.
+// writeReport prints one table for each part of the report.
 func writeReport(w io.Writer, r seen) error {
 	state := "ready"
 	if r.Server.NotReady != "" {
@@ -122,10 +121,10 @@ func writeReport(w io.Writer, r seen) error {
 	return t.Flush()
 }
 
-// tables are written one below the other, in columns of their own.
+// tables prints one table below the other, each with columns of its own.
 type tables struct{ *tabwriter.Writer }
 
-// line writes one row; what is empty is a dash.
+// line prints one row, with a dash for an empty cell.
 func (t tables) line(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = cmp.Or(strings.ReplaceAll(cell, "\t", " "), "-")
@@ -133,14 +132,14 @@ func (t tables) line(cells ...string) {
 	fmt.Fprintln(t, strings.Join(cells, "\t"))
 }
 
-// head begins a table whose columns are its own.
+// head begins a table.
 func (t tables) head(cells ...string) {
-	_ = t.Flush() // an error comes again at the end
+	_ = t.Flush() // the last Flush returns the error
 	fmt.Fprintln(t)
 	t.line(cells...)
 }
 
-// moment is empty for none.
+// moment formats a time; the zero time is empty.
 func moment(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -149,7 +148,7 @@ func moment(at time.Time) string {
 }
 
 func (t tables) secrets(r seen) {
-	t.head("SECRET", "HELD", "ENDS", "FAILURE")
+	t.head("SECRET", "HELD", "EXPIRES", "FAILURE")
 	for _, s := range r.Secrets {
 		t.line(s.Name, strconv.FormatBool(s.Held), moment(s.Item.NotAfter), s.Failure.Reason)
 	}
@@ -163,7 +162,7 @@ func (t tables) clusters(r seen) {
 	for _, c := range r.Clusters {
 		from := c.Source
 		if c.Local {
-			from = "the local one"
+			from = "local"
 		}
 		t.line(c.ID, string(c.State), strconv.Itoa(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
 	}
@@ -173,14 +172,14 @@ func (t tables) watched(r seen) {
 	if r.Watched == nil {
 		return
 	}
-	t.head("WATCHED IN", "KIND", "VALID", "ENDING", "EXPIRED", "MALFORMED", "FIRST ENDS")
+	t.head("WATCHED IN", "KIND", "VALID", "EXPIRING", "EXPIRED", "MALFORMED", "FIRST EXPIRY")
 	for _, c := range r.Watched.Counts {
 		t.line(c.Cluster, c.Kind, strconv.Itoa(c.Valid), strconv.Itoa(c.Ending), strconv.Itoa(c.Expired), strconv.Itoa(c.Malformed), moment(c.FirstExpiry))
 	}
 	if len(r.Watched.Troubled) == 0 {
 		return
 	}
-	t.head("TO MEND", "CLUSTER", "KIND", "STATE", "ENDS", "PROBLEM")
+	t.head("TO FIX", "CLUSTER", "KIND", "STATE", "EXPIRES", "PROBLEM")
 	for _, s := range r.Watched.Troubled {
 		t.line(s.Object, s.Cluster, s.Kind, string(s.State), moment(s.Ends), s.Problem)
 	}
@@ -223,7 +222,7 @@ func (t tables) folder(r seen) {
 }
 
 func (t tables) streams(r seen) {
-	t.head("STREAM", "CALLER", "CLUSTER", "NODE", "TYPE", "NAMES", "SENT", "TAKEN", "REFUSED")
+	t.head("STREAM", "CALLER", "CLUSTER", "NODE", "TYPE", "NAMES", "SENT", "ACCEPTED", "REJECTED")
 	for _, s := range r.Server.Streams {
 		for _, of := range s.Types {
 			refused := ""
@@ -231,7 +230,7 @@ func (t tables) streams(r seen) {
 				refused = moment(of.Refused.At) + " " + of.Refused.Version + " " + of.Refused.Reason
 			}
 			if of.Refused != nil && !of.Refusing() {
-				refused = "(a later one was taken) " + refused
+				refused = "(accepted a later version) " + refused
 			}
 			t.line(strconv.FormatUint(s.Number, 10), s.Identity, s.Cluster, s.Node, of.Type[strings.LastIndexAny(of.Type, "./")+1:], strconv.Itoa(of.Subscribed),
 				of.Sent, of.Acked, refused)

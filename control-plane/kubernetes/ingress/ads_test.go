@@ -115,7 +115,7 @@ endpoints:
 // mesh is a file of the folder test/e2e/mesh.
 func (g *gate) mesh(name string) string {
 	g.t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../../test/e2e/mesh", name))
+	text, err := os.ReadFile(filepath.Join(programs.File(g.t, "test/e2e/mesh"), name))
 	must(g.t, err)
 	return string(text)
 }
@@ -259,7 +259,7 @@ func (g *gate) refuses(url, why string) {
 func (g *gate) status() discovery.Status {
 	g.t.Helper()
 	var report struct{ Server discovery.Status }
-	must(g.t, json.Unmarshal([]byte(g.service.ask(g.t, "status", "--json")), &report))
+	must(g.t, json.Unmarshal([]byte(g.service.ask(g.t, "status", "-o", "json")), &report))
 	return report.Server
 }
 

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"text/template"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // envoy is one with a single listener.
@@ -35,7 +37,7 @@ func startEnvoy(t *testing.T, socket string) *envoy {
 // runEnvoy runs one by a bootstrap of the folder test/e2e/envoy.
 func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	t.Helper()
-	path, dir := os.Getenv("COUNTERSIGN_ENVOY"), shortFolder(t)
+	path, dir := programs.Foreign(t, "COUNTERSIGN_ENVOY"), shortFolder(t)
 	if path == "" {
 		t.Fatal("COUNTERSIGN_ENVOY does not name Envoy's binary: `make e2e` installs it")
 	}
@@ -45,7 +47,7 @@ func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	file, err := os.Create(config)
 	must(t, err)
 	defer file.Close()
-	parsed, err := template.New(bootstrap).Option("missingkey=error").ParseFiles(filepath.Join("../../../test/e2e/envoy", bootstrap))
+	parsed, err := template.New(bootstrap).Option("missingkey=error").ParseFiles(filepath.Join(programs.File(t, "test/e2e/envoy"), bootstrap))
 	must(t, err)
 	must(t, parsed.Execute(file, fields))
 	e.process = startProcess(t, path, "-c", config, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warn")

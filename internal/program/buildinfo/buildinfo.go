@@ -4,10 +4,8 @@ package buildinfo
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
-
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
 
 // Info is what a binary is made of.
 type Info struct {
@@ -17,14 +15,20 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// This is the binary that runs.
+// This is the binary that runs. Its version is what the go command recorded: the release
+// after `go install`, a pseudo-version in a clone, else devel.
 func This() Info {
-	b := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				b.Revision = s.Value
-			}
+	b := Info{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if version, known := strings.CutPrefix(info.Main.Version, "v"); known {
+		b.Version = version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Revision = s.Value
 		}
 	}
 	return b

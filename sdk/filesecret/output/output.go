@@ -37,6 +37,14 @@ const (
 // Contents are all of them.
 var Contents = []Content{Chain, Key, Roots, Combined, PKCS12, PKCS12Roots, JKSRoots}
 
+// DefaultMode is the mode of a file with this content that sets none.
+func (c Content) DefaultMode() fs.FileMode {
+	if c.holdsKey() {
+		return defaultKeyMode
+	}
+	return defaultMode
+}
+
 // holdsKey tells whether who reads the file has the key.
 func (c Content) holdsKey() bool { return c == Key || c == Combined || c == PKCS12 }
 

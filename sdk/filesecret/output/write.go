@@ -131,12 +131,4 @@ func (w *writer) create(folder *os.Root, name string, file File, s set) error {
 	return nil
 }
 
-func modeOf(file File) fs.FileMode {
-	switch {
-	case file.Mode != 0:
-		return file.Mode
-	case file.Content.holdsKey():
-		return defaultKeyMode
-	}
-	return defaultMode
-}
+func modeOf(file File) fs.FileMode { return cmp.Or(file.Mode, file.Content.DefaultMode()) }

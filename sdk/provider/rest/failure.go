@@ -49,7 +49,7 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 	if status/100 == 3 {
 		said = ": redirects are not followed; configure the URL that it redirects to" // its Location may repeat a token
 	} else if c.config.Failure != nil {
-		if text := text.Clean(c.config.Failure(reply.Body), call.Hide...); text != "" {
+		if text := text.Redact(c.config.Failure(reply.Body), call.Hide...); text != "" {
 			said = ": " + text
 		}
 	}
@@ -70,5 +70,5 @@ func (c *Client) unanswered(err error, call Call) error {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		what = "is not trusted"
 	}
-	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, text.Clean(err.Error(), call.Hide...))
+	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, text.Redact(err.Error(), call.Hide...))
 }

@@ -13,15 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/countersign-dev/countersign/internal/program/configschema"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
 var update = flags.Bool("update", false, "write schema.json anew")
-
-const (
-	repository = "../../../.."
-	agentFiles = repository + "/plugin-host/cmd/countersign/config/"
-)
 
 func TestTheSchemaIsThatOfTheStructs(t *testing.T) {
 	want, err := configschema.Text(schemaOf(t))
@@ -44,7 +40,7 @@ func schemaOf(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[agent.Duration](): configschema.Duration,
 		reflect.TypeFor[agent.FileMode](): configschema.FileMode,
 		reflect.TypeFor[agent.Size]():     configschema.Size,
-	}, agentFiles+"config.go", agentFiles+"token.go", "config.go")
+	}, programs.File(t, "plugin-host/cmd/countersign/config/config.go"), programs.File(t, "plugin-host/cmd/countersign/config/token.go"), "config.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +73,7 @@ func settings(t reflect.Type, path string) (all []string) {
 var shared = regexp.MustCompile(`^providers\[\]\.`)
 
 func TestTheOperatorsPageHasEachSettingAndNoOther(t *testing.T) {
-	page, err := os.ReadFile(repository + "/docs/discovery.md")
+	page, err := os.ReadFile(programs.File(t, "docs/discovery.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +106,7 @@ func TestTheOperatorsPageHasEachSettingAndNoOther(t *testing.T) {
 }
 
 func TestTheExamplesOfThePageAreGood(t *testing.T) {
-	page, err := os.ReadFile(repository + "/docs/discovery.md")
+	page, err := os.ReadFile(programs.File(t, "docs/discovery.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

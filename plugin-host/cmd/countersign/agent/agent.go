@@ -61,8 +61,8 @@ once, with 130.`,
 			return runAgent(cmd.Context(), c, &in)
 		},
 	}
-	in.AddFlags(cmd.Flags())
-	in.AddBuildFlags(cmd.Flags())
+	in.AddFlags(cmd)
+	in.AddBuildFlags(cmd)
 	return cmd
 }
 

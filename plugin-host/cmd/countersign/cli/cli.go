@@ -1,6 +1,6 @@
-// Package cli is the frame of a program with commands: [Root] is above them all,
-// [Run] runs it and returns what the process exits with, [Wrong] is an error that the
-// operator mends in his settings.
+// Package cli is the frame of a program with subcommands. [Root] is the program's root
+// command, [Run] executes it and returns the exit code, [Wrong] marks an error that the
+// operator fixes in the settings. It keeps no state; Run handles the process's signals.
 package cli
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the process exits with.
+// Exit codes.
 const (
-	ExitFailed   = 1 // it did not work
+	ExitFailed   = 1 // it failed at run time
 	ExitSettings = 2 // a flag, variable, setting or file is wrong; nothing was started
 	ExitSignal   = 130
 )
 
-// Error is one that says what the process exits with.
+// Error carries an exit code.
 type Error struct {
 	Code int
 	Err  error
@@ -30,19 +30,18 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Wrong is an error that the operator mends in his settings.
+// Wrong marks an error that the operator fixes in the settings.
 func Wrong(err error) error { return &Error{ExitSettings, err} }
 
-// Run runs a [Root] until it ends or a signal ends it, and returns what the process
-// exits with. The second signal ends the process at once.
+// Run executes a [Root] command and returns the exit code. SIGINT and SIGTERM cancel the
+// command's context; a second signal ends the process at once.
 func Run(root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, func() {
-		// The first signal drains; the next one ends at once.
 		again := make(chan os.Signal, 1)
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 		<-again

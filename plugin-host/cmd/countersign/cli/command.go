@@ -4,22 +4,26 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	"github.com/countersign-dev/countersign/internal/suggest"
 )
 
-// Root makes a program's own command, with all others below it.
+// Root returns a program's root command with its subcommands.
 func Root(use, short string, below ...*cobra.Command) *cobra.Command {
 	root := Group(use, short, below...)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = buildinfo.This().Version
+	root.SetVersionTemplate(versionLine(use) + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Wrong(err) })
 	return root
 }
 
-// Group makes a command that only has others below it.
+// Group returns a command that only groups subcommands.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return Wrong(fmt.Errorf("there is no command %.256q; see \"%s --help\"", args[0], cmd.CommandPath()))
+			return Wrong(unknown(cmd, args[0]))
 		}
 		return cmd.Help()
 	}}
@@ -27,15 +31,24 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// NoArgs refuses arguments as a wrong setting.
-func NoArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return Wrong(fmt.Errorf("%.256q is one argument too many: the command takes flags only", args[0]))
+// unknown is the error for a subcommand that does not exist.
+func unknown(cmd *cobra.Command, name string) error {
+	var known []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
 	}
-	return nil
+	if meant := suggest.Word(name, known); meant != "" {
+		return fmt.Errorf("unknown command %.256q for %q: did you mean %q?", name, cmd.CommandPath(), meant)
+	}
+	return fmt.Errorf("unknown command %.256q for %q; see \"%s --help\"", name, cmd.CommandPath(), cmd.CommandPath())
 }
 
-// WrongOutput refuses the value of --output; other is what is allowed beside json.
-func WrongOutput(value, other string) error {
-	return Wrong(fmt.Errorf("--output is %.256q: %s or json is allowed", value, other))
+// NoArgs rejects arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Wrong(fmt.Errorf("unexpected argument %.256q: %q takes only flags", args[0], cmd.CommandPath()))
+	}
+	return nil
 }

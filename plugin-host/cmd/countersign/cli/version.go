@@ -9,20 +9,22 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 )
 
-// Version makes the command that prints what the program is.
+// Version returns the command that prints the version.
 func Version() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		b := buildinfo.This()
-		switch output {
-		case "json":
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
-		case "text":
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s %s\n", cmd.Root().Name(), b.Version, b.Platform, b.Go)
-			return err
+	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: NoArgs}
+	output := Output(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *output == "json" {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(buildinfo.This())
 		}
-		return WrongOutput(output, "text")
-	}}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(cmd.Root().Name()))
+		return err
+	}
 	return cmd
+}
+
+// versionLine is what "version" and --version print.
+func versionLine(program string) string {
+	b := buildinfo.This()
+	return fmt.Sprintf("%s %s %s %s", program, b.Version, b.Platform, b.Go)
 }

@@ -188,8 +188,8 @@ func (c *Config) checkRest(p *problems) {
 	if err := checkStatusAddress(c.Status.Address); err != nil {
 		c.say(p, "status.address", c.Status.Address, err.Error())
 	}
-	c.oneOf(p, "log.level", c.Log.Level, "debug", "info", "warn", "error")
-	c.oneOf(p, "log.format", c.Log.Format, "text", "json")
+	c.oneOf(p, "log.level", c.Log.Level, words["log.level"]...)
+	c.oneOf(p, "log.format", c.Log.Format, words["log.format"]...)
 	if c.DrainTimeout.Duration < 0 {
 		c.say(p, "drain_timeout", c.DrainTimeout, "write 0s or more")
 	}

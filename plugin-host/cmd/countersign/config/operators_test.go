@@ -14,12 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // rows returns the rows of the page's tables whose first cell is a variable.
 func rows(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(repository + "/docs/operators.md")
+	text, err := os.ReadFile(programs.File(t, "docs/operators.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func written(value any) string {
 }
 
 func TestTheOperatorsPageNamesEachKeyOfTheFile(t *testing.T) {
-	text, err := os.ReadFile(repository + "/docs/operators.md")
+	text, err := os.ReadFile(programs.File(t, "docs/operators.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

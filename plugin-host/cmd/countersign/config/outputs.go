@@ -104,6 +104,11 @@ func (o *Output) complete() {
 			o.Files = append(o.Files, OutputFile{Name: file.Name, Content: string(file.Content)})
 		}
 	}
+	for i := range o.Files {
+		if file := &o.Files[i]; file.Mode == 0 {
+			file.Mode = FileMode(output.Content(file.Content).DefaultMode())
+		}
+	}
 	if o.Secret == "" {
 		o.Secret = DefaultSecret
 	}

@@ -14,14 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/countersign-dev/countersign/internal/program/configschema"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 var update = flags.Bool("update", false, "write docs/config.schema.json anew")
 
-const (
-	repository = "../../../.."
-	schemaFile = repository + "/docs/config.schema.json"
-)
+const schemaFile = "docs/config.schema.json"
 
 func TestTheSchemaForEditorsIsThatOfTheStructs(t *testing.T) {
 	want, err := configschema.Text(schema(t))
@@ -29,11 +27,11 @@ func TestTheSchemaForEditorsIsThatOfTheStructs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if *update {
-		if err := os.WriteFile(schemaFile, want, 0o644); err != nil {
+		if err := os.WriteFile(programs.File(t, schemaFile), want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := os.ReadFile(schemaFile); err != nil || !bytes.Equal(got, want) {
+	if got, err := os.ReadFile(programs.File(t, schemaFile)); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("docs/config.schema.json is out of date (%v): go test ./plugin-host/cmd/countersign/config -run Schema -update", err)
 	}
 }
@@ -94,12 +92,12 @@ func TestTheExamplesAreOfTheSchema(t *testing.T) {
 			examples[name+": "+block[1]] = strings.ReplaceAll(block[1], "4be1…", pin)
 		}
 	}
-	files, err := filepath.Glob(repository + "/examples/*/countersign.yaml")
+	files, err := filepath.Glob(programs.File(t, "examples/*/countersign.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
 	for _, file := range files {
-		examples[file] = readRepository(t, strings.TrimPrefix(file, repository))
+		examples[file] = readRepository(t, strings.TrimPrefix(file, programs.File(t, ".")))
 	}
 	if len(examples) < 5 {
 		t.Fatalf("only %d examples are found", len(examples))
@@ -113,7 +111,7 @@ func TestTheExamplesAreOfTheSchema(t *testing.T) {
 
 func readRepository(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, name))
+	text, err := os.ReadFile(programs.File(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

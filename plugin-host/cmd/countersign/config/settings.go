@@ -20,6 +20,18 @@ type Setting struct {
 // Variable returns the setting's environment variable.
 func (s Setting) Variable() string { return variable(s.Flag) }
 
+// IsSwitch reports whether the flag alone means true.
+func (s Setting) IsSwitch() bool { return s.Path == "dev" || s.Path == "gateway.enabled" }
+
+// Words returns the values of a setting that takes one of a few; nil for any other.
+func (s Setting) Words() []string { return words[s.Path] }
+
+var words = map[string][]string{
+	"key_type":   {"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519"},
+	"log.level":  {"debug", "info", "warn", "error"},
+	"log.format": {"text", "json"},
+}
+
 func variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -33,31 +45,31 @@ const ConfigFlag = "config"
 // the file, or by --set with their path.
 func Settings() []Setting {
 	return []Setting{
-		{"trust_domain", "trust-domain", "trust domain of the SPIFFE ID that default is issued for"},
-		{"namespace", "namespace", "namespace of that SPIFFE ID"},
-		{"service_account", "service-account", "service account of that SPIFFE ID"},
-		{"key_type", "key-type", "kind of key: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519"},
-		{"ttl", "ttl", "lifetime to ask for"},
-		{"default_provider", "default-provider", "provider for secrets that name none"},
-		{"provider_dirs", "provider-dir", "folders to search for providers before all others, separated by commas"},
+		{"trust_domain", "trust-domain", "trust domain of the workload's SPIFFE ID"},
+		{"namespace", "namespace", "namespace of the workload's SPIFFE ID"},
+		{"service_account", "service-account", "service account of the workload's SPIFFE ID"},
+		{"key_type", "key-type", "key type: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519"},
+		{"ttl", "ttl", "certificate lifetime to request"},
+		{"default_provider", "default-provider", "provider for secrets that do not name one"},
+		{"provider_dirs", "provider-dir", "folders to search first for providers, comma-separated"},
 		{"runtime_dir", "runtime-dir", "folder for the providers' private sockets"},
-		{"lock", "lock", "lock file that pins providers; countersign.lock beside the configuration by default"},
-		{"dev", "dev", "run providers without a pinned SHA-256"},
-		{"rotation.ratio", "rotation-ratio", "renew when this part of the lifetime is left"},
-		{"rotation.jitter", "rotation-jitter", "how far the ratio is drawn to either side"},
-		{"socket.enabled", "socket-enabled", "false: serve the gateway's socket alone"},
-		{"socket.path", "socket", "unix socket to serve SDS on"},
-		{"socket.mode", "socket-mode", "permissions of the socket, octal"},
-		{"socket.allow_uids", "socket-allow-uids", "users that may connect, separated by commas"},
-		{"socket.allow_gids", "socket-allow-gids", "groups that may connect, separated by commas"},
-		{"workload_api.socket", "workload-api-socket", "unix socket to serve the SPIFFE Workload API on"},
-		{"gateway.enabled", "gateway-enabled", "serve a gateway's Envoys the secrets of a discovery service"},
-		{"gateway.socket", "gateway-socket", "unix socket to serve them on"},
-		{"gateway.address", "gateway-address", "host:port of the discovery service; istiod's by default"},
-		{"status.address", "status-address", "loopback host:port or unix:PATH for health, metrics and status"},
-		{"log.level", "log-level", "debug, info, warn or error"},
-		{"log.format", "log-format", "text or json"},
-		{"drain_timeout", "drain-timeout", "how long streams get to end after SIGTERM"},
+		{"lock", "lock", "lock file that pins providers (default: countersign.lock beside the configuration)"},
+		{"dev", "dev", "allow providers without a pinned SHA-256"},
+		{"rotation.ratio", "rotation-ratio", "renew when this fraction of the lifetime is left"},
+		{"rotation.jitter", "rotation-jitter", "random deviation from the rotation ratio"},
+		{"socket.enabled", "socket-enabled", "serve SDS on --socket; false serves only the gateway's socket"},
+		{"socket.path", "socket", "unix socket for SDS"},
+		{"socket.mode", "socket-mode", "permissions of the socket, in octal"},
+		{"socket.allow_uids", "socket-allow-uids", "user IDs that may connect, comma-separated"},
+		{"socket.allow_gids", "socket-allow-gids", "group IDs that may connect, comma-separated"},
+		{"workload_api.socket", "workload-api-socket", "unix socket for the SPIFFE Workload API"},
+		{"gateway.enabled", "gateway-enabled", "serve the secrets of a discovery service to a gateway's Envoys"},
+		{"gateway.socket", "gateway-socket", "unix socket for the gateway's Envoys"},
+		{"gateway.address", "gateway-address", "host:port of the discovery service (default: istiod)"},
+		{"status.address", "status-address", "loopback host:port or unix:PATH for health checks, metrics and the status page"},
+		{"log.level", "log-level", "log level: debug, info, warn or error"},
+		{"log.format", "log-format", "log format: text or json"},
+		{"drain_timeout", "drain-timeout", "how long streams may take to end after SIGTERM"},
 	}
 }
 

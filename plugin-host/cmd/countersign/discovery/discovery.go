@@ -1,5 +1,5 @@
-// Package discovery holds the command that verifies and runs the program
-// countersign-discovery: [Command].
+// Package discovery implements "countersign discovery", which verifies the program
+// countersign-discovery and replaces this process with it. main adds its [Command].
 package discovery
 
 import (
@@ -22,44 +22,43 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// discovery is what the command's own flags say.
+// discovery are the command's own flags.
 type discovery struct {
 	dirs         []string
 	lock, sha256 string
 	dev          bool
 }
 
-// Command makes `discovery`.
+// Command returns "discovery".
 func Command() *cobra.Command {
 	var d discovery
 	cmd := &cobra.Command{
-		Use: "discovery [flags] COMMAND [ARG…]", Short: "Run countersign-discovery, the secret service for many clusters, when it is verified",
-		Long: `Find the program countersign-discovery, verify it and run it in place of this one.
+		Use: "discovery [flags] COMMAND [ARG…]", Short: "Verify and run countersign-discovery, the secret service for many clusters",
+		Long: `Find the program countersign-discovery, verify it and run it in place of this process.
 
-It is a binary of its own, so that the agent does not grow. It is looked for where
-providers are: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of this program,
+It is a separate binary, to keep the agent small. It is searched for where providers
+are: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of this program,
 $XDG_DATA_HOME/countersign/providers, /usr/lib/countersign/providers. Its owner and mode
-are checked, and its SHA-256: by --sha256, or by the lock file, into which
-"countersign provider lock --lock FILE countersign-discovery" puts it.
+are checked, and its SHA-256: against --sha256, or against the lock file, where
+"countersign provider lock --lock FILE countersign-discovery" pins it.
 
-The flags here come first. What begins with the first word that is no flag is the
-program's and passed on as it is: countersign discovery --lock FILE serve --config FILE.
-"countersign discovery --lock FILE help" shows what it takes. Its exit code is the
-exit code.`,
+Put the flags of this command first. Everything from the first word that is not a flag
+is passed to the program: countersign discovery --lock FILE serve --config FILE.
+"countersign discovery --lock FILE help" shows its commands. Its exit code is returned.`,
 		RunE: func(_ *cobra.Command, args []string) error { return d.run(args) },
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringSliceVar(&d.dirs, "provider-dir", splitList(os.Getenv("COUNTERSIGN_PROVIDER_DIR")), "folders to search before all others (repeatable)")
-	cmd.Flags().StringVar(&d.lock, "lock", os.Getenv("COUNTERSIGN_LOCK"), "lock file that pins the program")
-	cmd.Flags().StringVar(&d.sha256, "sha256", "", "the only SHA-256 that may run, in hex, in place of the lock file's")
-	cmd.Flags().BoolVar(&d.dev, "dev", isTrue(os.Getenv("COUNTERSIGN_DEV")), "run the program without a pin")
+	cmd.Flags().StringSliceVar(&d.dirs, "provider-dir", splitList(os.Getenv("COUNTERSIGN_PROVIDER_DIR")), "`folders` to search first (repeatable)")
+	cmd.Flags().StringVar(&d.lock, "lock", os.Getenv("COUNTERSIGN_LOCK"), "lock `file` that pins the program")
+	cmd.Flags().StringVar(&d.sha256, "sha256", "", "SHA-256 of the program, in hex, instead of the lock file's")
+	cmd.Flags().BoolVar(&d.dev, "dev", isTrue(os.Getenv("COUNTERSIGN_DEV")), "allow the program without a pin")
 	return cmd
 }
 
-// sha256Hex is also how people may write it.
+// sha256Hex allows capitals, too.
 var sha256Hex = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// splitList is a list as variables have it.
+// splitList splits the list of an environment variable.
 func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 }
@@ -87,18 +86,18 @@ func (d discovery) run(args []string) error {
 	return nil
 }
 
-// pin is what the program's SHA-256 must be; empty: nobody says, and --dev was said.
+// pin returns what the program's SHA-256 must be; empty: anything, with --dev.
 func (d discovery) pin() (string, error) {
 	switch {
 	case d.sha256 != "" && !sha256Hex.MatchString(d.sha256):
-		return "", fmt.Errorf("--sha256 is %.256q: write 64 hexadecimal digits, as \"countersign provider list\" shows them", d.sha256)
+		return "", fmt.Errorf("--sha256 is %.256q: must be 64 hexadecimal digits, as \"countersign provider list\" shows", d.sha256)
 	case d.sha256 != "":
 		return d.sha256, nil
 	case d.lock != "":
 		return d.locked()
 	case !d.dev:
-		return "", fmt.Errorf("%s has no pin: write --lock and the lock file that \"countersign provider lock --lock FILE %s\" makes, "+
-			"or --sha256 (\"countersign provider list\" shows it), or --dev where nobody is to be protected", catalog.Discovery, catalog.Discovery)
+		return "", fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
+			"--sha256 (\"countersign provider list\" shows it), or --dev for development", catalog.Discovery, catalog.Discovery)
 	}
 	return "", nil
 }
@@ -110,7 +109,7 @@ func (d discovery) locked() (string, error) {
 	}
 	p, ok := l.Program(catalog.Discovery, runtime.GOOS, runtime.GOARCH)
 	if !ok && !d.dev {
-		return "", fmt.Errorf("the lock file %s has no %s for %s/%s: countersign provider lock --lock %s %s", d.lock,
+		return "", fmt.Errorf("lock file %s has no %s for %s/%s: run \"countersign provider lock --lock %s %s\"", d.lock,
 			catalog.Discovery, runtime.GOOS, runtime.GOARCH, d.lock, catalog.Discovery)
 	}
 	return p.SHA256, nil

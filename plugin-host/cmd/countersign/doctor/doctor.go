@@ -1,5 +1,6 @@
-// Package doctor walks the whole way from a provider's file to its certificate, step
-// by step, and says at the first that is broken what to do: call [Walk].
+// Package doctor checks a provider step by step, from its file to a signed certificate,
+// and says how to fix the first step that fails. The provider commands call [Examine],
+// which runs everything on the caller's goroutine and keeps no state.
 package doctor
 
 import (
@@ -13,81 +14,83 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Patient is what is walked through.
+// Patient is the provider to examine.
 type Patient struct {
 	Catalog *catalog.Catalog
 	What    string // a name, NAME@VERSION or a path
-	// Entry is the configuration's; nil: it has none, and the settings are not looked at.
+	// Entry is the configuration's. Default: none; the settings are not checked.
 	Entry *pluginhost.Entry
-	// Dev lets one run that is not pinned, as the agent's --dev does.
+	// Dev accepts a provider without a pin, as the agent's --dev does.
 	Dev bool
-	// Sign has the CA sign a throwaway key, and says what came of it. nil: nothing is signed.
+	// Sign has the CA sign a throwaway key and describes the result. Default: nothing is
+	// signed.
 	Sign func(ctx context.Context, client ca.Client) (string, error)
 }
 
-// Step is one that was walked.
+// Step is the result of one step.
 type Step struct {
 	Name   string        `json:"step"`
 	Took   time.Duration `json:"took_ns"`
-	Found  string        `json:"found,omitempty"`
-	Broken string        `json:"broken,omitempty"` // empty: it is well
-	Advice string        `json:"advice,omitempty"` // what to do
+	Result string        `json:"result,omitempty"`
+	Error  string        `json:"error,omitempty"`  // empty: the step succeeded
+	Advice string        `json:"advice,omitempty"` // how to fix it
 }
 
-// Error says where the way is broken.
+// Error says which step failed.
 type Error struct {
 	Step     string
-	Settings bool // the operator mends it in his settings
+	Settings bool // the operator fixes it in the settings
 	Err      error
 }
 
 // Error implements error.
-func (e *Error) Error() string { return "broken at " + e.Step + ": " + e.Err.Error() }
+func (e *Error) Error() string { return "step " + e.Step + " failed: " + e.Err.Error() }
 
 // Unwrap implements [errors.Unwrap].
 func (e *Error) Unwrap() error { return e.Err }
 
-// errOver ends a walk that is over before its last step.
-var errOver = errors.New("there is nothing more to see")
+// errDone ends an examination before its last step.
+var errDone = errors.New("nothing more to examine")
 
-// stage is a step to be: what it does, and what to do where it fails.
-type stage struct {
+// step is what a step does, and how to fix it if it fails.
+type step struct {
 	name     string
-	do       func(*walk, context.Context) (found string, err error)
+	run      func(*examination, context.Context) (result string, err error)
 	advice   string
 	settings bool
 }
 
-var stages = []stage{
-	{"found", (*walk).find, "install it as countersign-provider-NAME in one of these folders, or name its folder by --provider-dir", false},
-	{"rights", (*walk).rights, "mend what is said, and nothing else: whoever may write the file runs as the agent", false},
-	{"machine", (*walk).machine, "install the build for this machine", false},
-	{"pin", (*walk).pin, "find out who changed the file; where that was meant, countersign provider lock", false},
-	{"start", (*walk).start, "start the file by hand: it should say that it is a provider", false},
-	{"handshake", (*walk).handshake, "nothing but the handshake line goes to standard output; see proto/provider/PROTOCOL.md", false},
-	{"metadata", (*walk).metadata, "that is the provider's own fault: tell its author", false},
-	{"schema", (*walk).schema, "that is the provider's own fault: tell its author", false},
-	{"settings", (*walk).validate, "mend the settings; countersign provider inspect shows what it takes", true},
-	{"authority", (*walk).ask, "see that the authority is reached from here, and takes what the settings name", true},
-	{"configure", (*walk).configure, "see that what the settings name is there and is reached from here", true},
-	{"ready", (*walk).ready, "wait for what it waits for, and try again", false},
-	{"sign", (*walk).sign, "see what the authority demands of a request: its token, its names, its lifetime", false},
+var steps = []step{
+	{"find", (*examination).find, "install it as countersign-provider-NAME in one of these folders, or add its folder with --provider-dir", false},
+	{"rights", (*examination).rights, "fix the permissions as described: anyone who can write the file can run code as the agent", false},
+	{"machine", (*examination).machine, "install the build for this machine", false},
+	{"pin", (*examination).pin, "find out who changed the file; if the change was intended, run \"countersign provider lock\"", false},
+	{"start", (*examination).start, "run the file by hand: it should print that it is a provider", false},
+	{"handshake", (*examination).handshake, "have the provider print nothing but the handshake line to standard output; see proto/provider/PROTOCOL.md", false},
+	{"metadata", (*examination).metadata, "this is a bug in the provider: report it to its author", false},
+	{"schema", (*examination).schema, "this is a bug in the provider: report it to its author", false},
+	{"settings", (*examination).validate, "fix the settings; \"countersign provider inspect\" shows which it accepts", true},
+	{"authority", (*examination).ask, "check that the CA is reachable from here and accepts what the settings name", true},
+	{"configure", (*examination).configure, "check that everything the settings name exists and is reachable from here", true},
+	{"ready", (*examination).ready, "wait until what it waits for is there, and try again", false},
+	{"sign", (*examination).sign, "check what the CA requires of a request: its token, names and lifetime", false},
 }
 
-// Walk goes the way and tells each step when it is over. Its error is an [*Error].
-func Walk(ctx context.Context, p Patient, tell func(Step)) error {
-	w := &walk{Patient: p}
-	defer w.close()
-	for _, s := range stages {
+// Examine runs the steps in order, and calls report after each. It stops at the first that
+// fails and returns an [*Error].
+func Examine(ctx context.Context, p Patient, report func(Step)) error {
+	e := &examination{Patient: p}
+	defer e.close()
+	for _, s := range steps {
 		began := time.Now()
-		found, err := s.do(w, ctx)
-		step := Step{Name: s.name, Took: time.Since(began), Found: found}
-		if err != nil && !errors.Is(err, errOver) {
-			step.Broken, step.Advice = err.Error(), s.advice
-			tell(step)
+		result, err := s.run(e, ctx)
+		done := Step{Name: s.name, Took: time.Since(began), Result: result}
+		if err != nil && !errors.Is(err, errDone) {
+			done.Error, done.Advice = err.Error(), s.advice
+			report(done)
 			return &Error{s.name, s.settings && ca.ReasonFor(err) == ca.Invalid, err}
 		}
-		tell(step)
+		report(done)
 		if err != nil {
 			return nil
 		}
@@ -95,60 +98,60 @@ func Walk(ctx context.Context, p Patient, tell func(Step)) error {
 	return nil
 }
 
-// walk is one on its way.
-type walk struct {
+// examination is one run over the steps.
+type examination struct {
 	Patient
-	target  catalog.Target
-	refused error
-	probe   *pluginhost.Probe
-	told    catalog.Description
+	target    catalog.Target
+	refused   error
+	probe     *pluginhost.Probe
+	described catalog.Description
 }
 
-func (w *walk) close() {
-	if w.probe != nil {
-		w.probe.Close()
+func (e *examination) close() {
+	if e.probe != nil {
+		e.probe.Close()
 	}
 }
 
-func (w *walk) find(context.Context) (string, error) {
-	target, err := w.Catalog.Find(w.What)
+func (e *examination) find(context.Context) (string, error) {
+	target, err := e.Catalog.Find(e.What)
 	if refused, ok := errors.AsType[*pluginhost.RefusedError](err); ok {
-		w.refused = err
+		e.refused = err
 		return refused.Path, nil
 	}
-	w.target = target
+	e.target = target
 	return target.Path, err
 }
 
-func (w *walk) rights(context.Context) (string, error) {
-	if w.refused != nil {
-		return "", w.refused
+func (e *examination) rights(context.Context) (string, error) {
+	if e.refused != nil {
+		return "", e.refused
 	}
-	return "only root and this user may write it", pluginhost.CheckFile(w.target.Path)
+	return "only root and this user can write it", pluginhost.CheckFile(e.target.Path)
 }
 
-func (w *walk) machine(context.Context) (string, error) {
-	return "it is built for this one", pluginhost.CheckProgram(w.target.Path)
+func (e *examination) machine(context.Context) (string, error) {
+	return "built for this machine", pluginhost.CheckProgram(e.target.Path)
 }
 
-func (w *walk) pin(context.Context) (string, error) {
-	opts := w.Catalog.Options
+func (e *examination) pin(context.Context) (string, error) {
+	opts := e.Catalog.Options
 	opts.Dev = true
-	entry := w.target.Entry()
+	entry := e.target.Entry()
 	probe, err := pluginhost.NewProbe(opts, entry)
 	if err != nil {
 		return "", err
 	}
-	w.probe = probe
+	e.probe = probe
 	sum := probe.Status().SHA256
 	switch {
-	case w.target.Pin != "":
+	case e.target.Pin != "":
 		return "SHA-256 " + sum, nil
-	case w.Dev:
-		return "none, which --dev allows; its SHA-256 is " + sum, nil
-	case w.isPath():
-		return "none, as its path was given; its SHA-256 is " + sum, nil
+	case e.Dev:
+		return "not pinned, which --dev allows; SHA-256 " + sum, nil
+	case e.isPath():
+		return "not pinned, as it was given by path; SHA-256 " + sum, nil
 	}
-	return "", fmt.Errorf("provider %q is not pinned, an agent would not run it: its SHA-256 is %s; where that is right, countersign provider lock %s",
-		w.target.Label(), sum, w.target.Label())
+	return "", fmt.Errorf("provider %q is not pinned, so an agent would not run it: its SHA-256 is %s; if that is correct, run \"countersign provider lock %s\"",
+		e.target.Label(), sum, e.target.Label())
 }

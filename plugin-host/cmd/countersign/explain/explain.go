@@ -1,4 +1,6 @@
-// Package explain holds the commands that look at a configuration: [Command].
+// Package explain implements "countersign config": it validates and explains the
+// configuration that an agent with the same flags and environment would have. main adds its
+// [Command]; nothing here is started or kept.
 package explain
 
 import (
@@ -17,50 +19,47 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 )
 
-// Command makes `config` with what is below it.
+// Command returns "config" with its subcommands.
 func Command() *cobra.Command {
-	return cli.Group("config", "Look at the configuration that an agent with the same flags and environment would have", explainCommand(), checkCommand())
+	return cli.Group("config", "Validate and explain the effective configuration", explainCommand(), validateCommand())
 }
 
 func explainCommand() *cobra.Command {
 	var in settings.Flags
-	var output string
 	cmd := &cobra.Command{
-		Use: "explain", Short: "Show every setting, where it came from, and who was chosen why; nothing is run",
-		Long: `Show every setting, where it came from, and who was chosen by which rule. Nothing
-is run. What may be a credential is shown as (set).
+		Use: "explain", Short: "Show every setting with its origin, and which CA was chosen and why",
+		Long: `Show every setting with its origin, and which CA was chosen and why. Start nothing.
+Values that may be credentials are shown as (set).
 
-It exits with 2 where a setting is wrong, and shows what could be understood.`,
+The exit code is 2 if a setting is wrong; the settings that could be understood are
+shown all the same.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "json" && output != "table" {
-				return cli.WrongOutput(output, "table")
-			}
-			c, wrong := in.Read()
-			write := writeExplained
-			if output == "json" {
-				write = encodeExplained
-			}
-			if err := write(cmd.OutOrStdout(), explain(c)); err != nil {
-				return err
-			}
-			if wrong != nil {
-				return cli.Wrong(wrong)
-			}
-			return nil
-		},
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	in.AddFlags(cmd)
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, wrong := in.Read()
+		write := writeExplained
+		if *output == "json" {
+			write = encodeExplained
+		}
+		if err := write(cmd.OutOrStdout(), explain(c)); err != nil {
+			return err
+		}
+		if wrong != nil {
+			return cli.Wrong(wrong)
+		}
+		return nil
+	}
 	return cmd
 }
 
-// explained is what `config explain` shows.
+// explained is the output of "config explain".
 type explained struct {
 	Settings  []config.Explained `json:"settings"`
-	Authority config.Choice      `json:"authority"`         // who signs "default"
-	Socket    string             `json:"socket"`            // which the agent serves; empty: that is off
-	Gateway   string             `json:"gateway,omitempty"` // the gateway's socket, where it is on
+	Authority config.Choice      `json:"authority"`         // signs "default"
+	Socket    string             `json:"socket"`            // the agent's SDS socket; empty: off
+	Gateway   string             `json:"gateway,omitempty"` // the gateway's socket; empty: off
 	Secrets   []config.Source    `json:"secrets"`
 }
 
@@ -95,7 +94,7 @@ func writeExplained(w io.Writer, e explained) error {
 	return err
 }
 
-// sockets are those that the agent serves, as a sentence ends with them.
+// sockets lists the sockets that the agent serves.
 func (e explained) sockets() string {
 	var all []string
 	if e.Socket != "" {
@@ -107,7 +106,7 @@ func (e explained) sockets() string {
 	return strings.Join(all, " and ")
 }
 
-// answer is the sentence about "default", which every Envoy asks for.
+// answer says where "default" comes from, which every Envoy requests.
 func answer(authority config.Choice, secrets []config.Source) string {
 	if authority.Entry != "" {
 		return fmt.Sprintf("%s is signed by %s, because %s", config.DefaultSecret, authority.Entry, authority.Rule)
@@ -117,10 +116,10 @@ func answer(authority config.Choice, secrets []config.Source) string {
 			return fmt.Sprintf("%s comes from %s, because %s", s.Name, s.Place(), s.Rule)
 		}
 	}
-	return "nothing answers " + config.DefaultSecret + " yet"
+	return "nothing provides " + config.DefaultSecret
 }
 
-// shortly writes a value in one line; - is none.
+// shortly formats a value on one line; "-" is none.
 func shortly(value any) string {
 	v := reflect.ValueOf(value)
 	switch {
@@ -136,14 +135,14 @@ func shortly(value any) string {
 	return string(text)
 }
 
-func checkCommand() *cobra.Command {
+func validateCommand() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
-		Use: "check", Short: "Validate the configuration; nothing is run",
-		Long: `Validate the configuration and find and verify the providers' binaries. Nothing is
-run: what only a provider knows of its settings is checked when the agent starts.
+		Use: "validate", Short: "Validate the configuration without starting anything",
+		Long: `Validate the configuration, and find and verify the providers' binaries. Start
+nothing: a provider validates its own settings when the agent starts it.
 
-It exits with 2 where a setting is wrong.`,
+The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := in.Read()
@@ -153,10 +152,10 @@ It exits with 2 where a setting is wrong.`,
 			if err != nil {
 				return cli.Wrong(err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is good; %s\n", answer(c.Choice(), c.Sources()))
+			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
 			return nil
 		},
 	}
-	in.AddFlags(cmd.Flags())
+	in.AddFlags(cmd)
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 )
 
@@ -30,7 +31,7 @@ func exposed() map[string]bool {
 func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 	names, used := exposed(), map[string]bool{}
 	for _, file := range []string{"prometheus/alerts.yaml", "grafana/countersign.json"} {
-		text, err := os.ReadFile("../../../../deploy/" + file)
+		text, err := os.ReadFile(programs.File(t, "deploy/"+file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 }
 
 func TestTheDashboardIsOneThatGrafanaReads(t *testing.T) {
-	text, err := os.ReadFile("../../../../deploy/grafana/countersign.json")
+	text, err := os.ReadFile(programs.File(t, "deploy/grafana/countersign.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

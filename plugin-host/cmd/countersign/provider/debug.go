@@ -19,14 +19,14 @@ func debugCommand() *cobra.Command {
 	var unsafe bool
 	cmd := &cobra.Command{
 		Use: "debug NAME=PATH --insecure", Short: "Let an agent use a provider that you start in a debugger",
-		Long: `Let an agent use a provider that you start in a debugger. It prints the command that
-starts the provider, for another terminal, and the flag that attaches an agent; it goes
-on until ^C. The provider may end and be started again as often as you like; an agent
-that is attached goes on.
+		Long: `Let an agent use a provider that you start in a debugger. Print the command that
+starts the provider, to run in another terminal, and the flag that attaches an agent;
+run until Ctrl-C. You may restart the provider as often as you like; an attached agent
+reconnects.
 
-What runs so is neither pinned nor confined, and whoever is this user can read what goes
-through it, tokens included: not for production, which is why --insecure is demanded.
-It works for providers on sdk/provider and on any go-plugin's plugin.Serve.`,
+The provider is neither pinned nor confined, and any process of this user can read its
+traffic, tokens included. Do not use it in production; --insecure is required to confirm
+this. It works with providers built on sdk/provider or on go-plugin's plugin.Serve.`,
 		Args: oneProvider,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, path, err := settings.ParseBuild(args[0])
@@ -37,7 +37,7 @@ It works for providers on sdk/provider and on any go-plugin's plugin.Serve.`,
 				return cli.Wrong(err)
 			}
 			if !unsafe {
-				return cli.Wrong(errors.New("a provider in a debugger is neither pinned nor confined: say --insecure where that does no harm"))
+				return cli.Wrong(errors.New("a provider in a debugger is neither pinned nor confined: add --insecure if that is acceptable"))
 			}
 			look, err := lookWith(&in)
 			if err != nil {
@@ -46,12 +46,12 @@ It works for providers on sdk/provider and on any go-plugin's plugin.Serve.`,
 			return attend(cmd, look.Options, name, path)
 		},
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&unsafe, "insecure", false, "allow what is neither pinned nor confined")
+	addFlags(cmd, &in)
+	cmd.Flags().BoolVar(&unsafe, "insecure", false, "run the provider neither pinned nor confined (required)")
 	return cmd
 }
 
-// attend prints what to start, and goes on until ^C.
+// attend prints the commands to run, and serves until Ctrl-C.
 func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) error {
 	d, err := pluginhost.NewDebugger(opts)
 	if err != nil {
@@ -59,7 +59,7 @@ func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) erro
 	}
 	defer d.Close()
 	run := filepath.Join(d.Folder(), "run")
-	if err := os.WriteFile(run, []byte(runScript(d.Environment())), 0o700); err != nil { //nolint:gosec // it is there to be run
+	if err := os.WriteFile(run, []byte(runScript(d.Environment())), 0o700); err != nil { //nolint:gosec // it is a script to run
 		return err
 	}
 	out, ctx := cmd.OutOrStdout(), cmd.Context()
@@ -67,18 +67,19 @@ func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) erro
 	m, err := d.Await(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return nil // ^C
+		return nil // Ctrl-C
 	case err != nil:
-		return fmt.Errorf("ask the provider what it is: %w", err)
+		return fmt.Errorf("query the provider's metadata: %w", err)
 	case m.Name != name:
-		return fmt.Errorf("the provider calls itself %q, not %q: attach it by its own name", m.Name, name)
+		return fmt.Errorf("the provider's name is %q, not %q: attach it by its own name", m.Name, name)
 	}
-	fmt.Fprintf(out, "%s %s is there. Attach an agent:\n  countersign agent --insecure-attach %s=%s\n", m.Name, m.Version, name, d.Socket())
+	fmt.Fprintf(out, "%s %s is running. Attach an agent:\n  countersign agent --insecure-attach %s=%s\n", m.Name, m.Version, name, d.Socket())
 	<-ctx.Done()
 	return nil
 }
 
-// runScript runs its arguments with the variables that make a program the provider.
+// runScript returns a shell script that runs its arguments with the variables that a
+// provider expects.
 func runScript(variables []string) string {
 	var out strings.Builder
 	out.WriteString("#!/bin/sh\n")

@@ -10,69 +10,64 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 )
 
 func doctorCommand() *cobra.Command {
 	var in settings.Flags
-	var output string
 	var sign bool
 	cmd := &cobra.Command{
-		Use: "doctor [NAME[@VERSION] | PATH]", Short: "Walk the way from a provider's file to its certificate, and say what is broken",
-		Long: `Walk the way from a provider's file to its certificate: whether it is found, who may
-write it, its machine, its pin, its start, its handshake, what it says of itself, its
-settings (those of the configuration's entry), its authority. The first step that is
-broken says what to do. Without a name, all providers of the configuration.
+		Use: "doctor [NAME[@VERSION] | PATH]", Short: "Check a provider step by step and explain how to fix the first failing step",
+		Long: `Check a provider step by step: its file, permissions, architecture, pin, start,
+handshake, metadata, settings (those of the configuration) and certificate authority.
+Explain how to fix the first failing step. Without an argument, check all providers of
+the configuration.
 
-With --sign the authority is asked for a REAL CERTIFICATE of the configuration's first
-identity, for a key that is thrown away; it counts and is audited as any other.
+With --sign, request a REAL CERTIFICATE for the configuration's first identity, with a
+throwaway key. The CA counts and audits it like any other.
 
-It exits with 2 where the settings are wrong, with 1 where anything else is.`,
+The exit code is 2 if the settings are wrong, and 1 if anything else is.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return oneProvider(cmd, args)
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "json" && output != "table" {
-				return cli.WrongOutput(output, "table")
-			}
-			look, err := lookWith(&in)
-			if err != nil {
-				return err
-			}
-			patients, err := patients(&in, look, args)
-			if err != nil {
-				return err
-			}
-			var errs []error
-			for _, p := range patients {
-				if sign {
-					p.Sign = trySign(&in, look, p)
-				}
-				errs = append(errs, walk(cmd, p, output))
-			}
-			return errors.Join(errs...)
-		},
+		ValidArgsFunction: in.CompleteProviders,
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().BoolVar(&sign, "sign", false, "have the authority sign a throwaway key; the certificate is real")
+	addFlags(cmd, &in, "dev", "default_provider", "trust_domain", "namespace", "service_account", "key_type", "ttl")
+	output := cli.Output(cmd, "table", "json")
+	cmd.Flags().BoolVar(&sign, "sign", false, "request a real certificate for a throwaway key")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		look, err := lookWith(&in)
+		if err != nil {
+			return err
+		}
+		patients, err := patients(&in, look, args)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, p := range patients {
+			if sign {
+				p.Sign = trySign(&in, look, p)
+			}
+			errs = append(errs, examine(cmd, p, *output))
+		}
+		return errors.Join(errs...)
+	}
 	return cmd
 }
 
-// patients are what the argument names, or the providers of all entries.
+// patients returns the provider that the argument names, or those of the configuration.
 func patients(in *settings.Flags, look looked, args []string) ([]doctor.Patient, error) {
 	if len(args) == 1 {
 		return []doctor.Patient{patientOf(look, args[0])}, nil
 	}
-	if in.Nothing() {
-		return nil, cli.Wrong(errors.New("name a provider, as in countersign provider doctor acme, or a configuration by --config"))
+	if in.Empty() {
+		return nil, cli.Wrong(errors.New("name a provider, as in \"countersign provider doctor acme\", or a configuration with --config"))
 	}
 	var all []doctor.Patient
 	for _, entry := range look.config.Providers {
@@ -81,7 +76,8 @@ func patients(in *settings.Flags, look looked, args []string) ([]doctor.Patient,
 	return all, nil
 }
 
-// patientOf finds the entry that runs what is named: its own name, or its provider's.
+// patientOf finds the configuration's entry for a provider, by the entry's name or by the
+// provider's.
 func patientOf(look looked, what string) doctor.Patient {
 	p := doctor.Patient{Catalog: look.Catalog, What: what, Dev: look.config.Dev}
 	target, err := look.Find(what)
@@ -98,31 +94,32 @@ func patientOf(look looked, what string) doctor.Patient {
 	return p
 }
 
-// seen is a walk as -o json shows it.
-type seen struct {
+// examination is the result as -o json prints it.
+type examination struct {
 	Provider string        `json:"provider"`
 	Steps    []doctor.Step `json:"steps"`
-	Well     bool          `json:"well"`
+	OK       bool          `json:"ok"`
 }
 
-func walk(cmd *cobra.Command, p doctor.Patient, output string) error {
-	w, all := cmd.OutOrStdout(), seen{Provider: p.What}
+// examine runs the steps and prints each as it ends.
+func examine(cmd *cobra.Command, p doctor.Patient, output string) error {
+	w, all := cmd.OutOrStdout(), examination{Provider: p.What}
 	if output == "table" {
 		fmt.Fprintf(w, "%s\n", p.What)
 	}
-	err := doctor.Walk(cmd.Context(), p, func(s doctor.Step) {
+	err := doctor.Examine(cmd.Context(), p, func(s doctor.Step) {
 		all.Steps = append(all.Steps, s)
 		if output == "table" {
 			writeStep(w, s)
 		}
 	})
-	all.Well = err == nil
+	all.OK = err == nil
 	if output == "json" {
 		err = errors.Join(err, json.NewEncoder(w).Encode(all))
 	}
-	if broken, ok := errors.AsType[*doctor.Error](err); ok {
-		err = fmt.Errorf("provider %s is %w", p.What, err)
-		if broken.Settings {
+	if failed, ok := errors.AsType[*doctor.Error](err); ok {
+		err = fmt.Errorf("provider %s: %w", p.What, err)
+		if failed.Settings {
 			return cli.Wrong(err)
 		}
 	}
@@ -130,20 +127,10 @@ func walk(cmd *cobra.Command, p doctor.Patient, output string) error {
 }
 
 func writeStep(w io.Writer, s doctor.Step) {
-	took := s.Took.Round(10 * time.Microsecond)
-	if s.Broken == "" {
-		fmt.Fprintf(w, "  ok      %-10s %9s  %s\n", s.Name, took, s.Found)
+	took, paint := s.Took.Round(10*time.Microsecond), cli.Paint(w)
+	if s.Error == "" {
+		fmt.Fprintf(w, "  %s      %-10s %9s  %s\n", paint(cli.Green, "ok"), s.Name, took, s.Result)
 		return
 	}
-	fmt.Fprintf(w, "  BROKEN  %-10s %9s  %s\n          to do: %s\n", s.Name, took, s.Broken, s.Advice)
-}
-
-// entryNamed returns the configuration's entry of that name.
-func entryNamed(c config.Config, e *pluginhost.Entry) (config.Provider, bool) {
-	for _, entry := range c.Providers {
-		if e != nil && entry.Name == e.Name {
-			return entry, true
-		}
-	}
-	return config.Provider{}, false
+	fmt.Fprintf(w, "  %s  %-10s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, s.Error, s.Advice)
 }

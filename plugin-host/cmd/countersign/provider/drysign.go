@@ -22,17 +22,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// trySign returns a function that has a key signed, verifies the reply as an agent
-// does, and throws both away.
+// trySign returns a function that has a throwaway key signed and verifies the reply as
+// an agent does.
 func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Context, ca.Client) (string, error) {
 	return func(ctx context.Context, client ca.Client) (string, error) {
 		if target, err := look.Find(p.What); err == nil && p.Entry != nil {
-			// Whether this build may run is behind us; the rest of the configuration counts.
+			// The pin step has already decided that this build may run.
 			in.DevBuilds = []string{cmp.Or(p.Entry.Provider, p.Entry.Name) + "=" + target.Path}
 		}
 		c, err := in.Read()
 		if err != nil {
-			return "", fmt.Errorf("the configuration does not say what to ask for: %w", err)
+			return "", fmt.Errorf("the configuration does not say what to request: %w", err)
 		}
 		spec, by, err := firstIdentity(c, p.Entry, client)
 		if err != nil {
@@ -51,7 +51,7 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Con
 	}
 }
 
-// throwaway makes a key, and the request to have it signed.
+// throwaway returns a new key and the request to have it signed.
 func throwaway(ctx context.Context, spec secret.Spec, by secret.Authority) (crypto.Signer, ca.SignRequest, error) {
 	key, err := pki.GenerateKey(spec.KeyType)
 	if err != nil {
@@ -73,12 +73,13 @@ func throwaway(ctx context.Context, spec secret.Spec, by secret.Authority) (cryp
 	return key, r, nil
 }
 
-// firstIdentity is what the configuration has the entry's authority sign first.
+// firstIdentity returns the first key pair of the configuration that the entry signs.
 func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secret.Spec, secret.Authority, error) {
-	entry, ok := entryNamed(c, e)
-	if !ok {
-		return secret.Spec{}, secret.Authority{}, errors.New("no entry of the configuration has it, so nothing says what to ask for")
+	i := slices.IndexFunc(c.Providers, func(p config.Provider) bool { return e != nil && p.Name == e.Name })
+	if i < 0 {
+		return secret.Spec{}, secret.Authority{}, errors.New("the configuration has no entry for this provider, so there is nothing to request")
 	}
+	entry := c.Providers[i]
 	for _, s := range c.Secrets {
 		if s.Kind != config.KeyPair || !slices.Contains(s.Providers, entry.Name) {
 			continue
@@ -87,7 +88,7 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 		authority, authorityErr := wiring.Authority(entry, client, wiring.NewBook(slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
-	return secret.Spec{}, secret.Authority{}, fmt.Errorf("no secret of the configuration is signed by %q", entry.Name)
+	return secret.Spec{}, secret.Authority{}, fmt.Errorf("the configuration has no secret that %q signs", entry.Name)
 }
 
 func signedSentence(ctx context.Context, client ca.Client, check pki.Check, reply ca.Certificate) (string, error) {
@@ -95,12 +96,12 @@ func signedSentence(ctx context.Context, client ca.Client, check pki.Check, repl
 	if source, ok := client.(ca.RootSource); ok && len(roots) == 0 {
 		var err error
 		if roots, err = source.Roots(ctx); err != nil {
-			return "", fmt.Errorf("it was signed, but the roots to verify it with: %w", err)
+			return "", fmt.Errorf("signed, but cannot get the roots to verify it with: %w", err)
 		}
 	}
 	var err error
 	if check.Roots, err = pki.ParseBundle(roots); err != nil {
-		return "", fmt.Errorf("it was signed, but the roots to verify it with: %w", err)
+		return "", fmt.Errorf("signed, but cannot get the roots to verify it with: %w", err)
 	}
 	chain, err := check.Chain(reply.Chain)
 	if err != nil {

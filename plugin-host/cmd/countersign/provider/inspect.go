@@ -16,37 +16,33 @@ import (
 
 func inspectCommand() *cobra.Command {
 	var in settings.Flags
-	var output string
 	cmd := &cobra.Command{
-		Use: "inspect NAME[@VERSION] | PATH", Short: "Run a provider once and show what it can do and which settings it takes",
-		Long: `Run a provider once, without settings, and show what it can do and which settings it
-takes. A provider that is named has to be pinned; one whose path is given (with a / in
+		Use: "inspect NAME[@VERSION] | PATH", Short: "Run a provider once and show its abilities and settings",
+		Long: `Run a provider once, without settings, and show its abilities and the settings that
+it accepts. A provider given by name must be pinned; one given by path (with a / in
 it) is run as it is.`,
-		Args: oneProvider,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "json" && output != "text" {
-				return cli.WrongOutput(output, "text")
-			}
-			seen, err := inspect(cmd, &in, args[0])
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(seen)
-			}
-			return seen.write(cmd.OutOrStdout())
-		},
+		Args: oneProvider, ValidArgsFunction: in.CompleteProviders,
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	addFlags(cmd, &in)
+	output := cli.Output(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		seen, err := inspect(cmd, &in, args[0])
+		if err != nil {
+			return err
+		}
+		if *output == "json" {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(seen)
+		}
+		return seen.write(cmd.OutOrStdout())
+	}
 	return cmd
 }
 
 func docsCommand() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
-		Use: "docs NAME[@VERSION] | PATH", Short: "Run a provider once and write a Markdown page of its settings",
-		Args: oneProvider,
+		Use: "docs NAME[@VERSION] | PATH", Short: "Run a provider once and print its settings as Markdown",
+		Args: oneProvider, ValidArgsFunction: in.CompleteProviders,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seen, err := inspect(cmd, &in, args[0])
 			if err != nil {
@@ -55,18 +51,18 @@ func docsCommand() *cobra.Command {
 			return schema.WriteMarkdown(cmd.OutOrStdout(), seen.described.Metadata, seen.Settings)
 		},
 	}
-	in.AddFlags(cmd.Flags())
+	addFlags(cmd, &in)
 	return cmd
 }
 
 func oneProvider(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return cli.Wrong(fmt.Errorf("there are %d arguments: name one provider, or the path of one", len(args)))
+		return cli.Wrong(fmt.Errorf("got %d arguments: name one provider, by its name or its path", len(args)))
 	}
 	return nil
 }
 
-// inspected is what a provider said of itself.
+// inspected is what a provider reports about itself.
 type inspected struct {
 	Name           string           `json:"name"`
 	Version        string           `json:"version"`
@@ -91,7 +87,7 @@ func inspect(cmd *cobra.Command, in *settings.Flags, what string) (inspected, er
 		return inspected{}, err
 	}
 	if target.Pin == "" && !strings.Contains(what, "/") {
-		return inspected{}, cli.Wrong(fmt.Errorf("provider %q is not pinned, so its name alone does not run it: lock it (countersign provider lock %s), or give its path, %s", what, what, target.Path))
+		return inspected{}, cli.Wrong(fmt.Errorf("provider %q is not pinned and is not run by name: pin it with \"countersign provider lock %s\", or give its path, %s", what, what, target.Path))
 	}
 	d, err := look.Describe(cmd.Context(), target)
 	if err != nil {
@@ -115,7 +111,7 @@ func (i inspected) write(w io.Writer) error {
 	fmt.Fprintf(w, "name            %s\nversion         %s\nabilities       %s\nprotocol        %d\nauthentication  %s\nfile            %s\nsha256          %s\npinned          %s\n\n",
 		i.Name, i.Version, strings.Join(i.Abilities, ", "), i.Protocol, i.Authentication, i.Path, i.SHA256, pinned)
 	if len(i.Settings) == 0 {
-		fmt.Fprintln(w, "It takes no settings.")
+		fmt.Fprintln(w, "It has no settings.")
 		return nil
 	}
 	return schema.WriteTable(w, i.Settings)

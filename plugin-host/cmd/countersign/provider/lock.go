@@ -21,17 +21,18 @@ func lockCommand() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "lock [NAME[@VERSION] | PATH]…", Short: "Pin the installed build of each provider in the lock file",
-		Long: `Pin the installed build of each provider in the lock file: of those named, else of
-all that the configuration has. An agent then runs these bytes and no others.
+		Long: `Pin the installed build of the given providers, or of all providers of the
+configuration, in the lock file. An agent then runs exactly these bytes.
 
-Each is STARTED ONCE, without settings, under the same supervision as in an agent, to
-ask what it is: name what you trust. What is pinned are the bytes that ran.
-The program of "countersign discovery" is pinned by its name, countersign-discovery,
-and not started.
+Each provider is STARTED ONCE, without settings, supervised as in an agent, to query
+its version: name only providers that you trust. The pinned bytes are those that ran.
+To pin the program of "countersign discovery", name countersign-discovery; it is not
+started.
 
-Several versions lie side by side as countersign-provider-NAME@VERSION; the one that
-is locked is the one that runs. The lock file is --lock, else countersign.lock beside
-the configuration; it has a build for each platform that it was made on.`,
+Several versions can be installed side by side as countersign-provider-NAME@VERSION;
+the locked one runs. The lock file is --lock, else countersign.lock beside the
+configuration. It holds one build per platform.`,
+		ValidArgsFunction: in.CompleteProviders,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			look, err := lookToLock(&in)
 			if err != nil {
@@ -41,16 +42,16 @@ the configuration; it has a build for each platform that it was made on.`,
 				names = look.configured()
 			}
 			if len(names) == 0 {
-				return cli.Wrong(errors.New("there is nothing to lock: name providers, as in countersign provider lock acme, or a configuration by --config"))
+				return cli.Wrong(errors.New("nothing to lock: name providers, as in \"countersign provider lock acme\", or a configuration with --config"))
 			}
 			return lockAll(cmd, look, names)
 		},
 	}
-	in.AddFlags(cmd.Flags())
+	addFlags(cmd, &in)
 	return cmd
 }
 
-// lookToLock takes a lock file that is not there yet.
+// lookToLock is lookWith for a lock file that need not exist yet.
 func lookToLock(in *settings.Flags) (looked, error) {
 	look, err := lookWith(in)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,12 +61,12 @@ func lookToLock(in *settings.Flags) (looked, error) {
 		return look, err
 	}
 	if look.lockPath == "" {
-		return look, cli.Wrong(errors.New("nobody says where the lock file is: name it by --lock, or the configuration that it belongs to by --config"))
+		return look, cli.Wrong(errors.New("no lock file: name it with --lock, or its configuration with --config"))
 	}
 	return look, nil
 }
 
-// configured are the providers of a configuration's entries.
+// configured returns the providers of the configuration.
 func (l looked) configured() []string {
 	var names []string
 	for _, entry := range l.config.Providers {
@@ -86,7 +87,7 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s is started once, to ask what it is\n", target.Path)
+		fmt.Fprintf(cmd.ErrOrStderr(), "starting %s once to query its version\n", target.Path)
 		now, before, err := look.Lock(cmd.Context(), target)
 		if err != nil {
 			return err
@@ -101,57 +102,53 @@ func lockProgram(cmd *cobra.Command, look looked, name string) error {
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	text := fmt.Sprintf("%s is locked: %s/%s, SHA-256 %s", now.Name, now.OS, now.Arch, now.SHA256)
+	text := fmt.Sprintf("locked %s: %s/%s, SHA-256 %s", now.Name, now.OS, now.Arch, now.SHA256)
 	switch {
 	case before == now:
-		text += ", as before"
+		text += ", unchanged"
 	case before.SHA256 != "":
-		text += "; it had other bytes before, " + before.SHA256
+		text += "; previously SHA-256 " + before.SHA256
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err
 }
 
 func lockedSentence(now, before lock.Provider) string {
-	text := fmt.Sprintf("%s %s is locked: protocol %d, %s/%s, SHA-256 %s", now.Name, now.Version, now.Protocol, now.OS, now.Arch, now.SHA256)
+	text := fmt.Sprintf("locked %s %s: protocol %d, %s/%s, SHA-256 %s", now.Name, now.Version, now.Protocol, now.OS, now.Arch, now.SHA256)
 	switch {
 	case before == now:
-		return text + ", as before"
+		return text + ", unchanged"
 	case before.SHA256 != "" && before.Version == now.Version && before.SHA256 != now.SHA256:
-		return text + "; the same version had other bytes before, " + before.SHA256
+		return text + "; the same version previously had SHA-256 " + before.SHA256
 	case before.SHA256 != "":
-		return text + fmt.Sprintf("; before, it was %s in %s", before.Version, before.File)
+		return text + fmt.Sprintf("; previously %s in %s", before.Version, before.File)
 	}
 	return text
 }
 
 func verifyCommand() *cobra.Command {
 	var in settings.Flags
-	var output string
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Hold the installed providers against the lock file; nothing is run",
-		Long: `Hold the installed providers against the lock file. Every byte is read, nothing is run.
-Builds for other platforms are named and not looked for.
+		Use: "verify", Short: "Verify the installed providers against the lock file",
+		Long: `Verify the installed providers against the lock file. Every file is read in full and
+none is run. Builds for other platforms are listed but not verified.
 
-It exits with 1 where a provider is not what is locked.`,
+The exit code is 1 if a provider does not match.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "json" && output != "table" {
-				return cli.WrongOutput(output, "table")
-			}
-			look, err := lookWith(&in)
-			if err != nil {
-				return err
-			}
-			if len(look.Locked.Providers)+len(look.Locked.Programs) == 0 {
-				return cli.Wrong(fmt.Errorf("there is nothing to verify: no provider is locked in %s; countersign provider lock does that",
-					cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
-			}
-			return verifyAll(cmd.OutOrStdout(), look.Verify(), output)
-		},
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	addFlags(cmd, &in)
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		look, err := lookWith(&in)
+		if err != nil {
+			return err
+		}
+		if len(look.Locked.Providers)+len(look.Locked.Programs) == 0 {
+			return cli.Wrong(fmt.Errorf("nothing to verify: no provider is locked in %s; run \"countersign provider lock\"",
+				cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
+		}
+		return verifyAll(cmd.OutOrStdout(), look.Verify(), *output)
+	}
 	return cmd
 }
 
@@ -169,7 +166,7 @@ func verifyAll(w io.Writer, all []catalog.Verified, output string) error {
 		}
 	}
 	if wrong > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d locked providers would not be run", wrong, len(all)))
+		err = errors.Join(err, fmt.Errorf("%d of %d locked providers do not match", wrong, len(all)))
 	}
 	return err
 }
@@ -178,10 +175,10 @@ func writeVerified(w io.Writer, all []catalog.Verified) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tVERSION\tPLATFORM\tRESULT")
 	for _, v := range all {
-		result := "is what is locked: " + v.Path
+		result := "matches: " + v.Path
 		switch {
 		case !v.Here:
-			result = "another platform's, not looked for"
+			result = "another platform, not verified"
 		case v.Refused != "":
 			result = v.Refused
 		}

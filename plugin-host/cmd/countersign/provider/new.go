@@ -13,10 +13,11 @@ func newCommand() *cobra.Command {
 	var plan scaffold.Plan
 	var source string
 	cmd := &cobra.Command{
-		Use: "new NAME", Short: "Write the module of a new provider, which builds, has tests and signs",
-		Long: `Write the module of a new provider, which builds, has tests and signs with a CA in
-memory: put a call of yours in its place. No network is needed. Until the sdk's first
-tag, go.mod takes it from the source that this program was built of, or from --sdk.`,
+		Use: "new NAME", Short: "Create the module of a new provider that builds, signs and has tests",
+		Long: `Create the module of a new provider that builds, has tests and signs with an in-memory
+CA; replace that with a call to your own CA. No network is needed. Until the first
+release of the SDK, go.mod refers to the source that this program was built from, or
+to --sdk.`,
 		Args: oneProvider,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			plan.Name = args[0]
@@ -32,13 +33,13 @@ tag, go.mod takes it from the source that this program was built of, or from --s
 			if err != nil {
 				return cli.Wrong(err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the provider %s is in %s. Now:\n  cd %s\n  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
-				plan.Name, dir, dir, plan.Name, plan.Name)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next:\n  cd %s\n%s  go test ./...\n  go build -o countersign-provider-%s .\n  countersign provider inspect ./countersign-provider-%s\n",
+				plan.Name, dir, dir, plan.SDK.Steps(), plan.Name, plan.Name)
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&plan.Dir, "dir", "", "folder to make (default countersign-provider-NAME)")
-	cmd.Flags().StringVar(&plan.Module, "module", "", "path of the module (default example.com/countersign-provider-NAME)")
-	cmd.Flags().StringVar(&source, "sdk", "", "folder of a clone of the sdk's repository (default: what this program was built of)")
+	cmd.Flags().StringVar(&plan.Dir, "dir", "", "`folder` to create (default countersign-provider-NAME)")
+	cmd.Flags().StringVar(&plan.Module, "module", "", "module `path` (default example.com/countersign-provider-NAME)")
+	cmd.Flags().StringVar(&source, "sdk", "", "`folder` with a clone of the SDK's repository (default: the source this program was built from)")
 	return cmd
 }

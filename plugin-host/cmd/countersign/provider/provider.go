@@ -1,5 +1,6 @@
-// Package provider holds the commands that see, pin, examine and write providers:
-// [Command].
+// Package provider implements "countersign provider": it lists, pins, checks and generates
+// providers. main adds its [Command]. Providers are run only for as long as a command needs
+// them, and nothing is kept.
 package provider
 
 import (
@@ -23,40 +24,42 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// Command makes `provider` with what is below it.
+// Command returns "provider" with its subcommands.
 func Command() *cobra.Command {
-	return cli.Group("provider", "See, pin, examine and write providers",
+	return cli.Group("provider", "List, pin, check and create providers",
 		testCommand(),
 		listCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), doctorCommand(), debugCommand(), newCommand())
 }
 
 func listCommand() *cobra.Command {
 	var in settings.Flags
-	var output string
 	cmd := &cobra.Command{
-		Use: "list", Short: "Show every provider that is found, with the SHA-256 to pin",
-		Long: `Show every provider that is found, with the SHA-256 to pin. Those that are pinned, by
-the lock file or by an entry of the configuration, are started once, without settings,
-to ask what they are; no other is run.`,
+		Use: "list", Short: "List the installed providers with the SHA-256 to pin",
+		Long: `List the installed providers with the SHA-256 to pin. Providers that are pinned, by
+the lock file or by the configuration, are started once, without settings, to query
+their version and abilities. No other provider is run.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "json" && output != "table" {
-				return cli.WrongOutput(output, "table")
-			}
-			look, err := lookWith(&in)
-			if err != nil {
-				return err
-			}
-			all := look.List(cmd.Context())
-			if output == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
-			}
-			return writeInstalled(cmd.OutOrStdout(), all)
-		},
 	}
-	in.AddFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	addFlags(cmd, &in)
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		look, err := lookWith(&in)
+		if err != nil {
+			return err
+		}
+		all := look.List(cmd.Context())
+		if *output == "json" {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+		}
+		return writeInstalled(cmd.OutOrStdout(), all)
+	}
 	return cmd
+}
+
+// addFlags adds the flags of the settings that say where providers are found and how they
+// are pinned, and those at more paths.
+func addFlags(cmd *cobra.Command, in *settings.Flags, more ...string) {
+	in.AddFlags(cmd, append([]string{"provider_dirs", "runtime_dir", "lock"}, more...)...)
 }
 
 func writeInstalled(w io.Writer, all []catalog.Item) error {
@@ -68,21 +71,17 @@ func writeInstalled(w io.Writer, all []catalog.Item) error {
 	return table.Flush()
 }
 
-// looked is a catalog, and where its lock file is or would be.
+// looked is a catalog with the configuration and the lock file that it was made from.
 type looked struct {
 	*catalog.Catalog
 	config   config.Config
-	lockPath string
+	lockPath string // empty: none
 }
 
-// lookWith reads as much of the configuration as it takes to look at providers: it need
-// not be one that an agent could start with.
+// lookWith reads the configuration only as far as is needed to find providers: it need not
+// be complete enough for an agent.
 func lookWith(in *settings.Flags) (looked, error) {
-	given, err := in.Input()
-	if err != nil {
-		return looked{}, cli.Wrong(err)
-	}
-	c, _, err := config.Read(given)
+	c, err := in.ReadPartly()
 	if err != nil {
 		return looked{}, cli.Wrong(err)
 	}
@@ -105,8 +104,7 @@ func lookWith(in *settings.Flags) (looked, error) {
 	return out, nil
 }
 
-// find finds the provider that an argument names; where there is none, the argument
-// is wrong.
+// find finds the provider that an argument names.
 func (l looked) find(what string) (catalog.Target, error) {
 	target, err := l.Find(what)
 	if err != nil {
@@ -115,8 +113,8 @@ func (l looked) find(what string) (catalog.Target, error) {
 	return target, nil
 }
 
-// probeOptions are for a process that a command starts once. What it writes is not the
-// command's output: of one that fails, the last words are in the error.
+// probeOptions are the options for a provider that a command runs once. Its log is
+// dropped; if it fails, the error has the last lines.
 func probeOptions(c config.Config) pluginhost.Options {
 	return pluginhost.Options{Dirs: settings.SearchDirs(c.ProviderDirs), RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: slog.New(slog.DiscardHandler)}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -39,6 +38,14 @@ func (s SDK) requirement() string {
 	return text.String()
 }
 
+// Steps are the commands, each a line, that the new module needs before it builds.
+func (s SDK) Steps() string {
+	if len(s.Requires) == 0 {
+		return "  go mod tidy\n"
+	}
+	return ""
+}
+
 // note is what the README says of it.
 func (s SDK) note() string {
 	switch {
@@ -62,8 +69,8 @@ var needed = []string{
 
 var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// FindSDK returns the sdk that this program was built with: the published version of
-// it, else the folder of its source.
+// FindSDK returns the sdk that this program was built with: its published version, else
+// the clone that the program's binary lies in.
 func FindSDK() (SDK, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
@@ -72,11 +79,24 @@ func FindSDK() (SDK, error) {
 			}
 		}
 	}
-	_, here, _, _ := runtime.Caller(0)
-	if !filepath.IsAbs(here) {
-		return SDK{}, fmt.Errorf("the sdk has no published version yet, and this program was built without a trace of its source (-trimpath): name the folder of a clone of %s by --sdk", module)
+	binary, err := os.Executable()
+	if err == nil {
+		binary, err = filepath.EvalSymlinks(binary)
 	}
-	return SourceSDK(filepath.Join(filepath.Dir(here), "..", "..", "..", ".."))
+	if err != nil {
+		return SDK{}, err
+	}
+	return cloneAround(binary)
+}
+
+// cloneAround returns the sdk of the clone that a file lies in: `make build` writes to bin/.
+func cloneAround(file string) (SDK, error) {
+	for dir := filepath.Dir(file); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if sdk, err := SourceSDK(dir); err == nil {
+			return sdk, nil
+		}
+	}
+	return SDK{}, fmt.Errorf("this build has no published sdk version and lies outside of its source: pass --sdk with a clone of %s", module)
 }
 
 // SourceSDK returns the sdk in a folder, a clone of the repository.

@@ -15,9 +15,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// secretShown is a secret as the command shows it: the key only if asked for.
+// secretShown is a secret as it is printed; the key only on request.
 type secretShown struct {
-	Time         time.Time   `json:"time"` // when it came
+	Time         time.Time   `json:"time"` // when it arrived
 	Name         string      `json:"name"`
 	Kind         string      `json:"kind"`
 	Certificates []certShown `json:"certificates"` // leaf first; the roots of a bundle
@@ -40,7 +40,7 @@ func readAnswer(answer *discoveryv3.DiscoveryResponse, showKey bool) ([]secretSh
 	for _, resource := range answer.Resources {
 		var s tlsv3.Secret
 		if err := resource.UnmarshalTo(&s); err != nil {
-			return nil, fmt.Errorf("the agent sent what is no secret: %w", err)
+			return nil, fmt.Errorf("the agent sent an invalid secret: %w", err)
 		}
 		one, err := show(&s, showKey)
 		if err != nil {
@@ -78,8 +78,8 @@ func showCert(cert *x509.Certificate) certShown {
 	return c
 }
 
-// printer writes secrets as they come: a table whose columns keep their width, as
-// later rows are not known yet (what may be long is last), or an object a line.
+// printer prints secrets as they arrive: a table with columns of fixed width, as later
+// rows are not known yet (the longest column is last), or one JSON object per line.
 type printer struct {
 	w      io.Writer
 	json   bool
@@ -146,7 +146,7 @@ func expiry(at, now time.Time) string {
 	return at.UTC().Format(time.RFC3339) + " (" + until(at.Sub(now)) + ")"
 }
 
-// until says a time in the unit that a person would.
+// until formats a duration for people.
 func until(left time.Duration) string {
 	switch days := int(left.Hours() / 24); {
 	case left < 0:

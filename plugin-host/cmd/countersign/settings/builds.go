@@ -10,14 +10,14 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 )
 
-// pin takes over what the lock file has for this platform, where there is one.
-func (g *Flags) pin(c *config.Config) error {
+// pin applies the lock file's pins for this platform, if there is a lock file.
+func (f *Flags) pin(c *config.Config) error {
 	path, wanted := c.LockPath()
-	g.lock = path
+	f.lock = path
 	if path == "" {
 		return nil
 	}
-	g.lockSeen = contentOf(readFile(path))
+	f.lockSeen = contentOf(readFile(path))
 	locked, err := wiring.Locked(path, wanted)
 	if err != nil || locked == nil {
 		return err
@@ -25,8 +25,8 @@ func (g *Flags) pin(c *config.Config) error {
 	return c.Pin(path, locked)
 }
 
-// useBuilds takes over --dev-provider and --insecure-attach.
-func (g *Flags) useBuilds(c *config.Config) error {
+// useBuilds applies --dev-provider and --insecure-attach.
+func (f *Flags) useBuilds(c *config.Config) error {
 	var errs []error
 	use := func(flag string, values []string, build func(path string) config.Build) {
 		for _, value := range values {
@@ -39,8 +39,8 @@ func (g *Flags) useBuilds(c *config.Config) error {
 			}
 		}
 	}
-	use("--dev-provider", g.DevBuilds, func(path string) config.Build { return config.Build{Path: path} })
-	use("--insecure-attach", g.attached, func(path string) config.Build { return config.Build{Attach: path} })
+	use("--dev-provider", f.DevBuilds, func(path string) config.Build { return config.Build{Path: path} })
+	use("--insecure-attach", f.attached, func(path string) config.Build { return config.Build{Attach: path} })
 	return errors.Join(errs...)
 }
 
@@ -48,7 +48,7 @@ func (g *Flags) useBuilds(c *config.Config) error {
 func ParseBuild(value string) (name, path string, err error) {
 	name, path, ok := strings.Cut(value, "=")
 	if !ok || name == "" || path == "" {
-		return "", "", fmt.Errorf("%.256q is no build: write NAME=PATH, such as acme=./countersign-provider-acme", value)
+		return "", "", fmt.Errorf("%.256q is not NAME=PATH, as in acme=./countersign-provider-acme", value)
 	}
 	path, err = filepath.Abs(path)
 	return name, path, err

@@ -1,5 +1,6 @@
-// Package settings is what an operator has given: [Flags.Read] lays flags over the
-// environment over a file.
+// Package settings reads the configuration that an operator has given to a command:
+// [Flags.Read] lays flags over the environment over the configuration file. Every command
+// that needs the configuration has a [Flags] of its own; one goroutine uses it at a time.
 package settings
 
 import (
@@ -19,8 +20,8 @@ import (
 
 const maxConfigFile = 1 << 20
 
-// Flags is where the configuration is read from, as often as it is wanted: flags, the
-// environment and a file.
+// Flags are a command's flags, over the environment and the configuration file. It can be
+// read any number of times.
 type Flags struct {
 	// Proxy is the command after "--". Default: none.
 	Proxy []string
@@ -30,43 +31,24 @@ type Flags struct {
 	flags *pflag.FlagSet
 	file  string
 	sets  []string
-	seen  [sha256.Size]byte // what was in the file when it was last read
-	lock  string            // the lock file that was looked for last; empty: none
+	seen  [sha256.Size]byte // the file's content when it was last read
+	lock  string            // the lock file at the last read; empty: none
 
 	lockSeen [sha256.Size]byte
-	// whose is decided at the first read, for as long as the agent runs: it has bound
-	// one socket or the other.
-	whose func() (*config.Foreign, error)
+	// probe looks for another SDS server on the socket. It runs once, at the first read:
+	// the agent binds one socket or the other for as long as it runs.
+	probe func() (*config.Foreign, error)
 
 	attached []string // --insecure-attach
 }
 
-// AddFlags adds the flags of all settings.
-func (g *Flags) AddFlags(flags *pflag.FlagSet) {
-	g.flags = flags
-	flags.StringVar(&g.file, config.ConfigFlag, "", "the configuration, a YAML file")
-	flags.StringArrayVar(&g.sets, "set", nil, "any setting by its path, as in providers.file.sha256=… (repeatable)")
-	for _, setting := range config.Settings() {
-		flags.String(setting.Flag, "", setting.Usage)
-		if setting.Path == "dev" || setting.Path == "gateway.enabled" {
-			flags.Lookup(setting.Flag).NoOptDefVal = "true"
-		}
-	}
-}
+// FileName returns the configuration file of the flag, else of the variable; empty: none.
+func (f *Flags) FileName() string { return cmp.Or(f.file, os.Getenv("COUNTERSIGN_CONFIG")) }
 
-// AddBuildFlags adds what is no setting: nobody runs it twice without thinking of it.
-func (g *Flags) AddBuildFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&g.DevBuilds, "dev-provider", nil, "NAME=PATH: run this build of a provider, not pinned, in place of the installed one (repeatable)")
-	flags.StringArrayVar(&g.attached, "insecure-attach", nil, "NAME=SOCKET: use a provider that \"countersign provider debug\" has in a debugger, neither pinned nor confined (repeatable)")
-}
-
-// FileName returns the file of the flag, else of the variable; empty: none.
-func (g *Flags) FileName() string { return cmp.Or(g.file, os.Getenv("COUNTERSIGN_CONFIG")) }
-
-// Read lays flags over the environment over the file, and checks the result. Where
-// it is wrong, what could be understood is returned beside the error.
-func (g *Flags) Read() (config.Config, error) {
-	in, err := g.Input()
+// Read lays flags over the environment over the file, and validates the result. Along with
+// an error it returns what could be understood.
+func (f *Flags) Read() (config.Config, error) {
+	in, err := f.input()
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -74,42 +56,53 @@ func (g *Flags) Read() (config.Config, error) {
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
 	}
-	if err := errors.Join(err, g.useBuilds(&c)); err != nil {
+	if err := errors.Join(err, f.useBuilds(&c)); err != nil {
 		return c, err
 	}
-	if err := g.pin(&c); err != nil {
+	if err := f.pin(&c); err != nil {
 		return c, err
 	}
-	if g.whose == nil {
-		g.whose = sync.OnceValues(func() (*config.Foreign, error) {
+	if f.probe == nil {
+		f.probe = sync.OnceValues(func() (*config.Foreign, error) {
 			if !c.Socket.Enabled {
 				return nil, nil
 			}
 			return foreignAt(c.Socket)
 		})
 	}
-	foreign, err := g.whose()
+	foreign, err := f.probe()
 	if err != nil {
 		return c, err
 	}
 	c.LeaveSocketTo(foreign)
-	// What is not installed first: of that, nobody can know what it is to be.
+	// A missing provider comes first: the other errors may follow from it.
 	err = c.Complete()
 	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
 }
 
-// Watched are the files that the configuration was read from.
-func (g *Flags) Watched() []string {
-	return slices.DeleteFunc([]string{g.FileName(), g.lock}, func(file string) bool { return file == "" })
+// ReadPartly lays flags over the environment over the file, and no more. The result need
+// not be a configuration that an agent can start with.
+func (f *Flags) ReadPartly() (config.Config, error) {
+	in, err := f.input()
+	if err != nil {
+		return config.Config{}, err
+	}
+	c, _, err := config.Read(in)
+	return c, err
 }
 
-// Changed tells whether one of them has another content than when it was last read.
-func (g *Flags) Changed() bool {
-	file := g.FileName()
-	return file != "" && contentOf(readFile(file)) != g.seen || g.lock != "" && contentOf(readFile(g.lock)) != g.lockSeen
+// Watched returns the files that the configuration was read from.
+func (f *Flags) Watched() []string {
+	return slices.DeleteFunc([]string{f.FileName(), f.lock}, func(file string) bool { return file == "" })
 }
 
-// contentOf stands for what is in a file, or for why it cannot be read.
+// Changed reports whether the content of one of them has changed since the last read.
+func (f *Flags) Changed() bool {
+	file := f.FileName()
+	return file != "" && contentOf(readFile(file)) != f.seen || f.lock != "" && contentOf(readFile(f.lock)) != f.lockSeen
+}
+
+// contentOf identifies the content of a file, or the error of reading it.
 func contentOf(content []byte, err error) [sha256.Size]byte {
 	if err != nil {
 		content = []byte(err.Error())
@@ -117,24 +110,24 @@ func contentOf(content []byte, err error) [sha256.Size]byte {
 	return sha256.Sum256(content)
 }
 
-// Nothing tells whether there is neither a file nor a --set.
-func (g *Flags) Nothing() bool { return g.FileName() == "" && len(g.sets) == 0 }
+// Empty reports whether there is neither a configuration file nor a --set.
+func (f *Flags) Empty() bool { return f.FileName() == "" && len(f.sets) == 0 }
 
-// Input is what was given, not laid over each other yet.
-func (g *Flags) Input() (in config.Input, err error) {
-	in = config.Input{Environ: os.Environ(), FileName: g.FileName(), Command: g.Proxy}
+// input collects the layers.
+func (f *Flags) input() (in config.Input, err error) {
+	in = config.Input{Environ: os.Environ(), FileName: f.FileName(), Command: f.Proxy}
 	if in.FileName != "" {
 		in.File, err = readFile(in.FileName)
-		if g.seen = contentOf(in.File, err); err != nil {
+		if f.seen = contentOf(in.File, err); err != nil {
 			return in, err
 		}
 	}
 	for _, setting := range config.Settings() {
-		if f := g.flags.Lookup(setting.Flag); f.Changed {
-			in.Flags = append(in.Flags, config.Assignment{Path: setting.Path, Value: f.Value.String(), Origin: "--" + setting.Flag})
+		if given := f.flags.Lookup(setting.Flag); given != nil && given.Changed {
+			in.Flags = append(in.Flags, config.Assignment{Path: setting.Path, Value: given.Value.String(), Origin: "--" + setting.Flag})
 		}
 	}
-	for _, set := range g.sets {
+	for _, set := range f.sets {
 		a, err := config.ParseAssignment(set)
 		if err != nil {
 			return in, err
@@ -155,7 +148,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	if len(content) > maxConfigFile {
-		return nil, fmt.Errorf("--config: %s has more than %d bytes", name, maxConfigFile)
+		return nil, fmt.Errorf("--config: %s is larger than %d bytes", name, maxConfigFile)
 	}
 	return content, nil
 }

@@ -67,7 +67,7 @@ var (
 	}
 	mistaken = kind{
 		"refused", "What ran before runs on.",
-		"Mend the configuration: the log has every sentence, \"countersign config check\" with the agent's flags and variables says them again. A change of the file is noticed.",
+		"Fix the configuration: the log has every error, and \"countersign config validate\" with the agent's flags and variables repeats them. The agent notices a changed file.",
 	}
 	nacked = kind{
 		"refused by the client", "The client keeps what it has; it gets the next version when there is one.",

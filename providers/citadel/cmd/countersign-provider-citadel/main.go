@@ -10,12 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 func open(_ context.Context, settings citadelca.Settings) (*citadelca.CA, error) {
 	settings.Log = slog.Default()
 	return citadelca.Open(settings)
 }
 
-func main() { provider.Main("citadel", version, open) }
+func main() { provider.Main("citadel", "", open) }

@@ -10,12 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 func open(ctx context.Context, settings fileca.Settings) (*fileca.CA, error) {
 	settings.Log = slog.Default()
 	return fileca.Open(ctx, settings)
 }
 
-func main() { provider.Main("file", version, open) }
+func main() { provider.Main("file", "", open) }

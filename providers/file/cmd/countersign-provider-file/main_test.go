@@ -74,5 +74,5 @@ func TestItKeepsTheRulesOfTheKit(t *testing.T) {
 		WrongSettings:   map[string]any{"dir": dir, "max_ttl": "soon"},
 		Identity:        conformance.Names{SPIFFEID: "spiffe://example.org/ns/shop/sa/web", DNSNames: []string{"web.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
-	}, provider.Define("file", version, open).Provider)
+	}, provider.Define("file", "", open).Provider)
 }

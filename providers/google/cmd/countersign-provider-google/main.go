@@ -11,12 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 func open(ctx context.Context, settings googleca.Settings) (*googleca.CA, error) {
 	settings.Log = slog.Default()
 	return googleca.Open(ctx, settings)
 }
 
-func main() { provider.Main("google", version, open) }
+func main() { provider.Main("google", "", open) }

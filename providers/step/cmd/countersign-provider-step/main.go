@@ -10,12 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 func open(ctx context.Context, settings stepca.Settings) (*stepca.CA, error) {
 	settings.Log = slog.Default()
 	return stepca.Open(ctx, settings)
 }
 
-func main() { provider.Main("step", version, open) }
+func main() { provider.Main("step", "", open) }

@@ -10,12 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 func open(_ context.Context, settings vaultca.Settings) (*vaultca.CA, error) {
 	settings.Log = slog.Default()
 	return vaultca.Open(settings)
 }
 
-func main() { provider.Main("vault", version, open) }
+func main() { provider.Main("vault", "", open) }

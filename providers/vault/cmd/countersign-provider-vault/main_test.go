@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTheSettingsAreThoseOfTheREADME(t *testing.T) {
-	vault := provider.Define("vault", version, open)
+	vault := provider.Define("vault", "", open)
 	settings := map[string]any{
 		"url": "https://vault.example.org:8200", "root_file": "/etc/countersign/vault-root.pem", "role": "web",
 		"login": map[string]any{"method": "approle", "role_id": "7c1b6f3e", "secret_id_file": "/etc/countersign/vault-secret-id"},

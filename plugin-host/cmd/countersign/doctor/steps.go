@@ -1,0 +1,124 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+func (e *examination) isPath() bool { return strings.Contains(e.What, "/") }
+
+func (e *examination) start(context.Context) (string, error) {
+	if err := e.probe.Launch(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("pid %d", e.probe.Status().PID), nil
+}
+
+func (e *examination) handshake(ctx context.Context) (string, error) {
+	if err := e.probe.Connect(ctx); err != nil {
+		return "", err
+	}
+	_, err := e.probe.Metadata(ctx) // only the first call shows that both ends agree
+	s := e.probe.Status()
+	if s.Protocol == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("protocol %d, authentication: %s", s.Protocol, s.Authentication), nil
+}
+
+func (e *examination) metadata(ctx context.Context) (string, error) {
+	m, err := e.probe.Metadata(ctx)
+	if err == nil {
+		err = e.target.Check(m)
+	}
+	if err != nil {
+		return "", err
+	}
+	e.described.Metadata = m
+	var names []string
+	for _, a := range m.Abilities {
+		names = append(names, a.String())
+	}
+	return fmt.Sprintf("%s %s; abilities: %s", m.Name, m.Version, strings.Join(names, ", ")), nil
+}
+
+func (e *examination) schema(context.Context) (string, error) {
+	settings, err := schema.Parse(e.described.SettingsSchema)
+	if err != nil {
+		return "", err
+	}
+	found := fmt.Sprintf("%d settings", len(settings))
+	if e.Entry == nil {
+		return found + "; not checked, as the configuration has no entry for this provider (--config, --set providers.NAME.settings…)", errDone
+	}
+	return found, nil
+}
+
+func (e *examination) validate(ctx context.Context) (string, error) {
+	found, err := e.probe.Validate(ctx, e.Entry.Settings)
+	if ca.ActionFor(err) == ca.Missing {
+		return "the provider does not validate settings", nil
+	}
+	return verdict(found, e.probe.Why(err))
+}
+
+func (e *examination) ask(ctx context.Context) (string, error) {
+	found, err := e.probe.ValidateOnline(ctx, e.Entry.Settings)
+	if ca.ActionFor(err) == ca.Missing {
+		return "the provider does not check its CA online", nil
+	}
+	return verdict(found, e.probe.Why(err))
+}
+
+// verdict turns faults into an error, and warnings into text.
+func verdict(found []wire.Diagnostic, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	var warnings, faults []string
+	for _, d := range found {
+		text := strings.TrimSpace(d.Summary + " " + d.Detail)
+		if d.Warning {
+			warnings = append(warnings, "warning: "+text)
+		} else {
+			faults = append(faults, text)
+		}
+	}
+	if len(faults) > 0 {
+		return "", ca.Errorf(ca.Invalid, "%s", strings.Join(faults, "; "))
+	}
+	if len(warnings) > 0 {
+		return strings.Join(warnings, "; "), nil
+	}
+	return "valid", nil
+}
+
+func (e *examination) configure(ctx context.Context) (string, error) {
+	if err := e.probe.Configure(ctx, e.Entry.Settings); err != nil {
+		return "", e.probe.Why(err)
+	}
+	return "accepted", nil
+}
+
+func (e *examination) ready(ctx context.Context) (string, error) {
+	if err := e.probe.Ready(ctx); err != nil {
+		return "", e.probe.Why(err)
+	}
+	if e.Sign == nil {
+		return "nothing was signed; --sign requests a real certificate for a throwaway key", errDone
+	}
+	return "ready", nil
+}
+
+func (e *examination) sign(ctx context.Context) (string, error) {
+	found, err := e.Sign(ctx, e.probe)
+	if err != nil {
+		return "", e.probe.Why(err)
+	}
+	return found, nil
+}

@@ -1,0 +1,116 @@
+//go:build check
+
+package scaffold_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/scaffold"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const repository = "../../../.."
+
+func sdk(t *testing.T) scaffold.SDK {
+	t.Helper()
+	sdk, err := scaffold.SourceSDK(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sdk
+}
+
+// offline runs a command of go's without network, workspace and changes of go.mod.
+func offline(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", flags, "GOTOOLCHAIN=local")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// The provider builds offline as it is written, its tests pass, its settings are what
+// its page says, and it signs under the host.
+func TestANewProviderBuildsOfflineAndSigns(t *testing.T) {
+	base := t.TempDir()
+	dir, err := scaffold.Write(scaffold.Plan{Name: "4-acme", Dir: filepath.Join(base, "new"), Module: "example.org/me/acme", SDK: sdk(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unformatted, err := exec.Command("gofmt", "-l", dir).Output()
+	if err != nil || len(unformatted) > 0 {
+		t.Errorf("gofmt: %s %v", unformatted, err)
+	}
+	binary := filepath.Join(dir, "countersign-provider-4-acme")
+	offline(t, dir, "vet", "./...")
+	offline(t, dir, "test", "./...")
+	offline(t, dir, "build", "-o", binary, ".")
+	for _, file := range []string{"README.md", ".gitignore", ".github/workflows/ci.yml"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !bytes.Contains(text, []byte("countersign-provider-4-acme")) || bytes.Contains(text, []byte("<<")) {
+			t.Errorf("%s: %s, %v", file, text, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p, err := pluginhost.Open(ctx, pluginhost.Options{RuntimeDir: shortDir(t)}, pluginhost.Entry{Name: "4-acme", Path: binary})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	checkPage(t, dir, p.Status())
+	key, _ := pki.GenerateKey("")
+	id, _ := pki.NewIdentity("spiffe://example.org/web", nil, nil)
+	csr, err := pki.CreateCSR(key, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := p.CSRSign(ctx, ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: id.SPIFFEID.String(), TTL: time.Hour})
+	if err != nil || len(reply.Chain) == 0 {
+		t.Errorf("signed: %d bytes, %v", len(reply.Chain), err)
+	}
+}
+
+func checkPage(t *testing.T, dir string, s pluginhost.Status) {
+	t.Helper()
+	settings, err := schema.Parse(s.Metadata.SettingsSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	if err := schema.WriteMarkdown(&page, s.Metadata, settings); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "SETTINGS.md")); err != nil || string(text) != page.String() {
+		t.Errorf("SETTINGS.md is\n%s\n%v, `provider docs` writes\n%s", text, err, page.String())
+	}
+}
+
+// shortDir is for sockets, whose paths are short.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}

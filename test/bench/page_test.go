@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestARunIsWrittenBetweenTheMarksOfThePage(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "figures.md")
+	before := "# Figures\n" + beginMark + "old\n" + endMark + "Goals\n"
+	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("no figures")
+	if err := onPage(page, func() error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a run that fails: %v", err)
+	}
+	if got := text(t, page); got != before {
+		t.Errorf("a run that fails leaves %q", got)
+	}
+	if err := onPage(page, func() error { fmt.Println("| new |"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, page)
+	if !strings.HasPrefix(got, "# Figures\n"+beginMark+"\nMeasured on ") || !strings.HasSuffix(got, "\n| new |\n\n"+endMark+"Goals\n") || strings.Contains(got, "old") {
+		t.Errorf("got %q", got)
+	}
+	if err := os.WriteFile(page, []byte("no marks"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := onPage(page, func() error { t.Error("a page without marks is measured for"); return nil }); err == nil {
+		t.Error("a page without marks is no error")
+	}
+}
+
+func TestThePageOfTheFiguresHasTheMarks(t *testing.T) {
+	page := text(t, "../../docs/figures.md")
+	if !strings.Contains(page, beginMark) || !strings.Contains(page, endMark) {
+		t.Error("docs/figures.md has no marks for make bench")
+	}
+}
+
+func text(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}

@@ -1,0 +1,97 @@
+//go:build check
+
+package house_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documents returns the text of each Markdown file that is tracked, by its path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	all := map[string]string{}
+	for path := range strings.FieldsSeq(string(out)) {
+		all[path] = read(t, path)
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d documents were found", len(all))
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	link     = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
+	testName = regexp.MustCompile("^`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`$")
+)
+
+// A link that is called like a test leads to the file that has the test.
+func TestEachLinkOfTheDocumentsLeadsToWhatItSays(t *testing.T) {
+	for path, text := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			target, _, _ := strings.Cut(m[2], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			target = filepath.Join(filepath.Dir(path), target)
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: [%s] leads to %s, which does not exist", path, m[1], target)
+			} else if test := testName.FindStringSubmatch(m[1]); test != nil && !strings.Contains(read(t, target), "\nfunc "+test[1]+"(") {
+				t.Errorf("%s: %s has no %s", path, target, test[1])
+			}
+		}
+	}
+}
+
+// Each rule names the files that keep it and the tests that break without it, by links,
+// which the test above follows.
+func TestTheArchitectureNamesFilesAndTestsOfEachRule(t *testing.T) {
+	const page = "docs/architecture.md"
+	_, rules, _ := strings.Cut(read(t, page), "\n## What always holds\n")
+	rules, _, _ = strings.Cut(rules, "\n## ")
+	all := strings.Split(rules, "\n### ")[1:]
+	if len(all) != 15 {
+		t.Errorf("%s has %d rules, want 15", page, len(all))
+	}
+	for _, rule := range all {
+		name, _, _ := strings.Cut(rule, "\n")
+		_, kept, _ := strings.Cut(rule, "\n* Kept by ")
+		kept, tests, _ := strings.Cut(kept, "\n* Tests:")
+		if !link.MatchString(kept) || !link.MatchString(tests) {
+			t.Errorf("%s: rule %s names no file or no test", page, name)
+		}
+	}
+	// What is not linked is not followed.
+	for _, bare := range regexp.MustCompile("[^[](`(?:Test|Fuzz)[A-Z]\\w*`)").FindAllStringSubmatch(rules, -1) {
+		t.Errorf("%s: %s is no link", page, bare[1])
+	}
+}
+
+// The code of the page for embedders is an example's, which compiles and is run.
+func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
+	_, code, _ := strings.Cut(read(t, "docs/embed.md"), "```go\n")
+	code, _, found := strings.Cut(code, "```")
+	if !found || !strings.Contains(read(t, "examples/https-server/main.go"), code) {
+		t.Errorf("docs/embed.md shows what is not in examples/https-server/main.go:\n%s", code)
+	}
+}

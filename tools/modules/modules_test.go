@@ -1,0 +1,190 @@
+// The tests release the working tree and use the modules as others do. They compile all
+// programs from modules, two minutes of a core: `make check-modules` runs them.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	house   = "github.com/countersign-dev/countersign"
+	version = "v0.1.0"
+	root    = "../.."
+)
+
+// consumer is somebody who has the go command and a module proxy with the release, and
+// nothing of this repository.
+type consumer struct {
+	proxy, bin string
+	env        []string
+}
+
+// user is shared: what a test downloaded and compiled, the next one has.
+var user consumer
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	temp, err := os.MkdirTemp("", "countersign-modules-")
+	if err == nil {
+		defer os.RemoveAll(temp)
+		user, err = newConsumer(temp)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// newConsumer has a module cache of its own: no unpublished version of ours may reach the
+// real one. What that one holds of others is copied instead of downloaded.
+func newConsumer(temp string) (consumer, error) {
+	c := consumer{proxy: filepath.Join(temp, "proxy"), bin: filepath.Join(temp, "bin")}
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY", "GOFLAGS").Output()
+	if err != nil {
+		return c, err
+	}
+	real := strings.Split(string(out), "\n")
+	c.env = append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=local", "GOSUMDB=off", "GOBIN="+c.bin, "PATH="+c.bin+":"+os.Getenv("PATH"),
+		"GOMODCACHE="+filepath.Join(temp, "modules"), "GOFLAGS="+real[2]+" -modcacherw",
+		"GOPROXY=file://"+c.proxy+",file://"+real[0]+"/cache/download,"+real[1])
+	_, err = release(root, version, c.proxy)
+	return c, err
+}
+
+// run returns the standard output of a command that has to succeed.
+func (c consumer) run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	out, err := c.command(dir, name, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%s %v: %v\n%s%s", name, args, err, out, exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func (c consumer) command(dir, name string, args ...string) *exec.Cmd {
+	if slices.Contains(installed, name) {
+		name = filepath.Join(c.bin, name)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, c.env
+	return cmd
+}
+
+const embedder = `package main
+
+import (
+	"context"
+	"log"
+
+	"` + house + `/sdk/agent"
+)
+
+func main() { log.Fatal(agent.Run(context.Background(), agent.Config{})) }
+`
+
+func TestAnEmbedderGetsTheSDKAndNoCloud(t *testing.T) {
+	dir := t.TempDir()
+	user.run(t, dir, "go", "mod", "init", "example.com/embedder")
+	write(t, filepath.Join(dir, "main.go"), embedder)
+	user.run(t, dir, "go", "get", house+"/sdk/agent@"+version)
+	user.run(t, dir, "go", "build", "-o", os.DevNull, ".")
+	user.run(t, dir, "go", "mod", "tidy")
+	user.run(t, dir, "go", "vet", ".")
+	checkMod(t, dir)
+	sum := read(t, filepath.Join(dir, "go.sum"))
+	for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/"} {
+		if strings.Contains(sum, foreign) {
+			t.Errorf("go.sum of an embedder names %s:\n%s", foreign, sum)
+		}
+	}
+}
+
+// checkMod: the requirement in go.mod is the release, and nothing is replaced.
+func checkMod(t *testing.T, dir string) {
+	t.Helper()
+	mod := read(t, filepath.Join(dir, "go.mod"))
+	if !regexp.MustCompile(`(?m)^(require|\t) ?`+regexp.QuoteMeta(house+" "+version)+`$`).MatchString(mod) || strings.Contains(mod, "replace") {
+		t.Errorf("go.mod:\n%s", mod)
+	}
+}
+
+// installed are all programs of a release.
+var installed = []string{
+	"countersign", "countersign-discovery",
+	"countersign-provider-citadel", "countersign-provider-file", "countersign-provider-google", "countersign-provider-step", "countersign-provider-vault",
+}
+
+func TestEachProgramIsInstalledUnderItsNameAndKnowsItsVersion(t *testing.T) {
+	dir := t.TempDir()
+	for _, program := range installed {
+		user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf(program)+"@"+version)
+		// A provider does not run by hand, and says what it is.
+		said, _ := user.command(dir, program, "version").CombinedOutput()
+		if !regexp.MustCompile(`^\S+ 0\.1\.0 `).Match(said) {
+			t.Errorf("%s says %q", program, said)
+		}
+	}
+	entries, err := os.ReadDir(user.bin)
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	if !slices.Equal(names, installed) {
+		t.Errorf("installed: %q, %v", names, err)
+	}
+}
+
+func mainOf(program string) string {
+	switch name, provider := strings.CutPrefix(program, "countersign-provider-"); {
+	case provider:
+		return house + "/providers/" + name + "/cmd/" + program
+	case program == "countersign":
+		return house + "/plugin-host/cmd/" + program
+	}
+	return house + "/control-plane/cmd/" + program
+}
+
+// What `provider new` prints is what its reader does next.
+func TestANewProviderBuildsOnTheRelease(t *testing.T) {
+	dir := t.TempDir()
+	user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf("countersign")+"@"+version)
+	said := user.run(t, dir, "countersign", "provider", "new", "acme")
+	var script strings.Builder
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "  ") {
+			script.WriteString(line)
+		}
+	}
+	if said := user.run(t, dir, "sh", "-e", "-c", script.String()); !strings.Contains(said, "acme") {
+		t.Errorf("%s\n%s", script.String(), said)
+	}
+	checkMod(t, filepath.Join(dir, "countersign-provider-acme"))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
