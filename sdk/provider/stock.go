@@ -19,7 +19,7 @@ func (d *Definition) serveStock(log *slog.Logger) {
 	stderr := os.Stderr
 	stdout, err := stdoutAside()
 	if err != nil {
-		log.Error("moving standard output aside failed", "error", err)
+		log.Error("cannot reserve standard output for the handshake", "error", err)
 		os.Exit(1)
 	}
 	os.Stdout = stdout // go-plugin prints the handshake line there
