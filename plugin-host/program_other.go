@@ -14,7 +14,7 @@ import (
 
 // replaceProcess executes the path: what was verified cannot be held here.
 func (b *binary) replaceProcess(args, env []string, log *slog.Logger) error {
-	log.Warn("a protection is missing on this system", "missing", "the file could be exchanged between its check and its start", "path", b.path)
+	log.Warn("protection unavailable on this system", "missing", "the file could be exchanged between its check and its start", "path", b.path)
 	if runtime.GOOS == "windows" { // which replaces no process
 		return b.child(args, env)
 	}

@@ -50,7 +50,7 @@ func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
 func Find(opts Options, entry Entry) (*Provider, error) {
 	opts = opts.withDefaults()
 	if missingProtection != "" {
-		opts.Log.Warn("a protection is missing on this system", "missing", missingProtection)
+		opts.Log.Warn("protection unavailable on this system", "missing", missingProtection)
 	}
 	return newProvider(opts, entry, func(entry Entry) (*plan, error) { return newPlan(opts, entry) })
 }

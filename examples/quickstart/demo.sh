@@ -49,7 +49,7 @@ wait "$watch"
 
 say 'what the agent said of its provider'
 grep -E 'provider (ended|state)' agent.log | sed -E 's/^time=([^ ]*) level=[A-Z]+ //; s/ (next_start|last_words)=.*//'
-rotations=$(grep -c 'a new certificate is served' agent.log)
+rotations=$(grep -c 'serving new certificate' agent.log)
 restarts=$(grep -c 'state=ready' agent.log)
 kill -TERM "$agent"
 wait "$agent"

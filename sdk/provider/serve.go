@@ -53,7 +53,7 @@ func (d *Definition) Serve() {
 		return
 	}
 	if err := d.serveChannel(log); err != nil {
-		log.Error("the provider cannot be served", "error", err)
+		log.Error("cannot serve the provider", "error", err)
 		os.Exit(1)
 	}
 	os.Exit(0)

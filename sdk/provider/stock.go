@@ -19,7 +19,7 @@ func (d *Definition) serveStock(log *slog.Logger) {
 	stderr := os.Stderr
 	stdout, err := stdoutAside()
 	if err != nil {
-		log.Error("the standard output cannot be kept for the handshake", "error", err)
+		log.Error("cannot reserve standard output for the handshake", "error", err)
 		os.Exit(1)
 	}
 	os.Stdout = stdout // go-plugin prints the handshake line there

@@ -59,7 +59,7 @@ func (s *Socket) Accept() (net.Conn, error) {
 	}
 	now, last := time.Now().Unix(), s.told.Load()
 	if !errors.Is(err, net.ErrClosed) && now-last >= 60 && s.told.CompareAndSwap(last, now) {
-		s.log.Error("connections to the socket wait: they cannot be accepted", "socket", s.path, "error", err)
+		s.log.Error("cannot accept connections on the socket, retrying", "socket", s.path, "error", err)
 	}
 	return nil, err
 }
@@ -75,7 +75,7 @@ func prepareFolder(dir string, log *slog.Logger) error {
 		return fmt.Errorf("look at the socket's folder: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-		log.Warn("the socket's folder can be written by others, who may put a socket of theirs in its place", "folder", dir, "mode", info.Mode().String())
+		log.Warn("the socket's folder is writable by other users, who could replace the socket", "folder", dir, "mode", info.Mode().String())
 	}
 	return nil
 }

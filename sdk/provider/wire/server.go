@@ -126,7 +126,7 @@ func recovered(log *slog.Logger, method string, req any, err *error) {
 		return
 	}
 	stack := debug.Stack()
-	log.Error("a call panicked", "method", method, "panic", CleanText(fmt.Sprint(value), tokenOf(req)), "stack", string(stack[:min(len(stack), maxStack)]))
+	log.Error("call panicked", "method", method, "panic", CleanText(fmt.Sprint(value), tokenOf(req)), "stack", string(stack[:min(len(stack), maxStack)]))
 	*err = ToStatus(ca.Errorf(ca.Internal, "the provider panicked, its log has the stack"))
 }
 
