@@ -95,3 +95,40 @@ func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
 		t.Errorf("docs/embed.md shows what is not in examples/https-server/main.go:\n%s", code)
 	}
 }
+
+// What an operator looks up is what a program says.
+func TestTheOperatorsPageQuotesWhatTheProgramsSay(t *testing.T) {
+	code := sources(t, "internal", "plugin-host", "sdk")
+	_, table, _ := strings.Cut(read(t, "docs/operators.md"), "\n## When something is wrong\n")
+	quotes := regexp.MustCompile(`(?m)^\| "([^"]+)" \|`).FindAllStringSubmatch(table, -1)
+	if len(quotes) < 5 {
+		t.Errorf("only %d messages are quoted", len(quotes))
+	}
+	for _, quote := range quotes {
+		for _, part := range regexp.MustCompile(` ?(?:\bN\b|…)`).Split(quote[1], -1) { // what differs
+			if !strings.Contains(code, strings.TrimSpace(part)) {
+				t.Errorf("docs/operators.md quotes %q, and no program says %q", quote[1], part)
+			}
+		}
+	}
+}
+
+// sources returns the code of all packages below the folders, without tests.
+func sources(t *testing.T, dirs ...string) string {
+	t.Helper()
+	var code strings.Builder
+	for _, dir := range dirs {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ os.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				text, readErr := os.ReadFile(path)
+				code.Write(text)
+				return readErr
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return code.String()
+}
