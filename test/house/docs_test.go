@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,18 +50,31 @@ var (
 func TestEachLinkOfTheDocumentsLeadsToWhatItSays(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-			target, _, _ := strings.Cut(m[2], "#")
-			if target == "" || strings.Contains(target, "://") {
+			target, heading, _ := strings.Cut(m[2], "#")
+			if strings.Contains(target, "://") {
 				continue
 			}
-			target = filepath.Join(filepath.Dir(path), target)
+			if target = filepath.Join(filepath.Dir(path), target); strings.HasPrefix(m[2], "#") {
+				target = path
+			}
 			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s: [%s] leads to %s, which does not exist", path, m[1], target)
 			} else if test := testName.FindStringSubmatch(m[1]); test != nil && !strings.Contains(read(t, target), "\nfunc "+test[1]+"(") {
 				t.Errorf("%s: %s has no %s", path, target, test[1])
+			} else if heading != "" && !slices.Contains(anchors(read(t, target)), heading) {
+				t.Errorf("%s: %s has no heading #%s", path, target, heading)
 			}
 		}
 	}
+}
+
+// anchors returns how a link names each heading of a document.
+func anchors(text string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		plain := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
 }
 
 // Each rule names the files that keep it and the tests that break without it, by links,
