@@ -67,7 +67,7 @@ func TestAProgramThatFailsOrHangsSaysSo(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	err := shell("sleep 1000 & wait").RunLogged(ctx, slog.New(slog.DiscardHandler))
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not end in time and was killed") || time.Since(began) > patience {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timed out and was killed") || time.Since(began) > patience {
 		t.Errorf("got %v after %s", err, time.Since(began))
 	}
 }
