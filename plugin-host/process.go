@@ -38,6 +38,7 @@ type process struct {
 	pipes    pipes
 	keys     keys
 	relay    *relay
+	readers  sync.WaitGroup // of what is not the relay's
 	confined *confine.Confinement
 	shake    handshake
 	conn     *grpc.ClientConn
@@ -242,6 +243,7 @@ func (p *process) Stop(ctx context.Context) {
 		<-p.ended
 	}
 	<-p.relay.done
+	p.readers.Wait() // what they saw is in the log
 	p.release()
 }
 
