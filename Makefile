@@ -59,11 +59,20 @@ e2e: $(CACHE) debian ## the heavy parts: a fresh clone, real CAs, providers that
 	$(DEBIAN) $(GO) test -count=1 -timeout 5m -artifacts -outputdir $(CACHE) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./e2e
 	$(GO) test -tags e2e,grpcnotrace -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./e2e
 	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
+	$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 10m -run NoVerdict ./sdk/catest/conformance
 	COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/step/...
 	COUNTERSIGN_VAULT="$$(scripts/get-vault $(CACHE))" $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./providers/vault/...
 	COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes $(CACHE))" COUNTERSIGN_ENVOY="$$(scripts/get-envoy $(CACHE))" \
 		$(GO) test -count=1 -tags e2e,grpcnotrace -timeout 15m ./providers/kubernetes/...
 	softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || COUNTERSIGN_SOFTHSM="$$softhsm" $(RACE) -count=1 -tags e2e,grpcnotrace -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+RUNS ?= 1000
+PROCESS_RUNS ?= 10
+LOAD ?= 0
+.PHONY: verdicts
+verdicts: ## each check of the conformance kit RUNS times (1000) against its mutant and a good provider, PROCESS_RUNS times (10) as processes, beside LOAD busy loops (0)
+	scripts/beside-load $(LOAD) $(GO) test -count=1 -tags e2e,grpcnotrace -timeout 0 -v -run NoVerdict ./sdk/catest/conformance -args -runs $(RUNS)
+	scripts/beside-load $(LOAD) $(GO) test -count=$(PROCESS_RUNS) -tags e2e,grpcnotrace -timeout 0 -run 'ThatBreaksOneRule|ThatKeepTheRules' ./plugin-host/providertest
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
