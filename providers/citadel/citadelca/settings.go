@@ -84,7 +84,7 @@ func checkHeader(name, value string) error {
 	case low == "" || strings.ContainsFunc(low, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_.", r) }):
 		return ca.Errorf(ca.Invalid, "headers has %q: a name has letters, digits, '-', '_' and '.' only", clip(name))
 	case low == "authorization":
-		return ca.Errorf(ca.Invalid, "headers has %q: the token comes with each request, from the agent's token_file", clip(name))
+		return ca.Errorf(ca.Invalid, "headers has %q: the token comes with each request, from the agent", clip(name))
 	case low == "clusterid":
 		return ca.Errorf(ca.Invalid, "headers has %q: set cluster_id", clip(name))
 	case strings.HasPrefix(low, "grpc-") || low == "content-type" || low == "te" || low == "user-agent":

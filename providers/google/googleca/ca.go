@@ -99,7 +99,7 @@ func (c *CA) check(req ca.SignRequest) error {
 	case byToken && req.Token == "":
 		return ca.Errorf(ca.Unauthenticated, "credentials is %q, and the request has no token: give the provider's entry a token", Token)
 	case !byToken && req.Token != "":
-		return ca.Errorf(ca.Invalid, "the request has a token, and credentials is %q: set credentials to token, or take token_file out of the provider's entry", c.settings.Credentials)
+		return ca.Errorf(ca.Invalid, "the request has a token, and credentials is %q: set credentials to token, or remove token from the provider's entry", c.settings.Credentials)
 	}
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {

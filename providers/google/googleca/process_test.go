@@ -98,7 +98,7 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 // agent runs `countersign agent` with one entry, this provider's, and a token file.
 func agent(t *testing.T, dir string, settings Settings) (countersign string, log *providerkit.Log) {
 	t.Helper()
-	entry := map[string]any{"name": "google", "token_file": filepath.Join(dir, "token"), "settings": settings}
+	entry := map[string]any{"name": "google", "token": map[string]any{"file": filepath.Join(dir, "token")}, "settings": settings}
 	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
 	write(t, filepath.Join(dir, "c.yaml"), inJSON(t, config))
 	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-google")

@@ -4,6 +4,8 @@
 // what follows from the rest and tells everything that is wrong.
 package config
 
+import "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+
 // Config is the agent's configuration as its file spells it. Only [Config.Complete]
 // makes it fit for use.
 type Config struct {
@@ -87,20 +89,10 @@ type Provider struct {
 	// root. Default: the agent's own.
 	User   string `json:"user"`
 	Limits Limits `json:"limits"`
-	Credential
-	Trust
-}
-
-// Credential is what the agent shows a provider's authority.
-type Credential struct {
-	// Token says where the token comes from that travels with each request.
+	// Token is the token that is sent with each request. Default: Istio's token file for
+	// the provider citadel, else none.
 	Token Token `json:"token"`
-	// TokenFile is the short form of a token from a file. Default: Istio's for the
-	// provider citadel, else none.
-	TokenFile string `json:"token_file"`
-	// TokenOptional takes a file that is not there for no token, for an authority
-	// that may know its caller by a certificate. Default: false.
-	TokenOptional bool `json:"token_optional"`
+	Trust
 }
 
 // Limits bound what a provider may take of the machine. Default: none.
@@ -201,13 +193,6 @@ type Log struct {
 	Format string `json:"format"` // text or json. Default: text.
 }
 
-// DefaultSocket is where the agent serves and the client asks.
-const DefaultSocket = "./var/run/secrets/workload-spiffe-uds/socket"
-
-// defaultFilesSocket is where Istio's agent serves beside another's SDS socket;
-// Envoys that it configures have the cluster sds-files-grpc for it.
-const defaultFilesSocket = "./var/run/secrets/credential-uds/files-socket"
-
 // defaults returns the configuration that nobody has set anything in.
 func defaults() Config {
 	return Config{
@@ -215,9 +200,9 @@ func defaults() Config {
 		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
-		Socket:       Socket{Enabled: true, Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
+		Socket:       Socket{Enabled: true, Path: istiocompat.Socket, FilesPath: istiocompat.FilesSocket, Mode: 0o600},
 		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
-		Gateway:      Gateway{Socket: defaultGatewaySocket, Mode: 0o600},
+		Gateway:      Gateway{Socket: istiocompat.GatewaySocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),

@@ -2,13 +2,12 @@ package config
 
 import (
 	"fmt"
-	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
@@ -74,7 +73,7 @@ func (c *Config) completeFiles(p *problems) {
 	if f.Mounted != MountedOff {
 		f.Secrets = append(f.Secrets, c.mounted()...)
 	}
-	if (c.choice.Rule == usualRule || c.foreign != nil) && !c.needsProvider() {
+	if (c.choice.Rule == istiocompat.UsualRule || c.foreign != nil) && !c.needsProvider() {
 		c.Providers, c.DefaultProvider = nil, "" // nobody asked for one, or nobody asks it for anything
 	}
 }
@@ -176,35 +175,4 @@ func (c *Config) signed(secrets []Secret) []Secret {
 func (c *Config) needsProvider() bool {
 	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.answered(s.Name) })
 	return others || !c.answered(DefaultSecret) || !c.answered(RootCA)
-}
-
-func isOn(text string) bool {
-	on, err := strconv.ParseBool(text)
-	return err == nil && on
-}
-
-func isOff(text string) bool {
-	on, err := strconv.ParseBool(text)
-	return err == nil && !on
-}
-
-// filesFromIstio reads what the variables say of files.
-func filesFromIstio(set map[string]string) (found []Assignment, err error) {
-	if delay := set["FILE_DEBOUNCE_DURATION"]; delay != "" {
-		found = append(found, Assignment{"files.debounce", delay, "FILE_DEBOUNCE_DURATION"})
-	}
-	var wrong problems
-	switch mounted := set["FILE_MOUNTED_CERTS"]; {
-	case mounted == "" || isOff(mounted):
-	case !isOn(mounted):
-		wrong.say("FILE_MOUNTED_CERTS", fmt.Sprintf("%q", clip(mounted)), "", "true or false is allowed")
-	case set["PROV_CERT"] != "":
-		wrong.say("FILE_MOUNTED_CERTS", `"true"`, "", "with it there is no CA that PROV_CERT could be shown to; unset one of them")
-	default:
-		found = append(found, Assignment{"files.mounted", MountedOnly, "FILE_MOUNTED_CERTS"})
-	}
-	if folder := set["OUTPUT_CERTS"]; folder != "" {
-		found = append(found, Assignment{"outputs." + istioOutput + ".folder", path.Clean(folder), "OUTPUT_CERTS"})
-	}
-	return found, wrong.err()
 }

@@ -97,7 +97,7 @@ func TestWrongFilesAndOutputsAreOneSentenceEach(t *testing.T) {
 		"outputs: [{name: o, folder: f, secret: x}]":                                    `outputs.o.secret is "x": no secret of that name is configured`,
 		"outputs: [{name: o, folder: f, files: [{name: k, content: keys}]}]":            `the file "k" is to hold "keys"`,
 		"outputs: [{name: o, folder: f, reload: {command: [nginx]}}]":                   `outputs.o.reload.command is "nginx": begin it with the absolute path`,
-		"outputs: [{name: o, folder: f, reload: {signal: KILL}}]":                       `outputs.o.reload.signal is "KILL": HUP, INT`,
+		"outputs: [{name: o, folder: f, reload: {signal: KILL}}]":                       `outputs.o.reload.signal is "KILL": must be HUP, INT`,
 		"outputs: [{name: o, folder: f, reload: {signal: HUP}}]":                        `a signal needs pid_file, and executable`,
 		"outputs: [{name: o, folder: f, reload: {user: root}}]":                         `pid_file, executable and user are for a signal`,
 		"outputs: [{name: o, folder: f, reload: {signal: HUP, command: [/x]}}]":         `write either command or signal`,

@@ -88,7 +88,7 @@ func TestMountedFilesAreASourceByTheirRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := mustLoad(t, "{dev: true, providers: [{name: file}], files: {folders: []}}", identity)
-	want := map[string]string{"default": "file: it is the only provider that is configured", "ROOTCA": "etc/certs/root-cert.pem: they are mounted there"}
+	want := map[string]string{"default": "file: it is the only configured provider", "ROOTCA": "etc/certs/root-cert.pem: they are mounted there"}
 	if got := sources(t, c); len(got) != 2 || got["default"] != want["default"] || got["ROOTCA"] != want["ROOTCA"] {
 		t.Errorf("got %q, want %q", got, want)
 	}

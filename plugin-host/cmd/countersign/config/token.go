@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+	"github.com/countersign-dev/countersign/sdk/token"
 )
 
 // Token says where the token comes from that travels with each request to a
@@ -89,35 +93,44 @@ type ExchangeClient struct {
 	KeyFile      string `json:"key_file"`
 }
 
-// TokenSources returns the sources in their order, none where there is no token.
-func (c Credential) TokenSources() []TokenSource {
-	switch {
-	case c.TokenFile != "":
-		return []TokenSource{{File: c.TokenFile, Optional: c.TokenOptional}}
-	case c.Token.IsSet():
-		return []TokenSource{c.Token.TokenSource}
+// TokenSources returns the sources in order; none if the provider gets no token.
+func (p Provider) TokenSources() []TokenSource {
+	if p.Token.IsSet() {
+		return []TokenSource{p.Token.TokenSource}
 	}
-	return c.Token.Sources
+	return p.Token.Sources
 }
 
-// IsSet tells whether there is a source, of a [Token] its own one.
+// IsSet reports whether there is a source; of a [Token], whether it has one of its own.
 func (s TokenSource) IsSet() bool { return isSet(s) }
 
 func isSet(v any) bool { return !reflect.ValueOf(v).IsZero() }
 
-// completeToken fills in Istio's file and the provider's own exchange, and checks the rest.
+// completeToken fills in the default file and the provider's own exchange, and checks the
+// rest.
 func (c *Config) completeToken(p *problems, entry *Provider, path string) {
-	if isSet(entry.Token) && entry.TokenFile != "" {
-		c.say(p, path+".token_file", entry.TokenFile, "the block token says where the token comes from; keep one of the two")
-	}
-	if entry.TokenFile == "" && !isSet(entry.Token) && (entry.Provider == citadelProvider || isMeshCA(entry) || exchangesItself(entry)) {
-		entry.TokenFile = istioToken
-	}
-	if entry.TokenFile == "" && entry.TokenOptional {
-		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
+	if !entry.Token.hasSource() && len(entry.Token.Exchange) == 0 {
+		entry.Token.File = istiocompat.TokenFile(entry.Provider, entry.Settings)
 	}
 	entry.Token.check(p, path+".token", c.Workloads.VerifiedBy != "")
 	completeExchange(entry)
+}
+
+// completeExchange makes a provider that knows how to exchange tokens the last step.
+func completeExchange(entry *Provider) {
+	steps := entry.Token.Exchange
+	if !istiocompat.ExchangesItself(entry.Provider, entry.Settings) || slices.ContainsFunc(steps, func(e Exchange) bool { return e.Provider }) {
+		return
+	}
+	step := Exchange{Provider: true, SubjectType: token.TypeJWT}
+	if n := len(steps); n > 0 && steps[n-1].RequestedType != "" {
+		step.SubjectType = steps[n-1].RequestedType
+	}
+	entry.Token.Exchange = append(slices.Clip(steps), step)
+}
+
+func (t Token) hasSource() bool {
+	return t.File != "" || t.Env != "" || isSet(t.Command) || isSet(t.GCE) || len(t.Sources) > 0
 }
 
 // check lets an exchange stand alone where streams bring tokens.

@@ -79,7 +79,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 	const jwks, review = "workloads:\n  verified_by: jwks\n", "workloads:\n  verified_by: token_review\n"
 	const issuer, server = "issuer: \"https://i.test\"", "url: \"https://k.test\", token_file: /t"
 	for settings, want := range map[string]string{
-		"workloads: {verified_by: everybody}":                        `workloads.verified_by is "everybody": authority, jwks or token_review is allowed`,
+		"workloads: {verified_by: everybody}":                        `workloads.verified_by is "everybody": must be authority, jwks or token_review`,
 		"workloads: {spiffe_id: \"spiffe://a/{sub}\"}":               "workloads is not on: set workloads.verified_by",
 		"workloads: {jwks: {issuer: x}}":                             "workloads is not on: set workloads.verified_by",
 		jwks:                                                         "workloads.jwks: JWT issuer \"\": an issuer is required",
