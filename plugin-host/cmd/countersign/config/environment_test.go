@@ -129,7 +129,7 @@ func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": must be ECDSA`,
 		"PKCS8_KEY=maybe":                       `PKCS8_KEY is "maybe": must be true`,
 		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": must be true or false`,
-		"FILE_MOUNTED_CERTS=true PROV_CERT=/p":  `FILE_MOUNTED_CERTS is "true": with it there is no CA that PROV_CERT could be shown to`,
+		"FILE_MOUNTED_CERTS=true PROV_CERT=/p":  `FILE_MOUNTED_CERTS is "true": without a CA there is nothing to present PROV_CERT to`,
 		"PILOT_CERT_PROVIDER=k8s.io/":           `PILOT_CERT_PROVIDER is "k8s.io/": must be istiod`,
 		"PILOT_CERT_PROVIDER=Istiod":            `PILOT_CERT_PROVIDER is "Istiod": must be istiod`,
 		"WORKLOAD_IDENTITY_SOCKET_FILE=..":      `WORKLOAD_IDENTITY_SOCKET_FILE is "..": must be a file name`,

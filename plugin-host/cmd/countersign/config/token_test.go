@@ -67,7 +67,7 @@ func TestWhatATokenBlockCannotMeanIsNamed(t *testing.T) {
 		"{command: {args: [kubectl]}}":                             "write the program's absolute path",
 		"{command: {args: [/a], timeout: -1s}}":                    "token.command.timeout is -1s",
 		"{gce: {account: web}}":                                    "token.gce.audience is not set",
-		"{exchange: [{provider: true}]}":                           "has nothing to exchange",
+		"{exchange: [{provider: true}]}":                           "has no token to exchange",
 		"{env: B, exchange: [{}]}":                                 "exchange.0.url is not set",
 		"{env: B, exchange: [{provider: true, url: https://x}]}":   "exchange.0 is left to the provider",
 		"{env: B, exchange: [{provider: true, margin: -1s}]}":      "exchange.0.margin is -1s",
