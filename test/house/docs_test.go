@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // documents returns the text of each Markdown file that is tracked, by its path.
@@ -145,4 +146,24 @@ func sources(t *testing.T, dirs ...string) string {
 		}
 	}
 	return code.String()
+}
+
+// Tables, code and links may be longer, as they cannot be broken.
+func TestDocumentsWrapAt100Columns(t *testing.T) {
+	for path, text := range documents(t) {
+		for line := range strings.Lines(fenced.ReplaceAllString(text, "")) {
+			line = strings.TrimRight(line, "\n")
+			whole := slices.ContainsFunc([]string{"|", "    ", "![", "<!--"}, func(begin string) bool { return strings.HasPrefix(line, begin) }) ||
+				slices.ContainsFunc(strings.Fields(line), func(word string) bool { return utf8.RuneCountInString(word) > 80 })
+			if n := utf8.RuneCountInString(line); n > 100 && !whole {
+				t.Errorf("%s: %d columns: %.60s…", path, n, line)
+			}
+		}
+	}
+}
+
+func TestTheREADMEIsShort(t *testing.T) {
+	if n := len(strings.Fields(read(t, "README.md"))); n > 900 {
+		t.Errorf("README.md has %d words, at most 900 are allowed", n)
+	}
 }
