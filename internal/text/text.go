@@ -115,3 +115,6 @@ func dropPieces(text, token string) string {
 	}
 	return out.String()
 }
+
+// Quote is [Clean] in double quotes, for an error.
+func Quote(text string) string { return `"` + Clean(text) + `"` }

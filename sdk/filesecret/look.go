@@ -164,20 +164,20 @@ func (s *Source) complain(e *entry, skipped []string) {
 	e.said = said
 	for i, reason := range skipped {
 		if i == 10 {
-			s.config.Log.Warn("more certificates are left out of the bundle", "secret", text.Clean(e.spec.Name), "count", len(skipped)-i)
+			s.config.Log.Warn("more certificates omitted from the bundle", "secret", text.Clean(e.spec.Name), "count", len(skipped)-i)
 			return
 		}
-		s.config.Log.Warn("a certificate is left out of the bundle", "secret", text.Clean(e.spec.Name), "file", text.Clean(e.spec.Roots), "reason", text.Clean(reason))
+		s.config.Log.Warn("certificate omitted from the bundle", "secret", text.Clean(e.spec.Name), "file", text.Clean(e.spec.Roots), "reason", text.Clean(reason))
 	}
 }
 
 func (s *Source) report(e *entry, item *secret.Item) {
 	log := s.config.Log.With("secret", text.Clean(e.spec.Name))
 	if item.Kind == secret.TrustBundle {
-		log.Info("roots are served from a file", "file", text.Clean(e.spec.Roots), "roots", len(item.RootFingerprints))
+		log.Info("serving roots from file", "file", text.Clean(e.spec.Roots), "roots", len(item.RootFingerprints))
 		return
 	}
-	log.Info("a certificate is served from files", "file", text.Clean(e.spec.Chain), "identity", text.Clean(item.Identity.String()),
+	log.Info("serving certificate from files", "file", text.Clean(e.spec.Chain), "identity", text.Clean(item.Identity.String()),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
 	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
 }
@@ -199,7 +199,7 @@ func (s *Source) fail(e *entry, err error) {
 	s.mu.Unlock()
 	if fault != e.said {
 		e.said = fault
-		s.config.Log.Warn("files of a secret are not good", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
+		s.config.Log.Warn("secret files are invalid", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
 		s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: "files"})
 	}
 	s.mourn(e)
@@ -214,7 +214,7 @@ func (s *Source) mourn(e *entry) {
 		return
 	}
 	e.mourned = true
-	s.config.Log.Error("a certificate from files has expired without a successor", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
+	s.config.Log.Error("certificate from files expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
 	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
 }
 

@@ -24,7 +24,7 @@ func (r *refusals) tell(name string, why error) {
 		return // another source may know it
 	}
 	if r.count() {
-		r.log.Warn("a name of files was refused", "name", text.Clean(name), "error", text.Clean(why.Error()))
+		r.log.Warn("file name refused", "name", text.Clean(name), "error", text.Clean(why.Error()))
 	}
 }
 

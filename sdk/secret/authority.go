@@ -128,11 +128,11 @@ func (a *authority) publish() {
 
 func (a *authority) report(before, after *pki.Bundle) {
 	for _, cert := range without(after, before) {
-		a.log.Info("a root was added", rootAttrs(cert)...)
+		a.log.Info("root added", rootAttrs(cert)...)
 		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 	for _, cert := range without(before, after) {
-		a.log.Info("a root was removed", rootAttrs(cert)...)
+		a.log.Info("root removed", rootAttrs(cert)...)
 		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 }
@@ -166,10 +166,10 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 	roots := all.Filter(func(cert *x509.Certificate) bool {
 		switch {
 		case !cert.NotAfter.After(now):
-			a.log.Warn("a root is left out: it has expired", rootAttrs(cert)...)
+			a.log.Warn("root ignored: expired", rootAttrs(cert)...)
 			return false
 		case a.PinnedRoots != nil && !a.PinnedRoots.Contains(cert):
-			a.log.Warn("a root is left out: it is not among the pinned roots", rootAttrs(cert)...)
+			a.log.Warn("root ignored: not pinned", rootAttrs(cert)...)
 			return false
 		}
 		return true

@@ -123,7 +123,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) error {
 	a.by.ends[l] = a.chain.Leaf.NotAfter
 	item.Issued, item.RenewAt = kept.Issued, l.renew
 	l.item.Store(item)
-	l.log.Info("a certificate of the last run is served again", "authority", a.by.Name, "identity", item.Identity.String(),
+	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
 	return nil

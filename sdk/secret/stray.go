@@ -74,5 +74,5 @@ func (l *leaf) lose() {
 		l.failure = newFailure(errStray, now, wait)
 	}
 	l.stray.lost, l.stray.last = true, time.Now()
-	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "authority", l.signer().Name, "root", pki.Fingerprint(l.held.Root))
+	l.log.Warn("certificate no longer chains to its authority's roots, replacing it", "authority", l.signer().Name, "root", pki.Fingerprint(l.held.Root))
 }

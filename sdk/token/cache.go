@@ -195,7 +195,7 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
 		c.kept[key] = kept{f.token, subject, f.token.Expiry.Add(-margin)}
 	case ok && ca.ActionFor(f.err) == ca.Wait && c.Now().Before(held.Expiry):
-		c.Log.Warn("a token could not be exchanged anew; the one held is used", "error", f.err, "until", held.Expiry)
+		c.Log.Warn("token exchange failed, using the cached token", "error", f.err, "until", held.Expiry)
 		c.kept[key], f.token, f.err = held, held.ExchangedToken, nil
 	}
 }

@@ -57,7 +57,7 @@ func (o Ordered) now() time.Time {
 
 func (o Ordered) tell(failures []error) {
 	if text := sentences(failures); text != "" && o.Log != nil {
-		o.Log.Warn("a source of tokens was passed over", "error", text)
+		o.Log.Warn("token source skipped", "error", text)
 	}
 }
 

@@ -97,7 +97,7 @@ func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
 	}
 	e.cfg.Observe(Event[C]{Kind: Refused, Caller: caller, Type: st.url, Names: refused})
 	if unsaid, ok := e.fetches.allow(time.Now(), 1, len(refused)); ok {
-		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name is unknown or not for this caller; left out of a fetch",
-			"type", st.url, "name", refused[0], "caller", caller, "others_since_last_log", unsaid)
+		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name unknown or not permitted, omitted from fetch",
+			"type", st.url, "name", refused[0], "caller", caller, "suppressed", unsaid)
 	}
 }

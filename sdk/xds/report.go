@@ -30,7 +30,7 @@ func (r *runner[C, Q, R]) tell(st step) {
 func (r *runner[C, Q, R]) logNACK(st step) {
 	if unsaid, ok := r.nacked.allow(time.Now(), 10, 1); ok {
 		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
-			"names", nameList(st.names), "reason", st.reason, "others_since_last_log", unsaid)
+			"names", nameList(st.names), "reason", st.reason, "suppressed", unsaid)
 	}
 }
 
@@ -44,7 +44,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	names = text.CleanAll(names)
 	r.observe(Event[C]{Kind: Refused, Node: text.Clean(r.machine.nodeID()), Type: url, Names: names})
 	if unsaid, ok := r.refused.allow(time.Now(), 1, len(names)); ok {
-		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "others_since_last_log", unsaid)
+		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "suppressed", unsaid)
 	}
 }
 

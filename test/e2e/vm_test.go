@@ -127,10 +127,10 @@ func TestAVirtualMachineRenewsWithTheCertificateItWrote(t *testing.T) {
 			"CA_ADDR="+i.address, "CA_ROOT_CA="+root, "PROV_CERT="+certs, "OUTPUT_CERTS="+certs,
 			"TRUST_DOMAIN="+trustDomain, "POD_NAMESPACE=e2e", "SERVICE_ACCOUNT=vm", "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.95",
 			filepath.Join(binaries(t), "countersign"), "agent", "--dev", "--socket", filepath.Join(dir, "socket"),
-			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token_file="+token)
+			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token.file="+token)
 	}
 	machine := start()
-	machine.log.await(t, "the files are written")
+	machine.log.await(t, "files written")
 	mustDo(t, os.Remove(token))
 	poll(t, "three renewals with certificates", func() bool { _, n := i.shown(); return n >= 3 })
 	machine.end(t)

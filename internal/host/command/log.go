@@ -24,7 +24,7 @@ func (p Program) RunLogged(ctx context.Context, log *slog.Logger) error {
 		if n++; n > maxLines {
 			break
 		}
-		log.Info("output of the command", "command", p.Args[0], "line", text.Clean(strings.TrimSpace(line)))
+		log.Info("command output", "command", p.Args[0], "line", text.Clean(strings.TrimSpace(line)))
 	}
 	if errors.Is(err, ErrLeftBehind) {
 		return nil
