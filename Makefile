@@ -48,7 +48,7 @@ CHECKS := check-tree proto-check api-check cross check-modules lint race check-k
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
 	@$(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace ./test/house
-	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'TenMinutes|ANewProvider' ./plugin-host/cmd/countersign/...
+	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'CommandOfThePages|ANewProvider' ./plugin-host/cmd/countersign/...
 
 .PHONY: race
 race: ## run all packages' tests with the race detector, also in the programs that they start
@@ -57,6 +57,7 @@ race: ## run all packages' tests with the race detector, also in the programs th
 .PHONY: check-kit
 check-kit: ## run the conformance suite against providers that break each rule
 	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
+	@$(HEAVY) -timeout 10m -run NoVerdict ./sdk/catest/conformance
 
 .PHONY: e2e-clone
 e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the pages, below .cache/
@@ -80,6 +81,14 @@ e2e-vault: ## test the Vault provider against a real Vault
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
 	@COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+
+RUNS ?= 1000
+PROCESS_RUNS ?= 10
+LOAD ?= 0
+.PHONY: verdicts
+verdicts: ## run each check of the suite RUNS times (1000), as processes PROCESS_RUNS times (10), beside LOAD busy loops
+	scripts/beside-load $(LOAD) $(HEAVY) -timeout 0 -v -run NoVerdict ./sdk/catest/conformance -args -runs $(RUNS)
+	scripts/beside-load $(LOAD) $(HEAVY) -count=$(PROCESS_RUNS) -timeout 0 -run 'ThatBreaksOneRule|ThatKeepTheRules' ./plugin-host/providertest
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -118,15 +127,17 @@ api: ## record the public API in api/
 api-check: api ## check that the public API is the recorded one
 	@test -z "$$(git status --porcelain -- api)" || { git status --short -- api; git --no-pager diff -- api; exit 1; }
 
-VERSION ?=
-.PHONY: modules
-modules: ## write the modules of release VERSION as a GOPROXY into .cache/modules
-	@cd tools/modules && GOWORK=off $(GO) build -o $(OUT)/make-modules .
-	@$(OUT)/make-modules $(VERSION) $(OUT)/modules
+TO ?= $(OUT)/modules
+.PHONY: modules release-mods
+modules: ## write the modules of VERSION into a folder (TO=) that serves them as a GOPROXY
+	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(abspath $(TO))
+
+release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
+	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
 
 .PHONY: check-modules
-check-modules: ## check that the modules of a release can be used, and that go.work.sum is complete
-	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 15m ./...
+check-modules: ## check that others can get, install and build on a release, and that go.work.sum is complete
+	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 20m .
 
 .PHONY: lint
 lint: ## run gofmt and golangci-lint (with vet) on all modules
@@ -138,8 +149,9 @@ lint: ## run gofmt and golangci-lint (with vet) on all modules
 	); done
 
 .PHONY: tidy
-tidy: ## tidy go.mod and go.sum of all modules
+tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum
 	@for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+	@rm -f go.work.sum && $(GO) mod download
 
 .PHONY: clean
 clean: ## remove what was built here

@@ -1,4 +1,4 @@
-// Package examples_test builds the examples and uses each as its reader would.
+// Package examples_test builds the examples and uses each as a reader would.
 package examples_test
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// example is a program that runs in a folder of its own until the test ends.
+// example is a program that runs in its own folder until the test ends.
 type example struct {
 	t   *testing.T
 	dir string
@@ -42,7 +42,7 @@ func start(t *testing.T, name string, args ...string) *example {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	cmd := exec.Command(programs.Path(t, name), args...)
+	cmd := exec.Command(testkit.Program(t, name), args...)
 	cmd.Dir = dir
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -72,7 +72,7 @@ func (e *example) line() string {
 	return strings.TrimSpace(line)
 }
 
-// until waits for what tells nobody that it changed.
+// until polls for a change that sends no event.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -117,7 +117,7 @@ func serial(e *example, address string) string {
 
 func TestTheSidesOfGRPCKnowEachOtherByTheirSPIFFEIDs(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), programs.Path(t, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
 	if got, err := cmd.CombinedOutput(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -150,7 +150,7 @@ func spiffeID(t *testing.T, address string) string {
 
 func TestAnAgentOfOnesOwnServesWhatAProviderSigns(t *testing.T) {
 	t.Parallel()
-	binary := programs.Path(t, "countersign-provider-file")
+	binary := testkit.Program(t, "countersign-provider-file")
 	content, err := os.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,10 @@
-// The tests release the working tree as v0.1.0 and use it as others would. They compile six
+// The tests release the working tree and use the modules as others do. They compile all
 // programs from modules, two minutes of a core: `make check-modules` runs them.
 package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,59 +17,54 @@ import (
 const (
 	house   = "github.com/countersign-dev/countersign"
 	version = "v0.1.0"
+	root    = "../.."
 )
 
-// stranger is somebody who has the go command and a module proxy with the release, and
+// consumer is somebody who has the go command and a module proxy with the release, and
 // nothing of this repository.
-type stranger struct {
+type consumer struct {
 	proxy, bin string
 	env        []string
 }
 
-var shared struct {
-	stranger
-	err error
-}
+// user is shared: what a test downloaded and compiled, the next one has.
+var user consumer
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
 	temp, err := os.MkdirTemp("", "countersign-modules-")
 	if err == nil {
-		shared.stranger, shared.err = newStranger(temp)
+		defer os.RemoveAll(temp)
+		user, err = newConsumer(temp)
 	}
-	code := m.Run()
-	if err := errors.Join(err, os.RemoveAll(temp)); err != nil {
-		panic(err)
-	}
-	os.Exit(code)
-}
-
-// newStranger releases the working tree. Own modules of that version may never reach the
-// module cache of the user, whose downloads are copied instead.
-func newStranger(temp string) (stranger, error) {
-	s := stranger{proxy: filepath.Join(temp, "proxy"), bin: filepath.Join(temp, "bin")}
-	known, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY", "GOFLAGS").Output()
 	if err != nil {
-		return s, err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	_, err = release(filepath.Join("..", ".."), version, s.proxy)
-	env := strings.Split(string(known), "\n")
-	s.env = append(os.Environ(), "GOWORK=off", "GOBIN="+s.bin, "GOMODCACHE="+filepath.Join(temp, "modules"), "GOFLAGS="+env[2]+" -modcacherw",
-		"GOPROXY=file://"+s.proxy+",file://"+env[0]+"/cache/download,"+env[1], "GOSUMDB=off", "GOTOOLCHAIN=local", "PATH="+s.bin+":"+os.Getenv("PATH"))
-	return s, err
+	return m.Run()
 }
 
-func theStranger(t *testing.T) stranger {
-	t.Helper()
-	if shared.err != nil {
-		t.Fatal(shared.err)
+// newConsumer has a module cache of its own: no unpublished version of ours may reach the
+// real one. What that one holds of others is copied instead of downloaded.
+func newConsumer(temp string) (consumer, error) {
+	c := consumer{proxy: filepath.Join(temp, "proxy"), bin: filepath.Join(temp, "bin")}
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY", "GOFLAGS").Output()
+	if err != nil {
+		return c, err
 	}
-	return shared.stranger
+	real := strings.Split(string(out), "\n")
+	c.env = append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=local", "GOSUMDB=off", "GOBIN="+c.bin, "PATH="+c.bin+":"+os.Getenv("PATH"),
+		"GOMODCACHE="+filepath.Join(temp, "modules"), "GOFLAGS="+real[2]+" -modcacherw",
+		"GOPROXY=file://"+c.proxy+",file://"+real[0]+"/cache/download,"+real[1])
+	_, err = release(root, version, c.proxy)
+	return c, err
 }
 
 // run returns the standard output of a command that has to succeed.
-func (s stranger) run(t *testing.T, dir, name string, args ...string) string {
+func (c consumer) run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
-	out, err := s.command(dir, name, args...).Output()
+	out, err := c.command(dir, name, args...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		t.Fatalf("%s %v: %v\n%s%s", name, args, err, out, exit.Stderr)
 	} else if err != nil {
@@ -77,12 +73,12 @@ func (s stranger) run(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-func (s stranger) command(dir, name string, args ...string) *exec.Cmd {
+func (c consumer) command(dir, name string, args ...string) *exec.Cmd {
 	if slices.Contains(installed, name) {
-		name = filepath.Join(s.bin, name)
+		name = filepath.Join(c.bin, name)
 	}
 	cmd := exec.Command(name, args...)
-	cmd.Dir, cmd.Env = dir, s.env
+	cmd.Dir, cmd.Env = dir, c.env
 	return cmd
 }
 
@@ -99,13 +95,13 @@ func main() { log.Fatal(agent.Run(context.Background(), agent.Config{})) }
 `
 
 func TestAnEmbedderGetsTheSDKAndNoCloud(t *testing.T) {
-	s, dir := theStranger(t), t.TempDir()
-	s.run(t, dir, "go", "mod", "init", "example.com/embedder")
+	dir := t.TempDir()
+	user.run(t, dir, "go", "mod", "init", "example.com/embedder")
 	write(t, filepath.Join(dir, "main.go"), embedder)
-	s.run(t, dir, "go", "get", house+"/sdk/agent@"+version)
-	s.run(t, dir, "go", "build", "-o", os.DevNull, ".")
-	s.run(t, dir, "go", "mod", "tidy")
-	s.run(t, dir, "go", "vet", ".")
+	user.run(t, dir, "go", "get", house+"/sdk/agent@"+version)
+	user.run(t, dir, "go", "build", "-o", os.DevNull, ".")
+	user.run(t, dir, "go", "mod", "tidy")
+	user.run(t, dir, "go", "vet", ".")
 	checkMod(t, dir)
 	sum := read(t, filepath.Join(dir, "go.sum"))
 	for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/"} {
@@ -131,15 +127,16 @@ var installed = []string{
 }
 
 func TestEachProgramIsInstalledUnderItsNameAndKnowsItsVersion(t *testing.T) {
-	s, dir := theStranger(t), t.TempDir()
+	dir := t.TempDir()
 	for _, program := range installed {
-		s.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf(program)+"@"+version)
-		said, _ := s.command(dir, program, "version").CombinedOutput() // a provider refuses to run by hand, and says what it is
+		user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf(program)+"@"+version)
+		// A provider does not run by hand, and says what it is.
+		said, _ := user.command(dir, program, "version").CombinedOutput()
 		if !regexp.MustCompile(`^\S+ 0\.1\.0 `).Match(said) {
 			t.Errorf("%s says %q", program, said)
 		}
 	}
-	entries, err := os.ReadDir(s.bin)
+	entries, err := os.ReadDir(user.bin)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())
@@ -161,16 +158,16 @@ func mainOf(program string) string {
 
 // What `provider new` prints is what its reader does next.
 func TestANewProviderBuildsOnTheRelease(t *testing.T) {
-	s, dir := theStranger(t), t.TempDir()
-	s.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf("countersign")+"@"+version)
-	said := s.run(t, dir, "countersign", "provider", "new", "acme")
+	dir := t.TempDir()
+	user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf("countersign")+"@"+version)
+	said := user.run(t, dir, "countersign", "provider", "new", "acme")
 	var script strings.Builder
 	for line := range strings.Lines(said) {
 		if strings.HasPrefix(line, "  ") {
 			script.WriteString(line)
 		}
 	}
-	if said := s.run(t, dir, "sh", "-e", "-c", script.String()); !strings.Contains(said, "acme") {
+	if said := user.run(t, dir, "sh", "-e", "-c", script.String()); !strings.Contains(said, "acme") {
 		t.Errorf("%s\n%s", script.String(), said)
 	}
 	checkMod(t, filepath.Join(dir, "countersign-provider-acme"))

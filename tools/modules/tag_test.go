@@ -13,7 +13,7 @@ import (
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "countersign")
-	if out, err := exec.Command("git", "clone", "--quiet", "--local", filepath.Join("..", ".."), dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("git", "clone", "--quiet", "--local", root, dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return dir
@@ -25,34 +25,34 @@ const tagged = "v0.2.0"
 // The go command takes a module from the tags in git, and gets the very bytes that the proxy
 // has; a checkout of the tag is tidy, and the commit after it has the tree from before.
 func TestWhatIsTaggedIsWhatTheProxyServes(t *testing.T) {
-	s, dir := theStranger(t), clone(t)
-	released, err := release(dir, tagged, s.proxy)
+	dir := clone(t)
+	released, err := release(dir, tagged, user.proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(t, s, dir, released)
-	if out := s.run(t, dir, "git", "diff", "HEAD~2", "HEAD"); out != "" {
+	finish(t, dir, released)
+	if out := user.run(t, dir, "git", "diff", "HEAD~2", "HEAD"); out != "" {
 		t.Errorf("the revert leaves\n%s", out)
 	}
-	s.run(t, dir, "git", "checkout", "--quiet", tagged)
+	user.run(t, dir, "git", "checkout", "--quiet", tagged)
 	for _, m := range released {
-		fetched := s.download(t, m.path(), "GOPROXY=direct", "GOMODCACHE="+t.TempDir(),
+		fetched := user.download(t, m.path(), "GOPROXY=direct", "GOMODCACHE="+t.TempDir(),
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+house)
-		if served := s.download(t, m.path()); fetched != served || served.Sum == "" {
+		if served := user.download(t, m.path()); fetched != served || served.Sum == "" {
 			t.Errorf("%s: %+v is tagged, %+v is served", m.path(), fetched, served)
 		}
-		s.run(t, filepath.Join(dir, m.dir), "go", "mod", "tidy", "-diff")
+		user.run(t, filepath.Join(dir, m.dir), "go", "mod", "tidy", "-diff")
 	}
 }
 
 // finish does what `modules -write` does and what it prints.
-func finish(t *testing.T, s stranger, dir string, released []*member) {
+func finish(t *testing.T, dir string, released []*member) {
 	t.Helper()
 	var script strings.Builder
 	if err := writeBack(&script, dir, tagged, released); err != nil {
 		t.Fatal(err)
 	}
-	cmd := s.command(dir, "sh", "-e", "-c", script.String())
+	cmd := user.command(dir, "sh", "-e", "-c", script.String())
 	cmd.Env = append(cmd.Env, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", script.String(), err, out)
@@ -62,9 +62,9 @@ func finish(t *testing.T, s stranger, dir string, released []*member) {
 // download is what `go mod download` says of a module.
 type download struct{ Version, Sum, GoModSum string }
 
-func (s stranger) download(t *testing.T, path string, env ...string) (d download) {
+func (c consumer) download(t *testing.T, path string, env ...string) (d download) {
 	t.Helper()
-	cmd := s.command(t.TempDir(), "go", "mod", "download", "-json", path+"@"+tagged)
+	cmd := c.command(t.TempDir(), "go", "mod", "download", "-json", path+"@"+tagged)
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.Output()
 	if err != nil {

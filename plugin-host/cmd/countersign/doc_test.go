@@ -52,7 +52,18 @@ func script(all []session) string {
 	return out.String() + "echo '<<end'\n"
 }
 
-func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
+func TestEachCommandOfThePagesDoesWhatThePageSays(t *testing.T) {
+	for _, page := range []string{"docs/start-machine.md", "docs/write-a-provider.md"} {
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+			t.Parallel()
+			play(t, programs.File(t, page))
+		})
+	}
+}
+
+// play runs the commands of a page in an empty folder and compares what they print.
+func play(t *testing.T, page string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -62,11 +73,16 @@ func TestEachCommandOfTheTenMinutesDoesWhatThePageSays(t *testing.T) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The program lies in a clone, as what `make build` makes does.
-	if err := os.Symlink(programs.Path(t, "countersign"), filepath.Join(bin, "countersign")); err != nil {
-		t.Fatal(err)
+	// The programs lie in a clone, as what `make build` makes does.
+	for _, name := range []string{"countersign", "countersign-provider-file"} {
+		if err := os.Symlink(programs.Path(t, name), filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	all := sessionsOf(t, programs.File(t, "docs/write-a-provider.md"))
+	all := sessionsOf(t, page)
+	if len(all) == 0 {
+		t.Fatal("the page has no commands")
+	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
 	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")

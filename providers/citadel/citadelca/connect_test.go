@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestTheServerIsVerifiedByItsName(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 
 	// So is the mesh's, which the reply tells.
 	server.mesh.Rotate()
@@ -129,7 +129,7 @@ func TestTheSystemsRootsAreThoseOfTheOperatingSystem(t *testing.T) {
 
 // clientFiles are settings with a client certificate of the mesh's, in a folder as
 // PROV_CERT is.
-func clientFiles(t *testing.T, server *istiod, log *providerkit.Log) Settings {
+func clientFiles(t *testing.T, server *istiod, log *testkit.Log) Settings {
 	t.Helper()
 	settings, dir := server.settings(t), t.TempDir()
 	settings.ClientCertFile, settings.ClientKeyFile = filepath.Join(dir, "cert-chain.pem"), filepath.Join(dir, "key.pem")
@@ -147,7 +147,7 @@ func writePair(t *testing.T, settings Settings, authority *catest.CA) {
 
 func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
 	var serials []string
@@ -173,7 +173,7 @@ func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 
 func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := clientFiles(t, server, log)
 	c := mustOpen(t, settings)
 	expired, expiredKey := pemOf(t, catest.NewCA(catest.Options{TTL: -time.Second}), webID)
@@ -219,7 +219,7 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
 	t.Parallel()
 	// The server knows the root alone, the client's chain leads there.
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	chain, key := pemOf(t, server.mesh, webID)
 	if n := strings.Count(string(chain), "BEGIN"); n != 2 {
 		t.Fatalf("the chain has %d certificates", n)

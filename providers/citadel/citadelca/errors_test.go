@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func failing(code codes.Code, text string) answer {
@@ -153,7 +153,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 	c := mustOpen(t, server.settings(t))
 	server.next(func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() })
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, c.endpoint.address)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not the context's", err)
@@ -187,7 +187,7 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 }
 
 func TestATokenThatIstiodQuotesIsTakenOut(t *testing.T) {
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := server.settings(t)
 	settings.Log = log.Logger()
 	c := mustOpen(t, settings)

@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const (
@@ -79,9 +79,9 @@ func mustOpen(t *testing.T, settings Settings) *CA {
 // ask returns a request for web, and the agent's own check of its reply.
 func ask(t *testing.T, token ca.Token) (ca.SignRequest, pki.Check) {
 	t.Helper()
-	req, key := providerkit.Request(t, webID)
+	req, key := testkit.Request(t, webID)
 	req.Token = token
-	return req, providerkit.Check(t, req, key)
+	return req, testkit.Check(t, req, key)
 }
 
 // mustSign has a request signed, and demands a reply that an agent takes.
@@ -92,7 +92,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return providerkit.Passes(t, reply, check)
+	return testkit.Passes(t, reply, check)
 }
 
 // mustFail demands an error of that reason that says all of these, and no token.
@@ -106,5 +106,5 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 // mustBe demands an error of that reason that says all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
-	providerkit.Fails(t, err, theToken, want, says...)
+	testkit.Fails(t, err, theToken, want, says...)
 }

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/peer"
 	security "istio.io/api/security/v1alpha1"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // istiod is a CA server on a real socket, with TLS unless it was made without.
@@ -106,19 +106,7 @@ func pemOf(t *testing.T, authority *catest.CA, spiffeID string, names ...string)
 			dns = append(dns, name)
 		}
 	}
-	id, err := pki.NewIdentity(spiffeID, dns, ips)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, csr := providerkit.CSR(t, id)
-	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if key, err = pki.EncodeKey(signer); err != nil {
-		t.Fatal(err)
-	}
-	return reply.Chain, key
+	return testkit.Pair(t, authority, testkit.Identity(t, spiffeID, dns, ips))
 }
 
 // present changes the server's certificate for the handshakes to come.

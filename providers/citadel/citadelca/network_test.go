@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // relay forwards connections to address, and tells of each.
@@ -74,7 +74,7 @@ func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
 	req, _ := ask(t, theToken)
 	begin := time.Now()
-	_, err := c.CSRSign(providerkit.Within(t, 300*time.Millisecond), req)
+	_, err := c.CSRSign(testkit.Within(t, 300*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, address)
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("it took %s", took)
@@ -130,7 +130,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	go accept(listener, func(conn net.Conn) { asked <- struct{}{}; conn.Close() })
 	c := mustOpen(t, Settings{Address: listener.Addr().String()})
-	mustFail(t, c, ca.ErrInvalid, "a token would go over plaintext", listener.Addr().String(), "allow_token_over_plaintext")
+	mustFail(t, c, ca.ErrInvalid, "the token would be sent in plaintext", listener.Addr().String(), "allow_token_over_plaintext")
 	if len(asked) > 0 {
 		t.Error("a connection was made")
 	}
@@ -139,7 +139,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 	t.Parallel()
 	server := startPlaintext(t)
-	log := &providerkit.Log{}
+	log := &testkit.Log{}
 	c := mustOpen(t, Settings{Address: server.address, Log: log.Logger()})
 	if text := log.Take(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "plaintext") || !strings.Contains(text, server.address) {
 		t.Errorf("logged %q", text)
@@ -149,7 +149,7 @@ func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	if call := server.last(t); call.metadata["authorization"] != nil {
 		t.Error("a token was sent")
 	}

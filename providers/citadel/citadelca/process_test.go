@@ -9,23 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // run starts the provider by a stock go-plugin host, which logs to log.
-func run(t *testing.T, log *providerkit.Log) *wire.Remote {
+func run(t *testing.T, log *testkit.Log) *wire.Remote {
 	t.Helper()
-	binary := programs.Path(t, "countersign-provider-citadel")
-	return providerkit.Start(t, exec.Command(binary), log)
+	return testkit.Start(t, exec.Command(testkit.Program(t, "countersign-provider-citadel")), log) //nolint:gosec // built by the tests
 }
 
 func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &providerkit.Log{}
-	ctx, remote := providerkit.Within(t, time.Minute), run(t, log)
+	server, log := start(t), &testkit.Log{}
+	ctx, remote := testkit.Within(t, time.Minute), run(t, log)
 	metadata, err := remote.Metadata(ctx)
 	if err != nil || metadata.Name != "citadel" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority}) {
 		t.Errorf("%v, %v", metadata, err)
@@ -54,7 +52,7 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	call := server.last(t)
 	if call.metadata["authorization"][0] != "Bearer "+theToken.Reveal() || call.metadata["clusterid"][0] != "c" || call.metadata["x"][0] != "y" {
 		t.Errorf("the metadata are %v", call.metadata)
@@ -67,48 +65,30 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	}
 }
 
-// agent runs `countersign agent` in a folder, as a sidecar is started: by Istio's
-// variables alone. It returns the program and the agent's log.
-func agent(t *testing.T, dir string, environ ...string) (countersign string, log *providerkit.Log) {
-	t.Helper()
-	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-citadel")
-	return countersign, providerkit.Agent(t, countersign, binary, dir, nil, environ)
-}
-
 func TestAnAgentThatHasIstiosVariablesAloneGetsItsCertificateFromIstiod(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testkit.Folder(t)
 	tokens := filepath.Join(dir, "var/run/secrets/tokens")
 	if err := os.MkdirAll(tokens, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(tokens, "istio-token"), []byte("first.token.of-the-test\n"))
-	countersign, log := agent(t, dir, "CA_ADDR="+server.address, "CA_ROOT_CA="+server.settings(t).RootFile, "TRUST_DOMAIN=example.org",
-		"POD_NAMESPACE=shop", "SERVICE_ACCOUNT=web", "ISTIO_META_CLUSTER_ID=Kubernetes", "SECRET_TTL=2s", "COUNTERSIGN_SOCKET=./s")
-	watch := func(count string) string {
-		cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
-		}
-		return string(out)
-	}
-	if out := watch("1"); !strings.Contains(out, webID) {
+	a := testkit.StartAgent(t, dir, testkit.Program(t, "countersign-provider-citadel"), nil, []string{
+		"CA_ADDR=" + server.address, "CA_ROOT_CA=" + server.settings(t).RootFile, "TRUST_DOMAIN=example.org",
+		"POD_NAMESPACE=shop", "SERVICE_ACCOUNT=web", "ISTIO_META_CLUSTER_ID=Kubernetes", "SECRET_TTL=2s", "COUNTERSIGN_SOCKET=./s",
+	})
+	if out := a.Watch(1); !strings.Contains(out, webID) {
 		t.Errorf("watched %s", out)
 	}
 	write(t, filepath.Join(tokens, "istio-token"), []byte("second.token.of-the-test\n"))
-	watch("3") // what is held, and two rotations: one may have begun with the first token
+	a.Watch(3) // the current certificate, and two rotations: one may have begun with the first token
 	calls := server.calls()
 	first, last := calls[0].metadata, calls[len(calls)-1].metadata
 	if first["authorization"][0] != "Bearer first.token.of-the-test" || last["authorization"][0] != "Bearer second.token.of-the-test" || first["clusterid"][0] != "Kubernetes" {
 		t.Errorf("the first call came with %v, the last with %v", first, last)
 	}
-	if text := log.Take(); strings.Contains(text, "token.of-the-test") || strings.Contains(text, "PRIVATE KEY") || !strings.Contains(text, "citadel") {
+	if text := a.Take(); strings.Contains(text, "token.of-the-test") || strings.Contains(text, "PRIVATE KEY") || !strings.Contains(text, "citadel") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

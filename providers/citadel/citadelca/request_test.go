@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
@@ -21,7 +21,7 @@ func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if chain := providerkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.mesh.Bundle().Contains(chain.Root) {
+	if chain := testkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.mesh.Bundle().Contains(chain.Root) {
 		t.Errorf("the chain has %d certificates and leads to %s", len(chain.Certificates), chain.Root.Subject)
 	}
 	call := server.last(t)
@@ -100,15 +100,15 @@ func TestARequestThatIstiodWouldNotSignIsNotSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, csr := providerkit.CSR(t, id)
+		_, csr := testkit.CSR(t, id)
 		return csr
 	}
-	const alone = "istiod signs a SPIFFE ID alone"
+	const alone = "istiod signs nothing but a SPIFFE ID"
 	for says, req := range map[string]ca.SignRequest{
-		alone + ": take the DNS names":     {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
+		alone + ": remove the DNS names":   {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
 		alone + ":":                        {CSR: good.CSR, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
 		alone:                              {CSR: named(webID, []string{"web.shop.svc"}, nil)},
-		"SPIFFE ID alone":                  {CSR: named(webID, nil, []string{"192.0.2.7"})},
+		"nothing but a SPIFFE ID":          {CSR: named(webID, nil, []string{"192.0.2.7"})},
 		"the CSR: it holds no PEM block":   {CSR: []byte("hello")},
 		"it holds more than 1 PEM":         {CSR: append(bytes.Clone(good.CSR), good.CSR...)},
 		"the CSR: it holds a malformed":    {CSR: good.CSR[:len(good.CSR)-40]},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
 )
 
 // mount lays files out as Kubernetes does: ca-cert.pem -> ..data/ca-cert.pem,
@@ -160,8 +161,7 @@ func TestWithoutEventsAChangeIsFoundByThePoll(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	c := unwatched(dir, newLogged())
-	c.limits.poll = minPoll
-	if err := c.start(c.watchFolder(true)); err != nil {
+	if err := c.start(filewatch.Options{Poll: minPoll, PollOnly: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })

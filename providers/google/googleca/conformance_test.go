@@ -1,16 +1,13 @@
 package googleca
 
 import (
-	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	sdk "github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // kit is for a pool that is asked with the token of each request, and has tokens
@@ -50,13 +47,9 @@ type kitFile struct {
 
 func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	t.Parallel()
-	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-google")
 	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
 	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
-	cmd := exec.CommandContext(providerkit.Within(t, 2*time.Minute), countersign, "provider", "test", "--quiet", binary, "--kit", file)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
-	}
+	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-google"), "--kit", file)
 }
 
 // Mesh CA tells its roots in replies alone: META-08, that a declared ability is there,

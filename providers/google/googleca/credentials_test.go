@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // accountKey is a service account's key file.
@@ -62,7 +62,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			providerkit.Passes(t, reply, check)
+			testkit.Passes(t, reply, check)
 			call := server.last(t).metadata
 			if got := call["authorization"]; len(got) != 1 || !strings.HasPrefix(got[0], "Bearer ey") || call["x-goog-user-project"][0] != "billing-1" {
 				t.Errorf("the metadata are %v", call)
@@ -72,7 +72,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 			}
 			req.Token = theToken
 			_, err = c.CSRSign(t.Context(), req)
-			mustBe(t, err, ca.ErrInvalid, "the request has a token, and credentials is", "set credentials to token")
+			mustBe(t, err, ca.ErrInvalid, "the request has a token, but credentials is", "set credentials to token")
 			if n := len(server.calls()); n > 0 {
 				t.Errorf("%d were sent", n)
 			}
@@ -144,7 +144,7 @@ func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
 		req, _ := ask(t)
 		req.Token = ""
 		_, err := server.open(t, settings).CSRSign(t.Context(), req)
-		mustBe(t, err, want, thePool, fmt.Sprintf("a token for the service cannot be had: the token service answered %d", status))
+		mustBe(t, err, want, thePool, fmt.Sprintf("get a token for the service: the token service answered %d", status))
 		if said := strings.Contains(err.Error(), "invalid_grant"); said != (status == 403) || strings.Contains(err.Error(), "the.kubernetes") {
 			t.Errorf("got %v", err)
 		}
@@ -156,7 +156,7 @@ func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	if got := server.last(t).metadata["authorization"]; got[0] != "Bearer federated" {
 		t.Errorf("asked with %q", got)
 	}

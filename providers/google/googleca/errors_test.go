@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func failing(err error) answer {
@@ -96,7 +96,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	req, _ := ask(t)
-	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, thePool)
 	server.last(t)
 	server.next(func(ctx context.Context, order *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
@@ -127,7 +127,7 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 
 func TestATokenThatTheServiceQuotesIsTakenOut(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := server.settings()
 	settings.Log = log.Logger()
 	c := server.open(t, settings)

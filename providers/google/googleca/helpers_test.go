@@ -8,10 +8,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const (
@@ -62,16 +62,7 @@ func read(t *testing.T, path string) []byte {
 // pairOf has a CA sign the certificate of the server localhost.
 func pairOf(t *testing.T, authority *catest.CA) tls.Certificate {
 	t.Helper()
-	signer, csr := providerkit.CSR(t, providerkit.Identity(t, "", []string{"localhost"}, nil))
-	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := pki.EncodeKey(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(reply.Chain, key)
+	pair, err := tls.X509KeyPair(testkit.Pair(t, authority, testkit.Identity(t, "", []string{"localhost"}, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +72,9 @@ func pairOf(t *testing.T, authority *catest.CA) tls.Certificate {
 // ask returns a request for web, and the agent's own check of its reply.
 func ask(t *testing.T) (ca.SignRequest, pki.Check) {
 	t.Helper()
-	req, key := providerkit.Request(t, webID)
+	req, key := testkit.Request(t, webID)
 	req.ID, req.Token = theID, theToken
-	return req, providerkit.Check(t, req, key)
+	return req, testkit.Check(t, req, key)
 }
 
 // mustSign has a request signed, and demands a reply that an agent takes.
@@ -94,7 +85,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return providerkit.Passes(t, reply, check)
+	return testkit.Passes(t, reply, check)
 }
 
 // mustFail demands an error of that reason that says all of these, and no token.
@@ -108,5 +99,5 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 // mustBe demands an error of that reason that says all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
-	providerkit.Fails(t, err, theToken, want, says...)
+	testkit.Fails(t, err, theToken, want, says...)
 }

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	_ "google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // meshMessages are the protocol's messages as protobuf itself makes them.
@@ -152,7 +152,7 @@ func TestMeshCAIsAskedAsItsProtocolSaysAndSigns(t *testing.T) {
 			t.Fatal(err)
 		}
 		check.AskedUntil = time.Time{}
-		providerkit.Passes(t, reply, check)
+		testkit.Passes(t, reply, check)
 	}
 	for i, fields := range server.seen {
 		if fields["request_id"] != theID || fields["csr"] != string(req.CSR) || fields["validity"] != int64(2) {
@@ -191,7 +191,7 @@ func TestMeshCAsErrorsHaveTheirReasonsAndCostOneCall(t *testing.T) {
 	}
 	server.hang = true
 	req, _ := ask(t)
-	_, err := c.CSRSign(providerkit.Within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, server.settings.Endpoint)
 }
 
@@ -200,9 +200,9 @@ func TestMeshCAsReplyIsLeafAndRootsAndNothingLess(t *testing.T) {
 	server := startMesh(t)
 	c := server.open(t)
 	for says, lay := range map[string]func(leaf, root string) []string{
-		"has 0 elements: at least two":               func(_, _ string) []string { return nil },
+		"has 0 elements, want at least two":          func(_, _ string) []string { return nil },
 		"has 1 elements":                             func(l, _ string) []string { return []string{l} },
-		"is not its roots":                           func(l, _ string) []string { return []string{l, l} },
+		"has no roots":                               func(l, _ string) []string { return []string{l, l} },
 		"has roots and no leaf":                      func(_, r string) []string { return []string{r, r} },
 		"element 1 of 2 of the reply's cert_chain: ": func(_, r string) []string { return []string{"hello", r} },
 	} {
@@ -219,7 +219,7 @@ func TestMeshCASignsASPIFFEIDAloneAndTellsItsRootsInReplies(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	c := server.open(t)
-	_, csr := providerkit.CSR(t, providerkit.Identity(t, webID, []string{"web.shop.svc"}, nil))
+	_, csr := testkit.CSR(t, testkit.Identity(t, webID, []string{"web.shop.svc"}, nil))
 	_, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, Token: theToken})
 	mustBe(t, err, ca.ErrInvalid, "protocol meshca")
 	_, err = c.Roots(t.Context())
@@ -235,7 +235,7 @@ func TestMeshCAsErrorWithoutAServerNamesIt(t *testing.T) {
 	server := startMesh(t)
 	server.settings.Endpoint = "localhost:1"
 	req, _ := ask(t)
-	_, err := server.open(t).CSRSign(providerkit.Within(t, 10*time.Second), req)
+	_, err := server.open(t).CSRSign(testkit.Within(t, 10*time.Second), req)
 	mustBe(t, err, ca.ErrUnavailable, "localhost:1")
 }
 

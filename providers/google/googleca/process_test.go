@@ -14,19 +14,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // run starts the provider by a stock go-plugin host, which logs to log.
-func run(t *testing.T, log *providerkit.Log) *wire.Remote {
+func run(t *testing.T, log *testkit.Log) *wire.Remote {
 	t.Helper()
-	binary := programs.Path(t, "countersign-provider-google")
-	process := exec.Command(binary)
+	process := exec.Command(testkit.Program(t, "countersign-provider-google")) //nolint:gosec // built by the tests
 	process.Env = append(os.Environ(), "GOOGLE_APPLICATION_CREDENTIALS="+filepath.Join(scratch, "none.json"), "GOOGLE_SDK_GO_LOGGING_LEVEL=debug")
-	return providerkit.Start(t, process, log)
+	return testkit.Start(t, process, log)
 }
 
 // socket has the service answer on a real one, too, and returns the settings for it.
@@ -45,10 +43,10 @@ func (s *service) socket(t *testing.T) Settings {
 
 func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := server.socket(t)
 	remote := run(t, log)
-	ctx := providerkit.Within(t, time.Minute)
+	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
 	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger}) {
 		t.Errorf("%v, %v", metadata, err)
@@ -71,7 +69,7 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	if got := server.last(t).metadata["authorization"]; got[0] != "Bearer "+theToken.Reveal() {
 		t.Error("the token was not sent")
 	}
@@ -96,40 +94,26 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 }
 
 // agent runs `countersign agent` with one entry, this provider's, and a token file.
-func agent(t *testing.T, dir string, settings Settings) (countersign string, log *providerkit.Log) {
+func agent(t *testing.T, dir string, settings Settings) *testkit.Agent {
 	t.Helper()
+	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
 	entry := map[string]any{"name": "google", "token": map[string]any{"file": filepath.Join(dir, "token")}, "settings": settings}
 	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
 	write(t, filepath.Join(dir, "c.yaml"), inJSON(t, config))
-	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-google")
-	return countersign, providerkit.Agent(t, countersign, binary, dir, []string{"--config", filepath.Join(dir, "c.yaml")}, nil)
+	return testkit.StartAgent(t, dir, testkit.Program(t, "countersign-provider-google"), []string{"--config", filepath.Join(dir, "c.yaml")}, nil)
 }
 
 func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
-	countersign, log := agent(t, dir, server.socket(t))
-	watch := func(count string) string {
-		cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", count, "default")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
-		}
-		return string(out)
-	}
-	if out := watch("1"); !strings.Contains(out, webID) {
+	a := agent(t, testkit.Folder(t), server.socket(t))
+	if out := a.Watch(1); !strings.Contains(out, webID) {
 		t.Errorf("watched %s", out)
 	}
 	server.next(failing(status.Error(codes.Unavailable, "down")), failing(status.Error(codes.Unavailable, "down")))
-	watch("3") // what is held, and two rotations
+	a.Watch(3) // the current certificate, and two rotations
 	server.pool.Rotate()
-	watch("3")
+	a.Watch(3)
 	made, calls, orders := server.certificates(), server.calls(), map[string]string{}
 	for _, call := range calls {
 		id, csr := call.order.GetRequestId(), call.order.GetCertificate().GetPemCsr()
@@ -141,7 +125,7 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	if made > len(orders) || len(calls) < len(orders)+2 {
 		t.Errorf("%d certificates were made for %d requests in %d calls", made, len(orders), len(calls))
 	}
-	if text := log.Take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
+	if text := a.Take(); strings.Count(text, "root added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
 		t.Errorf("the log is\n%s", text)
 	}
 }
@@ -151,20 +135,13 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
 	t.Parallel()
 	server, tokens := start(t), startTokens(t)
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
-	settings := server.socket(t)
+	dir, settings := testkit.Folder(t), server.socket(t)
 	settings.Credentials, settings.Exchange = "", tokens.settings().Exchange
 	settings.RootFile = filepath.Join(dir, "roots.pem")
 	write(t, settings.RootFile, slices.Concat(read(t, server.root), read(t, tokens.root)))
-	countersign, log := agent(t, dir, settings)
-	cmd := exec.CommandContext(providerkit.Within(t, time.Minute), countersign, "secrets", "watch", "--socket", filepath.Join(dir, "s"), "--for", "30s", "--count", "3", "default")
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), webID) {
-		t.Fatalf("%v: %s\nagent: %s", err, out, log.Take())
+	a := agent(t, dir, settings)
+	if out := a.Watch(3); !strings.Contains(out, webID) {
+		t.Errorf("watched %s", out)
 	}
 	for _, call := range server.calls() {
 		if got := call.metadata["authorization"]; got[0] != "Bearer "+federated.Reveal() {
@@ -174,7 +151,7 @@ func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
 	if n := tokens.calls(); n != 1 || server.certificates() < 3 {
 		t.Errorf("%d exchanges for %d certificates", n, server.certificates())
 	}
-	if text := log.Take(); strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, federated.Reveal()[:20]) {
+	if text := a.Take(); strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, federated.Reveal()[:20]) {
 		t.Error("a token is in the log")
 	}
 }

@@ -8,10 +8,10 @@ import (
 
 	"cloud.google.com/go/security/privateca/apiv1/privatecapb"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // replying has the next order answered with what f makes of a good reply.
@@ -53,7 +53,7 @@ func TestTheChainIsTheLeafAndWhatIsAboveItWithoutTheRoot(t *testing.T) {
 				t.Errorf("the reply has the roots %q", reply.Roots)
 			}
 			reply.Roots = server.pool.Bundle().PEM() // where it had none, the host was told
-			if chain := providerkit.Passes(t, reply, check); len(chain.Certificates) != 2 {
+			if chain := testkit.Passes(t, reply, check); len(chain.Certificates) != 2 {
 				t.Errorf("%d certificates in the chain", len(chain.Certificates))
 			}
 		})
@@ -100,7 +100,7 @@ func TestAMalformedReplyIsAnErrorThatSaysWhere(t *testing.T) {
 }
 
 func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testing.T) {
-	server, log := start(t), &providerkit.Log{}
+	server, log := start(t), &testkit.Log{}
 	settings := server.settings()
 	settings.Log = log.Logger()
 	c := server.open(t, settings)
@@ -132,9 +132,9 @@ func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testin
 		})
 	}
 	for says, chains := range map[string][][]string{
-		"the pool has no CA with a root":                          {{}, {intermediate}},
-		"the pool has no CA":                                      nil,
-		"the last certificate of chain 2 of its CAs: it holds no": {{root}, {root, "hello"}},
+		"the pool has no CA with a root":                  {{}, {intermediate}},
+		"the pool has no CA":                              nil,
+		"the last certificate of CA chain 2: it holds no": {{root}, {root, "hello"}},
 	} {
 		server.set(func() { server.chains = func() [][]string { return chains } })
 		_, err := c.Roots(t.Context())

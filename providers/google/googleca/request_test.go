@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestAnOrderSaysWhatTheSettingsAndTheRequestSay(t *testing.T) {
@@ -30,7 +30,7 @@ func TestAnOrderSaysWhatTheSettingsAndTheRequestSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if chain := providerkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.pool.Bundle().Contains(chain.Root) {
+	if chain := testkit.Passes(t, reply, check); len(chain.Certificates) != 2 || !server.pool.Bundle().Contains(chain.Root) {
 		t.Errorf("the chain has %d certificates and leads to %s", len(chain.Certificates), chain.Root.Subject)
 	}
 	call := server.last(t)
@@ -72,7 +72,7 @@ func TestByReflectionTheKeyIsSentAndTheServiceKnowsTheName(t *testing.T) {
 	req, _ := ask(t)
 	req.DNSNames = []string{"web.shop.svc"}
 	_, err := c.CSRSign(t.Context(), req)
-	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "take the DNS names")
+	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "remove the DNS names")
 	if n := len(server.calls()); n != 0 {
 		t.Errorf("there were %d more orders", n)
 	}
@@ -87,7 +87,7 @@ func TestAnRSAKeyByReflectionMayEncipherKeysToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := pki.CreateCSR(key, providerkit.Identity(t, webID, nil, nil))
+	csr, err := pki.CreateCSR(key, testkit.Identity(t, webID, nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +104,14 @@ func TestAnRSAKeyByReflectionMayEncipherKeysToo(t *testing.T) {
 
 func TestNamesOfServersAreSignedToo(t *testing.T) {
 	server := start(t)
-	id := providerkit.Identity(t, webID, []string{"web.shop.svc"}, []string{"192.0.2.7"})
-	key, csr := providerkit.CSR(t, id)
+	id := testkit.Identity(t, webID, []string{"web.shop.svc"}, []string{"192.0.2.7"})
+	key, csr := testkit.CSR(t, id)
 	req := ca.SignRequest{ID: theID, CSR: csr, SubjectID: webID, DNSNames: id.DNSNames, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, TTL: time.Hour, Token: theToken}
 	reply, err := server.open(t, server.settings()).CSRSign(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: id, Now: time.Now()})
+	testkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: id, Now: time.Now()})
 }
 
 func TestARetryMakesNoSecondCertificate(t *testing.T) {
@@ -133,7 +133,7 @@ func TestARetryMakesNoSecondCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, reply, check)
+	testkit.Passes(t, reply, check)
 	if n := server.certificates(); n != 1 || len(server.calls()) != 3 {
 		t.Errorf("%d certificates were made in %d orders", n, len(server.calls()))
 	}
@@ -156,7 +156,7 @@ func TestARetryAfterTheServiceForgotTheOrderGetsWhatWasMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providerkit.Passes(t, again, check)
+	testkit.Passes(t, again, check)
 	if !bytes.Equal(first.Chain, again.Chain) || server.certificates() != 1 {
 		t.Errorf("it is another certificate, of %d", server.certificates())
 	}
@@ -185,10 +185,10 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 		req  ca.SignRequest
 		want *ca.Error
 	}{
-		"the request has no ID":                             {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
-		"the request has no token: give the provider's ent": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
-		"the CSR: it holds no PEM block":                    {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
-		"the CSR: it holds a malformed":                     {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
+		"the request has no ID":                              {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
+		"the request has no token: set the provider's token": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
+		"the CSR: it holds no PEM block":                     {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
+		"the CSR: it holds a malformed":                      {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
 	} {
 		_, err := c.CSRSign(t.Context(), test.req)
 		mustBe(t, err, test.want, says)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // watching is a RootWatcher's end.
@@ -96,14 +96,14 @@ func TestAReplyUnderARootThatIsNotKnownHasTheRootsAskedForAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		providerkit.Passes(t, reply, check) // it brings its own root
+		testkit.Passes(t, reply, check) // it brings its own root
 		w.must(t, time.Second, server.pool.Bundle().PEM())
 	})
 }
 
 func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, log := start(t), &providerkit.Log{}
+		server, log := start(t), &testkit.Log{}
 		settings := server.settings()
 		settings.Log = log.Logger()
 		c := server.open(t, settings)
@@ -135,7 +135,7 @@ func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 		if got := server.fetches()[len(server.fetches())-1].metadata["authorization"]; got[0] != "Bearer another.token" {
 			t.Error("it was not asked for with the newest token")
 		}
-		if text := log.Take(); !strings.Contains(text, "not accepted any more") || strings.Contains(text, theToken.Reveal()[:20]) {
+		if text := log.Take(); !strings.Contains(text, "no longer accepted") || strings.Contains(text, theToken.Reveal()[:20]) {
 			t.Errorf("logged %s", text)
 		}
 	})
@@ -147,7 +147,7 @@ func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
 	c := server.open(t, server.settings())
 	mustSign(t, c)
 	server.set(func() { server.refuse = busy(t, codes.ResourceExhausted, "quota") })
-	err := c.WatchRoots(providerkit.Within(t, time.Minute), func([]byte) error { return nil })
+	err := c.WatchRoots(testkit.Within(t, time.Minute), func([]byte) error { return nil })
 	mustBe(t, err, ca.ErrRateLimited, thePool+": quota")
 	if ca.RetryAfter(err) != time.Minute {
 		t.Errorf("to come back after %s", ca.RetryAfter(err))
@@ -174,7 +174,7 @@ func TestAWatchEndsWithWhatItsCallerReturns(t *testing.T) {
 	c := server.open(t, server.settings())
 	mustSign(t, c)
 	enough := errors.New("enough")
-	if err := c.WatchRoots(providerkit.Within(t, time.Minute), func([]byte) error { return enough }); !errors.Is(err, enough) {
+	if err := c.WatchRoots(testkit.Within(t, time.Minute), func([]byte) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const web = "spiffe://example.org/ns/default/sa/web"
@@ -23,7 +23,7 @@ func TestACSRIsSignedByATokenOfItsOwn(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
 	for range 2 { // the second one has another token
-		req, key := providerkit.Request(t, web, "web.example.org")
+		req, key := testkit.Request(t, web, "web.example.org")
 		cert, err := c.CSRSign(t.Context(), req)
 		must(t, err)
 		chain, err := pki.ParseCertificates(cert.Chain)
@@ -48,7 +48,7 @@ func TestACSRIsSignedByATokenOfItsOwn(t *testing.T) {
 func TestTheRootIsLeftOutOfTheChain(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	leaf, err := s.CSRSign(t.Context(), req)
 	must(t, err)
 	root := string(s.Bundle().PEM())
@@ -73,7 +73,7 @@ func TestALongerLifeThanTheProvisionerAllowsIsNotAskedFor(t *testing.T) {
 	settings.MaxTTL = "30m"
 	c := s.open(t, settings)
 	for ttl, asked := range map[time.Duration]string{time.Hour: "30m0s", time.Minute: "1m0s", 0: ""} {
-		req, _ := providerkit.Request(t, web)
+		req, _ := testkit.Request(t, web)
 		req.TTL = ttl
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
@@ -88,7 +88,7 @@ func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
 	settings := s.settings()
 	settings.RootFile, settings.RootFingerprint = "", strings.ToUpper(sum(s.Certificate()))
 	c := s.open(t, settings)
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	_, err := c.CSRSign(t.Context(), req)
 	must(t, err)
 
@@ -100,7 +100,7 @@ func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
 	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"ca": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))})
 	})
-	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "somebody else") {
+	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "may not be your step-ca") {
 		t.Errorf("another root than that of the fingerprint: %v", err)
 	}
 }
@@ -109,7 +109,7 @@ func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
 	settings.RootFile = s.write(t, "other.pem", s.Bundle().PEM())
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	_, err := s.open(t, settings).CSRSign(t.Context(), req)
 	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "not trusted") || s.paths() != "" {
 		t.Errorf("%v, asked for %q", err, s.paths())
@@ -118,7 +118,7 @@ func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
 
 func TestACertificateAtHandAsksForTheNextOneAndNoOther(t *testing.T) {
 	s := newStep(t)
-	req, key := providerkit.Request(t, web)
+	req, key := testkit.Request(t, web)
 	cert, err := s.CSRSign(t.Context(), req)
 	must(t, err)
 	private, err := pki.EncodeKey(key)
@@ -130,7 +130,7 @@ func TestACertificateAtHandAsksForTheNextOneAndNoOther(t *testing.T) {
 	next := func(want string, names ...string) {
 		t.Helper()
 		s.asked = nil
-		req, _ := providerkit.Request(t, web, names...)
+		req, _ := testkit.Request(t, web, names...)
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
 		if s.paths() != want {
@@ -153,7 +153,7 @@ func TestTheRequestsTokenIsTheOneTimeTokenWithoutAKeyOfOurs(t *testing.T) {
 	settings := s.settings()
 	settings.Provisioner, settings.KeyFile = "", ""
 	c := s.open(t, settings)
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrUnauthenticated) {
 		t.Errorf("without any token: %v", err)
 	}
@@ -182,18 +182,18 @@ func TestAKeyFileMayBeEncryptedAndNeverShows(t *testing.T) {
 	settings := s.settings()
 	settings.KeyFile = s.write(t, "key.jwe", []byte(object.FullSerialize()))
 	settings.PasswordFile = s.write(t, "password", []byte("correct horse\n"))
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	_, err = s.open(t, settings).CSRSign(t.Context(), req)
 	must(t, err)
 
 	text, err := public.MarshalJSON()
 	must(t, err)
 	for what, broken := range map[string]struct{ key, password, says string }{
-		"wrong password":     {object.FullSerialize(), "wrong", "does not open"},
-		"no password":        {object.FullSerialize(), "", "no JWK"},
+		"wrong password":     {object.FullSerialize(), "wrong", "does not decrypt"},
+		"no password":        {object.FullSerialize(), "", "not a JWK"},
 		"not encrypted":      {string(plain), "correct horse", "not encrypted"},
 		"public":             {string(text), "", "public key"},
-		"something else":     {"sesame, open", "", "no JWK"},
+		"something else":     {"sesame, open", "", "not a JWK"},
 		"key without its id": {strings.Replace(string(plain), `"kid":"one",`, "", 1), "", "kid"},
 	} {
 		settings := settings
@@ -222,7 +222,7 @@ func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
 			w.Header().Set("Location", "https://elsewhere.example.org/"+body["ott"])
 			fail(w, status, "no: "+body["ott"]+"\n")
 		})
-		req, _ := providerkit.Request(t, web)
+		req, _ := testkit.Request(t, web)
 		_, err := c.CSRSign(t.Context(), req)
 		if !errors.Is(err, wants) || ca.RetryAfter(err) != 7*time.Second {
 			t.Errorf("%d: %v, again after %s", status, err, ca.RetryAfter(err))
@@ -235,7 +235,7 @@ func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
 		"no JSON": "<html>", "no chain": `{"crt":""}`, "no certificate": `{"certChain":["x"]}`, "too much": `{"crt":"` + strings.Repeat("x", 3<<20) + `"}`,
 	} {
 		s.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(reply)) })
-		req, _ := providerkit.Request(t, web)
+		req, _ := testkit.Request(t, web)
 		if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrInternal) {
 			t.Errorf("%s: %.300v", what, err)
 		}
@@ -255,7 +255,7 @@ func TestACallEndsWithItsCaller(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	if _, err := c.CSRSign(ctx, req); !errors.Is(err, ca.ErrCanceled) {
 		t.Errorf("%v", err)
 	}

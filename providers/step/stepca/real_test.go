@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // realStep is a running step-ca with one JWK provisioner, "admin".
@@ -111,7 +111,7 @@ func TestRealStepCASignsByTokenAndRenewsByCertificate(t *testing.T) {
 	settings.ClientCertFile, settings.ClientKeyFile = filepath.Join(r.folder, "held.pem"), filepath.Join(r.folder, "held-key.pem")
 	c := r.open(t, settings)
 	for _, way := range []string{"token", "certificate", "certificate"} {
-		req, key := providerkit.Request(t, web, "web.example.org")
+		req, key := testkit.Request(t, web, "web.example.org")
 		id, err := pki.IdentityOfCSR(must2(pki.ParseCSR(req.CSR)))
 		must(t, err)
 		cert, err := c.CSRSign(t.Context(), req)
@@ -143,7 +143,7 @@ func TestRealStepCARefusesAReplayedTokenAndSaysWhy(t *testing.T) {
 	settings := r.settings
 	settings.KeyFile, settings.Provisioner = "", ""
 	c := r.open(t, settings)
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	token, err := minter.oneTimeToken(req, time.Now())
 	must(t, err)
 	req.Token = token
@@ -153,7 +153,7 @@ func TestRealStepCARefusesAReplayedTokenAndSaysWhy(t *testing.T) {
 	if !errors.Is(err, ca.ErrUnauthenticated) || strings.Contains(fmt.Sprint(err), token.Reveal()) {
 		t.Errorf("the same token again: %v", err)
 	}
-	stolen, _ := providerkit.Request(t, web)
+	stolen, _ := testkit.Request(t, web)
 	if stolen.Token, err = minter.oneTimeToken(req, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestRealStepCAIsKnownByItsFingerprintAndRefusesTooLongALife(t *testing.T) {
 	settings.RootFile, settings.RootFingerprint = "", pki.Fingerprint(r.authority.Bundle().Certificates()[0])
 	settings.MaxTTL = "1000h"
 	c := r.open(t, settings)
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	req.TTL = 999 * time.Hour
 	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrDenied) {
 		t.Errorf("999 hours: %v", err)

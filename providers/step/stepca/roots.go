@@ -7,23 +7,20 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
-	"time"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-const (
-	bootstrapTimeout = 20 * time.Second
-	maxRoot          = 64 << 10
-)
+// maxRoot is the size limit of a reply with one root, in bytes.
+const maxRoot = 64 << 10
 
-// Roots implements [ca.RootSource]: all that step-ca names now. A host asks now and
-// then, so that a changed root is noticed.
+// Roots implements [ca.RootSource]. It returns the roots that step-ca lists now, in PEM.
+// The host asks at intervals, so that it notices a changed root.
 func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	var reply struct {
 		Roots []string `json:"crts"`
@@ -33,43 +30,48 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	}
 	bundle, err := pki.ParseBundle([]byte(strings.Join(reply.Roots, "\n")))
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s answered with roots that are none: %w", c.client.Host(), err)
+		return nil, ca.Errorf(ca.Internal, "%s returned invalid roots: %w", c.client.Host(), err)
 	}
 	return bundle.PEM(), nil
 }
 
-// bootstrap fetches the root that has the fingerprint. Whoever answers need not be
-// trusted: only that one certificate has it.
+// bootstrap fetches the root that has the fingerprint. The server need not be trusted, as
+// no other certificate has that fingerprint.
 func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error) {
-	server := endpoint.New(endpoint.Options{
-		TLS: func() *tls.Config {
-			return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the fingerprint is what is verified
-		},
-		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects, MaxBody: maxRoot, Timeout: bootstrapTimeout,
-	})
-	reply, err := server.Do(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil)
+	if err != nil {
+		return nil, ca.Errorf(ca.Invalid, "url: %w", err)
+	}
+	server := &rest.Transport{
+		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // the fingerprint verifies the reply
+		MaxReply: maxRoot,
+	}
+	reply, err := server.RoundTrip(req)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %w", err)
+	}
+	defer reply.Body.Close() // in memory
 	switch {
-	case err != nil:
-		return nil, ca.Errorf(ca.Unavailable, "the root cannot be fetched by its fingerprint: %w", err)
-	case reply.Status == http.StatusNotFound:
+	case reply.StatusCode == http.StatusNotFound:
 		return nil, ca.Errorf(ca.Invalid, "root_fingerprint: step-ca has no root with the fingerprint %s", fingerprint)
-	case reply.Status != http.StatusOK:
-		return nil, ca.Errorf(rest.Reason(reply.Status), "the root cannot be fetched by its fingerprint: step-ca answered with %d", reply.Status)
+	case reply.StatusCode != http.StatusOK:
+		return nil, ca.Errorf(rest.Reason(reply.StatusCode), "fetch the root by its fingerprint: step-ca answered with %d", reply.StatusCode)
 	}
 	return pinned(reply.Body, fingerprint)
 }
 
-func pinned(body []byte, fingerprint string) (rest.Roots, error) {
+// pinned reads step-ca's answer to GET /root/FINGERPRINT and returns the root in it.
+func pinned(body io.Reader, fingerprint string) (rest.Roots, error) {
 	var reply struct {
 		Root string `json:"ca"`
 	}
-	_ = json.Unmarshal(body, &reply) // what is no JSON has no root
+	_ = json.NewDecoder(body).Decode(&reply) // without a root, parsing fails
 	certs, err := pki.ParseCertificates([]byte(reply.Root))
 	if err != nil || len(certs) != 1 {
-		return nil, ca.Errorf(ca.Internal, "the root cannot be fetched by its fingerprint: what answered is no step-ca")
+		return nil, ca.Errorf(ca.Internal, "fetch the root by its fingerprint: the reply has no root certificate")
 	}
 	if sum := sha256.Sum256(certs[0].Raw); hex.EncodeToString(sum[:]) != fingerprint {
-		return nil, ca.Errorf(ca.Unavailable, "the root that was fetched has the fingerprint %x, not %s: somebody else may have answered", sum, fingerprint)
+		return nil, ca.Errorf(ca.Unavailable, "the fetched root has the fingerprint %x, not %s: the server may not be your step-ca", sum, fingerprint)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(certs[0])

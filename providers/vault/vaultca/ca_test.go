@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const web = "spiffe://example.org/ns/default/sa/web"
@@ -21,7 +21,7 @@ const web = "spiffe://example.org/ns/default/sa/web"
 // sign asks for a certificate, with the token of a request.
 func sign(t *testing.T, c *CA, token ca.Token) error {
 	t.Helper()
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	req.Token = token
 	_, err := c.CSRSign(t.Context(), req)
 	return err
@@ -33,7 +33,7 @@ func TestACSRIsSignedByTheRoleAndTheRootIsLeftOut(t *testing.T) {
 	settings := v.settings()
 	settings.Namespace = v.namespace
 	c := v.open(t, settings)
-	req, key := providerkit.Request(t, web, "web.example.org", "www.example.org")
+	req, key := testkit.Request(t, web, "web.example.org", "www.example.org")
 	req.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 	cert, err := c.CSRSign(t.Context(), req)
 	must(t, err)
@@ -56,7 +56,7 @@ func TestALifeIsAskedForInWholeSecondsOrLeftToTheRole(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	for ttl, want := range map[time.Duration]any{0: nil, time.Millisecond: "1s", 90 * time.Minute: "5400s"} {
-		req, _ := providerkit.Request(t, web)
+		req, _ := testkit.Request(t, web)
 		req.TTL = ttl
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
@@ -72,7 +72,7 @@ func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
 		settings := v.settings()
 		settings.Role, settings.Verbatim = role, true
 		c := v.open(t, settings)
-		req, _ := providerkit.Request(t, web, "elsewhere.example.net")
+		req, _ := testkit.Request(t, web, "elsewhere.example.net")
 		_, err := c.CSRSign(t.Context(), req)
 		must(t, err)
 		if asked := v.paths(); asked != "auth/approle/login "+path {
@@ -87,7 +87,7 @@ func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
 func TestWhatTheRoleDoesNotHaveIsDenied(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
-	req, _ := providerkit.Request(t, web, "bank.example.com")
+	req, _ := testkit.Request(t, web, "bank.example.com")
 	_, err := c.CSRSign(t.Context(), req)
 	if !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "bank.example.com not allowed by this role") {
 		t.Errorf("%v", err)
@@ -209,7 +209,7 @@ func TestACallEndsWithItsCaller(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	if _, err := c.CSRSign(ctx, req); !errors.Is(err, ca.ErrCanceled) {
 		t.Errorf("%v", err)
 	}

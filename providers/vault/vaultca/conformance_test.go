@@ -3,14 +3,12 @@ package vaultca
 import (
 	"context"
 	"encoding/json"
-	"os/exec"
 	"testing"
-	"time"
 
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 const staleJWT = ca.Token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJl")
@@ -46,13 +44,7 @@ type kitFile struct {
 
 func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 	v := newVault(t)
-	countersign, binary := programs.Path(t, "countersign"), programs.Path(t, "countersign-provider-vault")
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, countersign, "provider", "test", "--quiet", binary, "--kit", v.write(t, "kit.json", text))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
-	}
+	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-vault"), "--kit", v.write(t, "kit.json", text))
 }

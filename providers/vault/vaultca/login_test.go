@@ -1,10 +1,8 @@
 package vaultca
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestEachWorkloadsCredentialHasASessionOfItsOwn(t *testing.T) {
@@ -47,7 +45,7 @@ func TestTheClientCertificateIsALogin(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{Method: Cert, Role: "agent", Mount: "tls/cert"}
-	req, key := providerkit.Request(t, web)
+	req, key := testkit.Request(t, web)
 	cert, err := v.CSRSign(t.Context(), req)
 	must(t, err)
 	private, err := pki.EncodeKey(key)
@@ -138,22 +136,22 @@ func TestALoginThatIsAnsweredWithoutATokenIsTheServersFault(t *testing.T) {
 
 func TestALoginThatEchoesItsSecretShowsItNowhere(t *testing.T) {
 	v := newVault(t)
-	var log bytes.Buffer
+	var log testkit.Log
 	settings := v.settings()
-	settings.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	settings.Log = log.Logger()
 	c := v.open(t, settings)
 	for status, wants := range map[int]*ca.Error{400: ca.ErrUnauthenticated, 403: ca.ErrUnauthenticated, 500: ca.ErrInternal, 503: ca.ErrUnavailable} {
 		v.answerAll(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			refuse(w, status, string(body))
 		})
-		if err := sign(t, c, ""); !errors.Is(err, wants) || strings.Contains(err.Error()+log.String(), secretID) {
+		if err := sign(t, c, ""); !errors.Is(err, wants) || strings.Contains(err.Error()+log.Take(), secretID) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	v.answerAll(nil)
 	must(t, sign(t, c, ""))
-	if said := log.String(); !strings.Contains(said, "method=approle") || strings.Contains(said, "hvs.") {
+	if said := log.Take(); !strings.Contains(said, "method=approle") || strings.Contains(said, "hvs.") {
 		t.Errorf("logged %s", said)
 	}
 }

@@ -20,11 +20,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // realVault is a running server, and its operator.
@@ -62,7 +62,7 @@ func startVault(t *testing.T) *realVault {
 // a common name: Vault's auth method "cert" calls the caller by that.
 func (r *realVault) pair(t *testing.T, authority *catest.CA, name string) (cert, key string) {
 	t.Helper()
-	req, private := providerkit.Request(t, web, name)
+	req, private := testkit.Request(t, web, name)
 	authority.Next(1, catest.Fault{Break: func(draft *catest.Draft) { draft.Leaf.Subject.CommonName = name }})
 	made, err := authority.CSRSign(t.Context(), req)
 	must(t, err)
@@ -111,7 +111,7 @@ func (r *realVault) write(t *testing.T, path, body string) map[string]any {
 	call := rest.Call{Path: "/v1/" + path, Body: json.RawMessage(body), Header: http.Header{"X-Vault-Token": {r.root.Reveal()}}}
 	var raw json.RawMessage
 	err := r.client.Do(t.Context(), call, &raw)
-	if err != nil && !strings.Contains(err.Error(), "something else than the JSON") { // 204 has no body
+	if err != nil && !strings.Contains(err.Error(), "invalid JSON") { // 204 has no body
 		t.Fatalf("%s: %v", path, err)
 	}
 	_ = json.Unmarshal(raw, &reply)
@@ -155,7 +155,7 @@ func (r *realVault) newSecret(t *testing.T) {
 // signs asks for a certificate and checks all of it as the agent does.
 func (r *realVault) signs(t *testing.T, c *CA, token ca.Token, names ...string) {
 	t.Helper()
-	req, key := providerkit.Request(t, web, names...)
+	req, key := testkit.Request(t, web, names...)
 	req.Token = token
 	cert, err := c.CSRSign(t.Context(), req)
 	must(t, err)

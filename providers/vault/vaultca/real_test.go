@@ -3,20 +3,18 @@
 package vaultca
 
 import (
-	"bytes"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestRealVaultSignsByRoleAndVerbatim(t *testing.T) {
@@ -40,7 +38,7 @@ func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
 	r := startVault(t)
 	settings := r.approle(t, `"token_ttl":"1h"`)
 	c := r.open(t, settings)
-	req, _ := providerkit.Request(t, web, "bank.example.com")
+	req, _ := testkit.Request(t, web, "bank.example.com")
 	if _, err := c.CSRSign(t.Context(), req); !errors.Is(err, ca.ErrDenied) || !strings.Contains(err.Error(), "bank.example.com not allowed by this role") {
 		t.Errorf("a name: %v", err)
 	}
@@ -76,8 +74,8 @@ func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
 func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
 	r := startVault(t)
 	settings := r.approle(t, `"token_ttl":"60s","token_max_ttl":"90s"`)
-	var log bytes.Buffer
-	settings.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	var log testkit.Log
+	settings.Log = log.Logger()
 	c := r.open(t, settings)
 	ahead := time.Duration(0)
 	c.now = func() time.Time { return time.Now().Add(ahead) }
@@ -116,8 +114,8 @@ func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
 	}
 	r.newSecret(t) // the file is read for each login
 	must(t, sign(t, c, ""))
-	if strings.Contains(log.String(), "hvs.") {
-		t.Errorf("logged %s", log.String())
+	if said := log.Take(); strings.Contains(said, "hvs.") {
+		t.Errorf("logged %s", said)
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
@@ -27,7 +27,7 @@ func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
 	}
 	tells(first)
 	second := catest.NewCA(catest.Options{Intermediates: 1})
-	req, _ := providerkit.Request(t, web)
+	req, _ := testkit.Request(t, web)
 	cert, err := second.CSRSign(t.Context(), req)
 	must(t, err)
 	intermediate := certificates(cert.Chain)[1:]
@@ -85,10 +85,10 @@ func TestRootsThatAreNoneAreAnError(t *testing.T) {
 		says string
 	}{
 		"no issuer":          {`{"data":{"keys":[]}}`, ca.ErrUnavailable, "no self-signed issuer"},
-		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers; 64 are allowed"},
-		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "an issuer that is none"},
+		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers, more than 64"},
+		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "returned an invalid issuer"},
 		"no JSON":            {`<html>`, ca.ErrInternal, "JSON"},
-		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "whose id is none"},
+		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
 	} {
 		v.paths()
 		v.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(wants.body)) })

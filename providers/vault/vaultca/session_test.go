@@ -1,10 +1,8 @@
 package vaultca
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // asks signs once, and tells what the server was asked for.
@@ -110,9 +109,9 @@ func TestASessionThatTheServerForgotIsReplacedOnce(t *testing.T) {
 
 func TestWhileASessionLastsAServerThatFailsIsAskedNowAndThen(t *testing.T) {
 	v := newVault(t)
-	var log bytes.Buffer
+	var log testkit.Log
 	settings := v.settings()
-	settings.Log = slog.New(slog.NewTextHandler(&log, nil))
+	settings.Log = log.Logger()
 	c := v.open(t, settings)
 	must(t, sign(t, c, ""))
 	v.pass(40 * time.Minute)
@@ -134,7 +133,7 @@ func TestWhileASessionLastsAServerThatFailsIsAskedNowAndThen(t *testing.T) {
 	if asked := v.asks(t, c, ""); asked != renewSign {
 		t.Errorf("after the pause: asked for %q", asked)
 	}
-	if said := log.String(); !strings.Contains(said, "sealed") || strings.Contains(said, "hvs.") {
+	if said := log.Take(); !strings.Contains(said, "sealed") || strings.Contains(said, "hvs.") {
 		t.Errorf("logged %s", said)
 	}
 	v.pass(20 * time.Minute) // the session has ended

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -35,23 +36,28 @@ func (s *Session) exchange(ctx context.Context) (ca.ExchangedToken, error) {
 	if s.Kit.Exchange.SubjectToken == "" {
 		return ca.ExchangedToken{}, NotRun("needs exchange.subject_token_file in the kit")
 	}
+	return s.exchangeBy(ctx, i)
+}
+
+func (s *Session) exchangeBy(ctx context.Context, i *Instance) (ca.ExchangedToken, error) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	return i.ExchangeToken(ctx, s.Kit.Exchange)
+	token, err := i.ExchangeToken(ctx, s.Kit.Exchange)
+	if err == nil && token.AccessToken == "" {
+		return token, errors.New("the new token is empty")
+	}
+	return token, err
 }
 
 func tokenIsExchanged(ctx context.Context, s *Session) error {
-	token, err := s.exchange(ctx)
-	if err == nil && token.AccessToken == "" {
-		return errors.New("the new token is empty")
-	}
+	_, err := s.exchange(ctx)
 	return err
 }
 
 func tokenIsFresh(ctx context.Context, s *Session) error {
 	token, err := s.exchange(ctx)
 	if err == nil && !token.Expiry.IsZero() && !token.Expiry.After(time.Now()) {
-		return fmt.Errorf("it ended %s", stamp(token.Expiry))
+		return fmt.Errorf("it ended %s", clock.Stamp(token.Expiry))
 	}
 	return err
 }
@@ -116,5 +122,11 @@ func exchangesAtOnce(ctx context.Context, s *Session) error {
 	if _, err := s.exchange(ctx); err != nil {
 		return err
 	}
-	return together(s.crowd, func() error { return tokenIsExchanged(ctx, s) })
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	return together(ctx, crowd, func() (sending, error) {
+		return func(ctx context.Context) error { _, err := s.exchangeBy(ctx, i); return err }, nil
+	})
 }

@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"log"
@@ -55,6 +56,14 @@ func fileOf(t *testing.T, content []byte) string {
 func rootOf(t *testing.T, server *httptest.Server) string {
 	t.Helper()
 	return fileOf(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
+// tlsOf trusts the roots in a file.
+func tlsOf(t *testing.T, root string) *tls.Config {
+	t.Helper()
+	pool, err := rest.RootFile(root)()
+	must(t, err)
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
 // serve returns a client of a server that answers by handle, and the file of its root.

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// CleanText makes foreign text fit for a log or an error: token, and each piece of
-// it of 20 bytes or more, is replaced by "(token)", what does not print is escaped
-// as in Go (\n, \x00, \u202e), and the whole is cut to 256 bytes.
-func CleanText(foreign string, token ca.Token) string { return text.Clean(foreign, token) }
+// CleanText makes foreign text safe for a log or an error. It replaces each token, and each
+// piece of one of 20 bytes or more, with "(token)", escapes what does not print as Go does
+// (\n, \x00, \u202e), and cuts the result to 256 bytes.
+func CleanText(foreign string, tokens ...ca.Token) string { return text.Redact(foreign, tokens...) }

@@ -8,12 +8,13 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // checkInstalled reports the entries whose provider is not installed, and why they are
 // needed.
 func checkInstalled(c config.Config) error {
-	finder := pluginhost.Finder{Dirs: SearchDirs(c.ProviderDirs)}
+	finder := verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}
 	var errs []error
 	for _, entry := range c.Providers {
 		build := c.BuildOf(entry)

@@ -13,11 +13,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/internal/providerkit"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start starts the binary by a stock go-plugin host.
 func start(t *testing.T) *wire.Remote {
 	t.Helper()
-	return providerkit.Start(t, exec.Command(programs.Path(t, "countersign-provider-file")), io.Discard)
+	return testkit.Start(t, exec.Command(testkit.Program(t, "countersign-provider-file")), io.Discard) //nolint:gosec // built by the tests
 }
 
 func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {

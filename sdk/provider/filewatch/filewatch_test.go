@@ -1,0 +1,36 @@
+package filewatch_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAChangeIsSignaledByEventAndByPoll(t *testing.T) {
+	for name, opts := range map[string]filewatch.Options{
+		"event": {Poll: time.Hour},
+		"poll":  {Poll: 10 * time.Millisecond, PollOnly: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "token")
+			changed, stop := filewatch.Watch(opts, path)
+			defer stop()
+			if err := os.WriteFile(path, []byte("one"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-changed:
+			case <-time.After(10 * time.Second):
+				t.Error("no signal")
+			}
+			stop()
+		})
+	}
+}

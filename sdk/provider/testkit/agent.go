@@ -1,0 +1,68 @@
+package testkit
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Agent is a running `countersign agent`. It is used by the test's goroutine alone.
+type Agent struct {
+	*Log
+	tb     testing.TB
+	socket string
+}
+
+// Folder returns a folder for an [Agent]. It is removed when the test ends. Its path is
+// shorter than that of [testing.TB.TempDir], as the path of a Unix socket is limited to
+// about 100 bytes.
+func Folder(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "cs")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// StartAgent runs `countersign agent --dev` in a [Folder] until the test ends, with further
+// arguments and environment variables. The agent finds the provider by its path, and serves
+// on the socket "s" in the folder, which the arguments or the environment have to configure.
+// The test fails if the agent does not exit with 0 within 20 seconds of SIGTERM.
+func StartAgent(tb testing.TB, dir, provider string, args, environ []string) *Agent {
+	tb.Helper()
+	a := &Agent{&Log{}, tb, filepath.Join(dir, "s")}
+	cmd := exec.Command(Program(tb, "countersign"), append([]string{"agent", "--dev"}, args...)...) //nolint:gosec // built by the tests
+	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, a.Log, a.Log
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(provider)}, environ...)
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		if err := cmd.Wait(); err != nil {
+			tb.Errorf("agent: %v\n%s", err, a.Take())
+		}
+	})
+	return a
+}
+
+// Watch waits for the agent to serve the secret "default" so many times, the current
+// certificate and then each rotation, and returns the output of `countersign secrets watch`.
+// It fails the test after 30 seconds.
+func (a *Agent) Watch(count int) string {
+	a.tb.Helper()
+	defer func() {
+		if a.tb.Failed() {
+			a.tb.Logf("agent:\n%s", a.Take())
+		}
+	}()
+	return Run(a.tb, "countersign", "secrets", "watch", "--socket", a.socket, "--for", "30s", "--count", strconv.Itoa(count), "default")
+}
