@@ -48,7 +48,7 @@ CHECKS := check-tree proto-check api-check cross check-modules lint race check-k
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
 	@$(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace ./test/house
-	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'TenMinutes|ANewProvider' ./plugin-host/cmd/countersign/...
+	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'CommandOfThePages|ANewProvider' ./plugin-host/cmd/countersign/...
 
 .PHONY: race
 race: ## run all packages' tests with the race detector, also in the programs that they start

@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 )
 
 // byHand starts the provider as its author does, and returns how to end it.
-func byHand(t *testing.T, h *host, d *pluginhost.Debugger) (end func()) {
+func byHand(t *testing.T, h *host, d *debugger.Debugger) (end func()) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(h.dir, "countersign-provider-good"))
 	cmd.Env = append(os.Environ(), d.Environment()...)
@@ -32,7 +33,7 @@ func byHand(t *testing.T, h *host, d *pluginhost.Debugger) (end func()) {
 
 func TestAnAgentUsesAProviderInADebuggerHoweverOftenThatIsStarted(t *testing.T) {
 	h := newHost(t, "good")
-	d, err := pluginhost.NewDebugger(h.opts)
+	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)
 	defer d.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -67,8 +68,8 @@ func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
 	defer listener.Close()
 	must(t, os.WriteFile(filepath.Join(loose, "file"), nil, 0o600))
 	for path, want := range map[string]string{
-		filepath.Join(loose, "s"):    "its folder is not private (mode 0755); chmod 0700",
-		filepath.Join(loose, "file"): "it is no socket",
+		filepath.Join(loose, "s"):    "its folder is not private (mode 0755); run chmod 0700",
+		filepath.Join(loose, "file"): "not a socket",
 		filepath.Join(loose, "none"): "start countersign provider debug, which prints the socket",
 	} {
 		_, err := pluginhost.Find(pluginhost.Options{}, pluginhost.Entry{Name: "good", Attach: path})
@@ -80,7 +81,7 @@ func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
 
 func TestAStrangerIsNotServedByTheDebugger(t *testing.T) {
 	h := newHost(t, "good")
-	d, err := pluginhost.NewDebugger(h.opts)
+	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)
 	defer d.Close()
 	info, err := os.Stat(d.Folder())

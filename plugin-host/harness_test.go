@@ -198,3 +198,10 @@ func sign(t *testing.T, p ca.Client) {
 		t.Fatal(err)
 	}
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

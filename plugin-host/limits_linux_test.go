@@ -101,8 +101,8 @@ func TestAProviderRunsAsAUserOfItsOwn(t *testing.T) {
 func TestAUserThatCannotBeIsOneSentence(t *testing.T) {
 	h := newHost(t, "good")
 	for user, want := range map[string]string{
-		"root": "user is root", "0": "user is root", "no such user": "write the name or the number of a user", "-1": "write the name or the number",
-		"99999999999": "write the name or the number",
+		"root": "user is root", "0": "user is root", "no such user": "use the name or number of a user", "-1": "use the name or number",
+		"99999999999": "use the name or number",
 	} {
 		_, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: "good", User: user})
 		if _, ok := errors.AsType[*pluginhost.EntryError](err); !ok || !strings.Contains(err.Error(), want) {
@@ -114,8 +114,8 @@ func TestAUserThatCannotBeIsOneSentence(t *testing.T) {
 func TestLimitsThatNobodyCanLiveWithAreRefused(t *testing.T) {
 	h := newHost(t, "good")
 	for want, limits := range map[string]pluginhost.Limits{
-		"limits.memory is 1;": {Memory: 1}, "limits.memory is -1;": {Memory: -1}, "limits.descriptors is 3;": {Descriptors: 3},
-		"limits.processes is 1;": {Processes: 1}, "limits.cpu is 0.001;": {CPU: 0.001}, "limits.cpu is NaN;": {CPU: math.NaN()},
+		"limits.memory is 1:": {Memory: 1}, "limits.memory is -1:": {Memory: -1}, "limits.descriptors is 3:": {Descriptors: 3},
+		"limits.processes is 1:": {Processes: 1}, "limits.cpu is 0.001:": {CPU: 0.001}, "limits.cpu is NaN:": {CPU: math.NaN()},
 	} {
 		_, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: "good", Limits: limits})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -33,7 +33,7 @@ func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T
 				defer cancel()
 				p, err := pluginhost.Open(ctx, h.opts, pluginhost.Entry{Name: provider})
 				if version == 0 {
-					if err == nil || !strings.Contains(h.rec.log(), "the host speaks the protocol versions") {
+					if err == nil || !strings.Contains(h.rec.log(), "no common protocol version") {
 						t.Errorf("%v; log:\n%s", err, h.rec.log())
 					}
 					return
@@ -75,7 +75,7 @@ func TestAProbeWalksAProviderStepByStep(t *testing.T) {
 	must(t, p.Launch())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; it wrote last: no licence found") {
+	if err := p.Connect(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3; last output: no licence found") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,22 +6,27 @@ import (
 	"fmt"
 	"runtime"
 
+	"google.golang.org/grpc"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Probe is one process of a provider, started as every other is, and then walked
-// through by its caller, step by step: nobody configures it, asks for its health or
-// starts it again. Its methods are called one after the other: [Probe.Launch],
-// [Probe.Connect], then those of the provider, at last [Probe.Close].
+// Probe is one process of a provider, started like any other but driven step by step by
+// its caller: nothing configures it, checks its health or restarts it. Call
+// [Probe.Launch], [Probe.Connect], the provider's methods, then [Probe.Close], from one
+// goroutine at a time.
 type Probe struct {
 	wire.Provider // nil before Connect
 	opts          Options
-	plan          *plan
-	life          instance
+	plan          *supervise.Plan
+	life          supervise.Instance
 	over          chan struct{} // closed by Close; the thread of the process lives until then
 }
 
-// NewProbe finds and verifies the entry's binary, and starts nothing.
+// NewProbe finds and verifies the entry's binary and starts nothing.
 func NewProbe(opts Options, entry Entry) (*Probe, error) {
 	opts = opts.withDefaults()
 	plan, err := newPlan(opts, entry)
@@ -35,10 +40,11 @@ func NewProbe(opts Options, entry Entry) (*Probe, error) {
 func (p *Probe) Launch() error {
 	launched := make(chan error)
 	go func() {
-		// See supervisor.run: who starts a process keeps his thread as long as that lives.
+		// The thread that starts a process must live as long as the process; see
+		// supervise.Supervisor.run.
 		runtime.LockOSThread()
-		forbidPrivileges(p.opts.Log)
-		life, err := p.plan.launch(1)
+		process.ForbidPrivileges(p.opts.Log)
+		life, err := p.plan.Launch(1)
 		p.life = life
 		launched <- err
 		<-p.over
@@ -48,52 +54,49 @@ func (p *Probe) Launch() error {
 
 // Connect reads the handshake and reaches the provider, within [Options.StartTimeout].
 func (p *Probe) Connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.StartTimeout, fmt.Errorf("it did not get through its start within %s", p.opts.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.StartTimeout, fmt.Errorf("start timed out after %s", p.opts.StartTimeout))
 	defer cancel()
-	if c, ok := p.life.(connector); ok {
-		if err := c.connect(ctx); err != nil {
-			return p.Why(err)
-		}
+	if err := p.life.Connect(ctx); err != nil {
+		return p.Why(err)
 	}
 	p.Provider = p.life
 	return nil
 }
 
-// Metadata implements [wire.Provider]. The name is whatever the provider says: the
-// caller compares it with the one he wants.
+// Metadata implements [wire.Provider]. It does not check the provider's name; the caller
+// does.
 func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
 	defer cancel()
 	m, err := p.life.Metadata(ctx)
 	if err != nil {
-		return m, p.Why(fmt.Errorf("ask what it is: %w", err))
+		return m, p.Why(fmt.Errorf("get metadata: %w", err))
 	}
 	return m, nil
 }
 
-// Why returns, of a provider that has ended, how it did: that says more than the
-// error of a call that broke; else err.
+// Why returns how the provider ended, if it has: that says more than err, the error of a
+// broken call. Otherwise it returns err.
 func (p *Probe) Why(err error) error {
-	if p.life == nil || !ended(p.life) {
+	if p.life == nil || !process.HasEnded(p.life) {
 		return err
 	}
-	if process, ok := p.life.(*process); ok {
-		<-process.relay.done // its last words are read
+	if process, ok := p.life.(*process.Process); ok {
+		process.LastWords()
 	}
 	words := ""
 	if crash := p.Status().Crash; len(crash) > 0 {
-		words = "; it wrote last: " + plain(crash[len(crash)-1])
+		words = "; last output: " + text.Clean(crash[len(crash)-1])
 	}
 	return errors.New(p.life.Err().Error() + words)
 }
 
-// Status is what is known of the binary and of its process.
+// Status describes the binary and its process.
 func (p *Probe) Status() Status {
-	s := Status{Name: p.plan.entry.Name, State: Resolved}
-	p.plan.describe(&s)
+	s := p.plan.Status()
 	if p.life != nil {
 		s.State = Starting
-		p.life.Describe(&s)
+		s.Take(p.life.Report())
 	}
 	return s
 }
@@ -106,5 +109,29 @@ func (p *Probe) Close() {
 		p.life.Stop(ctx)
 	}
 	close(p.over)
-	p.plan.close()
+	p.plan.Close()
 }
+
+// What follows is for tests of a provider: it does to the process what hosts and
+// machines do to it.
+
+// Conn is the connection to the provider; nil before [Probe.Connect].
+func (p *Probe) Conn() grpc.ClientConnInterface {
+	if process, ok := p.life.(*process.Process); ok && process.Conn() != nil {
+		return process.Conn()
+	}
+	return nil
+}
+
+// EndLifeline does what the end of this process would: the provider is to exit.
+func (p *Probe) EndLifeline() {
+	if process, ok := p.life.(*process.Process); ok {
+		process.EndLifeline()
+	}
+}
+
+// Ended is closed when the process has ended; Err then says how.
+func (p *Probe) Ended() <-chan struct{} { return p.life.Ended() }
+
+// Err says how the process ended.
+func (p *Probe) Err() error { return p.life.Err() }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
@@ -171,7 +172,7 @@ var providers = map[string]func(){
 		})
 	},
 	"exits":   func() { fmt.Fprintln(os.Stderr, "no licence found"); os.Exit(3) },
-	"silent":  func() { select {} },
+	"silent":  func() { time.Sleep(time.Hour) }, // select {} alone is a deadlock without cgo
 	"chatty":  func() { fmt.Println("hello"); provider.Main("chatty", "1", open) },
 	"forged":  func() { fmt.Println("1|1|unix|/tmp/x|grpc|" + strings.Repeat("A", 60)); select {} },
 	"outside": func() { fmt.Println("1|1|unix|/tmp/x|grpc"); select {} },

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
@@ -106,8 +107,8 @@ func TestWhatAProviderDoesWrongDoesNotReachTheHost(t *testing.T) {
 func TestABadStartIsOneSentence(t *testing.T) {
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",
-		"silent":  "did not get through its start within",
-		"chatty":  "on standard output",
+		"silent":  "start timed out after",
+		"chatty":  "to standard output",
 		"forged":  "outside the folder",
 		"outside": "outside the folder",
 		"version": `speaks protocol version "9"`,
@@ -156,7 +157,7 @@ func TestWrongSettingsStopTheStartAndACAThatIsAwayDoesNot(t *testing.T) {
 func TestOnlyThePinnedBinaryRuns(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.Dev = false
-	found, err := pluginhost.Finder{Dirs: h.opts.Dirs}.Find("good")
+	found, err := verified.Finder{Dirs: h.opts.Dirs}.Find("good")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestOnlyThePinnedBinaryRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pin, want := range map[string]string{
-		"": "no pin", "xyz": "64 hex digits", strings.Repeat("0", 64): "its SHA-256 is " + sum,
+		"": "no pin", "xyz": "64 hex digits", strings.Repeat("0", 64): "SHA-256 is " + sum,
 	} {
 		if _, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: "good", SHA256: pin}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("pin %q: got %v, want %q", pin, err, want)
@@ -197,7 +198,7 @@ func TestAProgramForAnotherMachineIsSaidToBeOne(t *testing.T) {
 	if runtime.GOARCH == "arm64" {
 		self[18] = 0x3e // x86-64
 	}
-	for name, content := range map[string][]byte{"it is built for": self, "it is no program": []byte("text")} {
+	for name, content := range map[string][]byte{"built for": self, "not a program": []byte("text")} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +220,7 @@ func TestTheEnvironmentIsScrubbed(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "leak") || strings.Contains(err.Error(), "COUNTERSIGN") {
 		t.Errorf("got %v", err)
 	}
-	for key, want := range map[string]string{"": "no name", "PLUGIN_X": "are the host's", "A=B": "no name"} {
+	for key, want := range map[string]string{"": "not a valid variable name", "PLUGIN_X": "belong to the host", "A=B": "not a valid variable name"} {
 		_, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: "good", Env: map[string]string{key: "x"}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("env %q: got %v", key, err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -79,7 +80,7 @@ func ReadPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error)
 	case !pki.SameKey(signer.Public(), certs[0].PublicKey):
 		return nil, fmt.Errorf("%s is not the key of %s", keyFile, certFile)
 	case now.After(certs[0].NotAfter):
-		return nil, fmt.Errorf("%s expired at %s", certFile, certs[0].NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%s expired at %s", certFile, clock.Stamp(certs[0].NotAfter))
 	}
 	pair := &tls.Certificate{PrivateKey: signer, Leaf: certs[0]}
 	for _, cert := range certs {

@@ -1,4 +1,6 @@
-// Package foreign makes text of others fit for a log or an error: [Clean].
+// Package text makes foreign text fit for a log or an error: [Clean] escapes and cuts it,
+// [Redact] also removes tokens. A value that an error shows in quotes needs neither, as
+// fmt's %.256q does both.
 package text
 
 import (
@@ -6,8 +8,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 const (
@@ -19,19 +19,11 @@ const (
 	tokenPiece = 20
 )
 
-// Clean makes foreign text fit for a log or an error: each token, and each piece of
-// one of 20 bytes or more, is replaced by "(token)", what does not print is escaped
-// as in Go (\n, \x00, \u202e), and the whole is cut to 256 bytes.
-func Clean(text string, tokens ...ca.Token) string {
-	// The tokens go first, as half of one is not recognised after the cut; and whole
-	// ones before pieces, as two of one issuer begin alike.
-	for _, token := range tokens {
-		if whole := strings.TrimSpace(token.Reveal()); whole != "" {
-			text = strings.ReplaceAll(text, whole, tokenShown)
-		}
-	}
-	for _, token := range tokens {
-		text = dropParts(text, strings.TrimSpace(token.Reveal()))
+// Clean escapes what does not print as Go does (\n, \x00, \u202e) and cuts the result to
+// 256 bytes. Clean text stays as it is, so it may pass through Clean again.
+func Clean(text string) string {
+	if len(text) <= maxText && !strings.ContainsFunc(text, escaped) {
+		return text
 	}
 	var out strings.Builder
 	fits := 0 // where the text can be cut without cutting a rune or an escape
@@ -48,6 +40,34 @@ func Clean(text string, tokens ...ca.Token) string {
 	}
 	return out.String()
 }
+
+// CleanAll returns each text as Clean does.
+func CleanAll(texts []string) []string {
+	clean := make([]string, len(texts))
+	for i, text := range texts {
+		clean[i] = Clean(text)
+	}
+	return clean
+}
+
+// Redact replaces each token, and each piece of one of 20 bytes or more, by "(token)", and
+// returns the rest as Clean does.
+func Redact[T interface{ Reveal() string }](text string, tokens ...T) string {
+	// The tokens go first, as half of one is not recognised after the cut; and whole
+	// ones before pieces, as two of one issuer begin alike.
+	for _, token := range tokens {
+		if whole := strings.TrimSpace(token.Reveal()); whole != "" {
+			text = strings.ReplaceAll(text, whole, tokenShown)
+		}
+	}
+	for _, token := range tokens {
+		text = dropParts(text, strings.TrimSpace(token.Reveal()))
+	}
+	return Clean(text)
+}
+
+// escaped is also true for what may be no UTF-8.
+func escaped(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 func escapeRune(r rune, raw string) string {
 	switch {
@@ -95,3 +115,6 @@ func dropPieces(text, token string) string {
 	}
 	return out.String()
 }
+
+// Quote is [Clean] in double quotes, for an error.
+func Quote(text string) string { return `"` + Clean(text) + `"` }

@@ -16,11 +16,29 @@ func TestTokensOfOneIssuerAreReplacedWhole(t *testing.T) {
 		"begins with " + begin + " as all do":                          "begins with (token) as all do",
 		"no token at all\n":                                            `no token at all\n`,
 	} {
-		if got := text.Clean(foreign, first, second, ""); got != want {
+		if got := text.Redact(foreign, first, second, ""); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := text.Clean(strings.Repeat("x", 300)); len(got) > 256 || !strings.HasSuffix(got, "…") {
-		t.Errorf("got %d bytes, %q", len(got), got)
+}
+
+func TestWhatDoesNotPrintIsEscapedAndTheRestCut(t *testing.T) {
+	for foreign, want := range map[string]string{
+		`a "quoted" word, C:\path`:             `a "quoted" word, C:\path`,
+		"\x1b[2J\nforged":                      `\x1b[2J\nforged`,
+		"\u202ebackwards\u200b":                `\u202ebackwards\u200b`,
+		"not UTF-8: \xff":                      `not UTF-8: \xff`,
+		strings.Repeat("x", 256):               strings.Repeat("x", 256),
+		strings.Repeat("x", 257):               strings.Repeat("x", 253) + "…",
+		strings.Repeat("x", 252) + "\n" + "yz": strings.Repeat("x", 252) + `\nyz`,
+		strings.Repeat("ä", 200):               strings.Repeat("ä", 126) + "…",
+	} {
+		got := text.Clean(foreign)
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if again := text.Clean(got); again != got {
+			t.Errorf("%q became %q", got, again)
+		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"regexp"
 	"slices"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -61,7 +61,7 @@ type Provider struct {
 
 // FileVersion is the version in the name of its file; empty: there is none.
 func (p Provider) FileVersion() string {
-	_, version, _ := pluginhost.ParseBinaryName(p.File)
+	_, version, _ := verified.ParseBinaryName(p.File)
 	return version
 }
 
@@ -116,7 +116,7 @@ type Error struct {
 }
 
 // Error implements error.
-func (e *Error) Error() string { return fmt.Sprintf("the lock file %s: %v", e.Path, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("lock file %s: %v", e.Path, e.Err) }
 
 // Unwrap implements [errors.Unwrap].
 func (e *Error) Unwrap() error { return e.Err }
@@ -141,7 +141,7 @@ func read(path string) (*Lock, error) {
 		return nil, err
 	}
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maxFile)
+		return nil, fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	return parse(text)
 }
@@ -151,10 +151,10 @@ func parse(text []byte) (*Lock, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields() // what is not understood may be what protects
 	if err := decoder.Decode(&l); err != nil {
-		return nil, fmt.Errorf("it is not what `countersign provider lock` writes (%s); make it anew", wire.CleanText(err.Error(), ""))
+		return nil, fmt.Errorf("not a lock file (%s); create it again with `countersign provider lock`", wire.CleanText(err.Error(), ""))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows its end; make it anew by `countersign provider lock`")
+		return nil, errors.New("trailing data; create it again with `countersign provider lock`")
 	}
 	return &l, l.check()
 }
@@ -163,14 +163,14 @@ var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (l *Lock) check() error {
 	if l.Format != format {
-		return fmt.Errorf("its format is %d, this program reads %d; make it anew by `countersign provider lock`", l.Format, format)
+		return fmt.Errorf("unsupported format %d, want %d; create it again with `countersign provider lock`", l.Format, format)
 	}
 	var errs []error
 	seen := map[[3]string]bool{}
 	once := func(name, goos, arch string) {
 		key := [3]string{name, goos, arch}
 		if seen[key] {
-			errs = append(errs, fmt.Errorf("%q is in it twice for %s/%s", wire.CleanText(name, ""), wire.CleanText(goos, ""), wire.CleanText(arch, "")))
+			errs = append(errs, fmt.Errorf("duplicate entry %q for %s/%s", wire.CleanText(name, ""), wire.CleanText(goos, ""), wire.CleanText(arch, "")))
 		}
 		seen[key] = true
 	}
@@ -187,8 +187,8 @@ func (l *Lock) check() error {
 }
 
 func (p Program) check() error {
-	if !pluginhost.IsProgram(p.Name) {
-		return fmt.Errorf("the program %q is none: countersign-<name> is allowed", wire.CleanText(p.Name, ""))
+	if !verified.IsProgram(p.Name) {
+		return fmt.Errorf("%q is not a Countersign program: use countersign-<name>", wire.CleanText(p.Name, ""))
 	}
 	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
 }
@@ -196,21 +196,21 @@ func (p Program) check() error {
 func checkBuild(name, goos, arch, sum string) error {
 	switch {
 	case !sha256Hex.MatchString(sum):
-		return fmt.Errorf("the sha256 of %q is %q: 64 hexadecimal digits in lower case are allowed", name, wire.CleanText(sum, ""))
+		return fmt.Errorf("invalid sha256 of %q: %q; use 64 lower-case hex digits", name, wire.CleanText(sum, ""))
 	case goos == "" || arch == "":
-		return fmt.Errorf("%q names no os and arch", name)
+		return fmt.Errorf("%q has no os or no arch", name)
 	}
 	return nil
 }
 
 func (p Provider) check() error {
-	name, version, ok := pluginhost.ParseBinaryName(p.File)
+	name, version, ok := verified.ParseBinaryName(p.File)
 	switch {
 	case !wire.ValidName(p.Name):
-		return fmt.Errorf("the name %q is none: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", wire.CleanText(p.Name, ""))
-	case !ok || name != p.Name || pluginhost.BinaryName(name, version) != p.File:
-		return fmt.Errorf("the file of %q is %q: %s is allowed, or %s", p.Name, wire.CleanText(p.File, ""),
-			pluginhost.BinaryName(p.Name, ""), pluginhost.BinaryName(p.Name, "VERSION"))
+		return fmt.Errorf("invalid provider name %q: use 1 to 63 of a-z, 0-9 and -, not starting with -", wire.CleanText(p.Name, ""))
+	case !ok || name != p.Name || verified.BinaryName(name, version) != p.File:
+		return fmt.Errorf("invalid file of %q: %q; use %s or %s", p.Name, wire.CleanText(p.File, ""),
+			verified.BinaryName(p.Name, ""), verified.BinaryName(p.Name, "VERSION"))
 	}
 	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
 }

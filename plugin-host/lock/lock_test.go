@@ -70,14 +70,14 @@ func TestALockThatOthersCanHaveWrittenIsNotRead(t *testing.T) {
 	}{
 		"good":                 {func(*testing.T, string) {}, ""},
 		"read by all":          {func(t *testing.T, path string) { must(t, os.Chmod(path, 0o444)) }, ""},
-		"written by the group": {func(t *testing.T, path string) { must(t, os.Chmod(path, 0o664)) }, "others may write it (mode 0664)"},
-		"written by all":       {func(t *testing.T, path string) { must(t, os.Chmod(path, 0o646)) }, "others may write it (mode 0646)"},
-		"in a loose folder":    {func(t *testing.T, path string) { must(t, os.Chmod(filepath.Dir(path), 0o777)) }, "others may write its folder"},
+		"written by the group": {func(t *testing.T, path string) { must(t, os.Chmod(path, 0o664)) }, "writable by others (mode 0664)"},
+		"written by all":       {func(t *testing.T, path string) { must(t, os.Chmod(path, 0o646)) }, "writable by others (mode 0646)"},
+		"in a loose folder":    {func(t *testing.T, path string) { must(t, os.Chmod(filepath.Dir(path), 0o777)) }, "its folder is writable by others"},
 		"in a sticky folder":   {func(t *testing.T, path string) { must(t, os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky)) }, ""},
-		"a folder":             {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, os.Mkdir(path, 0o755)) }, "it is not a regular file (d"},
-		"a pipe, which hangs":  {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, unix.Mkfifo(path, 0o644)) }, "it is not a regular file (p"},
-		"too long":             {func(t *testing.T, path string) { must(t, os.Truncate(path, 2<<20)) }, "it has more than 1048576 bytes"},
-		"empty":                {func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }, "make it anew"},
+		"a folder":             {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, os.Mkdir(path, 0o755)) }, "not a regular file (d"},
+		"a pipe, which hangs":  {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, unix.Mkfifo(path, 0o644)) }, "not a regular file (p"},
+		"too long":             {func(t *testing.T, path string) { must(t, os.Truncate(path, 2<<20)) }, "larger than 1048576 bytes"},
+		"empty":                {func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }, "create it again"},
 		"behind a link, as Kubernetes mounts it": {func(t *testing.T, path string) {
 			data := filepath.Join(filepath.Dir(path), "..data")
 			must(t, os.Mkdir(data, 0o755))
@@ -90,7 +90,7 @@ func TestALockThatOthersCanHaveWrittenIsNotRead(t *testing.T) {
 			must(t, os.Chmod(loose, 0o777))
 			must(t, os.Rename(path, filepath.Join(loose, "f")))
 			must(t, os.Symlink("loose/f", path))
-		}, "others may write its folder"},
+		}, "its folder is writable by others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "countersign.lock")
@@ -114,7 +114,7 @@ func TestAStrangersLockIsNotRead(t *testing.T) {
 	if err := os.Chown(path, 65534, 65534); err != nil {
 		return // only root can make another's file
 	}
-	if _, err := lock.Read(path); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534, neither root nor the user that runs this") {
+	if _, err := lock.Read(path); err == nil || !strings.Contains(err.Error(), "is owned by uid 65534, not by root or the current user") {
 		t.Errorf("got %v", err)
 	}
 }

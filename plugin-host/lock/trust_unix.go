@@ -42,9 +42,9 @@ func checkOpen(file *os.File) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("it is not a regular file (%s)", info.Mode().Type())
+		return fmt.Errorf("not a regular file (%s)", info.Mode().Type())
 	case info.Mode().Perm()&othersWrite != 0:
-		return fmt.Errorf("others may write it (mode %04o); look at what it says, then chmod go-w", info.Mode().Perm())
+		return fmt.Errorf("writable by others (mode %04o); check its content, then run chmod go-w", info.Mode().Perm())
 	}
 	return checkOwner(info)
 }
@@ -52,10 +52,10 @@ func checkOpen(file *os.File) error {
 func checkOwner(info os.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return errors.New("its owner cannot be told")
+		return errors.New("cannot determine its owner")
 	}
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to uid %d, neither root nor the user that runs this (uid %d)", info.Name(), st.Uid, os.Geteuid())
+		return fmt.Errorf("%s is owned by uid %d, not by root or the current user (uid %d)", info.Name(), st.Uid, os.Geteuid())
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func checkFolder(folder string) error {
 		return err
 	}
 	if info.Mode().Perm()&othersWrite != 0 && info.Mode()&os.ModeSticky == 0 {
-		return fmt.Errorf("others may write its folder (mode %04o); chmod go-w %s", info.Mode().Perm(), folder)
+		return fmt.Errorf("its folder is writable by others (mode %04o); run chmod go-w %s", info.Mode().Perm(), folder)
 	}
 	return checkOwner(info)
 }

@@ -26,18 +26,21 @@ func TestTheDocumentListsEveryCheck(t *testing.T) {
 	}
 }
 
-const preface = `# The conformance kit
+const preface = `# The conformance suite
 
-<!-- Made by the tests of plugin-host/providertest: go test -run TestTheDocumentListsEveryCheck -update . -->
+<!-- Written by the tests of plugin-host/providertest: go test -run TestTheDocumentListsEveryCheck -update . -->
 
-One suite for every provider, in whatever language it is written. On a binary, under the host that runs it for agents:
+One suite tests every provider, in whatever language it is written. On a binary, under the host that
+runs it for agents:
 
 ` + "```" + `
 countersign provider test ./countersign-provider-NAME --kit kit.yaml
 ` + "```" + `
 
-Exit status 0: each check that was run passed; 1: one failed; 2: nothing could be run. ` + "`-o json` and `-o junit`" + ` are for programs, ` + "`--level` and `--only`" + ` choose.
-In the tests of a provider in Go, as a value and over the boundary in memory, each check a subtest:
+Exit status 0: all checks that ran passed; 1: one failed; 2: nothing could be run. ` + "`-o json` and\n`-o junit`" + ` are for programs; ` + "`--level` and `--only`" + ` choose checks.
+
+In the tests of a provider in Go, as a value and over the boundary in memory, with a subtest for each
+check:
 
 ` + "```go" + `
 func TestConformance(t *testing.T) {
@@ -46,28 +49,30 @@ func TestConformance(t *testing.T) {
 }
 ` + "```" + `
 
-A check that cannot tell anything says why and is reported as not run: the provider has not the ability, a value has no process, a check that it builds on
-failed, or the kit file lacks what only the author can give. All of that file is optional, paths are from its own folder:
+A check that cannot decide says why and is reported as not run: the provider lacks the ability, a value
+has no process, a check that it builds on failed, or the kit file lacks what only the author can give.
+Everything in that file is optional; paths are relative to its folder:
 
 ` + "```yaml" + `
-settings: {address: ca.example.org}   # good ones
-wrong_settings: {address: ""}         # refused by the author's own check
+settings: {address: ca.example.org}   # valid settings
+wrong_settings: {address: ""}         # refused by the author's own validation
 identity: {spiffe_id: "spiffe://example.org/web", dns_names: [web.example.org], ip_addresses: [192.0.2.1]}
 refused_identity: {spiffe_id: "spiffe://stranger.test/web"}
-name_check: exact                     # or trust-domain, or any: how close the names of a certificate come
-keys: [ecdsa-p256, rsa-2048]          # kinds of key to ask for
-ttl: 1h                               # lifetime to ask for
-fixed_lifetime: false                 # the authority gives what lifetime it likes
-token_file: token                     # one that is taken; without it, one is made up
-refused_token_file: expired-token     # one that is not
-token_required: true                  # nothing is signed without one
+name_check: exact                     # or trust-domain, or any: how closely the names must match
+keys: [ecdsa-p256, rsa-2048]          # key types to request
+ttl: 1h                               # lifetime to request
+fixed_lifetime: false                 # true: the CA decides the lifetime
+token_file: token                     # a valid token; without it, one is made up
+refused_token_file: expired-token     # an invalid token
+token_required: true                  # nothing is signed without a token
 exchange: {subject_token_file: subject, audience: ca}
 refused_subject_token_file: stranger
-call_timeout: 10s                     # of one call
-env: {AWS_REGION: eu-central-1}       # of the process
+call_timeout: 10s                     # for one call
+env: {AWS_REGION: eu-central-1}       # for the process
 ` + "```" + `
 
-Each rule below has a provider in the tests that breaks it, and fails that check alone; the few that cannot be broken alone are named there.
+For each rule below, the tests have a provider that breaks it and fails that check alone; they name the
+few rules that cannot be broken alone.
 `
 
 func document() string {

@@ -103,7 +103,7 @@ func TestWhatCannotBeRunIsAnError(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		other:                               "is called countersign-provider-<name>",
-		script:                              "others may write it",
+		script:                              "writable by others",
 		filepath.Join(dir, prefix+"nobody"): "not installed",
 	} {
 		report, err := Run(context.Background(), Target{Path: path}, func(conformance.Result) {})

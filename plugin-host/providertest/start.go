@@ -103,7 +103,7 @@ func (r *rig) refusesUnknown(ctx context.Context, _ *conformance.Session) error 
 	switch err := probe.Connect(ctx); {
 	case err == nil:
 		return errors.New("it goes on, in a version that it does not have")
-	case strings.Contains(err.Error(), "it speaks protocol version"): // as stock go-plugin does
+	case strings.Contains(err.Error(), "provider speaks protocol version"): // as stock go-plugin does
 		return nil
 	}
 	select {

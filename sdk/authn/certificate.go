@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -76,7 +77,7 @@ func (a Certificates) verify(chain []*x509.Certificate, trustDomain string) erro
 
 func (a Certificates) now() time.Time {
 	if a.Now == nil {
-		return time.Now()
+		return clock.Wall()
 	}
 	return a.Now()
 }

@@ -53,7 +53,7 @@ type Reason struct {
 }
 
 func (r *UnknownCallerError) add(name string, err error, token ca.Token) {
-	r.Reasons = append(r.Reasons, Reason{name, text.Clean(err.Error(), token)})
+	r.Reasons = append(r.Reasons, Reason{name, text.Redact(err.Error(), token)})
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		r.outcome = ErrUnavailable

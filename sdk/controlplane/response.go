@@ -2,11 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"slices"
-	"strconv"
-	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -25,7 +20,7 @@ type response struct {
 }
 
 func newResponse(req *cachev3.Request, b batch, err error, taken func()) *response {
-	out := &discoveryv3.DiscoveryResponse{TypeUrl: TypeURL, VersionInfo: versionOf(b.resources)}
+	out := &discoveryv3.DiscoveryResponse{TypeUrl: TypeURL, VersionInfo: xds.VersionOf(b.resources)}
 	for _, r := range b.resources {
 		out.Resources = append(out.Resources, r.Body)
 	}
@@ -57,7 +52,7 @@ type deltaResponse struct {
 }
 
 func newDeltaResponse(req *cachev3.DeltaRequest, b batch, err error, taken func()) *deltaResponse {
-	out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: TypeURL, SystemVersionInfo: versionOf(b.resources), RemovedResources: b.removed}
+	out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: TypeURL, SystemVersionInfo: xds.VersionOf(b.resources), RemovedResources: b.removed}
 	for _, r := range b.resources {
 		out.Resources = append(out.Resources, &discoveryv3.Resource{Name: r.Name, Version: r.Version, Resource: r.Body})
 	}
@@ -82,18 +77,3 @@ func (r *deltaResponse) GetReturnedResources() map[string]string {
 func (r *deltaResponse) GetNextVersionMap() map[string]string { return r.GetReturnedResources() }
 
 func (r *deltaResponse) GetContext() context.Context { return context.Background() }
-
-// versionOf returns the version of a response: that of its content, so that it means
-// the same on every stream and after a restart.
-func versionOf(resources []*xds.Resource) string {
-	if len(resources) == 1 {
-		return resources[0].Version
-	}
-	lines := make([]string, len(resources))
-	for i, r := range resources {
-		lines[i] = strconv.Quote(r.Name) + " " + strconv.Quote(r.Version)
-	}
-	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return hex.EncodeToString(sum[:8])
-}

@@ -115,7 +115,7 @@ func reasons(err error, token ca.Token) any {
 	if known, ok := errors.AsType[*authn.UnknownCallerError](err); ok {
 		return known // its LogValue has them all, cleaned
 	}
-	return text.Clean(err.Error(), token)
+	return text.Redact(err.Error(), token)
 }
 
 // credentialOf returns what the caller has shown, or a status.

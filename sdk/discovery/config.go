@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -99,7 +100,7 @@ func (c Config) checked() (Config, error) {
 		c.Observe = func(xds.Event[*Caller]) {}
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -34,7 +34,7 @@ const perMinute = 30
 // say logs what a client gave reason for.
 func (s *Server) say(what string, args ...any) {
 	if unsaid, ok := s.said.allow(time.Now()); ok {
-		s.cfg.Log.Warn(what, append(args, "others_since_last_log", unsaid)...)
+		s.cfg.Log.Warn(what, append(args, "suppressed", unsaid)...)
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 		all = append(all, serving{server, &limited{on.TLS, slots, s}})
 	}
 	if on.Plaintext != nil {
-		s.cfg.Log.Warn("streams are answered without TLS, too", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
+		s.cfg.Log.Warn("also serving streams without TLS", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
 		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), &limited{on.Plaintext, slots, s}})
 	}
 	return all, nil
@@ -139,7 +139,7 @@ func (s *Server) drain(all []serving) {
 	select {
 	case <-gone:
 	case <-patience.C:
-		s.cfg.Log.Warn("clients that did not let go are cut off")
+		s.cfg.Log.Warn("closing connections that did not drain in time")
 		for _, server := range all {
 			server.Stop()
 		}

@@ -6,9 +6,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -27,7 +27,7 @@ func readBundle(spec Spec, read reader, now time.Time) (item *secret.Item, skipp
 	if err != nil {
 		return nil, skipped, fmt.Errorf("%s: %w", spec.Roots, err)
 	}
-	return bundleItem(spec.Name, roots), skipped, nil
+	return secret.NewTrustBundle(spec.Name, authority, roots), skipped, nil
 }
 
 var begin = []byte("-----BEGIN")
@@ -73,23 +73,7 @@ func rootOf(block *pem.Block, now time.Time) (cert *x509.Certificate, fault stri
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return nil, fmt.Sprintf("%.128q is no CA certificate", cert.Subject.String())
 	case now.After(cert.NotAfter):
-		return nil, fmt.Sprintf("%.128q ended at %s", cert.Subject.String(), stamp(cert.NotAfter))
+		return nil, fmt.Sprintf("%.128q ended at %s", cert.Subject.String(), clock.Stamp(cert.NotAfter))
 	}
 	return cert, ""
-}
-
-func bundleItem(name string, roots *pki.Bundle) *secret.Item {
-	item := &secret.Item{
-		Name: name, Kind: secret.TrustBundle, Version: versionOf(roots.PEM()), Authority: authority,
-		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())),
-	}
-	for i, cert := range roots.Certificates() {
-		if i == 0 || cert.NotBefore.Before(item.NotBefore) {
-			item.NotBefore = cert.NotBefore
-		}
-		if cert.NotAfter.After(item.NotAfter) {
-			item.NotAfter = cert.NotAfter
-		}
-	}
-	return item
 }

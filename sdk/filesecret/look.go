@@ -7,10 +7,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -164,20 +164,20 @@ func (s *Source) complain(e *entry, skipped []string) {
 	e.said = said
 	for i, reason := range skipped {
 		if i == 10 {
-			s.config.Log.Warn("more certificates are left out of the bundle", "secret", clip(e.spec.Name), "count", len(skipped)-i)
+			s.config.Log.Warn("more certificates omitted from the bundle", "secret", text.Clean(e.spec.Name), "count", len(skipped)-i)
 			return
 		}
-		s.config.Log.Warn("a certificate is left out of the bundle", "secret", clip(e.spec.Name), "file", clip(e.spec.Roots), "reason", clip(reason))
+		s.config.Log.Warn("certificate omitted from the bundle", "secret", text.Clean(e.spec.Name), "file", text.Clean(e.spec.Roots), "reason", text.Clean(reason))
 	}
 }
 
 func (s *Source) report(e *entry, item *secret.Item) {
-	log := s.config.Log.With("secret", clip(e.spec.Name))
+	log := s.config.Log.With("secret", text.Clean(e.spec.Name))
 	if item.Kind == secret.TrustBundle {
-		log.Info("roots are served from a file", "file", clip(e.spec.Roots), "roots", len(item.RootFingerprints))
+		log.Info("serving roots from file", "file", text.Clean(e.spec.Roots), "roots", len(item.RootFingerprints))
 		return
 	}
-	log.Info("a certificate is served from files", "file", clip(e.spec.Chain), "identity", clip(item.Identity.String()),
+	log.Info("serving certificate from files", "file", text.Clean(e.spec.Chain), "identity", text.Clean(item.Identity.String()),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
 	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
 }
@@ -188,18 +188,18 @@ func (s *Source) fail(e *entry, err error) {
 	now := s.config.Now()
 	e.again = now.Add(e.pause)
 	forbidden := errors.Is(err, errForbidden)
-	text := clip(err.Error())
+	fault := text.Clean(err.Error())
 	s.mu.Lock()
 	var tell []func()
 	if forbidden != e.forbidden {
 		e.forbidden, tell = forbidden, e.notices()
 	}
-	e.failure = &secret.Failure{Reason: "files", Text: text, At: now, NextTry: e.again}
+	e.failure = &secret.Failure{Reason: "files", Text: fault, At: now, NextTry: e.again}
 	held := e.held != nil
 	s.mu.Unlock()
-	if text != e.said {
-		e.said = text
-		s.config.Log.Warn("files of a secret are not good", "secret", clip(e.spec.Name), "error", text, "keeps_the_one_before", held && !forbidden)
+	if fault != e.said {
+		e.said = fault
+		s.config.Log.Warn("secret files are invalid", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
 		s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: "files"})
 	}
 	s.mourn(e)
@@ -214,7 +214,7 @@ func (s *Source) mourn(e *entry) {
 		return
 	}
 	e.mourned = true
-	s.config.Log.Error("a certificate from files has expired without a successor", "secret", clip(e.spec.Name), "not_after", e.held.NotAfter)
+	s.config.Log.Error("certificate from files expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
 	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
 }
 
@@ -242,15 +242,4 @@ func (s *Source) leadsTo(item *secret.Item) string {
 		}
 	}
 	return ""
-}
-
-// clip makes text that others wrote fit for a log: bounded, and without control
-// characters.
-func clip(text string) string {
-	const most = 256
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

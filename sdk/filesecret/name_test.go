@@ -82,7 +82,7 @@ func TestNamesOutsideTheFoldersAreUnknown(t *testing.T) {
 			t.Errorf("Watch %.100q: %v", name, err)
 		}
 	}
-	s.says("a name of files was refused")
+	s.says("file name refused")
 	if n := strings.Count(s.log.String(), "refused"); n > 10 {
 		t.Errorf("%d lines about what a client asked for", n)
 	}

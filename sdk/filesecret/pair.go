@@ -2,12 +2,12 @@ package filesecret
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -78,9 +78,9 @@ func isRoot(cert *x509.Certificate) bool {
 func checkTimes(leaf *x509.Certificate, path string, now time.Time) error {
 	switch {
 	case now.After(leaf.NotAfter):
-		return fmt.Errorf("the certificate in %s ended at %s", path, stamp(leaf.NotAfter))
+		return fmt.Errorf("the certificate in %s ended at %s", path, clock.Stamp(leaf.NotAfter))
 	case leaf.NotBefore.After(now):
-		return fmt.Errorf("the certificate in %s begins at %s", path, stamp(leaf.NotBefore))
+		return fmt.Errorf("the certificate in %s begins at %s", path, clock.Stamp(leaf.NotBefore))
 	}
 	return nil
 }
@@ -90,16 +90,8 @@ func pairItem(name string, certs []*x509.Certificate, key []byte) *secret.Item {
 	// A leaf whose names are no identity is served all the same: it is the operator's.
 	identity, _ := pki.IdentityOf(leaf)
 	return &secret.Item{
-		Name: name, Kind: secret.KeyPair, Version: versionOf(chain), Chain: chain, Key: key,
+		Name: name, Kind: secret.KeyPair, Version: version.Of(chain), Chain: chain, Key: key,
 		Identity: identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, Authority: authority,
 	}
 }
-
-// versionOf returns a short word that stands for the content.
-func versionOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:8])
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -117,7 +117,7 @@ func TestBadCertificatesOfABundleAreLeftOutAndNamed(t *testing.T) {
 	for _, reason := range []string{"PEM block 1: it is malformed", "is no CA certificate", "ended at", "a malformed PEM block before the end of block 4"} {
 		s.says(reason)
 	}
-	if n := strings.Count(s.log.String(), "is left out of the bundle"); n != 4 {
+	if n := strings.Count(s.log.String(), "omitted from the bundle"); n != 4 {
 		t.Errorf("%d were named", n)
 	}
 }
@@ -158,7 +158,7 @@ func TestAPairIsServedToItsLastMomentAndNotLonger(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody was told")
 	}
-	s.says("expired without a successor")
+	s.says("expired and was not replaced")
 	if since := s.Status()[0].ExpiredSince; !since.Equal(item.NotAfter) {
 		t.Errorf("expired since %s", since)
 	}

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // refusals says which names were refused, ten times a minute at most: a client
@@ -22,7 +24,7 @@ func (r *refusals) tell(name string, why error) {
 		return // another source may know it
 	}
 	if r.count() {
-		r.log.Warn("a name of files was refused", "name", clip(name), "error", clip(why.Error()))
+		r.log.Warn("file name refused", "name", text.Clean(name), "error", text.Clean(why.Error()))
 	}
 }
 

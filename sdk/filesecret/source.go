@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -86,17 +87,13 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
-
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
 
 // Source is a [secret.Source] of files. All methods may be called by any
 // goroutine. A name that carries its files is read while somebody watches it; to

@@ -31,7 +31,7 @@ func (s *session) take(answer *discoveryv3.DeltaDiscoveryResponse) error {
 	for _, name := range answer.GetRemovedResources() {
 		if s.remove(name) {
 			s.cfg.Observe(Removed)
-			s.cfg.Log.Warn("the discovery service does not know a name, or not for this gateway", "name", name)
+			s.cfg.Log.Warn("discovery service does not have a secret for this gateway", "name", name)
 		}
 	}
 	return s.send(verdict(answer, faults))
@@ -54,11 +54,11 @@ func (s *session) place(resource *discoveryv3.Resource) error {
 		fault := text.Clean(err.Error())
 		s.refuse(name, fault)
 		s.cfg.Observe(Refused)
-		s.cfg.Log.Error("a secret of the discovery service is refused, and what was held stays", "name", name, "error", fault)
+		s.cfg.Log.Error("rejected secret from discovery service, keeping the held one", "name", name, "error", fault)
 		return fmt.Errorf("%s: %s", name, fault)
 	case news:
 		s.cfg.Observe(Taken)
-		s.cfg.Log.Info("a secret of the discovery service is held", "name", name, "not_after", good.notAfter)
+		s.cfg.Log.Info("received secret from discovery service", "name", name, "not_after", good.notAfter)
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -157,6 +156,5 @@ func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
 	if err := anypb.MarshalFrom(body, s, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return checked{}, err
 	}
-	sum := sha256.Sum256(body.GetValue())
-	return checked{&xds.Resource{Name: s.GetName(), Version: hex.EncodeToString(sum[:8]), Body: body}, notAfter}, nil
+	return checked{&xds.Resource{Name: s.GetName(), Version: version.Of(body.GetValue()), Body: body}, notAfter}, nil
 }

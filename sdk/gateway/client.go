@@ -114,7 +114,7 @@ func (c *Client) up(with *credential) {
 	c.status = Status{Connected: true, Since: time.Now(), Credential: with.kind}
 	c.mu.Unlock()
 	c.cfg.Observe(Connected)
-	c.cfg.Log.Info("the discovery service answers", "address", c.cfg.Address, "with", with.kind)
+	c.cfg.Log.Info("connected to discovery service", "address", c.cfg.Address, "with", with.kind)
 }
 
 // down notes that there is no stream; err is nil where it was ended on purpose.
@@ -129,7 +129,7 @@ func (c *Client) down(err error, wait time.Duration) {
 	c.mu.Unlock()
 	if err != nil {
 		c.cfg.Observe(Failed)
-		c.cfg.Log.Warn("the discovery service is away; what is held is served on", "address", c.cfg.Address, "error", err, "next_try_in", wait)
+		c.cfg.Log.Warn("discovery service unavailable, serving held secrets", "address", c.cfg.Address, "error", err, "next_try_in", wait)
 	}
 }
 
@@ -141,7 +141,7 @@ func (c *Client) explain(err error, with *credential) error {
 	}
 	s, ok := status.FromError(err)
 	if !ok {
-		return ca.Errorf(ca.Unavailable, "%s", text.Clean(err.Error(), with.token))
+		return ca.Errorf(ca.Unavailable, "%s", text.Redact(err.Error(), with.token))
 	}
 	reason, known := reasons[s.Code()]
 	if !known {
@@ -150,7 +150,7 @@ func (c *Client) explain(err error, with *credential) error {
 	if reason == ca.Unauthenticated && with.token != "" && c.cfg.TokenRejected != nil {
 		c.cfg.TokenRejected(with.token)
 	}
-	text := text.Clean(s.Message(), with.token)
+	text := text.Redact(s.Message(), with.token)
 	if reason == ca.Unimplemented {
 		text = "it has no incremental ADS (DeltaAggregatedResources), which istiod and countersign-discovery have: " + text
 	}

@@ -11,26 +11,26 @@ const (
 	drift = time.Second
 )
 
-// clock notices that the wall clock was set, or the machine suspended.
-type clock struct {
+// jumpWatch notices that the wall clock was set, or the machine suspended.
+type jumpWatch struct {
 	now   func() time.Time
 	began time.Time // with its monotonic reading
 	apart time.Duration
 }
 
-func newClock(now func() time.Time) clock {
-	c := clock{now: now, began: time.Now()}
+func newJumpWatch(now func() time.Time) jumpWatch {
+	c := jumpWatch{now: now, began: time.Now()}
 	c.apart = c.lead()
 	return c
 }
 
 // lead is how far the wall clock is ahead of the monotonic one.
-func (c *clock) lead() time.Duration {
+func (c *jumpWatch) lead() time.Duration {
 	return c.now().Round(0).Sub(c.began.Round(0)) - time.Since(c.began)
 }
 
 // jumped tells whether the two have come apart since it was asked last.
-func (c *clock) jumped() bool {
+func (c *jumpWatch) jumped() bool {
 	lead := c.lead()
 	moved := (lead - c.apart).Abs() > drift
 	c.apart = lead

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -146,7 +147,7 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -156,10 +157,6 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
 
 func orElse[T comparable](field *T, value T) {
 	var none T

@@ -114,6 +114,6 @@ func (c *Set) complain(message string, err error, args ...any) {
 	c.quiet.unsaid = 0
 	f := secret.NewFailure(err, now, 0)
 	c.say(func() {
-		c.cfg.Log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "others_since_last_log", unsaid}, args...)...)
+		c.cfg.Log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "suppressed", unsaid}, args...)...)
 	})
 }

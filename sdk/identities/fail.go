@@ -34,7 +34,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 	t.failure = secret.NewFailure(f.err, now, wait)
 	c.counts.Failures++
 	c.tell(secret.Event{Type: secret.Failed, Reason: t.failure.Reason, Failure: t.failure})
-	c.complain("no new certificate", f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
+	c.complain("cannot renew certificate", f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
 	if !c.tidy(e) {
 		c.schedule(e)
 	}

@@ -26,7 +26,7 @@ import (
 // way at once. All methods may be called by any goroutine.
 type Set struct {
 	cfg     Config
-	offset  clock
+	offset  jumpWatch
 	rootsAt string // the bundle that certificates have to lead to
 	unwatch func()
 
@@ -67,7 +67,7 @@ func New(cfg Config) (*Set, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Set{
-		cfg: cfg, offset: newClock(cfg.Now), rootsAt: cfg.Bundles[0], ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1),
+		cfg: cfg, offset: newJumpWatch(cfg.Now), rootsAt: cfg.Bundles[0], ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1),
 		checks: newChecks(cfg.Limits.InFlight), sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{},
 		entries: map[string]*entry{}, strangers: map[process]int{}, deadlines: queue{by: byDue}, ready: queue{by: byRank}, readyNew: queue{by: byRank},
 	}

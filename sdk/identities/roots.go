@@ -35,7 +35,7 @@ func (c *Set) checkRoots() {
 	}
 	if lost > 0 {
 		c.say(func() {
-			c.cfg.Log.Warn("certificates no longer lead to a root of their authority: they are replaced", "certificates", lost)
+			c.cfg.Log.Warn("certificates no longer chain to their authority's roots, replacing them", "certificates", lost)
 		})
 	}
 }

@@ -57,7 +57,7 @@ func (c *Set) tick(swept *time.Time) time.Duration {
 // lookAtAll follows a jump of the wall clock. A machine that slept has slept through
 // the pauses, too.
 func (c *Set) lookAtAll(jump time.Duration) {
-	c.cfg.Log.Info("the clock has jumped: all deadlines are looked at", "by", jump)
+	c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump)
 	for _, e := range c.deadlines.all() {
 		if t := e.trouble; t != nil && jump > 0 && !t.until.IsZero() {
 			t.until = t.until.Add(-jump)
@@ -118,7 +118,7 @@ func (c *Set) mourn(e *entry, now time.Time) {
 	item := e.item
 	c.tell(secret.Event{Type: secret.Expired, NotAfter: item.NotAfter})
 	c.say(func() {
-		c.cfg.Log.Error("the certificate has expired without a successor", "identity", item.Identity.String(), "not_after", item.NotAfter)
+		c.cfg.Log.Error("certificate expired before it could be renewed", "identity", item.Identity.String(), "not_after", item.NotAfter)
 	})
 }
 

@@ -69,7 +69,7 @@ func (c *Set) install(e *entry, item *secret.Item, now time.Time) {
 	c.tellSessions(e)
 	c.tell(secret.Event{Type: secret.Rotated, NotAfter: item.NotAfter})
 	c.say(func() {
-		c.cfg.Log.Debug("a new certificate is served", "identity", item.Identity.String(), "serial", item.Serial,
+		c.cfg.Log.Debug("serving new certificate", "identity", item.Identity.String(), "serial", item.Serial,
 			"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	})
 }

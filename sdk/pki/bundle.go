@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Bundle is a set of roots: what peers are verified with (SPIFFE Trust Domain and
@@ -32,7 +34,7 @@ func ParseBundle(pemBytes []byte) (*Bundle, error) {
 	}
 	for _, cert := range certs {
 		if reason := rootFault(cert); reason != "" {
-			return nil, fmt.Errorf("the root %s (%s) is refused: %s", Fingerprint(cert), clip(cert.Subject.String()), reason)
+			return nil, fmt.Errorf("the root %s (%s) is refused: %s", Fingerprint(cert), text.Clean(cert.Subject.String()), reason)
 		}
 	}
 	return NewBundle(certs...), nil

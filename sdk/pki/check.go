@@ -5,6 +5,9 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -130,9 +133,9 @@ func (c Check) names(chain *Chain) error {
 	chain.Identity = got
 	switch {
 	case c.Names == ExactNames && !got.Equal(c.Identity):
-		return failed("names", "asked for %q, the leaf has %q", clip(c.Identity.String()), clip(got.String()))
+		return failed("names", "asked for %.256q, the leaf has %.256q", c.Identity.String(), got.String())
 	case c.Names == TrustDomainName && (got.TrustDomain() == "" || got.TrustDomain() != c.Identity.TrustDomain()):
-		return failed("names", "asked for trust domain %q, the leaf has %q", c.Identity.TrustDomain(), clip(got.String()))
+		return failed("names", "asked for trust domain %q, the leaf has %.256q", c.Identity.TrustDomain(), got.String())
 	}
 	return nil
 }
@@ -156,13 +159,13 @@ func (c Check) times(chain *Chain) error {
 	leaf := chain.Leaf
 	switch {
 	case !leaf.NotAfter.After(leaf.NotBefore):
-		return failed("expired", "the leaf ends (%s) before it begins (%s)", stamp(leaf.NotAfter), stamp(leaf.NotBefore))
+		return failed("expired", "the leaf ends (%s) before it begins (%s)", clock.Stamp(leaf.NotAfter), clock.Stamp(leaf.NotBefore))
 	case !leaf.NotAfter.After(c.Now):
-		return failed("expired", "the leaf ended at %s, it is %s", stamp(leaf.NotAfter), stamp(c.Now))
+		return failed("expired", "the leaf ended at %s, it is %s", clock.Stamp(leaf.NotAfter), clock.Stamp(c.Now))
 	case leaf.NotBefore.After(c.Now.Add(MaxClockSkew)):
-		return failed("not-before", "the leaf begins at %s, more than %s after now (%s)", stamp(leaf.NotBefore), MaxClockSkew, stamp(c.Now))
+		return failed("not-before", "the leaf begins at %s, more than %s after now (%s)", clock.Stamp(leaf.NotBefore), MaxClockSkew, clock.Stamp(c.Now))
 	case c.tooLong(leaf):
-		return failed("not-after", "the leaf ends at %s, %s was asked for; accept_longer_ttl lets it pass", stamp(leaf.NotAfter), stamp(c.AskedUntil))
+		return failed("not-after", "the leaf ends at %s, %s was asked for; accept_longer_ttl lets it pass", clock.Stamp(leaf.NotAfter), clock.Stamp(c.AskedUntil))
 	}
 	return nil
 }
@@ -182,22 +185,13 @@ func (c Check) root(chain *Chain) error {
 	verified, err := chain.Leaf.Verify(x509.VerifyOptions{
 		Roots:         c.Roots.Pool(),
 		Intermediates: intermediates,
-		CurrentTime:   later(c.Now, chain.Leaf.NotBefore),
+		CurrentTime:   clock.Later(c.Now, chain.Leaf.NotBefore),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return failed("chain", "%s", clip(err.Error()))
+		return failed("chain", "%s", text.Clean(err.Error()))
 	}
 	path := verified[0]
 	chain.Root = path[len(path)-1]
 	return nil
 }
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

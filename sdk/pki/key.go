@@ -42,7 +42,7 @@ func ParseKeyType(name string) (KeyType, error) {
 			return t, nil
 		}
 	}
-	return "", fmt.Errorf("key type %q is not known: use one of %s", clip(name), keyTypeNames())
+	return "", fmt.Errorf("key type %.256q is not known: use one of %s", name, keyTypeNames())
 }
 
 func keyTypeNames() string {
@@ -108,7 +108,7 @@ const maxKey = 10 << 10
 
 func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	if len(block.Bytes) > maxKey {
-		return nil, fmt.Errorf("its PEM block %q has %d bytes, a key has %d at most", clip(block.Type), len(block.Bytes), maxKey)
+		return nil, fmt.Errorf("its PEM block %.256q has %d bytes, a key has %d at most", block.Type, len(block.Bytes), maxKey)
 	}
 	var key any
 	var err error
@@ -125,7 +125,7 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	case "ENCRYPTED PRIVATE KEY":
 		return nil, errors.New("the key is encrypted; only unencrypted keys are read")
 	default:
-		return nil, fmt.Errorf("its PEM block is %q, not a private key", clip(block.Type))
+		return nil, fmt.Errorf("its PEM block is %.256q, not a private key", block.Type)
 	}
 	// The parser's own error is left out: it may quote what it read.
 	signer, ok := key.(crypto.Signer)

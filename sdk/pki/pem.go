@@ -62,7 +62,7 @@ func decode(text []byte, blockType string, most int) ([][]byte, error) {
 			break
 		}
 		if block.Type != blockType {
-			return nil, fmt.Errorf("it holds a PEM block %q where only %q is allowed", clip(block.Type), blockType)
+			return nil, fmt.Errorf("it holds a PEM block %.256q where only %q is allowed", block.Type, blockType)
 		}
 		if len(blocks) == most {
 			return nil, fmt.Errorf("it holds more than %d PEM blocks %q", most, blockType)

@@ -264,7 +264,7 @@ func TestAPanicLeavesItsStackInTheLogAndNoToken(t *testing.T) {
 	if _, err := c.CSRSign(t.Context(), request(t)); !errors.Is(err, ca.ErrInternal) {
 		t.Errorf("got %v", err)
 	}
-	record := c.logged(t, "a call panicked")
+	record := c.logged(t, "call panicked")
 	if record["panic"] != "on purpose, with (token)" || !strings.Contains(record["stack"].(string), "CSRSign") {
 		t.Errorf("got %v", record)
 	}

@@ -58,7 +58,7 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	}
 	resource, err := resourceOf(item)
 	if errors.Is(err, secret.ErrNotExportable) {
-		s.log.Error("a secret cannot be served over SDS, which sends keys", "secret", name, "error", err)
+		s.log.Error("secret not served over SDS: its key is not exportable", "secret", name, "error", err)
 	} else if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func (s *Server) endSilent() {
 		case <-ticker.C:
 		}
 		if n := s.service.EndSilent(s.recycle); n > 0 {
-			s.log.Warn("streams were ended of which nothing was heard", "streams", n, "for", s.recycle)
+			s.log.Warn("closed unresponsive streams", "streams", n, "for", s.recycle)
 		}
 	}
 }

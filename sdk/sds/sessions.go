@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -89,9 +90,9 @@ func statusOf(err error) error {
 	case ca.Canceled:
 		code = codes.Canceled
 	}
-	text := err.Error()
+	said := err.Error()
 	if known, ok := errors.AsType[*ca.Error](err); ok {
-		text = known.Error() // without what was said around it on the way
+		said = known.Error() // without what was said around it on the way
 	}
-	return status.Errorf(code, "%.256s", text)
+	return status.Error(code, text.Clean(said))
 }

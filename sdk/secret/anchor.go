@@ -50,7 +50,7 @@ func (l *leaf) checkAnchor(now time.Time) {
 	}
 	l.anchor = anchored{roots, rootOf(l.held, roots, now) == nil}
 	if l.anchor.lost {
-		l.log.Warn("the certificate does not lead to the roots that its peers verify with: it is replaced", "root", pki.Fingerprint(l.held.Root))
+		l.log.Warn("certificate does not chain to the roots its peers verify with, replacing it", "root", pki.Fingerprint(l.held.Root))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -127,7 +129,7 @@ func (a *attempt) sign(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
 	}
-	a.from = printable(reply.Signer)
+	a.from = text.Clean(reply.Signer)
 	a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check)
 	return err
 }
@@ -180,7 +182,7 @@ func (l *leaf) checkOthers(got pki.Identity) error {
 func (a *attempt) item(spec Spec, authority string) (*Item, error) {
 	leaf := a.chain.Leaf
 	item := &Item{
-		Name: spec.Name, Kind: KeyPair, Version: versionOf(a.chain.PEM), Chain: a.chain.PEM,
+		Name: spec.Name, Kind: KeyPair, Version: version.Of(a.chain.PEM), Chain: a.chain.PEM,
 		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
 		Authority: authority, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -126,11 +128,11 @@ func (a *authority) publish() {
 
 func (a *authority) report(before, after *pki.Bundle) {
 	for _, cert := range without(after, before) {
-		a.log.Info("a root was added", rootAttrs(cert)...)
+		a.log.Info("root added", rootAttrs(cert)...)
 		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 	for _, cert := range without(before, after) {
-		a.log.Info("a root was removed", rootAttrs(cert)...)
+		a.log.Info("root removed", rootAttrs(cert)...)
 		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 }
@@ -140,7 +142,7 @@ func without(b, minus *pki.Bundle) []*x509.Certificate {
 }
 
 func rootAttrs(cert *x509.Certificate) []any {
-	return []any{"fingerprint", pki.Fingerprint(cert), "subject", printable(cert.Subject.String()), "not_after", cert.NotAfter}
+	return []any{"fingerprint", pki.Fingerprint(cert), "subject", text.Clean(cert.Subject.String()), "not_after", cert.NotAfter}
 }
 
 // told takes the roots that a RootSource or RootWatcher told.
@@ -164,10 +166,10 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 	roots := all.Filter(func(cert *x509.Certificate) bool {
 		switch {
 		case !cert.NotAfter.After(now):
-			a.log.Warn("a root is left out: it has expired", rootAttrs(cert)...)
+			a.log.Warn("root ignored: expired", rootAttrs(cert)...)
 			return false
 		case a.PinnedRoots != nil && !a.PinnedRoots.Contains(cert):
-			a.log.Warn("a root is left out: it is not among the pinned roots", rootAttrs(cert)...)
+			a.log.Warn("root ignored: not pinned", rootAttrs(cert)...)
 			return false
 		}
 		return true
@@ -193,7 +195,7 @@ func (a *authority) lastEnd() (last time.Time) {
 		last = time.Unix(0, lent)
 	}
 	for end := range maps.Values(a.ends) {
-		last = later(last, end)
+		last = clock.Later(last, end)
 	}
 	return last
 }
@@ -204,13 +206,6 @@ func (a *authority) ownOverlap() time.Duration {
 		return *a.RootOverlap
 	}
 	return time.Minute // any time will do for a preview
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // verify has a reply to a request of l checked that was sent at asked: against the
@@ -255,7 +250,7 @@ func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bund
 		try := a.roots.clone()
 		try.reply(given, asked, func() time.Time {
 			// The reply's own certificate will be held then, and its roots kept for it.
-			return later(a.keptUntil(), a.now().Add(a.ownOverlap()))
+			return clock.Later(a.keptUntil(), a.now().Add(a.ownOverlap()))
 		})
 		roots = try.served(a.now())
 	})

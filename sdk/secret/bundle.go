@@ -1,14 +1,14 @@
 package secret
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -60,16 +60,22 @@ func (b *trustBundle) update() (changed, expired bool) {
 }
 
 func (b *trustBundle) itemOf(roots *pki.Bundle) *Item {
+	item := NewTrustBundle(b.spec.Name, b.authorities(), roots)
+	item.Issued = b.now()
+	return item
+}
+
+// NewTrustBundle returns the item of a trust bundle that an authority, or several, told.
+func NewTrustBundle(name, authority string, roots *pki.Bundle) *Item {
 	item := &Item{
-		Name: b.spec.Name, Kind: TrustBundle, Version: bundleVersion(roots),
-		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())), Authority: b.authorities(),
-		Issued: b.now(),
+		Name: name, Kind: TrustBundle, Version: bundleVersion(roots), Authority: authority,
+		Roots: roots.PEM(), RootFingerprints: slices.Sorted(slices.Values(roots.Fingerprints())),
 	}
 	for i, cert := range roots.Certificates() {
 		if i == 0 || cert.NotBefore.Before(item.NotBefore) {
 			item.NotBefore = cert.NotBefore
 		}
-		item.NotAfter = later(item.NotAfter, cert.NotAfter)
+		item.NotAfter = clock.Later(item.NotAfter, cert.NotAfter)
 	}
 	return item
 }
@@ -88,13 +94,7 @@ func (b *trustBundle) status() Status {
 	return s
 }
 
-func bundleVersion(roots *pki.Bundle) string { return versionOf(roots.PEM()) }
-
-// versionOf returns a short word that stands for the content.
-func versionOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:8])
-}
+func bundleVersion(roots *pki.Bundle) string { return version.Of(roots.PEM()) }
 
 // nudge does nothing: a bundle is never released.
 func (b *trustBundle) nudge() {}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -115,17 +116,13 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(Event) {}
 	}
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
-
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
 
 func (s Spec) withDefaults() Spec {
 	if s.RenewRatio == 0 {

@@ -2,7 +2,6 @@ package secret
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,17 +48,6 @@ func reasonOf(err error) string {
 		return bad.Check
 	}
 	return ca.ReasonFor(err).String()
-}
-
-// printable returns text fit for a log or a page: it may come from a provider or
-// an authority, so it is bounded and its control characters are escaped.
-func printable(text string) string {
-	const most = 256
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // withoutToken returns err, or where its text quotes the token that was sent, an

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -45,8 +46,8 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 		return wait
 	}
 	l.at, l.order = next, nil // a new key for another authority
-	l.log.Warn("an authority is away: the next one is asked", "authority", a.by.Name, "since", a.by.away,
-		"next", l.choices[next].Name, "error", printable(a.err.Error()))
+	l.log.Warn("authority unavailable, trying the next one", "authority", a.by.Name, "since", a.by.away,
+		"next", l.choices[next].Name, "error", text.Clean(a.err.Error()))
 	return 0
 }
 
@@ -58,7 +59,7 @@ func (l *leaf) after(from *choice) int {
 			return i
 		}
 		if found {
-			l.log.Warn("an authority cannot stand in: its roots are not known, or not long enough", "authority", c.Name)
+			l.log.Warn("cannot fall back to authority: its roots are unknown or too new", "authority", c.Name)
 		}
 		found = found || c == from
 	}

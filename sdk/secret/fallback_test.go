@@ -58,7 +58,7 @@ func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
 		if first := e.ca.Requests(); first[len(first)-1].ID == second.Requests()[0].ID {
 			t.Error("both were sent the same order")
 		}
-		if log := e.logged(); !strings.Contains(log, "the next one is asked") || !strings.Contains(log, "authority=second") {
+		if log := e.logged(); !strings.Contains(log, "trying the next one") || !strings.Contains(log, "authority=second") {
 			t.Error(log)
 		}
 
@@ -133,7 +133,7 @@ func TestNobodyFallsBackToAnAuthorityWhoseRootsNobodyKnows(t *testing.T) {
 				after(5 * time.Minute)
 				if !pinned {
 					e.notReady("default")
-					if n := len(second.Requests()); n != 0 || !strings.Contains(e.logged(), "cannot stand in") {
+					if n := len(second.Requests()); n != 0 || !strings.Contains(e.logged(), "cannot fall back") {
 						t.Errorf("the second was asked %d times", n)
 					}
 					return

@@ -138,7 +138,7 @@ func (f *feed) note(err error, wait time.Duration) {
 	err = fmt.Errorf("roots of authority %q: %w", f.Name, err)
 	failure := newFailure(err, f.now(), wait)
 	f.failure.Store(failure)
-	f.log.Warn("the roots could not be learned", "error", failure.Text, "next_try", failure.NextTry)
+	f.log.Warn("cannot fetch roots", "error", failure.Text, "next_try", failure.NextTry)
 	f.observe(Event{Type: Failed, Authority: f.Name, Reason: failure.Reason, Failure: failure})
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -112,7 +113,7 @@ func (i Item) String() string {
 	if i.Kind == TrustBundle {
 		return fmt.Sprintf("%s %q (%d roots, version %s)", i.Kind, i.Name, len(i.RootFingerprints), i.Version)
 	}
-	return fmt.Sprintf("%s %q (%s, serial %s, until %s)", i.Kind, i.Name, i.Identity, i.Serial, i.NotAfter.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s %q (%s, serial %s, until %s)", i.Kind, i.Name, i.Identity, i.Serial, clock.Stamp(i.NotAfter))
 }
 
 // GoString returns String: %#v must not show the key either.

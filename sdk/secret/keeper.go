@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // storageTimeout ends each call of a Storage, and all that a start or an end waits for.
@@ -117,7 +119,7 @@ func (k *keeper) load(ctx context.Context, name string) Record {
 
 // failed tells of a record that could not be kept or used; what is from a fixed list.
 func (k *keeper) failed(what, name, authority string, err error) {
-	k.log.Warn("the state of the last run: "+stateFaults[what], "record", printable(name), "error", printable(err.Error()))
+	k.log.Warn("the state of the last run: "+stateFaults[what], "record", text.Clean(name), "error", text.Clean(err.Error()))
 	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what})
 }
 

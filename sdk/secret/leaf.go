@@ -166,7 +166,7 @@ func (l *leaf) install(now time.Time) {
 	item.Issued, item.RenewAt = now, l.renew
 	l.put(item)
 	l.keep(item)
-	l.log.Info("a new certificate is served", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
+	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 }
@@ -188,7 +188,7 @@ func (l *leaf) mourn(now time.Time) {
 		return
 	}
 	l.mourned = true
-	l.log.Error("the certificate has expired without a successor", "not_after", l.held.Leaf.NotAfter)
+	l.log.Error("certificate expired before it could be renewed", "not_after", l.held.Leaf.NotAfter)
 	l.tell(l.signer(), Event{Type: Expired, NotAfter: l.held.Leaf.NotAfter})
 }
 

@@ -152,7 +152,7 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	switch {
 	case !same || l.by == nil || !slices.Contains(l.spec.Authorities, l.by.Name):
 		l.renew = l.now() // what is held is served until then
-		l.log.Info("the certificate that is held is to be replaced, as its settings have changed", "fingerprint", pki.Fingerprint(l.held.Leaf))
+		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
 	case l.spec.RenewRatio != was.spec.RenewRatio || l.spec.RenewJitter != was.spec.RenewJitter:
 		l.renew, redrawn = drawRenewal(l.spec, l.held, l.item.Load().Issued), true
 	default:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -89,7 +90,7 @@ func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: printable(kept.Signer)}
+	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: text.Clean(kept.Signer)}
 	a.chain, err = a.check(kept.Chain, by.bundle.Load())
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) error {
 	a.by.ends[l] = a.chain.Leaf.NotAfter
 	item.Issued, item.RenewAt = kept.Issued, l.renew
 	l.item.Store(item)
-	l.log.Info("a certificate of the last run is served again", "authority", a.by.Name, "identity", item.Identity.String(),
+	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
 	return nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -30,7 +32,7 @@ func (a *authority) show(served *pki.Bundle) {
 	for _, cert := range served.Certificates() {
 		print := pki.Fingerprint(cert)
 		roots = append(roots, Root{
-			Fingerprint: print, Subject: printable(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+			Fingerprint: print, Subject: text.Clean(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
 			Authorities: []string{a.Name}, KeptUntil: earlier(a.roots.dropped[print].until, cert.NotAfter), Restored: a.roots.dropped[print].restored,
 		})
 	}
@@ -65,7 +67,7 @@ func (r Root) and(other Root) Root {
 	if r.KeptUntil.IsZero() || other.KeptUntil.IsZero() {
 		r.KeptUntil = time.Time{}
 	} else {
-		r.KeptUntil = later(r.KeptUntil, other.KeptUntil)
+		r.KeptUntil = clock.Later(r.KeptUntil, other.KeptUntil)
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -37,7 +38,7 @@ func (l *leaf) reportName(a *attempt) {
 	if chain.Identity.Equal(l.spec.Identity) {
 		return
 	}
-	l.log.Warn("the authority wrote another name than was asked for", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", printable(chain.Identity.String()))
+	l.log.Warn("authority signed a different name than requested", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", text.Clean(chain.Identity.String()))
 	l.tell(a.by.authority, Event{Type: NameDiffers})
 }
 
@@ -55,7 +56,7 @@ func (l *leaf) fail(a *attempt) {
 	}
 	l.pause = newPause(wait, now)
 	l.failure = newFailure(err, now, wait)
-	l.log.Warn("no new certificate", l.failureAttrs(a)...)
+	l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
 	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -84,7 +85,7 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	if err != nil {
 		return nil, fmt.Errorf("authority %q: %w", by.Name, withoutToken(err, token))
 	}
-	a := &attempt{leaf: o.leaf, by: &choice{authority: by}, order: o.order, from: printable(reply.Signer)}
+	a := &attempt{leaf: o.leaf, by: &choice{authority: by}, order: o.order, from: text.Clean(reply.Signer)}
 	a.chain, err = by.vouch(ctx, reply, asked, a.check)
 	if err == nil {
 		err = accept(a.chain.Identity)

@@ -3,6 +3,7 @@ package secret
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -52,7 +53,7 @@ type Failure struct {
 }
 
 func newFailure(err error, now time.Time, wait time.Duration) *Failure {
-	f := &Failure{Reason: reasonOf(err), Action: ca.ActionFor(err), Text: printable(err.Error()), At: now}
+	f := &Failure{Reason: reasonOf(err), Action: ca.ActionFor(err), Text: text.Clean(err.Error()), At: now}
 	if wait != never {
 		f.NextTry = now.Add(wait)
 	}

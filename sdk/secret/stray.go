@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -51,7 +52,7 @@ func (l *leaf) checkRoots(now time.Time) {
 // question is the roots, so a clock that was set back must not spoil the answer.
 func rootOf(chain *pki.Chain, roots *pki.Bundle, now time.Time) *x509.Certificate {
 	check := pki.Check{
-		Key: chain.Leaf.PublicKey, Names: pki.AnyName, Roots: roots, Now: later(now, chain.Leaf.NotBefore),
+		Key: chain.Leaf.PublicKey, Names: pki.AnyName, Roots: roots, Now: clock.Later(now, chain.Leaf.NotBefore),
 	}
 	again, err := check.Chain(chain.PEM)
 	if err != nil {
@@ -73,5 +74,5 @@ func (l *leaf) lose() {
 		l.failure = newFailure(errStray, now, wait)
 	}
 	l.stray.lost, l.stray.last = true, time.Now()
-	l.log.Warn("the certificate no longer leads to a root of its authority: it is replaced", "authority", l.signer().Name, "root", pki.Fingerprint(l.held.Root))
+	l.log.Warn("certificate no longer chains to its authority's roots, replacing it", "authority", l.signer().Name, "root", pki.Fingerprint(l.held.Root))
 }

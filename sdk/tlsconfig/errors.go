@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -47,11 +48,11 @@ type Error struct {
 
 // Error returns one sentence.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%v: expected %s, seen %s", e.Reason, e.Expected, e.Seen)
+	sentence := fmt.Sprintf("%v: expected %s, seen %s", e.Reason, e.Expected, e.Seen)
 	if e.Err != nil {
-		text += fmt.Sprintf(" (%s)", clean(e.Err.Error()))
+		sentence += fmt.Sprintf(" (%s)", text.Clean(e.Err.Error()))
 	}
-	return text
+	return sentence
 }
 
 // Unwrap returns the reason and what lies behind it.
@@ -111,10 +112,4 @@ func describe(cert *x509.Certificate) string {
 		return fmt.Sprintf("the subject %.256q", cert.Subject.String())
 	}
 	return fmt.Sprintf("%.256q", strings.Join(names, ", "))
-}
-
-// clean cuts foreign text to 256 bytes and escapes its control characters.
-func clean(text string) string {
-	quoted := fmt.Sprintf("%.256q", text)
-	return quoted[1 : len(quoted)-1]
 }

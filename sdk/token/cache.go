@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -83,17 +84,13 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 		opts.Timeout = flightTimeout
 	}
 	if opts.Now == nil {
-		opts.Now = wallClock
+		opts.Now = clock.Wall
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
-
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
 
 // ExchangeToken returns what is kept for req, or waits for an exchange. A caller
 // whose ctx ends leaves; the exchange goes on as long as one waits for it.
@@ -180,7 +177,7 @@ func checkFresh(t ca.ExchangedToken, now time.Time) (ca.ExchangedToken, error) {
 		t.Expiry = Expiry(t.AccessToken)
 	}
 	if !t.Expiry.IsZero() && !now.Before(t.Expiry) {
-		return ca.ExchangedToken{}, ca.Errorf(ca.Internal, "the exchange gave a token that had expired at %s", t.Expiry.UTC().Format(time.RFC3339))
+		return ca.ExchangedToken{}, ca.Errorf(ca.Internal, "the exchange gave a token that had expired at %s", clock.Stamp(t.Expiry))
 	}
 	return t, nil
 }
@@ -198,7 +195,7 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
 		c.kept[key] = kept{f.token, subject, f.token.Expiry.Add(-margin)}
 	case ok && ca.ActionFor(f.err) == ca.Wait && c.Now().Before(held.Expiry):
-		c.Log.Warn("a token could not be exchanged anew; the one held is used", "error", f.err, "until", held.Expiry)
+		c.Log.Warn("token exchange failed, using the cached token", "error", f.err, "until", held.Expiry)
 		c.kept[key], f.token, f.err = held, held.ExchangedToken, nil
 	}
 }

@@ -181,7 +181,7 @@ func TestWhileTheExchangeIsAwayWhatIsHeldIsGoodToItsEnd(t *testing.T) {
 		exchanger.err = ca.ErrUnavailable
 		time.Sleep(time.Hour - time.Second)
 		demand(t, cache, asked, "me-1")
-		if !strings.Contains(log.String(), "the one held is used") {
+		if !strings.Contains(log.String(), "using the cached token") {
 			t.Errorf("the log says %s", log.String())
 		}
 		time.Sleep(time.Second)

@@ -85,5 +85,5 @@ func said(stderr, stdout []byte) string {
 	if len(message) == 0 {
 		return ""
 	}
-	return ", and says: " + text.Clean(string(message), ca.Token(stdout))
+	return ", and says: " + text.Redact(string(message), ca.Token(stdout))
 }

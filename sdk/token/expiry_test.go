@@ -77,7 +77,7 @@ func TestTheNextSourceIsUsedWhereOneFailsOrHasExpired(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(log.String(), "passed over") || strings.Contains(log.String(), "eyJ") {
+	if !strings.Contains(log.String(), "skipped") || strings.Contains(log.String(), "eyJ") {
 		t.Errorf("the log says %s", log.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -42,21 +43,21 @@ func (o Ordered) Token(ctx context.Context) (ca.Bearer, error) {
 func (o Ordered) ask(ctx context.Context, source Source) (ca.Bearer, error) {
 	got, err := source.Token(ctx)
 	if err == nil && got.Expired(o.now()) {
-		err = ca.Errorf(ca.Unavailable, "%s: the token expired at %s", describe(source), got.Expiry.UTC().Format(time.RFC3339))
+		err = ca.Errorf(ca.Unavailable, "%s: the token expired at %s", describe(source), clock.Stamp(got.Expiry))
 	}
 	return got, err
 }
 
 func (o Ordered) now() time.Time {
 	if o.Now == nil {
-		return wallClock()
+		return clock.Wall()
 	}
 	return o.Now()
 }
 
 func (o Ordered) tell(failures []error) {
 	if text := sentences(failures); text != "" && o.Log != nil {
-		o.Log.Warn("a source of tokens was passed over", "error", text)
+		o.Log.Warn("token source skipped", "error", text)
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *Service) document(caller secret.Caller, name string, kind secret.Kind) 
 	made, first := s.documents.of(item)
 	if made.err != nil {
 		if first {
-			s.log.Warn("a secret is left out of the Workload API", "secret", name, "error", made.err)
+			s.log.Warn("secret omitted from the Workload API", "secret", name, "error", made.err)
 		}
 		return nil, secret.ErrUnknown
 	}

@@ -149,7 +149,7 @@ func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	}
-	if n := strings.Count(log.String(), "left out of the Workload API"); n != 1 || strings.Contains(log.String(), "PRIVATE") {
+	if n := strings.Count(log.String(), "omitted from the Workload API"); n != 1 || strings.Contains(log.String(), "PRIVATE") {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 }

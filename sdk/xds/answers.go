@@ -68,5 +68,5 @@ func answerOf(entries map[string]*entry) *answer {
 		}
 	}
 	slices.SortFunc(resources, func(a, b *Resource) int { return cmp.Compare(a.Name, b.Name) })
-	return &answer{bodies: bodies(resources), version: versionOf(resources), has: has}
+	return &answer{bodies: bodies(resources), version: VersionOf(resources), has: has}
 }

@@ -9,6 +9,8 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // fetch is one unary request under way.
@@ -89,13 +91,13 @@ func fetchError(cause error) error {
 // tellFetch reports what a fetch came to; names that were left out once a minute,
 // whatever the number of fetches.
 func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
-	refused := clipAll(slices.Concat(st.refused, b.refused))
+	refused := text.CleanAll(slices.Concat(st.refused, b.refused))
 	if len(refused) == 0 {
 		return
 	}
 	e.cfg.Observe(Event[C]{Kind: Refused, Caller: caller, Type: st.url, Names: refused})
 	if unsaid, ok := e.fetches.allow(time.Now(), 1, len(refused)); ok {
-		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name is unknown or not for this caller; left out of a fetch",
-			"type", st.url, "name", refused[0], "caller", caller, "others_since_last_log", unsaid)
+		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name unknown or not permitted, omitted from fetch",
+			"type", st.url, "name", refused[0], "caller", caller, "suppressed", unsaid)
 	}
 }

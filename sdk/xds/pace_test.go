@@ -128,7 +128,7 @@ func TestARefusalIsLoggedOnceAMinuteForAStream(t *testing.T) {
 		}
 		c.silent() // a minute
 		c.ask("x4\nlevel=ERROR")
-		if log := b.logged(); strings.Count(log, "left out") != 2 || !strings.Contains(log, "others_since_last_log=2") {
+		if log := b.logged(); strings.Count(log, "left out") != 2 || !strings.Contains(log, "suppressed=2") {
 			t.Errorf("after a minute the log is %q", log)
 		}
 		if log := b.logged(); strings.Contains(log, "\nlevel=ERROR") {

@@ -5,16 +5,18 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // tell reports what a request came to.
 func (r *runner[C, Q, R]) tell(st step) {
 	if st.acked {
-		r.observe(Event[C]{Kind: Acked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version})
+		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version})
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
 	}
 	if st.nacked {
-		r.observe(Event[C]{Kind: Nacked, Node: clip(r.machine.nodeID()), Type: st.url, Version: st.version, Names: clipAll(st.names), Reason: st.reason})
+		r.observe(Event[C]{Kind: Nacked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Names: text.CleanAll(st.names), Reason: st.reason})
 		r.logNACK(st)
 	}
 	if st.unserved != "" {
@@ -28,7 +30,7 @@ func (r *runner[C, Q, R]) tell(st step) {
 func (r *runner[C, Q, R]) logNACK(st step) {
 	if unsaid, ok := r.nacked.allow(time.Now(), 10, 1); ok {
 		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
-			"names", nameList(st.names), "reason", st.reason, "others_since_last_log", unsaid)
+			"names", nameList(st.names), "reason", st.reason, "suppressed", unsaid)
 	}
 }
 
@@ -39,10 +41,10 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 		return
 	}
 	url := r.engine.urls[typ]
-	names = clipAll(names)
-	r.observe(Event[C]{Kind: Refused, Node: clip(r.machine.nodeID()), Type: url, Names: names})
+	names = text.CleanAll(names)
+	r.observe(Event[C]{Kind: Refused, Node: text.Clean(r.machine.nodeID()), Type: url, Names: names})
 	if unsaid, ok := r.refused.allow(time.Now(), 1, len(names)); ok {
-		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "others_since_last_log", unsaid)
+		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "suppressed", unsaid)
 	}
 }
 
@@ -52,7 +54,7 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 	for i, resource := range b.resources {
 		names[i] = resource.Name
 	}
-	r.observe(Event[C]{Kind: Pushed, Node: clip(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})
+	r.observe(Event[C]{Kind: Pushed, Node: text.Clean(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})
 	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", nameList(names))
 }
 
@@ -66,7 +68,7 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	if !log.Enabled(context.Background(), level) {
 		return
 	}
-	args = append(args, "stream", r.id, "caller", r.caller, "node", clip(r.machine.nodeID()))
+	args = append(args, "stream", r.id, "caller", r.caller, "node", text.Clean(r.machine.nodeID()))
 	log.Log(context.Background(), level, message, args...)
 }
 

@@ -77,7 +77,7 @@ func TestAClientThatRefusesAgainAndAgainDoesNotFillTheLog(t *testing.T) {
 		b.shelf.set("a", "100")
 		c.gets("a=100")
 		c.refuse("no")
-		if !strings.Contains(b.logged(), "others_since_last_log=90") {
+		if !strings.Contains(b.logged(), "suppressed=90") {
 			t.Error("the next line does not say that 90 went unsaid")
 		}
 	}, "a")

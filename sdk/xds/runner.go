@@ -11,6 +11,8 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Stream is a gRPC server stream; Q and R are its request and response.
@@ -123,7 +125,7 @@ func (r *runner[C, Q, R]) serve() {
 	r.end(r.receive())
 	r.sends.Wait() // a sender may watch what is listed
 	r.machine.stop()
-	r.observe(Event[C]{Kind: Closed, Node: clip(r.machine.nodeID()), Err: r.status})
+	r.observe(Event[C]{Kind: Closed, Node: text.Clean(r.machine.nodeID()), Err: r.status})
 	r.log(slog.LevelDebug, "stream closed", "error", r.status)
 }
 

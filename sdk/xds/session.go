@@ -11,6 +11,8 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // session is what both dialects have of one stream: the node, the types with
@@ -61,7 +63,7 @@ func (s *session) typeOf(url string) (int, error) {
 	case url == "":
 		return 0, status.Error(codes.InvalidArgument, "type_url is required on an aggregated stream")
 	case s.implied != "" && url != s.implied:
-		return 0, status.Errorf(codes.InvalidArgument, "type_url is %q, this service has %q only", clip(url), s.implied)
+		return 0, status.Errorf(codes.InvalidArgument, "type_url is %.256q, this service has %q only", url, s.implied)
 	}
 	return typ, nil
 }
@@ -127,7 +129,7 @@ func (s *session) begin(node *core.Node, url string) (step, error) {
 	case err != nil:
 		return step{}, err
 	case typ < 0:
-		st.unserved = clip(url)
+		st.unserved = text.Clean(url)
 	default:
 		st.typ, st.url = typ, s.types[typ].policy.url
 	}
@@ -141,7 +143,7 @@ func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 		return
 	}
 	st.woken = st.woken || s.answers(st.typ)
-	st.reason = clip(detail.GetMessage())
+	st.reason = text.Clean(detail.GetMessage())
 	if seq == t.seq {
 		st.version = t.version
 	}
@@ -203,7 +205,7 @@ func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	if b.whole = t.whole(); b.whole != nil {
 		b.version = b.whole.version
 	} else {
-		b.version = versionOf(b.resources)
+		b.version = VersionOf(b.resources)
 	}
 	t.version = b.version
 	s.refresh(typ, b.resources)

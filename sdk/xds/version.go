@@ -1,17 +1,17 @@
 package xds
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/internal/version"
 )
 
-// versionOf returns the version of a response: that of its content, so that it
+// VersionOf returns the version of a response: that of its content, so that it
 // means the same on every stream and after a restart. Without content it is empty, as it
 // was before the first.
-func versionOf(resources []*Resource) string {
+func VersionOf(resources []*Resource) string {
 	switch len(resources) {
 	case 0:
 		return ""
@@ -23,6 +23,5 @@ func versionOf(resources []*Resource) string {
 		lines[i] = strconv.Quote(r.Name) + " " + strconv.Quote(r.Version)
 	}
 	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return hex.EncodeToString(sum[:8])
+	return version.Of([]byte(strings.Join(lines, "\n")))
 }

@@ -42,7 +42,7 @@ func (e example) startAgent(t *testing.T) *agent {
 		t.Fatalf("the example has %d secrets and %d outputs: %v", len(c.Secrets), len(c.Outputs), err)
 	}
 	a := startAgent(t, agentConfig{workload: c.Secrets[0], outputs: c.Outputs})
-	a.log.await(t, "the files are written")
+	a.log.await(t, "files written")
 	return a
 }
 

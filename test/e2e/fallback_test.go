@@ -27,7 +27,7 @@ func TestPeersUnderTwoCAsKnowEachOtherWhileOneComesAndGoes(t *testing.T) {
 	}
 	fromA.noFailures(t)
 	fromB.noFailures(t)
-	a.log.await(t, "an authority is away: the next one is asked")
+	a.log.await(t, "authority unavailable, trying the next one")
 	if n := a.metric(t, "countersign_secret_rotations_total", `secret="default"`, `authority="file"`); n == 0 {
 		t.Error("/metrics does not say who signed")
 	}

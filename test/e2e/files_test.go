@@ -50,5 +50,5 @@ func TestFilesRotateWithNobodyConnected(t *testing.T) {
 		}
 		return len(seen) == 3
 	})
-	a.log.await(t, "output of the command", "reloaded")
+	a.log.await(t, "command output", "reloaded")
 }

@@ -26,7 +26,7 @@ func TestNothingThatOthersMaySeeHasAKeyOrAToken(t *testing.T) {
 		writeWhole(t, a.mood(), []byte(mood))
 		held := w.certificate()
 		if mood == "blab" { // a denial waits a minute, or for new settings
-			a.log.await(t, "no new certificate", "denied")
+			a.log.await(t, "cannot renew certificate", "denied")
 			a.killProvider(t)
 		}
 		w.await(t, "its next certificate", func() bool { return !w.pair.Leaf.Equal(held.Leaf) })

@@ -27,7 +27,7 @@ func TestAnAgentWithoutDescriptorsRecovers(t *testing.T) {
 		}
 		crowd = append(crowd, conn)
 	}
-	a.log.await(t, "cannot be accepted", "too many open files")
+	a.log.await(t, "cannot accept connections", "too many open files")
 	syscall.Kill(a.provider(t, 0), syscall.SIGKILL) // its successor needs descriptors, too
 	for _, conn := range crowd {
 		conn.Close()

@@ -13,8 +13,8 @@ func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
 	old := p.server()
 	a.setOutage(t, true)
 	// Both certificates were due once, and one of them twice.
-	a.log.await(t, "no new certificate", "unavailable", "default")
-	a.log.await(t, "no new certificate", "unavailable", "client")
+	a.log.await(t, "cannot renew certificate", "unavailable", "default")
+	a.log.await(t, "cannot renew certificate", "unavailable", "client")
 	if !p.server().Equal(old) {
 		t.Error("there is a new certificate, though the CA is away")
 	}
@@ -31,13 +31,13 @@ func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
 	t.Parallel()
 	a, _, p := setup(t, incremental)
 	a.setOutage(t, true)
-	a.log.await(t, "no new certificate", "unavailable", "default")
+	a.log.await(t, "cannot renew certificate", "unavailable", "default")
 	// Whoever comes now gets the old one, too.
 	late := startEnvoy(t, a.socket, incremental, "default")
 	q := startProber(t, startWorkload(t, a.socket, "client"), late.address(t), envoyID)
 	p.mustLastUntilExpiry(t)
 	q.mustLastUntilExpiry(t)
-	a.log.await(t, "the certificate has expired without a successor")
+	a.log.await(t, "certificate expired before it could be renewed")
 }
 
 // mustLastUntilExpiry waits for the first handshake that fails, which must be

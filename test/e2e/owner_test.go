@@ -19,7 +19,7 @@ func TestAnOwnerThatTheAgentCannotGiveIsSaidCountedAndTriedAgain(t *testing.T) {
 	}
 	giveTo(t, ordinary(), folder)
 	a := startAgent(t, agentConfig{user: ordinary(), outputs: []map[string]any{{"name": "rooted", "folder": folder, "owner": "root"}}})
-	a.log.await(t, "the files could not be written; those that are there stay", "give the file to user 0, for which the agent has to be root")
+	a.log.await(t, "cannot write files, keeping the existing ones", "change the file's owner to user 0")
 	poll(t, "the second try in /metrics", func() bool {
 		return a.metric(t, "countersign_output_events_total", `output="rooted"`, `event="write-failed"`) >= 2
 	})

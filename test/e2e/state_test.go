@@ -17,7 +17,7 @@ func killDuringAnOutage(t *testing.T) (a *agent, server, client *x509.Certificat
 	first, second := startWorkload(t, a.socket, "default"), startWorkload(t, a.socket, "client")
 	a.setOutage(t, true)
 	for _, name := range []string{"default", "client"} {
-		a.log.await(t, "no new certificate", "unavailable", name) // so that none is on its way
+		a.log.await(t, "cannot renew certificate", "unavailable", name) // so that none is on its way
 	}
 	a.stop(t, syscall.SIGKILL)
 	return a, first.certificate().Leaf, second.certificate().Leaf

@@ -40,18 +40,18 @@ func TestATokenFileLivesUnderARunningAgent(t *testing.T) {
 	rotated("a certificate by the second")
 
 	writeWhole(t, file, []byte(tokenUntil("late", time.Now().Add(-time.Minute))))
-	a.log.await(t, "no new certificate", "the token expired at", "held_until=")
+	a.log.await(t, "cannot renew certificate", "the token expired at", "held_until=")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	a.log.await(t, "no new certificate", "no such file", "held_until=")
+	a.log.await(t, "cannot renew certificate", "no such file", "held_until=")
 	startWorkload(t, a.socket, "default").certificate() // who comes now is served, too
 	writeWhole(t, file, []byte(second))
 	rotated("a certificate after the token is back")
 
 	third := tokenUntil("third", time.Now().Add(time.Hour))
 	writeWhole(t, accept, []byte(third))
-	a.log.await(t, "no new certificate", "unauthenticated", "this token is not accepted")
+	a.log.await(t, "cannot renew certificate", "unauthenticated", "this token is not accepted")
 	writeWhole(t, file, []byte(third)) // the next try is in a minute, but for that
 	rotated("a certificate by the third")
 	if w.streams != 1 {

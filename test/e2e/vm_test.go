@@ -130,7 +130,7 @@ func TestAVirtualMachineRenewsWithTheCertificateItWrote(t *testing.T) {
 			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token_file="+token)
 	}
 	machine := start()
-	machine.log.await(t, "the files are written")
+	machine.log.await(t, "files written")
 	mustDo(t, os.Remove(token))
 	poll(t, "three renewals with certificates", func() bool { _, n := i.shown(); return n >= 3 })
 	machine.end(t)

@@ -46,7 +46,7 @@ func (s *service) reauthorize(ctx context.Context) {
 		}
 		for domain := range s.changed.take() {
 			if n := s.server.Reauthorize(domain); n > 0 {
-				s.log.Info("streams are ended, as the roots have changed", "trust_domain", domain, "streams", n)
+				s.log.Info("roots changed, closing streams", "trust_domain", domain, "streams", n)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	}
 	clientGoTo(log)
 	if missing := protect.Missing(); missing != "" {
-		log.Warn("a protection is not available on this system", "missing", missing)
+		log.Warn("protection unavailable on this system", "missing", missing)
 	}
 	page, err := listenPages(c.Status, log)
 	if err != nil {

@@ -100,7 +100,7 @@ func (s *service) openFolder(ctx context.Context) (err error) {
 	}
 	s.goOn(ctx, func(ctx context.Context) {
 		if err := s.resources.Run(ctx); err != nil {
-			s.log.Error("the folder of resources is not followed any more", "error", err)
+			s.log.Error("no longer watching the resource folder", "error", err)
 		}
 	})
 	return nil

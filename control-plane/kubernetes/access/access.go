@@ -20,6 +20,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/internal/clock"
 )
 
 // What [Access.Peek] answers instead of a yes; wrapped errors count ([errors.Is]).
@@ -108,16 +110,12 @@ func New(cfg Config) (*Access, error) {
 	return a, nil
 }
 
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
-
 func (c *Config) setDefaults() {
 	c.Allow, c.Deny = cmp.Or(c.Allow, defaultAllow), cmp.Or(c.Deny, defaultDeny)
 	c.Deadline = cmp.Or(c.Deadline, defaultDeadline)
 	c.Parallel, c.Most = cmp.Or(c.Parallel, defaultParallel), cmp.Or(c.Most, defaultMost)
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

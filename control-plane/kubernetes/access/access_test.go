@@ -215,7 +215,7 @@ func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
 
 func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
 	for _, by := range []time.Duration{-time.Second, -time.Hour, 5 * time.Minute, time.Hour} {
-		var c clock
+		var c shiftedClock
 		f := newAPI(web)
 		inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
 			if err := settled(a, web); err != nil {
@@ -235,7 +235,7 @@ func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
 
 func TestAJumpOfTheClockIsNoticedThoughNobodyAsks(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
-		var c clock
+		var c shiftedClock
 		f := newAPI(web)
 		inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
 			told, stop := watched(t, a, web)

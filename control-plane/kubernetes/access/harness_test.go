@@ -145,9 +145,9 @@ func watched(t *testing.T, a *Access, s Subject) (told *ear, stop func()) {
 }
 
 // clock is a wall clock that can be set.
-type clock struct{ off atomic.Int64 }
+type shiftedClock struct{ off atomic.Int64 }
 
-func (c *clock) now() time.Time           { return time.Now().Add(time.Duration(c.off.Load())) }
-func (c *clock) jump(by time.Duration)    { c.off.Add(int64(by)) }
-func (f *api) allows(s Subject, yes bool) { f.set(func() { f.allow[s] = yes }) }
-func (f *api) fails(err error)            { f.set(func() { f.err = err }) }
+func (c *shiftedClock) now() time.Time        { return time.Now().Add(time.Duration(c.off.Load())) }
+func (c *shiftedClock) jump(by time.Duration) { c.off.Add(int64(by)) }
+func (f *api) allows(s Subject, yes bool)     { f.set(func() { f.allow[s] = yes }) }
+func (f *api) fails(err error)                { f.set(func() { f.err = err }) }

@@ -73,7 +73,7 @@ func (a *Access) complain(d *desk, e *entry, err error, now time.Time) {
 		return
 	}
 	d.failed = now
-	a.cfg.Log.Warn("an API server cannot be asked who may read secrets; whoever it is not known of may not",
+	a.cfg.Log.Warn("API server cannot answer access reviews, denying unknown callers",
 		"cluster", e.subject.Cluster, "subject", user(e.subject), "error", text.Clean(err.Error()))
 }
 

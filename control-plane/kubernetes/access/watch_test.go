@@ -149,7 +149,7 @@ func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
 
 // What has changed meanwhile was answered with ErrNotReady, and would be lost.
 func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
-	var c clock
+	var c shiftedClock
 	f := newAPI(web)
 	inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
 		told, stop := watched(t, a, web)

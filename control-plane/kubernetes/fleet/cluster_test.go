@@ -105,7 +105,7 @@ func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
 	if after, _ := r.Cluster("east"); after != c {
 		t.Error("the cluster was exchanged")
 	}
-	if strings.Count(r.logged(), "not followed now") < 2 || !strings.Contains(r.logged(), "followed again") {
+	if strings.Count(r.logged(), "watch interrupted") < 2 || !strings.Contains(r.logged(), "watch resumed") {
 		t.Errorf("the log: %s", r.logged())
 	}
 }

@@ -105,7 +105,7 @@ func (c *connection) server() string {
 // clean makes an error fit for the log: a server may repeat our credential.
 func (c *connection) clean(err error) string {
 	shown, _ := c.shown.Load().(ca.Token)
-	return text.Clean(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
+	return text.Redact(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
 }
 
 // gate is the innermost of the transports. It tells the connection's health itself:

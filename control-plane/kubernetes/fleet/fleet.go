@@ -136,7 +136,7 @@ func (f *Fleet) watchFolder() (changed <-chan struct{}, end func()) {
 }
 
 func (f *Fleet) localSynced() {
-	f.cfg.Log.Info("the local cluster is synced", "cluster", f.cfg.LocalID)
+	f.cfg.Log.Info("local cluster synced", "cluster", f.cfg.LocalID)
 	f.cfg.Changed(Event{Cluster: f.cfg.LocalID})
 }
 
@@ -218,9 +218,9 @@ func (f *Fleet) noteFolder(err error) {
 	f.mu.Unlock()
 	switch {
 	case fault != "" && before != fault:
-		f.cfg.Log.Warn("the folder of kubeconfigs cannot be read; what it had stays", "folder", f.cfg.Folder, "error", fault)
+		f.cfg.Log.Warn("cannot read the kubeconfig folder, keeping its last known clusters", "folder", f.cfg.Folder, "error", fault)
 	case fault == "" && before != "":
-		f.cfg.Log.Info("the folder of kubeconfigs can be read again", "folder", f.cfg.Folder)
+		f.cfg.Log.Info("kubeconfig folder readable again", "folder", f.cfg.Folder)
 	}
 }
 
@@ -238,7 +238,7 @@ func (f *Fleet) tellRefused(byID map[string][]claim) {
 			}
 			key := id + "\x00" + c.source
 			if refused[key] = true; !f.refused[key] {
-				f.cfg.Log.Warn("a kubeconfig is refused: another one holds the cluster's id", "cluster", id, "source", c.source, "holder", holder)
+				f.cfg.Log.Warn("kubeconfig rejected: duplicate cluster ID", "cluster", id, "source", c.source, "holder", holder)
 			}
 		}
 	}

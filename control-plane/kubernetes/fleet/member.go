@@ -50,7 +50,7 @@ func (f *Fleet) take(m *member, c claim) {
 		return
 	}
 	f.showMember(m) // it was replaced by a malformed one, and is back
-	f.cfg.Log.Info("a cluster's kubeconfig is again what it was", "cluster", m.id, "source", m.source)
+	f.cfg.Log.Info("kubeconfig unchanged again", "cluster", m.id, "source", m.source)
 }
 
 // try connects to the cluster of a claim.
@@ -58,12 +58,12 @@ func (f *Fleet) try(m *member, c claim) {
 	next, fault := f.build(c)
 	if m.fault = fault; fault != "" {
 		f.showMember(m)
-		f.cfg.Log.Warn("a cluster's kubeconfig is refused; what there was stays", "cluster", m.id, "source", m.source, "error", fault)
+		f.cfg.Log.Warn("kubeconfig rejected, keeping the previous one", "cluster", m.id, "source", m.source, "error", fault)
 		return
 	}
 	m.built = m.sum
 	f.exchange(m, next)
-	f.cfg.Log.Info("connecting to a cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
+	f.cfg.Log.Info("connecting to cluster", "cluster", m.id, "source", m.source, "server", next.conn.server())
 }
 
 func (f *Fleet) build(c claim) (*Cluster, string) {
@@ -130,7 +130,7 @@ func (f *Fleet) synced(m *member, c *Cluster) {
 	if m.next == nil {
 		m.giveUp.Stop()
 	}
-	f.cfg.Log.Info("a cluster is synced", "cluster", m.id, "source", m.source)
+	f.cfg.Log.Info("cluster synced", "cluster", m.id, "source", m.source)
 	f.publish(m)
 }
 
@@ -141,7 +141,7 @@ func (f *Fleet) late(m *member, c *Cluster) {
 	}
 	m.fault = "given up after " + f.cfg.GiveUp.String() + " until the kubeconfig changes: " + notSynced(c)
 	f.fail(m, c)
-	f.cfg.Log.Warn("a cluster does not sync", "cluster", m.id, "source", m.source, "error", m.fault)
+	f.cfg.Log.Warn("cluster not syncing", "cluster", m.id, "source", m.source, "error", m.fault)
 }
 
 func notSynced(c *Cluster) string {
@@ -165,5 +165,5 @@ func (f *Fleet) remove(m *member) {
 	delete(f.members, m.id)
 	m.serving, m.next = nil, nil
 	f.publish(m)
-	f.cfg.Log.Info("a cluster is removed", "cluster", m.id)
+	f.cfg.Log.Info("cluster removed", "cluster", m.id)
 }

@@ -91,7 +91,7 @@ func TestTheFirstKeepsAnIDAndTheSecondTakesItOver(t *testing.T) {
 	if got := r.status("east"); got.Source != "secret istio-system/a-later" || len(got.Refused) != 0 {
 		t.Errorf("%+v", got)
 	}
-	if n := strings.Count(r.logged(), "another one holds"); n != 2 {
+	if n := strings.Count(r.logged(), "duplicate cluster ID"); n != 2 {
 		t.Errorf("the log tells of %d refusals: %s", n, r.logged())
 	}
 }
@@ -122,7 +122,7 @@ func TestAMalformedKubeconfigKeepsWhatThereWas(t *testing.T) {
 	}
 	s[0].put(remotes("r", 0, map[string][]byte{"east": []byte(bad), "new": []byte(bad), "third": []byte(bad)}))
 	until(t, "the change is seen", func() bool { return r.status("third").State == Failed })
-	if n := strings.Count(r.logged(), "a cluster's kubeconfig is refused"); n != 3 {
+	if n := strings.Count(r.logged(), "kubeconfig rejected, keeping"); n != 3 {
 		t.Errorf("three refusals are told %d times", n)
 	}
 	if _, known := r.Cluster("new"); known {

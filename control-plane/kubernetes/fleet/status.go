@@ -59,7 +59,7 @@ func (f *Fleet) show(local []claim) {
 	}
 	f.mu.Unlock()
 	if first {
-		f.cfg.Log.Info("the kubeconfigs of other clusters are known", "clusters", len(f.members))
+		f.cfg.Log.Info("kubeconfigs of remote clusters loaded", "clusters", len(f.members))
 	}
 }
 

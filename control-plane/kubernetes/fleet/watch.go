@@ -92,11 +92,11 @@ func (h *health) note(resource string, err error) {
 	}
 	switch after := len(h.faults); {
 	case before == 0 && after > 0:
-		h.log.Warn("a cluster is not followed now; what is held of it stays", "error", h.faults[resource])
+		h.log.Warn("cluster watch interrupted, keeping its last known state", "error", h.faults[resource])
 	case before > 0 && after == 0:
-		h.log.Info("a cluster is followed again")
+		h.log.Info("cluster watch resumed")
 	case h.faults[resource] != was:
-		h.log.Debug("a cluster is not followed, for another reason than before", "error", h.all())
+		h.log.Debug("cluster watch still interrupted, for a different reason", "error", h.all())
 	}
 }
 

@@ -117,7 +117,7 @@ func build(file *clientcmdapi.Config, user *clientcmdapi.AuthInfo, server *url.U
 	}
 	if err != nil {
 		secrets := []ca.Token{ca.Token(user.Token), ca.Token(user.Password), ca.Token(user.ClientKeyData)}
-		return nil, fmt.Errorf("it cannot be used: %s", text.Clean(err.Error(), secrets...))
+		return nil, fmt.Errorf("it cannot be used: %s", text.Redact(err.Error(), secrets...))
 	}
 	config.UserAgent, config.QPS, config.Burst = userAgent, qps, burst
 	proxied := config.Proxy != nil

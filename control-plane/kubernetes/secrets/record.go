@@ -112,6 +112,6 @@ func (r *record) say(most int, message string, about ...any) {
 		return
 	}
 	r.lines++
-	r.log.Warn(message, append(about, "unsaid_before", r.unsaid)...)
+	r.log.Warn(message, append(about, "suppressed", r.unsaid)...)
 	r.unsaid = 0
 }

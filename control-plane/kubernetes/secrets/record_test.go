@@ -114,11 +114,11 @@ func TestAMinuteHasSoManyLinesAndTheNextTellsHowManyWereNot(t *testing.T) {
 		}
 		return b.lines()
 	}
-	if lines := flood(maxLines/2 + 7); len(lines) != maxLines/2 || !strings.HasSuffix(lines[0], "unsaid_before=0") {
+	if lines := flood(maxLines/2 + 7); len(lines) != maxLines/2 || !strings.HasSuffix(lines[0], "suppressed=0") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 	b.remarks(object{}, product{err: errors.New("the other half is for these")})
-	if lines := b.lines(); len(lines) != 1 || !strings.HasSuffix(lines[0], "unsaid_before=7") {
+	if lines := b.lines(); len(lines) != 1 || !strings.HasSuffix(lines[0], "suppressed=7") {
 		t.Errorf("%q", lines)
 	}
 	b.time = b.time.Add(time.Minute - 1)
@@ -126,7 +126,7 @@ func TestAMinuteHasSoManyLinesAndTheNextTellsHowManyWereNot(t *testing.T) {
 		t.Errorf("in the same minute: %q", lines)
 	}
 	b.time = b.time.Add(1)
-	if lines := flood(maxLines); len(lines) != maxLines/2 || !strings.HasSuffix(lines[0], "unsaid_before=3") || !strings.HasSuffix(lines[1], "unsaid_before=0") {
+	if lines := flood(maxLines); len(lines) != maxLines/2 || !strings.HasSuffix(lines[0], "suppressed=3") || !strings.HasSuffix(lines[1], "suppressed=0") {
 		t.Errorf("in the next minute: %d, %q", len(lines), lines)
 	}
 	b.time = b.time.Add(-time.Hour) // the clock was set

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/hub"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -121,7 +122,7 @@ func (c *Config) setDefaults() {
 		c.CacheBytes = defaultCacheBytes
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -20,7 +20,7 @@ const lastWords = 500 * time.Millisecond
 
 // ErrLeftBehind is what Run ends with where a program exited with 0 and a process that
 // it started holds its output, so that it may not be whole.
-var ErrLeftBehind = errors.New("it left a process behind that holds its output")
+var ErrLeftBehind = errors.New("left a process running that holds its output open")
 
 // Program is what is run.
 type Program struct {
@@ -48,7 +48,7 @@ func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 		return ErrLeftBehind
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%.256q did not end in time and was killed: %w", p.Args[0], ctx.Err())
+		return fmt.Errorf("%.256q timed out and was killed: %w", p.Args[0], ctx.Err())
 	case err != nil:
 		return fmt.Errorf("%.256q failed: %w", p.Args[0], err)
 	}

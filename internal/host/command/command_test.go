@@ -42,7 +42,7 @@ func TestAProgramIsRunWithoutAShellAndItsOutputIsCleanInTheLog(t *testing.T) {
 		t.Errorf("%v, the log is %q", err, log)
 	}
 	log, err = logged(t, shell("yes | head -c 1000000; yes | head -c 100000 | tr -d '\\n' >&2"))
-	if n := strings.Count(log, "output of the command"); err != nil || n != 20 {
+	if n := strings.Count(log, "command output"); err != nil || n != 20 {
 		t.Errorf("%v, %d lines were logged", err, n)
 	}
 }
@@ -67,7 +67,7 @@ func TestAProgramThatFailsOrHangsSaysSo(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	err := shell("sleep 1000 & wait").RunLogged(ctx, slog.New(slog.DiscardHandler))
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not end in time and was killed") || time.Since(began) > patience {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timed out and was killed") || time.Since(began) > patience {
 		t.Errorf("got %v after %s", err, time.Since(began))
 	}
 }

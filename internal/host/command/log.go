@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -23,20 +24,10 @@ func (p Program) RunLogged(ctx context.Context, log *slog.Logger) error {
 		if n++; n > maxLines {
 			break
 		}
-		log.Info("output of the command", "command", p.Args[0], "line", clip(strings.TrimSpace(line)))
+		log.Info("command output", "command", p.Args[0], "line", text.Clean(strings.TrimSpace(line)))
 	}
 	if errors.Is(err, ErrLeftBehind) {
 		return nil
 	}
 	return err
-}
-
-// clip makes text that others wrote fit for a log.
-func clip(text string) string {
-	const most = 256
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

@@ -72,7 +72,7 @@ func New(opts Options, paths ...string) *Watcher {
 		if err == nil {
 			w.events = events
 		} else {
-			w.opts.Log.Warn("files are watched by polling alone: no events can be had", "interval", w.opts.Poll, "error", err)
+			w.opts.Log.Warn("file events unavailable, polling instead", "interval", w.opts.Poll, "error", err)
 		}
 	}
 	w.Set(paths...)
@@ -121,7 +121,7 @@ func (w *Watcher) run() {
 				lost = nil
 				continue
 			}
-			w.opts.Log.Warn("events of files were lost; the next look is at once", "error", err)
+			w.opts.Log.Warn("file events lost, rescanning", "error", err)
 			settled = time.After(0)
 		case <-settled:
 			settled = nil

@@ -59,7 +59,7 @@ type Server struct {
 func Listen(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if unixpeer.MissingProtection != "" {
-		cfg.Log.Warn("a protection is missing on this system", "missing", unixpeer.MissingProtection)
+		cfg.Log.Warn("protection unavailable on this system", "missing", unixpeer.MissingProtection)
 	}
 	socket, err := unixsocket.Listen(cfg.Path, cfg.Mode, cfg.Log)
 	if err != nil {

@@ -10,10 +10,10 @@ const missing = ""
 
 func protect() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make this process not dumpable: %w", err)
+		return fmt.Errorf("make this process non-dumpable: %w", err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("forbid core dumps: %w", err)
+		return fmt.Errorf("disable core dumps: %w", err)
 	}
 	return nil
 }

@@ -2,6 +2,6 @@
 
 package protect
 
-const missing = "a process of the same user may read this one's memory, and core dumps may hold keys"
+const missing = "other processes of this user can read this process's memory, and core dumps may contain keys"
 
 func protect() error { return nil }

@@ -62,9 +62,9 @@ func give(out *os.File, uid, gid *int) error {
 	case err == nil:
 		return nil
 	case uid != nil:
-		return fmt.Errorf("give the file to user %d, for which the agent has to be root, have CAP_CHOWN or be that user: %w", *uid, err)
+		return fmt.Errorf("change the file's owner to user %d (needs root, CAP_CHOWN or that user): %w", *uid, err)
 	}
-	return fmt.Errorf("give the file to group %d, for which the agent has to be root, have CAP_CHOWN or be in that group: %w", *gid, err)
+	return fmt.Errorf("change the file's group to %d (needs root, CAP_CHOWN or membership): %w", *gid, err)
 }
 
 func orKeep(id *int) int {

@@ -45,7 +45,7 @@ func widen(path string, mode fs.FileMode) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is no socket any more: somebody else has put another file there", path)
+		return fmt.Errorf("%s is no longer a socket: another process replaced it", path)
 	case info.Mode().Perm() == mode.Perm():
 		return nil
 	}

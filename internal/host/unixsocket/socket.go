@@ -33,7 +33,7 @@ type Socket struct {
 // and only if it is a socket of our user that refuses connections.
 func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("the path %q has %d bytes; a unix socket's has %d at most", path, len(path), maxPath)
+		return nil, fmt.Errorf("socket path %q has %d bytes, the limit is %d", path, len(path), maxPath)
 	}
 	if err := prepareFolder(filepath.Dir(path), log); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *Socket) Accept() (net.Conn, error) {
 	}
 	now, last := time.Now().Unix(), s.told.Load()
 	if !errors.Is(err, net.ErrClosed) && now-last >= 60 && s.told.CompareAndSwap(last, now) {
-		s.log.Error("connections to the socket wait: they cannot be accepted", "socket", s.path, "error", err)
+		s.log.Error("cannot accept connections on the socket, retrying", "socket", s.path, "error", err)
 	}
 	return nil, err
 }
@@ -68,14 +68,14 @@ func (s *Socket) Accept() (net.Conn, error) {
 // others may write is used, as Kubernetes mounts such, but said.
 func prepareFolder(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the socket's folder: %w", err)
+		return fmt.Errorf("create the socket's folder: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the socket's folder: %w", err)
+		return fmt.Errorf("check the socket's folder: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-		log.Warn("the socket's folder can be written by others, who may put a socket of theirs in its place", "folder", dir, "mode", info.Mode().String())
+		log.Warn("the socket's folder is writable by other users, who could replace the socket", "folder", dir, "mode", info.Mode().String())
 	}
 	return nil
 }
@@ -105,9 +105,9 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket (%s); remove it or choose another path", path, info.Mode())
+		return fmt.Errorf("%s exists and is not a socket (%s); remove it or choose another path", path, info.Mode())
 	case !ours(info):
-		return fmt.Errorf("%s is a socket of another user; remove it or choose another path", path)
+		return fmt.Errorf("%s is another user's socket; remove it or choose another path", path)
 	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).Dial("unix", path)
 	switch {
@@ -115,7 +115,7 @@ func removeStale(path string) error {
 		_ = conn.Close()
 		return fmt.Errorf("%s is served by another program; stop it or choose another path", path)
 	case !refused(err):
-		return fmt.Errorf("%s is there, and whether somebody serves it is not clear: %w", path, err)
+		return fmt.Errorf("%s exists and may be in use: %w", path, err)
 	}
 	return os.Remove(path)
 }

@@ -17,11 +17,11 @@ import (
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the lock beside the socket: %w", err)
+		return nil, fmt.Errorf("open the socket's lock file: %w", err)
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("another Countersign serves this socket (it holds %s); stop it or choose another path", path)
+		err = fmt.Errorf("another Countersign process serves this socket (it holds %s); stop it or choose another path", path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -37,7 +37,7 @@ func Locked(path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("open the lock beside the socket: %w", err)
+		return false, fmt.Errorf("open the socket's lock file: %w", err)
 	}
 	defer file.Close() // and the lock with it
 	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)

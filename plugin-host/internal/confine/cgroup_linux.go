@@ -43,7 +43,7 @@ func delegatedCgroups(controllers []string) (*cgroups, error) {
 	}
 	path := filepath.Join(mount, own)
 	if !delegated(path, own) {
-		return nil, fmt.Errorf("the cgroup %s is not delegated (Delegate=yes of systemd)", own)
+		return nil, fmt.Errorf("cgroup %s is not delegated (systemd: Delegate=yes)", own)
 	}
 	return prepareCgroups(path, controllers)
 }
@@ -72,7 +72,7 @@ func unifiedMount() (string, error) {
 			return fields[4], nil
 		}
 	}
-	return "", errors.New("no cgroup v2 is mounted here")
+	return "", errors.New("cgroup v2 is not mounted")
 }
 
 // unifiedPath returns the cgroup v2 of /proc/PID/cgroup.
@@ -106,7 +106,7 @@ func prepareCgroups(own string, controllers []string) (*cgroups, error) {
 	}
 	err = writeControl(own, "cgroup.subtree_control", "+"+strings.Join(controllers, " +"))
 	if err != nil {
-		return nil, fmt.Errorf("hand controllers down (do other processes share this one's cgroup?): %w", err)
+		return nil, fmt.Errorf("enable cgroup controllers (do other processes share this cgroup?): %w", err)
 	}
 	g := &cgroups{own}
 	g.sweep()
@@ -134,7 +134,7 @@ type cgroup struct {
 func (g *cgroups) make(name string, l Limits) (*cgroup, error) {
 	c := &cgroup{path: filepath.Join(g.path, fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name))}
 	if err := os.Mkdir(c.path, 0o750); err != nil {
-		return nil, fmt.Errorf("make a cgroup for the provider: %w", err)
+		return nil, fmt.Errorf("create a cgroup for the provider: %w", err)
 	}
 	var err error
 	for _, control := range []struct {

@@ -39,7 +39,7 @@ const (
 func (l Limits) Check() error {
 	var errs []error
 	tooLow := func(name string, value, least any) {
-		errs = append(errs, fmt.Errorf("limits.%s is %v; allowed is %v or more, or nothing for no limit", name, value, least))
+		errs = append(errs, fmt.Errorf("limits.%s is %v: use %v or more, or omit it for no limit", name, value, least))
 	}
 	if l.Memory != 0 && l.Memory < MinMemory {
 		tooLow("memory", l.Memory, MinMemory)

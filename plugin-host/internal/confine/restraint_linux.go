@@ -71,10 +71,10 @@ func (l Limits) controllers() (names []string) {
 // withoutCgroups names what is weaker or missing without them.
 func (r *Restraint) withoutCgroups(why error) (missing Unapplied) {
 	if r.limits.Memory > 0 {
-		missing.add("memory", fmt.Sprintf("each process has its own limit (RLIMIT_DATA), not all together: %v", why))
+		missing.add("memory", fmt.Sprintf("limited per process (RLIMIT_DATA), not in total: %v", why))
 	}
 	if r.limits.Processes > 0 && r.user == nil {
-		missing.add("processes", fmt.Sprintf("without a user of its own there is none: %v", why))
+		missing.add("processes", fmt.Sprintf("needs cgroups or a separate user: %v", why))
 	}
 	if r.limits.CPU > 0 {
 		missing.add("cpu", why.Error())

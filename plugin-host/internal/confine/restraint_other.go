@@ -14,10 +14,10 @@ type Restraint struct{}
 // boundary that somebody counts on.
 func New(_, user string, limits Limits) (*Restraint, Unapplied, error) {
 	if user != "" {
-		return nil, nil, errors.New("user: a provider runs as another user on Linux only; leave it out")
+		return nil, nil, errors.New("user: running a provider as another user needs Linux; omit it")
 	}
 	if limits != (Limits{}) {
-		return &Restraint{}, Unapplied{"all: they need Linux"}, nil
+		return &Restraint{}, Unapplied{"all: limits need Linux"}, nil
 	}
 	return &Restraint{}, nil, nil
 }

@@ -125,7 +125,7 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 	if made > len(orders) || len(calls) < len(orders)+2 {
 		t.Errorf("%d certificates were made for %d requests in %d calls", made, len(orders), len(calls))
 	}
-	if text := a.Take(); strings.Count(text, "a root was added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
+	if text := a.Take(); strings.Count(text, "root added") != 2 || strings.Contains(text, theToken.Reveal()[:20]) || strings.Contains(text, "PRIVATE KEY") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

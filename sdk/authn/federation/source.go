@@ -118,7 +118,7 @@ func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 func (s *Source) take(d *domain, got published, err error) {
 	if err != nil {
 		text := text.Clean(err.Error())
-		s.Log.Warn("a SPIFFE bundle cannot be fetched", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", text)
+		s.Log.Warn("cannot fetch SPIFFE bundle", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", text)
 		d.mu.Lock()
 		d.status.Problem = text
 		d.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Source) take(d *domain, got published, err error) {
 	if !changed {
 		return
 	}
-	s.Log.Info("the roots of a trust domain have changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
+	s.Log.Info("trust domain roots changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
 	if s.Changed != nil {
 		s.Changed(d.TrustDomain)
 	}

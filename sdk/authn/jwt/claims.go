@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4/json"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
@@ -146,4 +147,4 @@ func at(seconds float64) time.Time {
 	return time.Unix(int64(whole), int64(part*1e9))
 }
 
-func stamp(seconds float64) string { return at(seconds).UTC().Format(time.RFC3339) }
+func stamp(seconds float64) string { return clock.Stamp(at(seconds)) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -144,16 +145,12 @@ func (c Config) algorithms() ([]jose.SignatureAlgorithm, error) {
 	return allowed, nil
 }
 
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
-
 func (c *Config) setDefaults() {
 	if c.Leeway == 0 {
 		c.Leeway = defaultLeeway
 	}
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

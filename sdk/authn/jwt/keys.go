@@ -114,7 +114,7 @@ func (k *keys) refresh() (any, error) {
 	got, err := k.fetch(ctx)
 	held := k.keep(got, err)
 	if err != nil {
-		k.log.Warn("the keys of a JWT issuer cannot be had", "held", held, "error", err)
+		k.log.Warn("cannot fetch the keys of a JWT issuer", "held", held, "error", err)
 	}
 	return nil, err
 }

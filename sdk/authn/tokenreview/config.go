@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/token"
@@ -98,10 +99,6 @@ func (c Config) check() error {
 	return nil
 }
 
-// wallClock goes on while the machine sleeps: without its monotonic part, a time is
-// compared by what the clock on the wall says.
-func wallClock() time.Time { return time.Now().Round(0) }
-
 func (c *Config) setDefaults() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 	if c.Keep == 0 {
@@ -111,6 +108,6 @@ func (c *Config) setDefaults() {
 		c.Most = defaultMost
 	}
 	if c.Now == nil {
-		c.Now = wallClock
+		c.Now = clock.Wall
 	}
 }

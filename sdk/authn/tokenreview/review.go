@@ -58,18 +58,18 @@ type user struct {
 func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
 	own, err := r.own(ctx)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "our token for the API server: %s", text.Clean(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "our token for the API server: %s", text.Redact(err.Error(), own.Token, shown))
 	}
 	reply, err := r.ask(ctx, own.Token, shown)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "ask the API server: %s", text.Clean(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "ask the API server: %s", text.Redact(err.Error(), own.Token, shown))
 	}
 	if reply.Status == http.StatusUnauthorized {
 		r.reject(own.Token)
 	}
 	said, err := read(reply)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server %s", text.Clean(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server %s", text.Redact(err.Error(), own.Token, shown))
 	}
 	return r.identity(said, shown)
 }
@@ -139,19 +139,19 @@ func messageOf(body []byte) string {
 func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error) {
 	status := said.Status
 	if !status.Authenticated {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server does not know the token: %s", text.Clean(status.Error, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server does not know the token: %s", text.Redact(status.Error, shown))
 	}
 	// An API server that knows no audiences leaves them out, and has then taken a token
 	// for anybody.
 	if !slices.ContainsFunc(status.Audiences, func(a string) bool { return slices.Contains(r.cfg.Audiences, a) }) {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token is good for the audiences [%s]; one of %q is needed", text.Clean(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token is good for the audiences [%s]; one of %q is needed", text.Redact(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
 	}
 	id, err := r.template.Identity(status.User.Username)
 	if err == nil {
 		err = status.User.checkGroups(id.Namespace)
 	}
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's user: %s", text.Clean(err.Error(), shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's user: %s", text.Redact(err.Error(), shown))
 	}
 	r.describe(&id, status.User)
 	id.Expiry = token.Expiry(shown) // its claim is as good as the token

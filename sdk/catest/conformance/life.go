@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -24,13 +25,11 @@ func beginsNow(_ context.Context, s *Session) error {
 func endsLater(_ context.Context, s *Session) error {
 	return looking(s, func(r *reply) error {
 		if leaf := r.leaf(); !leaf.NotAfter.After(leaf.NotBefore) || !leaf.NotAfter.After(r.now) {
-			return fmt.Errorf("it is valid from %s to %s", stamp(leaf.NotBefore), stamp(leaf.NotAfter))
+			return fmt.Errorf("it is valid from %s to %s", clock.Stamp(leaf.NotBefore), clock.Stamp(leaf.NotAfter))
 		}
 		return nil
 	})
 }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func livesAsAsked(_ context.Context, s *Session) error {
 	if s.Kit.FixedLifetime {
@@ -38,7 +37,7 @@ func livesAsAsked(_ context.Context, s *Session) error {
 	}
 	return looking(s, func(r *reply) error {
 		if end := r.now.Add(r.req.TTL); r.leaf().NotAfter.After(end.Add(pki.MaxClockSkew)) {
-			return fmt.Errorf("asked for %s, until %s, it ends %s", r.req.TTL, stamp(end), stamp(r.leaf().NotAfter))
+			return fmt.Errorf("asked for %s, until %s, it ends %s", r.req.TTL, clock.Stamp(end), clock.Stamp(r.leaf().NotAfter))
 		}
 		return nil
 	})
@@ -59,7 +58,7 @@ func endsWithItsIssuers(ctx context.Context, s *Session) error {
 		}
 		for _, cert := range above {
 			if r.leaf().NotAfter.After(cert.NotAfter) {
-				return fmt.Errorf("it ends %s, and %q ends %s", stamp(r.leaf().NotAfter), cert.Subject, stamp(cert.NotAfter))
+				return fmt.Errorf("it ends %s, and %q ends %s", clock.Stamp(r.leaf().NotAfter), cert.Subject, clock.Stamp(cert.NotAfter))
 			}
 		}
 		return nil
@@ -98,7 +97,7 @@ func lifetimeIsOptional(ctx context.Context, s *Session) error {
 		return err
 	}
 	if !r.leaf().NotAfter.After(r.now) {
-		return fmt.Errorf("it ends %s", stamp(r.leaf().NotAfter))
+		return fmt.Errorf("it ends %s", clock.Stamp(r.leaf().NotAfter))
 	}
 	return nil
 }

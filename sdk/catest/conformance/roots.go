@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -75,7 +76,7 @@ func rootsAreValid(ctx context.Context, s *Session) error {
 	now := time.Now()
 	for _, cert := range certs {
 		if now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
-			return fmt.Errorf("%q is valid from %s to %s", cert.Subject, stamp(cert.NotBefore), stamp(cert.NotAfter))
+			return fmt.Errorf("%q is valid from %s to %s", cert.Subject, clock.Stamp(cert.NotBefore), clock.Stamp(cert.NotAfter))
 		}
 	}
 	return err

@@ -5,12 +5,12 @@ import (
 	"crypto"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -202,17 +202,14 @@ func hasKey(cert ca.Certificate, key crypto.PublicKey) error {
 		return fmt.Errorf("the chain: %w", err)
 	}
 	if !pki.SameKey(key, certs[0].PublicKey) {
-		return fmt.Errorf("the first certificate (%s) has another key than the request", certs[0].Subject)
+		return fmt.Errorf("the first certificate (%.256q) has another key than the request", certs[0].Subject.String())
 	}
 	return nil
 }
 
 // clean makes what was seen fit to print, without any of the kit's tokens.
-func (s *Session) clean(text string) string {
-	for _, token := range s.tokens() {
-		text = strings.ReplaceAll(text, token.Reveal(), "(token)")
-	}
-	return wire.CleanText(text, "")
+func (s *Session) clean(seen string) string {
+	return text.Redact(seen, s.tokens()...)
 }
 
 // tokens are all that the session may send.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -51,7 +52,7 @@ func tokenIsExchanged(ctx context.Context, s *Session) error {
 func tokenIsFresh(ctx context.Context, s *Session) error {
 	token, err := s.exchange(ctx)
 	if err == nil && !token.Expiry.IsZero() && !token.Expiry.After(time.Now()) {
-		return fmt.Errorf("it ended %s", stamp(token.Expiry))
+		return fmt.Errorf("it ended %s", clock.Stamp(token.Expiry))
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package folder
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/suggest"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/internal/version"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -221,8 +221,7 @@ func marshal(name string, m proto.Message) (*xds.Resource, error) {
 		return nil, says(err)
 	}
 	url := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
-	sum := sha256.Sum256(body)
-	return &xds.Resource{Name: name, Version: hex.EncodeToString(sum[:8]), Body: &anypb.Any{TypeUrl: url, Value: body}}, nil
+	return &xds.Resource{Name: name, Version: version.Of(body), Body: &anypb.Any{TypeUrl: url, Value: body}}, nil
 }
 
 func nameOf(m proto.Message) (field, name string) {

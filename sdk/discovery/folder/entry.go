@@ -87,7 +87,7 @@ func (e *entry) join(g *generation, log *slog.Logger) {
 		e.served = e.good
 	}
 	if e.refusal != nil && (before == nil || before.Error() != e.refusal.Error()) {
-		log.Warn("a file of resources is not taken", "file", e.name, "reason", e.reason(), "last_good_served", e.served != nil)
+		log.Warn("resource file rejected", "file", e.name, "reason", e.reason(), "last_good_served", e.served != nil)
 	}
 }
 

@@ -105,7 +105,7 @@ func (f *Folder) look(now time.Time) (unsettled bool) {
 	files, err := names(f.cfg.Path)
 	if f.fault = err; err != nil {
 		if before == nil {
-			f.cfg.Log.Error("the folder of resources cannot be read; what it held stays", "folder", f.cfg.Path, "error", err)
+			f.cfg.Log.Error("cannot read the resource folder, keeping its last known resources", "folder", f.cfg.Path, "error", err)
 		}
 		return false
 	}
@@ -135,7 +135,7 @@ func (f *Folder) serve() {
 		e := f.entries[name]
 		if e.gone {
 			delete(f.entries, name)
-			f.cfg.Log.Info("a file of resources was removed", "folder", f.cfg.Path, "file", name)
+			f.cfg.Log.Info("resource file removed", "folder", f.cfg.Path, "file", name)
 			continue
 		}
 		e.join(next, f.cfg.Log)

@@ -80,7 +80,7 @@ func TestAFileThatIsBadInAnotherWayIsLoggedAnew(t *testing.T) {
 	d.must(err)
 	d.write("bad.yaml", "y: 1")
 	f.look(time.Time{})
-	if n := strings.Count(text.String(), "a file of resources is not taken"); n != 2 {
+	if n := strings.Count(text.String(), "resource file rejected"); n != 2 {
 		t.Errorf("logged %d times:\n%s", n, &text)
 	}
 }
@@ -93,7 +93,7 @@ func TestARefusedFileIsLoggedOnce(t *testing.T) {
 	d.must(err)
 	d.write("web.yaml", cluster)
 	f.look(time.Time{})
-	if n := strings.Count(text.String(), "a file of resources is not taken"); n != 1 {
+	if n := strings.Count(text.String(), "resource file rejected"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, &text)
 	}
 }

@@ -83,7 +83,7 @@ func (w *writer) sweep(root *os.Root, keep ...string) {
 		number, ours := strings.CutPrefix(name, generation+w.Link+"-")
 		if ours && !strings.Contains(number, "-") && !slices.Contains(keep, name) {
 			if err := root.RemoveAll(name); err != nil {
-				w.Log.Warn("an old folder of files could not be removed", "folder", name, "error", err)
+				w.Log.Warn("cannot remove old output folder", "folder", name, "error", err)
 			}
 		}
 	}

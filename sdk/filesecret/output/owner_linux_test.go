@@ -84,7 +84,7 @@ func TestAnOwnerThatTheAgentCannotGiveIsRefusedAndTheOldFilesStay(t *testing.T) 
 		if !maps.EqualFunc(before, contents(t, filepath.Join(dir, link)), bytes.Equal) {
 			t.Errorf("link %q: the old files are others", link)
 		}
-		w.mustSay("give the file to user 0, for which the agent has to be root, have CAP_CHOWN or be that user")
+		w.mustSay("change the file's owner to user 0 (needs root, CAP_CHOWN or that user)")
 	}
 }
 

@@ -118,14 +118,14 @@ func (w *writer) write() time.Duration {
 	if err := w.put(now); err != nil {
 		wait, news := w.writes.failed(err)
 		if news {
-			w.Log.Error("the files could not be written; those that are there stay", "folder", w.Folder, "error", err, "next_try", wait)
+			w.Log.Error("cannot write files, keeping the existing ones", "folder", w.Folder, "error", err, "next_try", wait)
 		}
 		w.tell(WriteFailed)
 		return wait
 	}
 	w.written, w.writes = now, failures{}
 	w.due, w.reloads = w.Reload != nil, failures{}
-	w.Log.Info("the files are written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
+	w.Log.Info("files written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
 	w.tell(Written)
 	return idle
 }
@@ -147,13 +147,13 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 		wait, news := w.reloads.failed(err)
 		wait = max(w.Pause, wait)
 		if news {
-			w.Log.Error("the program could not be told of its new files", "error", err, "next_try", wait)
+			w.Log.Error("cannot reload consumer", "error", err, "next_try", wait)
 		}
 		w.tell(ReloadFailed)
 		return wait
 	}
 	w.due, w.reloads = false, failures{}
-	w.Log.Info("the program was told of its new files")
+	w.Log.Info("reloaded consumer")
 	w.tell(Reloaded)
 	return idle
 }

@@ -66,7 +66,7 @@ func makeFolder(path string) error {
 func (w *writer) checkFolder(folder *os.Root) {
 	info, err := folder.Stat(".")
 	if err == nil && w.written == (set{}) && info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-		w.Log.Warn("the folder can be written by others, who may replace the files", "folder", w.Folder, "mode", info.Mode().String())
+		w.Log.Warn("folder is writable by other users, who could replace its files", "folder", w.Folder, "mode", info.Mode().String())
 	}
 }
 

@@ -164,7 +164,7 @@ func (t *Token) with(ctx context.Context, f func(session pkcs11.SessionHandle) e
 	if !isLost(err) {
 		return err
 	}
-	t.config.Log.Warn("the token has lost its session: logging in again", "token", t.config.Token, "error", err)
+	t.config.Log.Warn("PKCS #11 session lost, logging in again", "token", t.config.Token, "error", err)
 	if err := t.logIn(ctx); err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (c *call) hide(t ca.Token) {
 	c.hidden = append(c.hidden, t, ca.Token(url.QueryEscape(t.Reveal())))
 }
 
-func (c *call) clean(foreign string) string { return text.Clean(foreign, c.hidden...) }
+func (c *call) clean(foreign string) string { return text.Redact(foreign, c.hidden...) }
 
 func (c *call) post(ctx context.Context) (endpoint.Reply, error) {
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"}}

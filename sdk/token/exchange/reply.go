@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -40,7 +41,7 @@ func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	}
 	out := ca.ExchangedToken{AccessToken: ca.Token(a.AccessToken), IssuedType: a.IssuedType}
 	if life := a.life(); life > 0 {
-		out.Expiry = time.Now().Round(0).Add(life) // it ends while the machine sleeps, too
+		out.Expiry = clock.Wall().Add(life)
 	}
 	return out, nil
 }

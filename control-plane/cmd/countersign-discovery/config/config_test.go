@@ -121,7 +121,7 @@ func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
 		"status: {probes: x}":                                                                        `status.probes is "x": write host:port`,
 		"log: {level: loud}":                                                                         `log.level is "loud": debug, info, warn or error is allowed`,
 		"log: {format: xml}":                                                                         `log.format is "xml": text or json is allowed`,
-		"lock: /none":                                                                                `the lock file /none`,
+		"lock: /none":                                                                                `lock file /none`,
 		"- a":                                                                                        `c.yaml holds no settings`,
 		"a: b: c":                                                                                    `c.yaml is not valid YAML`,
 	} {

@@ -74,7 +74,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return err
 	}
 	if missing := protect.Missing(); missing != "" {
-		log.Warn("a protection is missing on this system", "missing", missing)
+		log.Warn("protection unavailable on this system", "missing", missing)
 	}
 	tellChoice(c, log)
 	page, err := operatorpage.Listen(c.Status.Address, true, log)

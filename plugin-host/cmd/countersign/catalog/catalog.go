@@ -16,6 +16,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -70,7 +71,7 @@ func (c *Catalog) Find(what string) (Target, error) {
 	if locked, ok := c.locked(name); ok && version == "" {
 		version = locked.FileVersion()
 	}
-	found, err := pluginhost.Finder{Dirs: c.Options.Dirs}.FindVersion(name, version)
+	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindVersion(name, version)
 	if err != nil {
 		return Target{}, err
 	}
@@ -86,14 +87,14 @@ func (c *Catalog) file(path string) (Target, error) {
 	if _, err := os.Stat(path); err != nil {
 		return Target{}, fmt.Errorf("there is no provider to run: %w", err)
 	}
-	name, version, ok := pluginhost.ParseBinaryName(filepath.Base(path))
+	name, version, ok := verified.ParseBinaryName(filepath.Base(path))
 	if !ok || !wire.ValidName(name) {
 		return Target{Path: path}, nil
 	}
-	return c.target(pluginhost.Found{Name: name, Version: version, Path: path}), nil
+	return c.target(verified.Found{Name: name, Version: version, Path: path}), nil
 }
 
-func (c *Catalog) target(found pluginhost.Found) Target {
+func (c *Catalog) target(found verified.Found) Target {
 	t := Target{Name: found.Name, Version: found.Version, Path: found.Path}
 	for _, entry := range c.Entries {
 		if cmp.Or(entry.Provider, entry.Name) == found.Name {
@@ -157,9 +158,9 @@ func bare(err error) error { return cmp.Or(errors.Unwrap(err), err) }
 func (t Target) Check(m wire.Metadata) error {
 	switch {
 	case t.Name != "" && m.Name != t.Name:
-		return fmt.Errorf("it calls itself %q, its file %q: rename the file %s", m.Name, t.Name, pluginhost.BinaryName(m.Name, t.Version))
+		return fmt.Errorf("it calls itself %q, its file %q: rename the file %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
 	case t.Version != "" && m.Version != t.Version:
-		return fmt.Errorf("it says that it is version %q, its file says %q: rename the file %s", m.Version, t.Version, pluginhost.BinaryName(t.Name, m.Version))
+		return fmt.Errorf("it says that it is version %q, its file says %q: rename the file %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
 	}
 	return nil
 }

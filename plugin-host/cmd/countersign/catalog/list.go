@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // Item is one installed file, as it is shown.
@@ -30,7 +30,7 @@ type Item struct {
 // are run, all at once and without settings, to ask what they are; what is wrong with
 // one is said of that one.
 func (c *Catalog) List(ctx context.Context) []Item {
-	found := pluginhost.Finder{Dirs: c.Options.Dirs}.List()
+	found := verified.Finder{Dirs: c.Options.Dirs}.List()
 	items := make([]Item, len(found))
 	var all sync.WaitGroup
 	for i, f := range found {
@@ -42,7 +42,7 @@ func (c *Catalog) List(ctx context.Context) []Item {
 
 // programs are those of Countersign's that are installed; none is run.
 func (c *Catalog) programs() []Item {
-	found, err := pluginhost.Program{Name: Discovery, Dirs: c.Options.Dirs}.Find()
+	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(Discovery)
 	if found.Path == "" {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (c *Catalog) programs() []Item {
 	return []Item{i}
 }
 
-func (c *Catalog) item(ctx context.Context, f pluginhost.Found) Item {
+func (c *Catalog) item(ctx context.Context, f verified.Found) Item {
 	i := Item{Name: f.Name, FileVersion: f.Version, Path: f.Path, ShadowedBy: f.ShadowedBy}
 	err := f.Refused
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -23,7 +24,7 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 	before, _ = c.locked(t.Name)
 	now = lock.Provider{
 		Name: d.Name, Version: d.Version, Protocol: d.Protocol, OS: runtime.GOOS, Arch: runtime.GOARCH,
-		File: pluginhost.BinaryName(t.Name, t.Version), SHA256: d.SHA256,
+		File: verified.BinaryName(t.Name, t.Version), SHA256: d.SHA256,
 	}
 	c.Locked.Put(now)
 	return now, before, nil
@@ -35,7 +36,7 @@ const Discovery = "countersign-discovery"
 
 // LockProgram pins the installed program of that name by its bytes; it is not run.
 func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error) {
-	found, err := pluginhost.Program{Name: name, Dirs: c.Options.Dirs}.Find()
+	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(name)
 	if err != nil {
 		return now, before, err
 	}
@@ -78,7 +79,10 @@ func (c *Catalog) Verify() []Verified {
 func (c *Catalog) verifyProgram(p lock.Program) Verified {
 	v := Verified{Provider: lock.Provider{Name: p.Name, OS: p.OS, Arch: p.Arch, File: p.Name, SHA256: p.SHA256}}
 	if v.Here = p.OS == runtime.GOOS && p.Arch == runtime.GOARCH; v.Here {
-		found, err := pluginhost.Program{Name: p.Name, Dirs: c.Options.Dirs, SHA256: p.SHA256}.Verify()
+		found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(p.Name)
+		if err == nil {
+			err = found.Verify(p.SHA256)
+		}
 		if v.Path = found.Path; err != nil {
 			v.Refused = err.Error()
 		}
@@ -87,7 +91,7 @@ func (c *Catalog) verifyProgram(p lock.Program) Verified {
 }
 
 func (c *Catalog) verify(v *Verified) error {
-	found, err := pluginhost.Finder{Dirs: c.Options.Dirs}.FindVersion(v.Name, v.FileVersion())
+	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindVersion(v.Name, v.FileVersion())
 	v.Path = found.Path
 	if err != nil {
 		return err

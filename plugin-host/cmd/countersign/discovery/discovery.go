@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -73,10 +73,17 @@ func (d discovery) run(args []string) error {
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	program := pluginhost.Program{
-		Name: catalog.Discovery, Dirs: settings.SearchDirs(d.dirs), SHA256: pin, Dev: d.dev, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	found, err := verified.Finder{Dirs: settings.SearchDirs(d.dirs)}.FindProgram(catalog.Discovery)
+	if err != nil {
+		return cli.Wrong(err)
 	}
-	err = program.Exec(args, os.Environ())
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	binary, err := verified.Open(found.Path, pin, verified.Receipts{Log: log})
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer binary.Close()
+	err = binary.Exec(append([]string{found.Path}, args...), os.Environ(), log)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &cli.Error{Code: ended.ExitCode(), Err: ended}
 	}

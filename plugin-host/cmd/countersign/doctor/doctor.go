@@ -11,6 +11,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -127,11 +128,11 @@ func (e *examination) rights(context.Context) (string, error) {
 	if e.refused != nil {
 		return "", e.refused
 	}
-	return "only root and this user can write it", pluginhost.CheckFile(e.target.Path)
+	return "only root and this user can write it", verified.CheckFile(e.target.Path)
 }
 
 func (e *examination) machine(context.Context) (string, error) {
-	return "built for this machine", pluginhost.CheckProgram(e.target.Path)
+	return "built for this machine", verified.CheckProgram(e.target.Path)
 }
 
 func (e *examination) pin(context.Context) (string, error) {

@@ -12,6 +12,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 )
 
 func debugCommand() *cobra.Command {
@@ -53,7 +54,7 @@ this. It works with providers built on sdk/provider or on go-plugin's plugin.Ser
 
 // attend prints the commands to run, and serves until Ctrl-C.
 func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) error {
-	d, err := pluginhost.NewDebugger(opts)
+	d, err := debugger.New(opts.RuntimeDir, opts.Log)
 	if err != nil {
 		return err
 	}

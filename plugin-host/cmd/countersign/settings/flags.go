@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // AddFlags adds --config, --set, and the flags of the settings at these paths; of all
@@ -46,7 +46,7 @@ func (f *Flags) AddBuildFlags(cmd *cobra.Command) {
 func (f *Flags) CompleteProviders(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, _ := f.ReadPartly() // a faulty configuration does not hinder completion
 	var names []string
-	for _, found := range (pluginhost.Finder{Dirs: SearchDirs(c.ProviderDirs)}).List() {
+	for _, found := range (verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}).List() {
 		if found.ShadowedBy == "" && !slices.Contains(names, found.Name) {
 			names = append(names, found.Name)
 		}

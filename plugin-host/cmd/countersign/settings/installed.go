@@ -9,12 +9,13 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // checkInstalled names the entries whose provider is in no folder, what is there
 // instead, and why it was looked for.
 func checkInstalled(c config.Config) error {
-	finder := pluginhost.Finder{Dirs: SearchDirs(c.ProviderDirs)}
+	finder := verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}
 	var errs []error
 	for _, entry := range c.Providers {
 		build := c.BuildOf(entry)

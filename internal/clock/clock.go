@@ -1,0 +1,19 @@
+// Package clock is the wall clock: [Wall] is what a Now function is by default.
+package clock
+
+import "time"
+
+// Wall returns the time without its monotonic reading. That stands still while the machine
+// sleeps, and a comparison of two times with it would not notice a suspend.
+func Wall() time.Time { return time.Now().Round(0) }
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Stamp returns the time as messages show it: RFC 3339, in UTC.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

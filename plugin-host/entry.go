@@ -1,0 +1,90 @@
+package pluginhost
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+)
+
+// Entry is one provider of a configuration.
+type Entry struct {
+	// Name in the configuration and the log. Required.
+	Name string
+	// Provider is the <name> of countersign-provider-<name>. Default: Name.
+	Provider string
+	// Version selects countersign-provider-<name>@<version>. Default: the file without
+	// a version.
+	Version string
+	// Path is a binary to run instead of an installed one, such as a fresh build. It
+	// needs no pin, and Version is ignored. Default: none.
+	Path string
+	// Attach is the socket of `countersign provider debug`. Its provider is used instead
+	// of a process of the host, neither pinned nor confined. Default: none.
+	Attach string
+	// SHA256 of the binary, in hex. Required unless [Options.Dev], Path or Attach is set.
+	SHA256 string
+	// Settings of the provider, sent after each start.
+	Settings map[string]any
+	// Env are additional variables for its process.
+	Env map[string]string
+	// User that its process runs as, a name or a number. Use a separate one: no socket
+	// serves secrets to it. The host must be root. Default: the host's user.
+	User string
+	// Limits on its resources. The host logs those that this system cannot apply.
+	// Default: none.
+	Limits Limits
+}
+
+// Limits bound the resources of a provider: Memory in bytes, Descriptors, Processes
+// (threads included) and CPU in processors. Zero means no limit.
+type Limits = confine.Limits
+
+// The smallest allowed [Limits].
+const (
+	MinMemory      = confine.MinMemory
+	MinDescriptors = confine.MinDescriptors
+	MinProcesses   = confine.MinProcesses
+	MinCPU         = confine.MinCPU
+)
+
+// EntryError says that an entry is invalid and has to be corrected.
+type EntryError struct {
+	Name string // of the entry
+	Err  error
+}
+
+// Error implements error.
+func (e *EntryError) Error() string { return fmt.Sprintf("provider %q: %v", e.Name, e.Err) }
+
+// Unwrap implements [errors.Unwrap].
+func (e *EntryError) Unwrap() error { return e.Err }
+
+// withDefaults returns the entry with its defaults, or an [EntryError].
+func (e Entry) withDefaults(dev bool) (Entry, error) {
+	if e.Provider == "" {
+		e.Provider = e.Name
+	}
+	if err := e.check(dev); err != nil {
+		return e, &EntryError{e.Name, err}
+	}
+	return e, nil
+}
+
+func (e Entry) check(dev bool) error {
+	if err := errors.Join(verified.CheckName(e.Provider), verified.CheckVersion(e.Version), process.CheckEnvironment(e.Env), e.Limits.Check()); err != nil {
+		return err
+	}
+	if e.SHA256 == "" && e.Path == "" && e.Attach == "" && !dev {
+		return errors.New("no pin: lock the provider (`countersign provider lock`), set sha256 in its entry " +
+			"(`countersign provider list` prints it), or use --dev to start unpinned binaries")
+	}
+	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 0 && len(sum) != 32 {
+		return fmt.Errorf("invalid sha256 %s: use the 64 hex digits of the binary's SHA-256", text.Quote(e.SHA256))
+	}
+	return nil
+}

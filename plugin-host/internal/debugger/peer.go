@@ -1,0 +1,44 @@
+package debugger
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+)
+
+// sameUser is a listener that takes connections of this user alone.
+type sameUser struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l sameUser) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || checkPeer(conn) == nil {
+			return conn, err
+		}
+		_ = conn.Close()
+	}
+}
+
+// dialSameUser connects to a socket that a process of this user serves.
+func dialSameUser(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// checkPeer refuses the other end of a unix socket that is not of this user.
+func checkPeer(conn net.Conn) error {
+	uid, err := peerUID(conn.(*net.UnixConn)) //nolint:errcheck // both ways to get one are unix sockets
+	if err == nil && uid != os.Geteuid() {
+		err = fmt.Errorf("the process at the socket runs as uid %d, not as the current user (uid %d)", uid, os.Geteuid())
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package process
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// passed are the host's own variables that reach a provider. Everything else,
+// tokens and cloud keys above all, does not.
+var passed = []string{"PATH", "HOME", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+
+// environment returns a provider's environment: those of passed that are in host,
+// what follows from its user and limits, what the entry sets, and what the protocol
+// says.
+func environment(host, confined []string, entry map[string]string, protocol []string) []string {
+	vars := map[string]string{}
+	for _, v := range host {
+		if key, value, ok := strings.Cut(v, "="); ok && slices.Contains(passed, key) {
+			vars[key] = value
+		}
+	}
+	for _, v := range confined {
+		key, value, _ := strings.Cut(v, "=")
+		vars[key] = value
+	}
+	maps.Copy(vars, entry)
+	for _, v := range protocol {
+		key, value, _ := strings.Cut(v, "=")
+		vars[key] = value
+	}
+	env := make([]string, 0, len(vars))
+	for key, value := range vars {
+		env = append(env, key+"="+value)
+	}
+	slices.Sort(env)
+	return env
+}
+
+// CheckEnvironment refuses variables that are no variables, or the protocol's own.
+func CheckEnvironment(entry map[string]string) error {
+	for key, value := range entry {
+		switch {
+		case key == "" || strings.ContainsAny(key, "=\x00"):
+			return fmt.Errorf("env: %s is not a valid variable name", text.Quote(key))
+		case strings.Contains(value, "\x00"):
+			return fmt.Errorf("env: the value of %s contains a NUL byte", key)
+		case strings.HasPrefix(key, "PLUGIN_") || strings.HasPrefix(key, "COUNTERSIGN_"):
+			return fmt.Errorf("env: %s is reserved: names starting with PLUGIN_ or COUNTERSIGN_ belong to the host", text.Quote(key))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+//go:build unix
+
+package process
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockDir takes the lock of a folder, or fails at once. It goes with the process.
+func lockDir(path string) (*os.File, error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// isThere tells whether the folder that is locked is still the one of that name.
+func (d *Folder) isThere() bool {
+	held, err := d.lock.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(d.Path)
+	return err == nil && os.SameFile(held, named)
+}

@@ -1,0 +1,191 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// lastWords is how long the output of a process that ended is waited for: a child
+// that it left behind may hold the pipe.
+const lastWords = 500 * time.Millisecond
+
+// Process is one running provider. What it is asked after it ended fails Unavailable.
+type Process struct {
+	wire.Provider // set by Connect
+	opts          Options
+	protocols     []int
+	log           *slog.Logger
+
+	cmd          *exec.Cmd
+	pid          int
+	folder       *Folder
+	pipes        pipes
+	host, server *Pair // of this start: ours, and the one for a provider that serves a socket itself
+	relay        *relay
+	confined     *confine.Confinement
+	shake        handshake
+	conn         *grpc.ClientConn
+	metadata     atomic.Pointer[wire.Metadata]
+
+	ended  chan struct{}
+	mu     sync.Mutex
+	reaped bool  // its pid may be somebody else's
+	err    error // why it ended; the first reason counts
+}
+
+// await sees the end of the process, takes what is left of its group along, and
+// tells.
+func (p *Process) await() {
+	unreaped := awaitExit(p.pid) // until it is reaped the group's id is nobody else's
+	if unreaped {
+		p.endGroup()
+	}
+	err := p.cmd.Wait()
+	if !unreaped {
+		p.endGroup()
+	}
+	if err == nil {
+		err = errors.New("exited: exit status 0")
+	} else {
+		err = fmt.Errorf("exited: %w", err)
+	}
+	p.opts.Groups.ended(p.pid)
+	p.confined.Ended()
+	p.fail(err)
+	p.pipes.expire(lastWords)
+	close(p.ended)
+}
+
+func (p *Process) endGroup() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	killGroup(p.pid)
+	p.reaped = true
+}
+
+// fail notes why it ends; the first reason counts.
+func (p *Process) fail(reason error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = reason
+	}
+}
+
+// Ended is closed once the process has ended, by itself or not; Err then says why.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Err says why it ended.
+func (p *Process) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Kill ends it at once; reason becomes Err, unless there is one.
+func (p *Process) Kill(reason error) {
+	p.fail(reason)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		killGroup(p.pid)
+		_ = p.cmd.Process.Kill() // where there are no groups
+	}
+}
+
+// Metadata implements [wire.Provider], and remembers.
+func (p *Process) Metadata(ctx context.Context) (wire.Metadata, error) {
+	m, err := p.Provider.Metadata(ctx)
+	if err == nil {
+		p.metadata.Store(&m)
+	}
+	return m, err
+}
+
+// Health asks whether it is alive.
+func (p *Process) Health(ctx context.Context) error {
+	_, err := healthv1.NewHealthClient(p.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: wire.HealthService})
+	return wire.FromStatus(err)
+}
+
+// Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing of
+// it is left. It must be called once.
+func (p *Process) Stop(ctx context.Context) {
+	p.pipes.endLifeline()
+	if p.shake.auth != Channel {
+		p.terminate() // stock plugin.Serve knows no lifeline
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		p.Kill(errors.New("did not exit in time"))
+		<-p.ended
+	}
+	<-p.relay.done
+	p.release()
+}
+
+func (p *Process) terminate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+}
+
+// release gives back what prepare made.
+func (p *Process) release() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	p.pipes.close()
+	p.confined.Ended()
+	if p.folder != nil {
+		p.folder.Remove()
+	}
+}
+
+// Report returns what is known about it.
+func (p *Process) Report() Report {
+	r := Report{PID: p.pid}
+	if HasEnded(p) {
+		r.PID, r.Crash = 0, p.relay.lines()
+	}
+	if m := p.metadata.Load(); m != nil {
+		r.Metadata, r.Authentication, r.Protocol = *m, p.shake.auth, p.shake.version
+	}
+	return r
+}
+
+// HasEnded reports whether a life is over.
+func HasEnded(life interface{ Ended() <-chan struct{} }) bool {
+	select {
+	case <-life.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// LastWords waits until everything that it wrote on standard error before it ended was
+// read.
+func (p *Process) LastWords() { <-p.relay.done }
+
+// Conn is the connection to the provider; nil before Connect.
+func (p *Process) Conn() *grpc.ClientConn { return p.conn }
+
+// EndLifeline does what the end of this process would: the provider is to exit.
+func (p *Process) EndLifeline() { p.pipes.endLifeline() }

@@ -1,0 +1,13 @@
+//go:build unix && !linux
+
+package process
+
+import "syscall"
+
+const MissingProtection = "the verified file is executed by path, a provider that ignores the lifeline outlives a killed host, " +
+	"and providers can execute set-user-ID programs"
+
+func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// awaitExit returns at once: here the process is reaped as it is seen to have ended.
+func awaitExit(int) (unreaped bool) { return false }

@@ -1,0 +1,102 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+type dialer func(context.Context, string) (net.Conn, error)
+
+// reach returns how to get to the provider: the table of PROTOCOL.md.
+func (p *Process) reach() (credentials.TransportCredentials, dialer) {
+	switch p.shake.auth {
+	case Channel:
+		return insecure.NewCredentials(), p.dialChannel // nobody else has an end of it
+	case AutoMTLS:
+		return credentials.NewTLS(pinned(p.host, p.shake.cert.Raw)), p.dialSocket
+	default:
+		return credentials.NewTLS(pinned(p.host, p.server.cert)), p.dialSocket
+	}
+}
+
+// Connect reads the handshake line and reaches the provider as that line says.
+func (p *Process) Connect(ctx context.Context) error {
+	line, err := p.pipes.firstLine(ctx)
+	if err != nil {
+		return p.silent(ctx, line, err)
+	}
+	if p.shake, err = parseHandshake(line, p.protocols, p.folder.Path); err != nil {
+		return err
+	}
+	if p.shake.auth == Channel {
+		p.folder.Remove() // it has no socket; so a host that is killed leaves no folder behind
+	}
+	go p.ignoreStdout()
+	credentials, dial := p.reach()
+	p.conn, err = grpc.NewClient("passthrough:///provider",
+		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),
+		grpc.WithIdleTimeout(0), // an idle channel must not be closed: there is no second one
+		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return err
+	}
+	p.Provider = wire.NewRemote(p.conn, wire.RemoteOptions{Protocol: p.protocol(), Timeout: p.opts.CallTimeout})
+	return nil
+}
+
+func (p *Process) protocol() wire.Protocol {
+	for _, protocol := range p.opts.Protocols {
+		if protocol.Version == p.shake.version {
+			return protocol
+		}
+	}
+	return wire.V1()
+}
+
+// silent says why there is no handshake line.
+func (p *Process) silent(ctx context.Context, line string, err error) error {
+	if !errors.Is(err, io.EOF) {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	select {
+	case <-p.ended: // says why
+		return p.Err()
+	case <-ctx.Done():
+	case <-time.After(lastWords):
+	}
+	return fmt.Errorf("closed standard output before completing the handshake line: %s", text.Quote(line))
+}
+
+// ignoreStdout reads what must not be there, so that nobody blocks on it.
+func (p *Process) ignoreStdout() {
+	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
+		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
+	}
+}
+
+// dialChannel hands the inherited connection over, once.
+func (p *Process) dialChannel(context.Context, string) (net.Conn, error) {
+	conn := p.pipes.takeChannel()
+	if conn == nil {
+		err := errors.New("channel broken")
+		p.Kill(err)
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (p *Process) dialSocket(ctx context.Context, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, p.shake.network, p.shake.address)
+}

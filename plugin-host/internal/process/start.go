@@ -1,0 +1,129 @@
+package process
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// LimitsMissing is the log line for limits that this system cannot apply.
+const LimitsMissing = "cannot apply provider limits on this system"
+
+// Options are the same for all processes of a host. All fields are required.
+type Options struct {
+	RuntimeDir  string          // where private folders are made
+	Protocols   []wire.Protocol // the versions offered
+	Groups      *Groups         // lists the processes' groups
+	CallTimeout time.Duration   // of a call whose caller set no deadline
+	Log         *slog.Logger    // gets the provider's own records, too
+	Stderr      io.Writer       // gets a raw copy of what the provider writes there
+}
+
+// Program is what processes are started from.
+type Program struct {
+	Name   string // of the entry, for the log
+	Binary *verified.Binary
+	Env    map[string]string // the entry's own variables
+	Hold   *confine.Restraint
+}
+
+// Start starts a process of the program. It returns as soon as that runs;
+// [Process.Connect] does the rest. It must be called on a thread that outlives the
+// process, see [ForbidPrivileges].
+func Start(opts Options, program Program, number int) (*Process, error) {
+	if err := program.Binary.Unchanged(); err != nil {
+		return nil, err
+	}
+	p := &Process{opts: opts, ended: make(chan struct{})}
+	for _, protocol := range opts.Protocols {
+		p.protocols = append(p.protocols, protocol.Version)
+	}
+	err := p.prepare(program.Hold)
+	if err == nil {
+		err = p.start(program)
+	}
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	p.log = opts.Log.With("provider", program.Name, "pid", p.pid, "generation", number)
+	p.relay = newRelay(p.log)
+	go p.relay.run(io.TeeReader(p.pipes.stderr, p.opts.Stderr))
+	go p.await()
+	if missing := p.confined.Started(p.pid); len(missing) > 0 {
+		p.log.Warn(LimitsMissing, "limits", missing.String())
+	}
+	p.pipes.handOver(wire.StartData{
+		ServerCert: string(p.server.CertPEM), ServerKey: string(p.server.keyPEM), ClientCert: string(p.host.CertPEM),
+	})
+	return p, nil
+}
+
+// prepare makes what the process will inherit.
+func (p *Process) prepare(hold *confine.Restraint) (err error) {
+	for _, pair := range []**Pair{&p.host, &p.server} {
+		if *pair, err = NewPair(); err != nil {
+			return fmt.Errorf("make keys for the start: %w", err)
+		}
+	}
+	if p.folder, err = NewFolder(p.opts.RuntimeDir); err != nil {
+		return err
+	}
+	if err := hold.Owns(p.folder.Path); err != nil {
+		return err
+	}
+	p.pipes, err = newPipes()
+	return err
+}
+
+// start executes what was verified.
+func (p *Process) start(program Program) (err error) {
+	b := program.Binary
+	path, extra := b.Command()
+	attr := sysProcAttr()
+	if p.confined, err = program.Hold.Confine(attr); err != nil {
+		return err
+	}
+	p.cmd = &exec.Cmd{
+		Path: path, Args: []string{b.Path},
+		Env:    environment(os.Environ(), program.Hold.Environment(), program.Env, p.protocolEnv(b)),
+		Stdout: p.pipes.childOut, Stderr: p.pipes.childErr, ExtraFiles: append(p.pipes.inherited(), extra...),
+		SysProcAttr: attr,
+	}
+	err = p.opts.Groups.starting(func() (int, error) {
+		if err := p.cmd.Start(); err != nil {
+			return 0, err
+		}
+		p.pid = p.cmd.Process.Pid
+		return p.pid, nil
+	})
+	p.pipes.closeChilds()
+	if err == nil {
+		return nil
+	}
+	if better := b.Explain(err); better != nil {
+		return better
+	}
+	return fmt.Errorf("start %s: %w", b.Path, err)
+}
+
+func (p *Process) protocolEnv(b *verified.Binary) []string {
+	versions := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.protocols), " ", ","), "[]")
+	env := []string{
+		wire.MagicCookieKey + "=" + wire.MagicCookieValue,
+		wire.EnvVersions + "=" + versions,
+		wire.EnvSocketDir + "=" + p.folder.Path,
+		wire.EnvBinary + "=" + b.Path,
+		wire.EnvClientCert + "=" + string(p.host.CertPEM),
+		"PLUGIN_MIN_PORT=10000", "PLUGIN_MAX_PORT=25000", // stock plugin.Serve needs them where it has no unix sockets
+	}
+	return append(env, p.pipes.env()...)
+}

@@ -1,0 +1,102 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// CSRSign implements [ca.Client].
+func (s *Supervisor) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	return call(ctx, s, func(ctx context.Context, i Instance) (ca.Certificate, error) {
+		cert, err := i.CSRSign(ctx, req)
+		if err == nil {
+			cert.Signer = signer(i) // of this life: the next may be another version
+		}
+		return cert, err
+	})
+}
+
+// signer names a provider and its version.
+func signer(i Instance) string {
+	m := i.Report().Metadata
+	return strings.TrimSpace(m.Name + " " + m.Version)
+}
+
+// Roots implements [ca.RootSource].
+func (s *Supervisor) Roots(ctx context.Context) ([]byte, error) {
+	return call(ctx, s, func(ctx context.Context, i Instance) ([]byte, error) { return i.Roots(ctx) })
+}
+
+// ExchangeToken implements [ca.TokenExchanger].
+func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	return call(ctx, s, func(ctx context.Context, i Instance) (ca.ExchangedToken, error) { return i.ExchangeToken(ctx, req) })
+}
+
+// WatchRoots implements [ca.RootWatcher]. It goes on when the process is another:
+// changed is called again only for roots that differ.
+func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	var last []byte
+	for {
+		l, err := s.gate.wait(ctx)
+		if err != nil {
+			return err
+		}
+		err = watchOne(ctx, l, func(roots []byte) error {
+			if bytes.Equal(roots, last) {
+				return nil
+			}
+			last = bytes.Clone(roots)
+			return changed(roots)
+		})
+		if ctx.Err() != nil || !l.over() {
+			return err
+		}
+	}
+}
+
+// watchOne watches until this life is about to end. It takes no place of a call's:
+// it would keep it for ever.
+func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.leaving, cancel)()
+	return l.WatchRoots(ctx, changed)
+}
+
+// call waits for a life, and makes one call of it. A provider that says it has no
+// settings gets them and is asked once more.
+func call[T any](ctx context.Context, s *Supervisor, f func(context.Context, Instance) (T, error)) (T, error) {
+	ctx, cancel := s.deadline(ctx)
+	defer cancel()
+	var none T
+	for {
+		l, err := s.gate.wait(ctx)
+		if err != nil {
+			return none, err
+		}
+		entered, err := l.enter(ctx)
+		if err != nil {
+			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls in flight, none ended in time", s.name, cap(l.slots))
+		}
+		if !entered {
+			continue
+		}
+		defer l.exit()
+		out, err := f(ctx, l)
+		if err != nil && ca.ActionFor(err) == ca.Configure && s.configureAgain(ctx, l) == nil {
+			return f(ctx, l)
+		}
+		return out, err
+	}
+}
+
+// deadline gives ctx one if it has none.
+func (s *Supervisor) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.opts.CallTimeout)
+}

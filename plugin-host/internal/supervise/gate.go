@@ -1,0 +1,69 @@
+package supervise
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// gate is where calls wait for a life to go to. The supervisor moves it, everybody
+// reads it.
+type gate struct {
+	mu      sync.Mutex
+	status  Status
+	life    *life         // where calls go; nil: they wait
+	changed chan struct{} // closed, and replaced, at each change
+}
+
+func (g *gate) read() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
+// move tells a new status and where calls go.
+func (g *gate) move(status Status, l *life) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status, g.life = status, l
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// wait returns the life to call. While the circuit is open, and after the end, it
+// fails at once.
+func (g *gate) wait(ctx context.Context) (*life, error) {
+	for {
+		g.mu.Lock()
+		status, l, changed := g.status, g.life, g.changed
+		g.mu.Unlock()
+		switch {
+		case l != nil && !process.HasEnded(l):
+			return l, nil
+		case status.State == CircuitOpen:
+			return nil, &ca.Error{
+				Reason: ca.Unavailable, RetryAfter: max(0, time.Until(status.NextStart)),
+				Message: "provider " + text.Quote(status.Name) + " crashed too often, next try at " +
+					status.NextStart.UTC().Format(time.RFC3339) + ": " + status.LastError,
+			}
+		case status.State == Stopped || status.State == Draining:
+			return nil, ca.Errorf(ca.Unavailable, "provider %q is closed", status.Name)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ca.Errorf(ca.ReasonFor(ctx.Err()), "provider %q is %s: %s", status.Name, status.State, orNothing(status.LastError))
+		}
+	}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "no error so far"
+	}
+	return s
+}

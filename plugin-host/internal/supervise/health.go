@@ -1,0 +1,50 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	healthDeadline = 5 * time.Second
+	healthMisses   = 3
+)
+
+// askHealth kills a life that does not answer: one that was stopped (SIGSTOP) or
+// hangs for good is no better than one that ended. It asks until calls go elsewhere.
+func (s *Supervisor) askHealth(l *life) {
+	ticker := time.NewTicker(s.opts.HealthInterval)
+	defer ticker.Stop()
+	misses := 0
+	for {
+		select {
+		case <-ticker.C:
+		case <-l.leaving.Done():
+			return
+		}
+		err := s.health(l)
+		switch {
+		case l.leaving.Err() != nil:
+			return
+		case err == nil || ca.ActionFor(err) == ca.Missing:
+			misses = 0
+			continue
+		}
+		misses++
+		s.log.Warn("provider missed a health check", "misses", misses, "error", text.Clean(err.Error()))
+		if misses == healthMisses {
+			l.Kill(fmt.Errorf("missed %d health checks: %w", misses, err))
+			return
+		}
+	}
+}
+
+func (s *Supervisor) health(l *life) error {
+	ctx, cancel := context.WithTimeout(l.leaving, min(healthDeadline, s.opts.HealthInterval))
+	defer cancel()
+	return l.Health(ctx)
+}

@@ -1,0 +1,125 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// errClosing is why a life ends that did nothing wrong.
+var errClosing = errors.New("closed by the host")
+
+// Instance is one running provider: a process, or a value in this process, or
+// a test's. What it is asked after it ended fails Unavailable.
+type Instance interface {
+	wire.Provider
+	// Connect reaches it; before, only what follows may be called.
+	Connect(ctx context.Context) error
+	// Ended is closed as soon as it has ended, by itself or not; Err then says why.
+	Ended() <-chan struct{}
+	Err() error
+	// Health asks whether it is alive.
+	Health(ctx context.Context) error
+	// Kill ends it at once; reason becomes Err.
+	Kill(reason error)
+	// Stop asks it to end and kills it where it has not when ctx ends. It returns
+	// when nothing of it is left. It is called once.
+	Stop(ctx context.Context)
+	// Report returns what is known about it.
+	Report() process.Report
+}
+
+// life is one life of a provider: first on its way to ready, then what calls go to.
+type life struct {
+	Instance // nil if the start failed
+	plan     *Plan
+	number   int
+
+	reload  *reload            // who asked for it; nil: the supervisor itself
+	cancel  context.CancelFunc // gives up the way to ready
+	outcome chan error         // of the way to ready
+
+	since   time.Time       // when it became ready
+	slots   chan struct{}   // one for each call in flight
+	leaving context.Context // ends when no new calls are taken
+	leave   context.CancelFunc
+	again   sync.Mutex // held while it is configured once more
+}
+
+// result returns the outcome of the way to ready. Without a life it blocks.
+func (l *life) result() <-chan error {
+	if l == nil {
+		return nil
+	}
+	return l.outcome
+}
+
+// end is closed when the life has ended. Without a life it blocks.
+func (l *life) end() <-chan struct{} {
+	if l == nil {
+		return nil
+	}
+	return l.Ended()
+}
+
+// open lets calls in, so many at once.
+func (l *life) open(calls int) {
+	l.since, l.slots = time.Now(), make(chan struct{}, calls)
+	l.leaving, l.leave = context.WithCancel(context.Background())
+}
+
+// enter takes a slot for one call. It is false when the life is about to end
+// or ended before there was one: the call then waits for the next life.
+func (l *life) enter(ctx context.Context) (bool, error) {
+	select {
+	case <-l.leaving.Done():
+		return false, nil
+	default:
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true, nil
+	case <-l.leaving.Done():
+		return false, nil
+	case <-l.Ended():
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (l *life) exit() { <-l.slots }
+
+// over reports whether calls go to another life now, or soon will.
+func (l *life) over() bool {
+	// A stream can break a moment before its process is known to have ended.
+	select {
+	case <-l.leaving.Done():
+		return true
+	case <-l.Ended():
+		return true
+	case <-time.After(time.Second):
+		return false
+	}
+}
+
+// drain takes no new calls and waits for those in flight, as long as most and
+// until ctx ends.
+func (l *life) drain(ctx context.Context, most time.Duration) {
+	l.leave()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for range cap(l.slots) {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.Ended():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

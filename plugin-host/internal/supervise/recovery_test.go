@@ -1,0 +1,40 @@
+package supervise
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCrashesBackOffAndThenOpenTheCircuit(t *testing.T) {
+	var r recovery
+	now := time.Unix(0, 0)
+	for i, most := range []time.Duration{100, 200, 400, 800} {
+		wait, open := r.next(now, 0)
+		if most *= time.Millisecond; open || wait > most || wait < most/2 {
+			t.Errorf("crash %d: %s, open %v", i+1, wait, open)
+		}
+	}
+	for i, want := range []time.Duration{30, 60, 120, 240, 300, 300} {
+		if wait, open := r.next(now, 0); !open || wait != want*time.Second {
+			t.Errorf("probe %d: %s, open %v, want %ds", i+1, wait, open, want)
+		}
+	}
+	if wait, open := r.next(now, time.Minute); open || wait > 100*time.Millisecond {
+		t.Errorf("after a minute of health: %s, open %v", wait, open)
+	}
+}
+
+func TestSlowCrashesNeverOpenTheCircuit(t *testing.T) {
+	var r recovery
+	now := time.Unix(0, 0)
+	for range 50 {
+		now = now.Add(31 * time.Second)
+		if wait, open := r.next(now, 0); open || wait > maxBackoff {
+			t.Fatalf("%s, open %v", wait, open)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package supervise
+
+import (
+	"context"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+)
+
+// begin starts a life of the plan. What becomes of it is a message to run.
+func (s *Supervisor) begin(p *Plan, r *reload) {
+	s.number++
+	ctx := context.Background()
+	if r == nil {
+		s.restart = nil
+		s.status.Generation = s.number
+		s.enter(Starting)
+	} else {
+		ctx = r.ctx
+	}
+	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1)}
+	ctx, l.cancel = context.WithCancel(ctx)
+	s.coming = l
+	var err error
+	if l.Instance, err = p.Launch(s.number); err != nil {
+		l.cancel()
+		l.outcome <- err
+		return
+	}
+	if r == nil {
+		s.status.Take(l.Report())
+		s.enter(Configuring)
+	}
+	proven := p.proven
+	go func() {
+		defer l.cancel()
+		l.outcome <- s.bring(ctx, l, proven)
+	}()
+}
+
+// abandon gives up what is on its way.
+func (s *Supervisor) abandon() {
+	l := s.coming
+	if l == nil {
+		return
+	}
+	s.coming = nil
+	l.cancel()
+	if l.Instance != nil {
+		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // nobody asks any more
+	}
+	if l.reload != nil {
+		l.reload.reply <- errClosing
+	}
+}
+
+// bring makes the life ready to be called, or says why it is not.
+func (s *Supervisor) bring(ctx context.Context, l *life, proven bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.Ended(): // makes everything below pointless
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := s.prepare(ctx, l, proven)
+	if err != nil && process.HasEnded(l) {
+		return l.Err() // says more than the broken call
+	}
+	return err
+}
+
+// tellFirst tells Start, once, how the first life got on.
+func (s *Supervisor) tellFirst(err error) {
+	select {
+	case s.first <- err:
+	default: // Start has its answer
+	}
+}

@@ -1,0 +1,279 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+)
+
+// Options bound a supervisor. All fields are required.
+type Options struct {
+	StartTimeout   time.Duration // from the start to the metadata
+	CallTimeout    time.Duration // of a call whose caller set no deadline, and of each Configure
+	StopTimeout    time.Duration // until a provider is killed
+	HealthInterval time.Duration
+	MaxCalls       int          // sent to one provider at once
+	OnState        func(Status) // told each change of state, in order
+	Log            *slog.Logger
+}
+
+// Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts
+// every process; each message to it is a case of its select and a method.
+type Supervisor struct {
+	opts Options
+	name string // of the entry
+	log  *slog.Logger
+	gate gate
+
+	begun   sync.Once    // by Start, or by Close in its stead
+	close   sync.Once    // of closing
+	first   chan error   // the first outcome, for Start
+	reloads chan *reload // one at a time
+	closing chan struct{}
+	closed  chan struct{} // closed when nothing is left
+	gone    chan struct{} // a life that left is no more
+
+	// What follows is run's own.
+
+	plan     *Plan            // what is started when a life ends
+	current  *life            // where calls go; nil: there is none
+	coming   *life            // the one on its way to ready; nil: there is none
+	restart  <-chan time.Time // when the next is started; nil: not needed
+	leaving  int              // lives that are being stopped beside the current one
+	number   int              // of the last life that was started
+	status   Status           // the gate has a copy
+	recovery recovery
+	patience context.Context // ends when lives that are leaving have had their time
+	hurry    context.CancelFunc
+}
+
+// New makes a supervisor that has started nothing yet. It closes the plan, and each
+// that takes its place.
+func New(opts Options, p *Plan) *Supervisor {
+	s := &Supervisor{
+		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
+		gate:  gate{changed: make(chan struct{})},
+		first: make(chan error, 1), reloads: make(chan *reload),
+		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
+	}
+	s.patience, s.hurry = context.WithCancel(context.Background())
+	s.status = p.Status()
+	s.status.Since = time.Now()
+	s.gate.status = s.status
+	return s
+}
+
+// Start starts the provider and returns when it is ready. A handshake that fails and
+// settings that are refused are errors, and close the supervisor; a provider that says
+// that its CA is away is started all the same and gets ready later. ctx bounds the
+// start alone. It must be called once.
+func (s *Supervisor) Start(ctx context.Context) error {
+	s.begun.Do(func() { go s.run() })
+	var err error
+	select {
+	case err = <-s.first:
+	case <-s.closing: // by a Close beside it
+		err = errClosing
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return fmt.Errorf("provider %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// Close takes no new calls, waits for those in flight as long as [Options.StopTimeout]
+// allows, and ends the process. It may be called twice and returns when nothing of the
+// provider is left.
+func (s *Supervisor) Close() {
+	s.close.Do(func() { close(s.closing) })
+	s.begun.Do(func() {
+		s.end()
+		close(s.closed)
+	})
+	<-s.closed
+}
+
+// Status returns what is known now.
+func (s *Supervisor) Status() Status { return s.gate.read() }
+
+// run starts one life after the other until Close.
+//
+// It keeps its thread: the parent-death signal of a process is bound to the thread
+// that started it, so that thread has to live as long as the process. It is not
+// unlocked, so that no other goroutine runs with what ForbidPrivileges took.
+func (s *Supervisor) run() {
+	runtime.LockOSThread()
+	defer close(s.closed)
+	process.ForbidPrivileges(s.log)
+	s.begin(s.plan, nil)
+	for {
+		select {
+		case <-s.closing:
+			s.end()
+			return
+		case r := <-s.reloads:
+			s.reload(r)
+		case err := <-s.coming.result():
+			s.settle(err)
+		case <-s.current.end():
+			s.bury()
+		case <-s.due():
+			s.status.Restarts++
+			s.begin(s.plan, nil)
+		case <-s.gone:
+			s.leaving--
+		}
+	}
+}
+
+// due is when the next life is to be started, if none is on its way already.
+func (s *Supervisor) due() <-chan time.Time {
+	if s.coming != nil {
+		return nil
+	}
+	return s.restart
+}
+
+// settle takes the outcome of the life on its way: it is ready, or why it is not.
+func (s *Supervisor) settle(err error) {
+	l := s.coming
+	s.coming = nil
+	switch {
+	case err == nil:
+		s.takeOver(l)
+	case l.reload != nil:
+		s.turnDown(l, err)
+	default:
+		s.stop(l)
+		s.failed(0, err)
+	}
+	if l.reload != nil {
+		l.reload.reply <- err
+	} else {
+		s.tellFirst(err)
+	}
+}
+
+// takeOver sends calls to the new life, and lets the old one go when those in
+// flight have ended.
+func (s *Supervisor) takeOver(l *life) {
+	old := s.current
+	s.restart = nil
+	l.open(s.opts.MaxCalls)
+	s.current = l
+	go s.askHealth(l)
+	l.plan.proven = true
+	if l.plan != s.plan {
+		s.follow(l.plan)
+	}
+	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
+	s.status.Take(l.Report())
+	s.enter(Ready)
+	if old != nil {
+		s.dismiss(old, func() { old.drain(s.patience, s.opts.CallTimeout) })
+	}
+}
+
+// follow makes a plan whose life is ready the one that lives are started from.
+func (s *Supervisor) follow(p *Plan) {
+	s.plan.Close()
+	s.plan, s.recovery = p, recovery{}
+	s.status.Reloads++
+	s.status.LastReload = ""
+	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
+}
+
+// bury notes the end of the current life and when the next one is started.
+func (s *Supervisor) bury() {
+	l := s.current
+	s.current = nil
+	l.leave()
+	s.stop(l)
+	s.failed(time.Since(l.since), l.Err())
+}
+
+// failed says why there is no life that is ready, and plans the next start.
+func (s *Supervisor) failed(ready time.Duration, err error) {
+	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
+	wait, open := s.recovery.next(time.Now(), ready)
+	s.restart, s.status.NextStart = time.After(wait), time.Now().Add(wait)
+	if open {
+		s.enter(CircuitOpen)
+	} else {
+		s.enter(Backoff)
+	}
+}
+
+// enter changes the state, and with it where calls go.
+func (s *Supervisor) enter(state State) {
+	s.status.State, s.status.Since = state, time.Now()
+	if state != Backoff && state != CircuitOpen {
+		s.status.NextStart = time.Time{}
+	}
+	s.publish()
+	attrs := []any{"state", string(state), "generation", s.status.Generation, "pid", s.status.PID}
+	if state == Backoff || state == CircuitOpen {
+		s.log.Warn("provider ended", append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart,
+			"last_output", strings.Join(s.status.Crash, "\n"))...)
+	} else {
+		s.log.Info("provider state changed", attrs...)
+	}
+}
+
+func (s *Supervisor) publish() {
+	s.gate.move(s.status, s.current)
+	s.opts.OnState(s.status)
+}
+
+// stop ends a life and waits until nothing is left of it.
+func (s *Supervisor) stop(l *life) {
+	if l.Instance == nil {
+		return // it could not even be started
+	}
+	ctx, cancel := context.WithTimeout(s.patience, s.opts.StopTimeout)
+	defer cancel()
+	l.Stop(ctx)
+	s.status.Take(l.Report())
+}
+
+// dismiss stops a life beside everything else.
+func (s *Supervisor) dismiss(l *life, first func()) {
+	s.leaving++
+	go func() {
+		first()
+		ctx, cancel := context.WithTimeout(s.patience, s.opts.StopTimeout)
+		l.Stop(ctx)
+		cancel()
+		s.gone <- struct{}{}
+	}()
+}
+
+// end stops everything. Calls in flight have StopTimeout.
+func (s *Supervisor) end() {
+	last := s.current
+	s.current = nil
+	s.enter(Draining)
+	timer := time.AfterFunc(s.opts.StopTimeout, s.hurry)
+	defer timer.Stop()
+	s.abandon()
+	if last != nil {
+		s.dismiss(last, func() { last.drain(s.patience, s.opts.StopTimeout) })
+	}
+	for ; s.leaving > 0; s.leaving-- {
+		<-s.gone
+	}
+	s.hurry()
+	s.plan.Close()
+	s.status.PID = 0
+	s.enter(Stopped)
+}

@@ -1,0 +1,101 @@
+package pluginhost
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// Options are the same for all providers of an agent.
+type Options struct {
+	// Dirs are searched for binaries in this order; see [DefaultDirs]. Required.
+	Dirs []string
+	// Dev allows binaries without a pin. Default: false.
+	Dev bool
+	// RuntimeDir holds the private folders for sockets. Default: the system's folder for
+	// temporary files.
+	RuntimeDir string
+	// ReceiptDir keeps receipts of verified binaries that only root can write, so that an
+	// unchanged one is not hashed again at the next start. Default: no receipts.
+	ReceiptDir string
+	// Protocols are the versions offered. Default: version 1.
+	Protocols []wire.Protocol
+	// Groups lists the process groups and users of providers. Default: a new value.
+	Groups *ProcessGroups
+	// OnState is called at each change of state, in order. It must not block or call the
+	// Provider. Default: none.
+	OnState func(Status)
+	// Log, which also gets the providers' own records. Default: discard.
+	Log *slog.Logger
+	// Stderr gets the raw, unbounded standard error of providers; for tests of a
+	// provider. Default: discard.
+	Stderr io.Writer
+
+	// StartTimeout bounds a start, up to the provider's metadata. Default: 10 s.
+	StartTimeout time.Duration
+	// CallTimeout bounds each Configure, and calls without a deadline. Default: 30 s.
+	CallTimeout time.Duration
+	// StopTimeout is how long a provider may take to exit before it is killed. Default: 5 s.
+	StopTimeout time.Duration
+	// HealthInterval is the time between health checks; a provider that misses three is
+	// killed. Default: 10 s.
+	HealthInterval time.Duration
+	// MaxCalls limits concurrent calls to one provider. Default: 1,000.
+	MaxCalls int
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.StartTimeout, 10 * time.Second}, {&o.CallTimeout, 30 * time.Second},
+		{&o.StopTimeout, 5 * time.Second}, {&o.HealthInterval, 10 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.MaxCalls == 0 {
+		o.MaxCalls = 1000
+	}
+	if o.RuntimeDir == "" {
+		o.RuntimeDir = os.TempDir()
+	}
+	if o.Protocols == nil {
+		o.Protocols = []wire.Protocol{wire.V1()}
+	}
+	if o.Groups == nil {
+		o.Groups = &ProcessGroups{}
+	}
+	if o.OnState == nil {
+		o.OnState = func(Status) {}
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// process returns what a process needs of the options.
+func (o Options) process() process.Options {
+	return process.Options{
+		RuntimeDir: o.RuntimeDir, Protocols: o.Protocols, Groups: o.Groups, CallTimeout: o.CallTimeout, Log: o.Log, Stderr: o.Stderr,
+	}
+}
+
+// supervise returns what a supervisor needs of the options.
+func (o Options) supervise() supervise.Options {
+	return supervise.Options{
+		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
+		MaxCalls: o.MaxCalls, OnState: o.OnState, Log: o.Log,
+	}
+}

@@ -1,0 +1,96 @@
+package pluginhost
+
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
+	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// newPlan finds and verifies the binary of an entry.
+func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
+	entry, err := entry.withDefaults(opts.Dev)
+	if err != nil {
+		return nil, err
+	}
+	if entry.Attach != "" {
+		return attachPlan(opts, entry)
+	}
+	path, binary, err := locate(opts, entry)
+	if err != nil {
+		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
+	}
+	hold, missing, err := confine.New(entry.Name, entry.User, entry.Limits)
+	if err != nil {
+		_ = binary.Close()
+		return nil, &EntryError{entry.Name, err}
+	}
+	if len(missing) > 0 {
+		opts.Log.Warn(process.LimitsMissing, "provider", entry.Name, "limits", missing.String())
+	}
+	if uid, own := hold.User(); own {
+		opts.Groups.AddUser(uid)
+	}
+	program := process.Program{Name: entry.Name, Binary: binary, Env: entry.Env, Hold: hold}
+	plan := planOf(entry, func(number int) (supervise.Instance, error) {
+		p, err := process.Start(opts.process(), program, number)
+		if err != nil {
+			return nil, err // not p, which would be a non-nil Instance
+		}
+		return p, nil
+	})
+	plan.Path, plan.SHA256 = path, binary.SHA256
+	plan.Close = func() { _ = binary.Close() }
+	return plan, nil
+}
+
+func planOf(entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
+	return &supervise.Plan{
+		Name: entry.Name, Provider: entry.Provider, Settings: entry.Settings, Source: entry, Launch: launch, Close: func() {},
+	}
+}
+
+// attachPlan is the plan of a provider that its author starts.
+func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
+	if err := debugger.Check(entry.Attach); err != nil {
+		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
+	}
+	opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
+	plan := planOf(entry, func(int) (supervise.Instance, error) { return debugger.Attach(entry.Attach, opts.CallTimeout), nil })
+	plan.Path = entry.Attach
+	return plan, nil
+}
+
+// residentPlan is the plan of a provider without a process.
+func residentPlan(entry Entry, make func() wire.Provider) (*supervise.Plan, error) {
+	entry, err := entry.withDefaults(true)
+	if err != nil {
+		return nil, err
+	}
+	return planOf(entry, func(int) (supervise.Instance, error) { return supervise.Resident(make()), nil }), nil
+}
+
+// locate finds the binary of an entry and verifies it; path is as it was found.
+func locate(opts Options, entry Entry) (path string, binary *verified.Binary, err error) {
+	path, allowed := entry.Path, "path"
+	if path == "" {
+		allowed = "--dev"
+		found, err := verified.Finder{Dirs: opts.Dirs}.FindVersion(entry.Provider, entry.Version)
+		if err != nil {
+			return "", nil, err
+		}
+		path = found.Path
+	}
+	binary, err = verified.Open(path, entry.SHA256, verified.Receipts{Folder: opts.ReceiptDir, Log: opts.Log})
+	if err != nil {
+		return "", nil, err
+	}
+	if entry.SHA256 == "" {
+		opts.Log.Warn("starting provider without a pin", "allowed_by", allowed, "provider", entry.Name, "path", path, "sha256", binary.SHA256)
+	}
+	return path, binary, nil
+}
