@@ -42,7 +42,7 @@ func (p *Process) Connect(ctx context.Context) error {
 	if p.shake.auth == Channel {
 		p.folder.Remove() // it has no socket; so a host that is killed leaves no folder behind
 	}
-	go p.ignoreStdout()
+	p.readers.Go(p.ignoreStdout)
 	credentials, dial := p.reach()
 	p.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),

@@ -13,7 +13,7 @@ import (
 var silent = slog.New(slog.DiscardHandler)
 
 func fileToken(path string, optional bool) config.Provider {
-	return config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: path, TokenOptional: optional}}
+	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }
 
 func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
