@@ -57,6 +57,7 @@ race: ## run all packages' tests with the race detector, also in the programs th
 .PHONY: check-kit
 check-kit: ## run the conformance suite against providers that break each rule
 	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
+	@$(HEAVY) -timeout 10m -run NoVerdict ./sdk/catest/conformance
 
 .PHONY: e2e-clone
 e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the pages, below .cache/
@@ -80,6 +81,14 @@ e2e-vault: ## test the Vault provider against a real Vault
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
 	@COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+
+RUNS ?= 1000
+PROCESS_RUNS ?= 10
+LOAD ?= 0
+.PHONY: verdicts
+verdicts: ## run each check of the suite RUNS times (1000), as processes PROCESS_RUNS times (10), beside LOAD busy loops
+	scripts/beside-load $(LOAD) $(HEAVY) -timeout 0 -v -run NoVerdict ./sdk/catest/conformance -args -runs $(RUNS)
+	scripts/beside-load $(LOAD) $(HEAVY) -count=$(PROCESS_RUNS) -timeout 0 -run 'ThatBreaksOneRule|ThatKeepTheRules' ./plugin-host/providertest
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

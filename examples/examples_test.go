@@ -1,4 +1,4 @@
-// Package examples_test builds the examples and uses each as its reader would.
+// Package examples_test builds the examples and uses each as a reader would.
 package examples_test
 
 import (
@@ -28,7 +28,7 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// example is a program that runs in a folder of its own until the test ends.
+// example is a program that runs in its own folder until the test ends.
 type example struct {
 	t   *testing.T
 	dir string
@@ -72,7 +72,7 @@ func (e *example) line() string {
 	return strings.TrimSpace(line)
 }
 
-// until waits for what tells nobody that it changed.
+// until polls for a change that sends no event.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)

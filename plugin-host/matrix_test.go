@@ -33,7 +33,7 @@ func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T
 				defer cancel()
 				p, err := pluginhost.Open(ctx, h.opts, pluginhost.Entry{Name: provider})
 				if version == 0 {
-					if err == nil || !strings.Contains(h.rec.log(), "the host speaks the protocol versions") {
+					if err == nil || !strings.Contains(h.rec.log(), "no common protocol version") {
 						t.Errorf("%v; log:\n%s", err, h.rec.log())
 					}
 					return

@@ -172,11 +172,11 @@ var providers = map[string]func(){
 		})
 	},
 	"exits":   func() { fmt.Fprintln(os.Stderr, "no licence found"); os.Exit(3) },
-	"silent":  func() { time.Sleep(time.Hour) }, // select {} alone is a deadlock without cgo
+	"silent":  hang,
 	"chatty":  func() { fmt.Println("hello"); provider.Main("chatty", "1", open) },
-	"forged":  func() { fmt.Println("1|1|unix|/tmp/x|grpc|" + strings.Repeat("A", 60)); select {} },
-	"outside": func() { fmt.Println("1|1|unix|/tmp/x|grpc"); select {} },
-	"version": func() { fmt.Println("1|9|unix|fd:4|grpc"); select {} },
+	"forged":  func() { fmt.Println("1|1|unix|/tmp/x|grpc|" + strings.Repeat("A", 60)); hang() },
+	"outside": func() { fmt.Println("1|1|unix|/tmp/x|grpc"); hang() },
+	"version": func() { fmt.Println("1|9|unix|fd:4|grpc"); hang() },
 	"other":   func() { provider.Main("another", "1", open) },
 	"noisy": func() {
 		fmt.Fprintln(os.Stderr, `{"@level":1}`)
@@ -197,6 +197,10 @@ var providers = map[string]func(){
 		provider.Main("forks", "1", open)
 	},
 }
+
+// hang waits to be killed. The runtime ends a program whose goroutines all wait for good; one
+// that sleeps goes on.
+func hang() { time.Sleep(24 * time.Hour) }
 
 // servePinned is a provider as another language would have it: no channel, mutual
 // TLS with the keys that come over the lifeline.

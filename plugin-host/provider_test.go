@@ -365,7 +365,7 @@ func beHost() {
 		return
 	}
 	fmt.Println(p.Status().PID)
-	select {}
+	hang()
 }
 
 // An agent that is not root runs root's binary by its descriptor; its own, which it

@@ -1,6 +1,6 @@
-// Command control-plane is a control plane on go-control-plane that serves a listener
-// and a cluster from a snapshot, and their secrets from Countersign, on one aggregated
-// stream. envoy.yaml is the bootstrap of an Envoy that asks it.
+// Command control-plane is a control plane based on go-control-plane. It serves a listener and a
+// cluster from a snapshot, and their secrets from Countersign, on one aggregated stream.
+// envoy.yaml is the bootstrap of an Envoy for it.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run(ctx context.Context, socket string, port uint32, ttl time.Duration) err
 		return err
 	}
 	secrets, err := secret.New(secret.Config{
-		// A CA in memory: put your own ca.Client here, or one of pluginhost.Open.
+		// A CA in memory: replace it with your own ca.Client, or one of pluginhost.Open.
 		Authorities: []secret.Authority{{Name: "memory", Client: catest.NewCA(catest.Options{})}},
 		Secrets: []secret.Spec{
 			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: ttl, Authorities: []string{"memory"}},
@@ -61,9 +61,9 @@ func run(ctx context.Context, socket string, port uint32, ttl time.Duration) err
 }
 
 func main() {
-	socket := flag.String("socket", "ads.sock", "where Envoy asks; in a folder that only you may enter")
-	port := flag.Uint("port", 10000, "where Envoy listens")
-	ttl := flag.Duration("ttl", time.Hour, "how long a certificate lives")
+	socket := flag.String("socket", "ads.sock", "Unix socket for Envoy, in a folder that only you can access")
+	port := flag.Uint("port", 10000, "port that Envoy listens on")
+	ttl := flag.Duration("ttl", time.Hour, "lifetime of a certificate")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	syscall.Umask(0o077)

@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
-// mux has secrets answered by held, and all other types by snapshots.
+// mux serves secrets from held, and all other types from snapshots.
 func mux(snapshots, held cachev3.Cache) *cachev3.MuxCache {
 	return &cachev3.MuxCache{
 		Classify:      func(r *cachev3.Request) string { return place(r.GetTypeUrl()) },

@@ -22,13 +22,13 @@ var listenerJSON []byte
 //go:embed cluster.json
 var clusterJSON []byte
 
-// everyNode gives all nodes the same snapshot.
+// everyNode serves the same snapshot to all nodes.
 type everyNode struct{}
 
 func (everyNode) ID(*corev3.Node) string { return "" }
 
-// snapshot is a cache with one listener and one cluster, as this program's JSON files
-// have them. Both name their secrets only.
+// snapshot returns a cache with the listener and the cluster in this program's JSON files. Both
+// refer to their secrets by name.
 func snapshot(ctx context.Context, port uint32) (cachev3.SnapshotCache, error) {
 	listener, cluster := &listenerv3.Listener{}, &clusterv3.Cluster{}
 	if err := protojson.Unmarshal(listenerJSON, listener); err != nil {

@@ -1,6 +1,6 @@
-// Command custom-agent is an agent of one's own: a provider's binary signs, and
-// secrets are served over SDS and the SPIFFE Workload API. What a user may set, and
-// where it comes from, is up to such an agent; this one takes flags.
+// Command custom-agent is a minimal agent of your own: a provider's binary signs, and SDS and the
+// SPIFFE Workload API serve the secrets. Its settings, and where they come from, are up to
+// you; this one has flags.
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 
 func run() error {
 	binary := flag.String("provider", "", "path of countersign-provider-file")
-	pin := flag.String("sha256", "", "the only binary that may run, in hex")
-	dir := flag.String("ca", "ca", "folder of its authority; made where it is missing")
+	pin := flag.String("sha256", "", "SHA-256 of the binary, in hex")
+	dir := flag.String("ca", "ca", "folder of the CA, created if missing")
 	sockets := flag.String("sockets", ".", "folder for the sockets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -49,7 +49,7 @@ func run() error {
 	return errors.Join(serve(ctx, provider, *sockets, log), provider.Close())
 }
 
-// serve is all that an agent with a [ca.Client] of one's own needs.
+// serve is all that an agent with its own [ca.Client] needs.
 func serve(ctx context.Context, authority ca.Client, sockets string, log *slog.Logger) error {
 	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
 	if err != nil {

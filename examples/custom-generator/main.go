@@ -1,6 +1,6 @@
-// Command custom-generator serves a type of its own beside those of a folder: Envoy's
-// runtime (RTDS), with other numbers for each namespace. A line on the standard input
-// sets one: "shop checkout.percent 25".
+// Command custom-generator serves a resource type of its own beside those in a folder: Envoy's
+// runtime (RTDS), with separate values for each namespace. A line on standard input sets a
+// value: "shop checkout.percent 25".
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// run answers Envoys that roots vouch for, until ctx ends.
+// run serves Envoys whose certificates chain to roots, until ctx ends.
 func run(ctx context.Context, listener net.Listener, own tls.Certificate, roots *pki.Bundle, path string, f *features) error {
 	defer f.changed.Close()
 	files, err := folder.New(folder.Config{Path: path})
@@ -65,10 +65,10 @@ func start(ctx context.Context, address, path, cert, key, rootFile string) error
 }
 
 func main() {
-	address := flag.String("listen", "localhost:15012", "where Envoys ask")
+	address := flag.String("listen", "localhost:15012", "address to listen on")
 	path := flag.String("folder", "resources", "folder of Envoy's resources")
-	cert, key := flag.String("cert", "tls.crt", "the server's certificate"), flag.String("key", "tls.key", "and its key")
-	roots := flag.String("roots", "ca.crt", "the roots that Envoys' certificates lead to")
+	cert, key := flag.String("cert", "tls.crt", "PEM file with the server's certificate"), flag.String("key", "tls.key", "PEM file with its key")
+	roots := flag.String("roots", "ca.crt", "PEM file with the roots that verify Envoys")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := start(ctx, *address, *path, *cert, *key, *roots)

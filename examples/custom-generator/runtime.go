@@ -18,11 +18,11 @@ import (
 
 const (
 	runtimeURL = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
-	layer      = "features" // the one name that an Envoy asks for (rtds_layer)
+	layer      = "features" // the only name that Envoys subscribe to (rtds_layer)
 )
 
-// features is a generator: it makes Envoy's runtime layer out of numbers, which each
-// namespace has of its own.
+// features is a generator of Envoy's runtime layer from numbers, which are separate for each
+// namespace.
 type features struct {
 	changed *hub.Hub[string] // by namespace
 
@@ -34,13 +34,13 @@ func newFeatures() *features {
 	return &features{changed: hub.New[string](hub.Config{}), numbers: map[string]map[string]any{}}
 }
 
-// Type is all that the server needs.
+// Type describes the resource type to the server.
 func (f *features) Type() discovery.Type { return discovery.Type{URL: runtimeURL, Source: f} }
 
-// Set gives a key of a namespace another number, and has its Envoys told.
+// Set sets the number of a key in a namespace and notifies its Envoys.
 func (f *features) Set(namespace, key string, number float64) {
 	f.mu.Lock()
-	next := maps.Clone(f.numbers[namespace]) // what was handed out stays as it is
+	next := maps.Clone(f.numbers[namespace]) // maps that were handed out are immutable
 	if next == nil {
 		next = map[string]any{}
 	}
@@ -50,8 +50,7 @@ func (f *features) Set(namespace, key string, number float64) {
 	f.changed.Changed(namespace)
 }
 
-// Peek returns the layer of the caller's namespace: the verified one, whatever the node
-// says of itself.
+// Peek returns the layer of the caller's verified namespace, whatever the node claims.
 func (f *features) Peek(c *discovery.Caller, name string) (*xds.Resource, error) {
 	if name != layer || c.Identity.Namespace == "" {
 		return nil, xds.ErrUnknown
@@ -71,7 +70,7 @@ func (f *features) Peek(c *discovery.Caller, name string) (*xds.Resource, error)
 	return &xds.Resource{Name: name, Version: hex.EncodeToString(sum[:8]), Body: &anypb.Any{TypeUrl: runtimeURL, Value: body}}, nil
 }
 
-// Watch tells of the caller's namespace, and of no other.
+// Watch reports changes of the caller's namespace only.
 func (f *features) Watch(c *discovery.Caller, name string, notify func(string)) (stop func(), err error) {
 	return f.changed.Watch(c.Identity.Namespace, func() { notify(name) }), nil
 }

@@ -1,5 +1,5 @@
-// Command grpc-mtls is a gRPC server and its client, who know each other by their
-// SPIFFE IDs. Their authority is one in a folder; put the client of yours in its place.
+// Command grpc-mtls is a gRPC server and its client, which authenticate each other by SPIFFE ID.
+// Their CA is in a folder: replace it with your own ca.Client.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	dir := flag.String("ca", "ca", "folder of the authority; made where it is missing")
+	dir := flag.String("ca", "ca", "folder of the CA, created if missing")
 	flag.Parse()
 	authority, err := fileca.Open(ctx, fileca.Settings{Dir: *dir, SelfSigned: true})
 	if err != nil {
@@ -54,7 +54,7 @@ func run(ctx context.Context) error {
 	}
 	defer secrets.Close()
 	for _, spec := range config.Secrets {
-		if _, err := secrets.Get(ctx, secret.Caller{}, spec.Name); err != nil { // the first
+		if _, err := secrets.Get(ctx, secret.Caller{}, spec.Name); err != nil { // wait for the first certificate
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context) error {
 	return call(ctx, listener.Addr().String(), options)
 }
 
-// call asks the server for its health and prints who has answered.
+// call calls the health service and prints who answered.
 func call(ctx context.Context, address string, o tlsconfig.Options) error {
 	creds, err := grpccreds.Client(o)
 	if err != nil {

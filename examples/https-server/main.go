@@ -1,5 +1,5 @@
-// Command https-server answers HTTPS with a certificate that is renewed while it
-// runs. Its authority is one in a folder; put the client of yours in its place.
+// Command https-server serves HTTPS with a certificate that it renews while it runs. Its CA is in
+// a folder: replace it with your own ca.Client.
 package main
 
 import (
@@ -28,9 +28,9 @@ func main() {
 }
 
 func run() error {
-	listen := flag.String("listen", "127.0.0.1:8443", "where to answer")
-	dir := flag.String("ca", "ca", "folder of the authority; made where it is missing")
-	ttl := flag.Duration("ttl", time.Hour, "lifetime of a certificate; it is renewed at half of it")
+	listen := flag.String("listen", "127.0.0.1:8443", "address to listen on")
+	dir := flag.String("ca", "ca", "folder of the CA, created if missing")
+	ttl := flag.Duration("ttl", time.Hour, "lifetime of a certificate, which is renewed halfway")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,7 +52,7 @@ func run() error {
 		return err
 	}
 	defer secrets.Close()
-	if _, err := secrets.Get(ctx, secret.Caller{}, "default"); err != nil { // the first
+	if _, err := secrets.Get(ctx, secret.Caller{}, "default"); err != nil { // wait for the first certificate
 		return err
 	}
 

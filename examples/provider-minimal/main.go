@@ -1,5 +1,5 @@
-// Command provider-minimal is the smallest provider there is: put a call of your CA
-// in the place of the one in memory. Build it as countersign-provider-minimal.
+// Command provider-minimal is the smallest possible provider: replace the CA in memory with a
+// call to yours. Build it as countersign-provider-minimal.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 type settings struct {
-	Address string `json:"address" jsonschema:"where the CA is" default:"ca.example.org:443"`
+	Address string `json:"address" jsonschema:"host:port of the CA" default:"ca.example.org:443"`
 }
 
 type acme struct{ ca *catest.CA }

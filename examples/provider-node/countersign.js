@@ -4,8 +4,8 @@
 //   serve('acme', '1.0.0', Acme)
 //
 // Acme.open(settings) opens the authority; its methods are sign(request) ->
-// {chain, roots} and roots() -> PEM. What fails is thrown as a Failure. Copy this
-// file; it is all there is.
+// {chain, roots} and roots() -> PEM. Throw a Failure for errors. Copy this file:
+// there is nothing else.
 'use strict';
 
 const fs = require('node:fs');
@@ -17,8 +17,8 @@ const loader = require('@grpc/proto-loader');
 const COOKIE = ['COUNTERSIGN_PROVIDER', 'b3f1c0de-6a52-4d0e-9c55-c0de5167ed01'];
 const MAX_MESSAGE = 4 << 20;
 
-// Failure is an error whose text is a sentence for the operator, without a key or a
-// token. pointer is a JSON pointer to the setting that is wrong.
+// Failure is an error whose text is for the operator: no keys, no tokens. pointer is
+// a JSON pointer to the invalid setting.
 class Failure extends Error {
   constructor(code, text, pointer = '') {
     super(text);
@@ -30,7 +30,7 @@ const invalid = (text, pointer) => new Failure(grpc.status.INVALID_ARGUMENT, tex
 const denied = (text) => new Failure(grpc.status.PERMISSION_DENIED, text);
 const unavailable = (text) => new Failure(grpc.status.UNAVAILABLE, text);
 
-// provider returns the services over one authority, which new settings replace.
+// provider returns the services of one authority, which new settings replace.
 function provider(name, version, authority) {
   let current = null;
   const configured = () => {
@@ -52,7 +52,7 @@ function provider(name, version, authority) {
       }
     },
     configure: async ({settings}) => {
-      // Replaced when the new one stands: after a failure the earlier settings hold.
+      // Replaced only on success: after a failure the earlier settings stay.
       current = await authority.open(plain(settings));
       return {};
     },
@@ -66,7 +66,7 @@ function provider(name, version, authority) {
   };
 }
 
-// plain turns a google.protobuf.Struct into an object.
+// plain converts a google.protobuf.Struct to an object.
 function plain(struct) {
   const value = (v) => {
     switch (v.kind) {
@@ -79,7 +79,7 @@ function plain(struct) {
   return Object.fromEntries(Object.entries(struct?.fields || {}).map(([key, v]) => [key, value(v)]));
 }
 
-// unary makes a gRPC handler of a function that returns or throws.
+// unary converts a function that returns or throws to a gRPC handler.
 const unary = (method) => async (call, done) => {
   try {
     done(null, await method(call.request));
@@ -117,12 +117,12 @@ function serve(name, version, authority) {
   const {Health} = grpc.loadPackageDefinition(loader.fromJSON(HEALTH, options)).grpc.health.v1;
   server.addService(Health.service, handlers);
 
-  // The channel is a connection that is there already, and only the host has its
-  // other end: it needs no TLS.
+  // The channel is an established connection, and only the host has its other end:
+  // it needs no TLS.
   const channel = new net.Socket({fd: Number(env.COUNTERSIGN_CHANNEL_FD)});
   server.createConnectionInjector(grpc.ServerCredentials.createInsecure()).injectConnection(channel);
   fs.writeSync(1, `1|1|unix|fd:${env.COUNTERSIGN_CHANNEL_FD}|grpc|\n`);
-  console.log = console.info = console.error; // what is printed belongs to the log
+  console.log = console.info = console.error; // prints go to the log
 }
 
 function fail(text) {

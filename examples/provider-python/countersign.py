@@ -3,9 +3,9 @@ proto/provider/PROTOCOL.md, the lifeline, and the services over one object.
 
     serve("acme", "1.0.0", Acme)
 
-Acme(settings) opens the authority and raises Invalid where a setting is wrong;
-its methods are sign(request) -> (chain, roots) and roots() -> PEM. What fails is
-raised as one of the errors below. Copy this file; it is all there is."""
+Acme(settings) opens the authority, or raises Invalid for a wrong setting; its
+methods are sign(request) -> (chain, roots) and roots() -> PEM. Raise one of the
+errors below for failures. Copy this file: there is nothing else."""
 
 import concurrent.futures
 import json
@@ -25,13 +25,13 @@ MAX_MESSAGE = 4 << 20
 
 
 class Failure(Exception):
-    """The text is a sentence for the operator, without a key or a token."""
+    """Its text is for the operator: no keys, no tokens."""
 
     code = grpc.StatusCode.INTERNAL
 
 
 class Invalid(Failure):
-    """The request or a setting is wrong; pointer is a JSON pointer to the setting."""
+    """The request or a setting is invalid; pointer is a JSON pointer to the setting."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -49,7 +49,7 @@ class Unavailable(Failure):
 
 
 class Provider(pb_grpc.ProviderServicer, pb_grpc.CertificateAuthorityServicer, pb_grpc.RootSourceServicer):
-    """The services, over one authority that new settings replace."""
+    """The services of one authority, which new settings replace."""
 
     def __init__(self, name, version, make):
         self.name, self.version, self.make = name, version, make
@@ -69,7 +69,7 @@ class Provider(pb_grpc.ProviderServicer, pb_grpc.CertificateAuthorityServicer, p
         return pb.ValidateResponse()
 
     def Configure(self, request, context):
-        # Replaced when the new one stands: after a failure the earlier settings hold.
+        # Replaced only on success: after a failure the earlier settings stay.
         self.authority = answer(context, self.make, MessageToDict(request.settings))
         return pb.ConfigureResponse()
 
@@ -91,7 +91,7 @@ class Provider(pb_grpc.ProviderServicer, pb_grpc.CertificateAuthorityServicer, p
 
 
 def answer(context, call, *args):
-    """Calls, and turns what is raised into a status."""
+    """Makes a call and converts what it raises to a status."""
     try:
         return call(*args)
     except Failure as failure:
@@ -103,14 +103,14 @@ def answer(context, call, *args):
 
 
 def serve(name, version, make):
-    """Serves until the host goes away. Does not return."""
+    """Serves until the host goes away; does not return."""
     if os.environ.get(COOKIE[0]) != COOKIE[1]:
         sys.exit(f"countersign-provider-{name} is a provider: the agent starts it")
     if "1" not in os.environ.get("PLUGIN_PROTOCOL_VERSIONS", "").split(","):
-        sys.exit("the host does not speak version 1 of the protocol")
+        sys.exit("the host does not support version 1 of the protocol")
     lifeline = os.fdopen(int(os.environ["COUNTERSIGN_LIFELINE_FD"]), "rb", buffering=0)
     start = json.loads(read_line(lifeline))
-    handshake, sys.stdout = sys.stdout, sys.stderr  # a print belongs to the log
+    handshake, sys.stdout = sys.stdout, sys.stderr  # prints go to the log
     threading.Thread(target=end_with, args=(lifeline,), daemon=True).start()
 
     workers = concurrent.futures.ThreadPoolExecutor(max_workers=64)
@@ -135,7 +135,7 @@ def serve(name, version, make):
 def read_line(lifeline):
     line = b""
     while not line.endswith(b"\n"):
-        byte = lifeline.read(1)  # no further: the rest of it tells the end
+        byte = lifeline.read(1)  # no further: the end of the rest means that the host is gone
         if not byte:
             sys.exit("the host is gone")
         line += byte

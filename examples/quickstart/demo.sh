@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows Countersign at work, in a folder of its own that is removed at the end:
-# certificates arrive, rotate, and go on rotating when the provider is killed.
+# Demonstrates Countersign in a temporary folder: certificates arrive, rotate, and keep rotating
+# after the provider is killed.
 # Usage: demo.sh FOLDER-WITH-THE-BINARIES
 set -euo pipefail
 bin=$(cd "$1" && pwd)
@@ -17,10 +17,10 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 say() { printf '\n== %s\n' "$*"; }
 
-# What is set for another agent is not meant for this one.
+# Ignore variables that configure another agent.
 unset $(compgen -e COUNTERSIGN_ || true) CA_ADDR CA_PROVIDER
 
-# Only its owner may write the folder of a provider; a checkout may be looser.
+# A provider must be in a folder that only its owner can write; a checkout may be looser.
 umask 022
 mkdir "$work/bin"
 cp "$bin"/countersign "$bin"/countersign-provider-* "$work/bin/"
@@ -43,7 +43,7 @@ watch=$!
 
 sleep 8
 provider=$(pgrep -P "$agent" | head -1)
-say "kill -9 $provider: the provider is gone; the agent serves on, and restarts it"
+say "kill -9 $provider: the provider is gone; the agent keeps serving and restarts it"
 kill -9 "$provider"
 wait "$watch"
 
@@ -55,7 +55,7 @@ kill -TERM "$agent"
 wait "$agent"
 agent=
 if [ "$rotations" -lt 3 ] || [ "$restarts" -lt 2 ]; then
-  say "this is not as it should be: $rotations certificates, the provider was ready $restarts times"
+  say "failed: $rotations certificates, the provider was ready $restarts times"
   exit 1
 fi
-say "done: $rotations certificates served, the provider was ready $restarts times, nothing is left behind"
+say "done: $rotations certificates served, the provider was ready $restarts times, nothing left behind"

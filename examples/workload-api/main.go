@@ -1,6 +1,6 @@
-// Command workload-api serves the SPIFFE Workload API to the programs of this user,
-// with certificates of an authority in a folder; put the client of yours in its place.
-// A program that uses a SPIFFE library finds it by the variable that it prints.
+// Command workload-api serves the SPIFFE Workload API to the programs of this user. Its CA is in
+// a folder: replace it with your own ca.Client. It prints the environment variable by which
+// a SPIFFE library finds it.
 package main
 
 import (
@@ -27,8 +27,8 @@ func main() {
 }
 
 func run() error {
-	dir := flag.String("ca", "ca", "folder of the authority; made where it is missing")
-	socket := flag.String("socket", "spiffe.sock", "unix socket to serve on")
+	dir := flag.String("ca", "ca", "folder of the CA, created if missing")
+	socket := flag.String("socket", "spiffe.sock", "Unix socket to serve on")
 	name := flag.String("id", "spiffe://example.org/web", "SPIFFE ID of the programs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,7 +68,7 @@ func run() error {
 	return server.Serve()
 }
 
-// end lets the programs' streams end for a second.
+// end gives the programs' streams a second to end.
 func end(server *workloadapi.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -39,8 +39,8 @@ countersign provider test ./countersign-provider-NAME --kit kit.yaml
 
 Exit status 0: all checks that ran passed; 1: one failed; 2: nothing could be run. ` + "`-o json` and\n`-o junit`" + ` are for programs; ` + "`--level` and `--only`" + ` choose checks.
 
-In the tests of a provider in Go, as a value and over the boundary in memory, with a subtest for each
-check:
+In the tests of a provider in Go, as a value and over the boundary in memory, with a subtest for
+each check:
 
 ` + "```go" + `
 func TestConformance(t *testing.T) {
@@ -49,9 +49,9 @@ func TestConformance(t *testing.T) {
 }
 ` + "```" + `
 
-A check that cannot decide says why and is reported as not run: the provider lacks the ability, a value
-has no process, a check that it builds on failed, or the kit file lacks what only the author can give.
-Everything in that file is optional; paths are relative to its folder:
+A check that cannot decide says why and is reported as not run: the provider lacks the ability, a
+value has no process, a check that it builds on failed, or the kit file lacks what only the author
+can give. Everything in that file is optional; paths are relative to its folder:
 
 ` + "```yaml" + `
 settings: {address: ca.example.org}   # valid settings
@@ -71,8 +71,8 @@ call_timeout: 10s                     # for one call
 env: {AWS_REGION: eu-central-1}       # for the process
 ` + "```" + `
 
-For each rule below, the tests have a provider that breaks it and fails that check alone; they name the
-few rules that cannot be broken alone.
+For each rule below, the tests have a provider that breaks it and fails that check alone; they name
+the few rules that cannot be broken alone.
 `
 
 func document() string {

@@ -11,6 +11,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 func (r *rig) sideBySide(ctx context.Context, s *conformance.Session) error {
@@ -28,23 +29,35 @@ func (r *rig) sideBySide(ctx context.Context, s *conformance.Session) error {
 }
 
 func (r *rig) stopped(ctx context.Context, s *conformance.Session) error {
-	return r.struck(ctx, s, stopSignal)
+	if stopSignal == nil {
+		return conformance.NotRun("this system cannot stop a process")
+	}
+	opts := r.opts
+	opts.HealthInterval = 500 * time.Millisecond // three that are missed are its end
+	p, err := pluginhost.Open(ctx, opts, r.entry)
+	if err != nil {
+		return err
+	}
+	defer p.Close() //nolint:errcheck // never fails
+	return struck(ctx, s, p, stopSignal)
 }
 
 func (r *rig) killed(ctx context.Context, s *conformance.Session) error {
-	return r.struck(ctx, s, os.Kill)
-}
-
-// struck sends a signal to a process that signs, and has the next one sign.
-func (r *rig) struck(ctx context.Context, s *conformance.Session, signal os.Signal) error {
-	if signal == nil {
-		return conformance.NotRun("this system cannot stop a process")
-	}
 	p, err := r.supervised(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.Close() //nolint:errcheck // never fails
+	for range 3 {   // one kill may fall between two requests
+		if err := struck(ctx, s, p, os.Kill); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// struck sends a signal to a process that signs, and has the next one sign.
+func struck(ctx context.Context, s *conformance.Session, p *pluginhost.Provider, signal os.Signal) error {
 	before := p.Status()
 	stop := signOn(ctx, s, p)
 	process, err := os.FindProcess(before.PID)
@@ -98,7 +111,10 @@ func signOn(ctx context.Context, s *conformance.Session, p *pluginhost.Provider)
 			}
 		})
 	}
-	<-back
+	select {
+	case <-back:
+	case <-ctx.Done():
+	}
 	time.Sleep(10 * time.Millisecond) // into the middle of the next ones
 	return func() { cancel(); all.Wait() }
 }
@@ -119,7 +135,8 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 		return err
 	}
 	defer probe.Close()
-	if _, err := probe.Metadata(ctx); err != nil {
+	m, err := probe.Metadata(ctx)
+	if err != nil {
 		return err
 	}
 	if probe.Status().Authentication == pluginhost.AutoMTLS {
@@ -127,10 +144,35 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 	}
 	calling, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { _ = probe.WatchRoots(calling, func([]byte) error { return nil }) }()
+	if err := s.SignOnce(ctx, probe); err != nil { // it may have no other token to ask for roots with
+		return err
+	}
+	if m.Has(wire.RootWatcher) {
+		watchOn(calling, probe)
+	}
 	go func() { _ = s.SignOnce(calling, probe) }()
 	probe.EndLifeline()
-	return gone(probe, r.lifelineBound)
+	return gone(probe, lifelineBound)
+}
+
+// watchOn has a watch in flight when it returns, where there is something to tell.
+func watchOn(ctx context.Context, probe *pluginhost.Probe) {
+	told, over := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = probe.WatchRoots(ctx, func([]byte) error { // what comes of it has a check of its own
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+	}()
+	select {
+	case <-told:
+	case <-over:
+	case <-time.After(5 * time.Second):
+	}
 }
 
 func (r *rig) terminated(ctx context.Context, _ *conformance.Session) error {
@@ -146,7 +188,7 @@ func (r *rig) terminated(ctx context.Context, _ *conformance.Session) error {
 	if err != nil {
 		return conformance.NotRun("this system has no SIGTERM: %w", err)
 	}
-	return gone(probe, r.termBound)
+	return gone(probe, termBound)
 }
 
 func (r *rig) reloaded(ctx context.Context, s *conformance.Session) error {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
@@ -30,14 +29,13 @@ func TestAProcessThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
 	}
 }
 
-// runProcessChecks runs those alone, with less patience.
+// runProcessChecks runs those alone.
 func runProcessChecks(t *testing.T, target Target) (ids, seen []string) {
 	t.Helper()
 	r, err := newRig(target)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.startBound, r.lifelineBound, r.termBound = 2*time.Second, 200*time.Millisecond, time.Second
 	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open})
 	defer session.Close()
 	report := &conformance.Report{}

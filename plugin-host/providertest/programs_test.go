@@ -227,14 +227,14 @@ var programs = map[string]func(name string){
 		}
 		define(name).Serve()
 	},
-	"proc-13": func(name string) { onChannel{slowToLeave: 400 * time.Millisecond}.serve(name) },
+	"proc-13": func(name string) { onChannel{finishesFirst: true}.serve(name) },
 	"proc-14": func(name string) { onChannel{deafToTERM: true}.serve(name) },
 }
 
 // onChannel serves the inherited connection without the sdk.
 type onChannel struct {
 	boastful, deafToTERM bool
-	slowToLeave          time.Duration
+	finishesFirst        bool // what is in flight, when it is to leave
 }
 
 func (o onChannel) serve(name string) {
@@ -249,20 +249,26 @@ func (o onChannel) serve(name string) {
 	if o.deafToTERM {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	server := newServer(name)
 	go func() {
 		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline"))
-		time.Sleep(o.slowToLeave)
+		if o.finishesFirst {
+			server.GracefulStop()
+		}
 		os.Exit(0)
 	}()
 	conn, err := net.FileConn(os.NewFile(wire.ChannelFD, "channel"))
 	if err != nil {
 		panic(err)
 	}
-	server := newServer(name)
 	fmt.Printf("1|%s|unix|fd:4|grpc\n", version)
-	_ = server.Serve(&one{conn: conn})
-	select {} // until the lifeline ends
+	_ = server.Serve(&one{conn: conn, closed: make(chan struct{})})
+	hang() // until the lifeline ends
 }
+
+// hang waits for the end of the process. The runtime ends a program whose goroutines all wait
+// for good; one that sleeps goes on.
+func hang() { time.Sleep(24 * time.Hour) }
 
 func newServer(name string, opts ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(append(opts, wire.ServerOptions(nil)...)...)
@@ -275,19 +281,21 @@ func newServer(name string, opts ...grpc.ServerOption) *grpc.Server {
 
 // one is a listener of one connection.
 type one struct {
-	conn net.Conn
-	done bool
+	conn   net.Conn
+	done   bool
+	closed chan struct{}
 }
 
 func (o *one) Accept() (net.Conn, error) {
 	if o.done {
-		select {}
+		<-o.closed
+		return nil, net.ErrClosed
 	}
 	o.done = true
 	return o.conn, nil
 }
 
-func (o *one) Close() error   { return nil }
+func (o *one) Close() error   { close(o.closed); return nil }
 func (o *one) Addr() net.Addr { return o.conn.LocalAddr() }
 
 // servePinned is a provider as another language would have it.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -94,7 +93,7 @@ func newRig(target Target) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{path: path, seen: &seen{}, startBound: 5 * time.Second, lifelineBound: 5 * time.Second, termBound: 10 * time.Second}
+	r := &rig{path: path, seen: &seen{}}
 	r.entry = pluginhost.Entry{Name: name, Settings: target.Kit.Settings, Env: target.Env}
 	r.opts = pluginhost.Options{
 		Dirs: []string{filepath.Dir(path)}, Dev: true, RuntimeDir: target.TempDir, Log: r.seen.logger(), Stderr: &r.seen.stderr,

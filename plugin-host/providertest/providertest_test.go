@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -47,7 +46,7 @@ func install(t *testing.T, name string) Target {
 		Settings:        map[string]any{"folder": dir, "password": "a-very-secret-password"},
 		WrongSettings:   map[string]any{"folder": "wrong"},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
-		TokenRequired:   true, Keys: []pki.KeyType{pki.ECDSAP256}, CallTimeout: conformance.Duration(4 * time.Second),
+		TokenRequired:   true, Keys: []pki.KeyType{pki.ECDSAP256},
 	}}
 }
 

@@ -21,10 +21,15 @@ type rig struct {
 	// What came of using it, and why there is nothing.
 	used   *usage
 	unused error
-	// How long the process may take to start or to refuse to, and to end after its
-	// lifeline has, and after SIGTERM.
-	startBound, lifelineBound, termBound time.Duration
 }
+
+// How long the process may take to start or to refuse to, and to end after its lifeline has,
+// and after SIGTERM.
+const (
+	startBound    = 5 * time.Second
+	lifelineBound = 5 * time.Second
+	termBound     = 10 * time.Second
+)
 
 // open starts a process that has no settings yet.
 func (r *rig) open(ctx context.Context) (*conformance.Instance, error) {
@@ -60,11 +65,7 @@ func (r *rig) readyWith(ctx context.Context, opts pluginhost.Options) (*pluginho
 	if err != nil {
 		return nil, err
 	}
-	err = probe.Configure(ctx, r.entry.Settings)
-	if err == nil {
-		err = probe.Ready(ctx)
-	}
-	if err != nil {
+	if err := conformance.Configure(ctx, probe, r.entry.Settings); err != nil {
 		probe.Close()
 		return nil, err
 	}
@@ -73,15 +74,13 @@ func (r *rig) readyWith(ctx context.Context, opts pluginhost.Options) (*pluginho
 
 // supervised runs the provider as an agent does.
 func (r *rig) supervised(ctx context.Context) (*pluginhost.Provider, error) {
-	opts := r.opts
-	opts.HealthInterval = 200 * time.Millisecond
-	return pluginhost.Open(ctx, opts, r.entry)
+	return pluginhost.Open(ctx, r.opts, r.entry)
 }
 
 // protocols returns the options with other versions of the protocol offered.
 func (r *rig) protocols(offered ...wire.Protocol) pluginhost.Options {
 	opts := r.opts
-	opts.Protocols, opts.StartTimeout = offered, r.startBound
+	opts.Protocols, opts.StartTimeout = offered, startBound
 	return opts
 }
 

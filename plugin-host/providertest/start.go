@@ -26,7 +26,7 @@ import (
 
 // byHand starts the file as a shell would.
 func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
-	ctx, cancel := context.WithTimeout(ctx, r.startBound)
+	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.path)
 	var stderr bytes.Buffer
@@ -38,7 +38,7 @@ func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("it still runs after %s", r.startBound)
+		return fmt.Errorf("it still runs after %s", startBound)
 	case err == nil:
 		return errors.New("it ends with status 0")
 	case strings.TrimSpace(stderr.String()) == "":
@@ -103,19 +103,25 @@ func (r *rig) refusesUnknown(ctx context.Context, _ *conformance.Session) error 
 	switch err := probe.Connect(ctx); {
 	case err == nil:
 		return errors.New("it goes on, in a version that it does not have")
-	case strings.Contains(err.Error(), "provider speaks protocol version"): // as stock go-plugin does
+	case strings.Contains(err.Error(), wrongVersion):
 		return nil
 	}
-	select {
-	case <-probe.Ended():
-	case <-time.After(r.startBound):
-		return fmt.Errorf("it still runs after %s", r.startBound)
+	if err := gone(probe, startBound); err != nil {
+		return err
 	}
+	why := probe.Why(nil) // its last words are read
 	if _, after := r.seen.stderr.read(); after == before || strings.Contains(probe.Err().Error(), "status 0") {
-		return fmt.Errorf("%w, and it wrote %d bytes", probe.Err(), after-before)
+		return fmt.Errorf("%w, and it wrote %d bytes", why, after-before)
 	}
 	return nil
 }
+
+// wrongVersion is what the host says of a provider that names a version nobody offered, as
+// stock go-plugin does.
+const wrongVersion = "provider speaks protocol version"
+
+// tooLate is what the host says of a provider that is not there in time.
+const tooLate = "it did not get through its start within"
 
 func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
 	for _, protocol := range []wire.Protocol{wire.V1(), conformance.V2()} {
@@ -128,7 +134,7 @@ func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
 
 func (r *rig) inVersion(ctx context.Context, s *conformance.Session, protocol wire.Protocol) error {
 	probe, err := r.probe(ctx, r.protocols(protocol))
-	if err != nil && protocol.Version > 1 {
+	if err != nil && protocol.Version > 1 && !strings.Contains(err.Error(), tooLate) {
 		return nil // it does not speak it
 	} else if err != nil {
 		return err
@@ -141,7 +147,7 @@ func (r *rig) inVersion(ctx context.Context, s *conformance.Session, protocol wi
 }
 
 // socketIsClosed tries the sockets that the provider made, as a stranger would.
-func (r *rig) socketIsClosed(ctx context.Context, _ *conformance.Session) error {
+func (r *rig) socketIsClosed(ctx context.Context, s *conformance.Session) error {
 	dir, err := os.MkdirTemp(r.opts.RuntimeDir, "kit")
 	if err != nil {
 		return err
@@ -158,11 +164,11 @@ func (r *rig) socketIsClosed(ctx context.Context, _ *conformance.Session) error 
 		if err != nil || entry.Type() != fs.ModeSocket {
 			return err
 		}
-		return tryAsStranger(ctx, path)
+		return tryAsStranger(ctx, path, time.Duration(s.Kit.CallTimeout))
 	})
 }
 
-func tryAsStranger(ctx context.Context, socket string) error {
+func tryAsStranger(ctx context.Context, socket string, patience time.Duration) error {
 	for how, with := range map[string]credentials.TransportCredentials{
 		"without TLS":           insecure.NewCredentials(),
 		"without a certificate": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // the point is to be let in or not
@@ -173,7 +179,7 @@ func tryAsStranger(ctx context.Context, socket string) error {
 		if err != nil {
 			return err
 		}
-		called, cancel := context.WithTimeout(ctx, 2*time.Second)
+		called, cancel := context.WithTimeout(ctx, patience)
 		_, err = providerv1.NewProviderClient(conn).GetMetadata(called, &providerv1.GetMetadataRequest{})
 		cancel()
 		_ = conn.Close()

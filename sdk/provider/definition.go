@@ -10,9 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Definition is a provider that can be served as a process ([Definition.Serve]) or
-// opened in this one ([Definition.Open]). Make it with [Define]. It is not changed
-// once made and is safe for concurrent use.
+// Definition is a provider that can be served as a process ([Definition.Serve]) or opened in
+// this one ([Definition.Open]). [Define] makes one. It is immutable and safe for concurrent
+// use.
 type Definition struct {
 	name, version string
 	abilities     []wire.Ability
@@ -23,20 +23,20 @@ type Definition struct {
 	protocols     []wire.Protocol
 }
 
-// Define describes a provider. S is the struct of its settings: see the package's
-// comment for its tags and methods. C is the type whose methods are the provider's
-// abilities. An empty version is the main module's, as the go command recorded it: the
-// release after `go install`, devel where it recorded none.
+// Define describes a provider. name is that of countersign-provider-NAME, 1 to 63 of a-z, 0-9
+// and -. version is up to its author; if empty, it is that of the main module as the go command
+// recorded it: the release after `go install`, else devel. S is the struct of the settings: the
+// package comment has its tags and methods. The methods of C are the provider's abilities.
 //
-// open gets checked settings and returns when the client can be used. It is called
-// again when the settings change; the earlier client is closed, where it is an
-// [io.Closer], after its calls have ended. The context is for opening only.
+// open gets checked settings and returns a client that is ready for use. Its context is for
+// opening only. When settings change, open is called again, and the earlier client is closed
+// after its calls have ended if it is an [io.Closer].
 func Define[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) *Definition {
 	var client C
 	return &Definition{
 		name: name, version: cmp.Or(version, buildinfo.This().Version), protocols: []wire.Protocol{wire.V1()},
 		abilities: abilitiesOf(client),
-		// Made when first asked for: reflection costs time that a start has not.
+		// On first use: reflection takes time, and starts should be fast.
 		schema: sync.OnceValues(schemaOf[S]),
 		check: func(settings map[string]any) []Diagnostic {
 			_, found, _ := read[S](settings)
@@ -60,8 +60,8 @@ func Define[S any, C ca.Client](name, version string, open func(ctx context.Cont
 	}
 }
 
-// read reads settings and has them check themselves. The error is of the reason
-// [ca.Invalid], or of the author's own.
+// read decodes settings and validates them. The error has the reason [ca.Invalid], or the one
+// that Validate gave it.
 func read[S any](settings map[string]any) (out S, found []Diagnostic, err error) {
 	out, found = decode[S](settings)
 	if len(found) > 0 {
@@ -74,14 +74,15 @@ func read[S any](settings map[string]any) (out S, found []Diagnostic, err error)
 	return out, found, nil
 }
 
-// WithProtocols returns the same provider serving other versions of the protocol.
+// WithProtocols returns the same provider with other versions of the protocol.
 func (d *Definition) WithProtocols(protocols ...wire.Protocol) *Definition {
 	other := *d
 	other.protocols = protocols
 	return &other
 }
 
-// Open opens the authority in this process: no other is started.
+// Open opens the authority in this process and starts no other. The caller closes the client
+// if it is an [io.Closer].
 func (d *Definition) Open(ctx context.Context, settings map[string]any) (ca.Client, error) {
 	return d.open(ctx, settings)
 }

@@ -5,37 +5,37 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Each of these functions says what an error means to the host, which then does as
-// the contract's table has it (package ca). The text is a sentence for the operator,
-// without a key or a token. nil stays nil.
+// Each of these functions says what an error means to the host, which acts on it by the table
+// in package ca. The operator reads the text: no keys, no tokens. nil stays nil.
 
-// Invalid says: the request cannot be signed as it is. The attempt ends.
+// Invalid means that the request cannot be signed as it is. The attempt ends.
 func Invalid(err error) error { return because(ca.Invalid, err) }
 
-// Denied says: the caller may not have what it asked for. The attempt ends.
+// Denied means that the caller is not allowed this certificate. The attempt ends.
 func Denied(err error) error { return because(ca.Denied, err) }
 
-// Unauthenticated says: the token or client certificate was not accepted. The host reads
+// Unauthenticated means that the token or client certificate was not accepted. The host reads
 // the token again and tries once more.
 func Unauthenticated(err error) error { return because(ca.Unauthenticated, err) }
 
-// RateLimited says: too many requests, or a quota is used up. The host waits; say until
-// when by [RetryAfter] if the authority did.
+// RateLimited means too many requests, or an exhausted quota. The host waits; add the
+// authority's delay with [RetryAfter].
 func RateLimited(err error) error { return because(ca.RateLimited, err) }
 
-// Unavailable says: the authority cannot be reached or is not ready. The host waits.
+// Unavailable means that the authority cannot be reached or is not ready. The host waits.
 func Unavailable(err error) error { return because(ca.Unavailable, err) }
 
-// Aborted says: a conflict with another request. The host waits.
+// Aborted means a conflict with another request. The host waits.
 func Aborted(err error) error { return because(ca.Aborted, err) }
 
-// Internal says: the authority or this provider failed. The host waits.
+// Internal means a failure of the authority or this provider. The host waits.
 func Internal(err error) error { return because(ca.Internal, err) }
 
-// RetryAfter adds the authority's own word on when to come back. An error that no
-// function above has classified is a [RateLimited] then.
+// RetryAfter adds the delay after which the authority wants the next try. An error that no
+// function above has classified becomes [RateLimited].
 func RetryAfter(after time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -47,13 +47,13 @@ func RetryAfter(after time.Duration, err error) error {
 	return &Error{Reason: e.Reason, Message: messageOf(err), RetryAfter: after, Err: err}
 }
 
-// Errorf is one of the functions above with the text beside it, as in
-// Errorf(Denied, "no entry for %s", name). It may wrap a cause with %w.
+// Errorf formats an error and applies one of the functions above, as in
+// Errorf(Denied, "no entry for %s", name). It wraps a cause with %w.
 func Errorf(as func(error) error, format string, args ...any) error {
 	return as(ca.Errorf(ca.Unknown, format, args...))
 }
 
-// because gives err a reason, and keeps what an earlier one said of when to come back.
+// because gives err a reason and keeps its retry delay.
 func because(reason Reason, err error) error {
 	if err == nil {
 		return nil
@@ -61,10 +61,15 @@ func because(reason Reason, err error) error {
 	return &Error{Reason: reason, Message: messageOf(err), RetryAfter: ca.RetryAfter(err), Err: err}
 }
 
-// messageOf leaves out the reason that another will print again.
+// messageOf returns the text without the reason, which the new error prints.
 func messageOf(err error) string {
 	if e, ok := err.(*Error); ok && e.Message != "" { //nolint:errorlint // the wrapping text is wanted where there is one
 		return e.Message
 	}
 	return err.Error()
 }
+
+// CleanText makes text of an authority safe for an error or a log. It replaces each token, and
+// each piece of one of 20 bytes or more, with "(token)", escapes what does not print as Go
+// does (\n, \x00, \u202e), and cuts the result to 256 bytes.
+func CleanText(text string, tokens ...Token) string { return wire.CleanText(text, tokens...) }

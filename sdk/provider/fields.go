@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// field is one setting, as the struct's tags describe it.
+// field is one setting as described by its tags.
 type field struct {
 	name      string // in JSON
 	kind      reflect.Type
@@ -17,8 +17,8 @@ type field struct {
 	secret    bool
 }
 
-// fieldsOf returns the settings that a struct has, in its order; nil for any other
-// type, and for one that reads itself.
+// fieldsOf returns the settings of a struct in order, or nil for any other type and for one
+// with its own UnmarshalJSON.
 func fieldsOf(t reflect.Type) []field {
 	if t.Kind() != reflect.Struct || readsItself(t) {
 		return nil
@@ -49,7 +49,7 @@ func newField(f reflect.StructField, tag string) field {
 	return out
 }
 
-// defaultOf reads a tag as JSON where that fits the type, else as a string.
+// defaultOf returns a tag as JSON if it fits the type, else as a JSON string.
 func defaultOf(t reflect.Type, text string) json.RawMessage {
 	if json.Unmarshal([]byte(text), reflect.New(t).Interface()) == nil {
 		return json.RawMessage(text)
@@ -58,7 +58,7 @@ func defaultOf(t reflect.Type, text string) json.RawMessage {
 	return quoted
 }
 
-// readsItself tells whether a type has its own way to be read from JSON.
+// readsItself reports whether a type has its own UnmarshalJSON.
 func readsItself(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
@@ -71,7 +71,7 @@ func bare(t reflect.Type) reflect.Type {
 	return t
 }
 
-// namesOf returns the fields' names, in their order.
+// namesOf returns the names of the fields in order.
 func namesOf(fields []field) []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {

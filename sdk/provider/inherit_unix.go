@@ -13,15 +13,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// inherited is what a host passed.
+// inherited is what the host passed as descriptors.
 type inherited struct {
-	channel net.Listener  // of the one connection
-	gone    chan struct{} // closed when the host is
+	channel net.Listener  // with the one connection
+	gone    chan struct{} // closed when the host is gone
 	stdout  *os.File      // the real one
 }
 
-// inherit takes over the descriptors, hides them from what the author starts, and
-// moves standard output out of his way.
+// inherit takes over the descriptors, hides them from programs that the author starts, and
+// moves standard output aside.
 func inherit() (*inherited, error) {
 	for _, fd := range []int{wire.LifelineFD, wire.ChannelFD} {
 		unix.CloseOnExec(fd)
@@ -43,7 +43,7 @@ func inherit() (*inherited, error) {
 	}
 	host := &inherited{channel: newOneConn(conn), gone: make(chan struct{}), stdout: stdout}
 	go func() {
-		// The start-up data has keys for who needs them: it is read and forgotten.
+		// The start-up data has keys for other transports: read and discarded.
 		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline"))
 		close(host.gone)
 	}()

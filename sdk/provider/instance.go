@@ -9,23 +9,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Provider returns a new, unconfigured instance as a host sees it: what
-// [Definition.Serve] puts on the wire, and what a host can run without a process.
+// Provider returns a new, unconfigured instance as a host sees it: [Definition.Serve] serves
+// one, and a host can use one without a process.
 //
-// It is an [io.Closer]: Close ends its watches, waits for its calls and closes the
-// authority; what is called later is [ca.ErrUnavailable].
+// It is an [io.Closer]: Close ends its watches, waits for its calls and closes the authority.
+// Later calls return [ca.ErrUnavailable].
 func (d *Definition) Provider() wire.Provider { return d.newInstance() }
 
 func (d *Definition) newInstance() *instance {
 	return &instance{definition: d, configuring: make(chan struct{}, 1)}
 }
 
-// instance is a definition with the settings that it was last given.
+// instance is a definition with its current settings.
 type instance struct {
 	definition *Definition
 
-	// configuring holds the one Configure that is under way. It is no mutex: the
-	// author's code runs meanwhile, and who waits goes when its context ends.
+	// configuring is held by the Configure in progress. It is not a mutex, so that waiting
+	// ends with a caller's context while the author's code runs.
 	configuring chan struct{}
 
 	mu      sync.Mutex
@@ -33,21 +33,21 @@ type instance struct {
 	closed  bool
 }
 
-// configured is a client and who uses it.
+// configured is a client and its calls in flight.
 type configured struct {
 	client ca.Client
 	calls  sync.WaitGroup
-	// replaced ends what would go on for ever: watches are opened anew by the host.
+	// replaced ends watches, which the host opens again.
 	replaced context.Context
 	replace  context.CancelFunc
 }
 
 var (
-	errNotConfigured = ca.Errorf(ca.NotConfigured, "the provider has no settings yet")
+	errNotConfigured = ca.Errorf(ca.NotConfigured, "the provider is not configured yet")
 	errClosed        = ca.Errorf(ca.Unavailable, "the provider is stopping")
 )
 
-// use counts the caller in; he calls calls.Done when he is through.
+// use returns the current client for one call. The caller must call calls.Done after it.
 func (i *instance) use() (*configured, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -74,8 +74,8 @@ func (i *instance) ValidateOnline(ctx context.Context, settings map[string]any) 
 	return i.definition.ask(ctx, settings)
 }
 
-// Configure implements [wire.Provider]: the new client is opened first, and the
-// old one closed when its calls have ended.
+// Configure implements [wire.Provider]. It opens the new client first, and closes the old one
+// when its calls have ended.
 func (i *instance) Configure(ctx context.Context, settings map[string]any) error {
 	select {
 	case i.configuring <- struct{}{}:
@@ -95,12 +95,12 @@ func (i *instance) Configure(ctx context.Context, settings map[string]any) error
 		return err
 	}
 	if old != nil {
-		go old.close() // ends with the last call that is in flight
+		go old.close() // ends with the last call in flight
 	}
 	return nil
 }
 
-// install makes next the current one, and returns the one before.
+// install makes next current and returns its predecessor.
 func (i *instance) install(next *configured) (old *configured, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -111,12 +111,12 @@ func (i *instance) install(next *configured) (old *configured, err error) {
 	return old, nil
 }
 
-// close is called when nobody can begin to use c any more.
+// close is called when no new call can use c.
 func (c *configured) close() {
 	c.replace()
 	c.calls.Wait()
 	if closer, ok := c.client.(io.Closer); ok {
-		_ = closer.Close() // there is nobody left to tell
+		_ = closer.Close() // nobody is left to report to
 	}
 }
 
@@ -132,7 +132,7 @@ func (i *instance) Close() error {
 	return nil
 }
 
-// Ready implements [wire.Provider]: open returned, so it is.
+// Ready implements [wire.Provider]: a client that open returned is ready.
 func (i *instance) Ready(context.Context) error {
 	c, err := i.use()
 	if err != nil {
@@ -182,7 +182,7 @@ func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) er
 	defer context.AfterFunc(c.replaced, cancel)()
 	err = watcher.WatchRoots(ctx, changed)
 	if c.replaced.Err() != nil {
-		return ca.Errorf(ca.Unavailable, "the provider has been given other settings or is stopping: watch again")
+		return ca.Errorf(ca.Unavailable, "the settings changed or the provider is stopping: watch again")
 	}
 	return err
 }
@@ -202,5 +202,5 @@ func (i *instance) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.E
 }
 
 func missing(ability wire.Ability) error {
-	return ca.Errorf(ca.Unimplemented, "this provider has no ability %q", ability)
+	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
 }

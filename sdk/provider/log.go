@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// stampLayout is hclog's. Its readers take a record with any other for plain text,
-// and forget its level.
+// stampLayout is the layout of hclog. Its readers treat a record with another one as plain
+// text, without a level.
 const stampLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// newLog writes records as hosts of go-plugin read them: hclog's JSON, a line each.
+// newLog returns a logger that writes what go-plugin hosts read: hclog's JSON, one record a
+// line.
 func newLog(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{
 		Level:       slog.LevelDebug, // the host filters
@@ -19,8 +20,8 @@ func newLog(w io.Writer) *slog.Logger {
 	}))
 }
 
-// asHclog renames what slog itself puts into a record, and leaves an author's own
-// "time" or "level" as it is.
+// asHclog renames the attributes of slog itself, and leaves an author's "time" or "level"
+// unchanged.
 func asHclog(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a

@@ -24,7 +24,7 @@ func TestTheHighestVersionThatBothSpeakIsTaken(t *testing.T) {
 		if p.Version != c.want || (err == nil) != (c.want > 0) {
 			t.Errorf("offered %q: version %d, %v; want %d", c.offered, p.Version, err, c.want)
 		}
-		if err != nil && !strings.Contains(err.Error(), "the host speaks the protocol versions") {
+		if err != nil && !strings.Contains(err.Error(), "no common protocol version") {
 			t.Error(err)
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// errChannelEnded: the one connection is closed, there will be no other.
+// errChannelEnded means that the one connection is closed. There is no other.
 var errChannelEnded = errors.New("the channel to the host has ended")
 
-// oneConn is a listener whose one connection is there already.
+// oneConn is a listener with one connection, which exists already.
 type oneConn struct {
 	conns chan net.Conn
 	over  chan struct{}
@@ -25,7 +25,7 @@ func newOneConn(conn net.Conn) *oneConn {
 
 func (l *oneConn) end() { l.once.Do(func() { close(l.over) }) }
 
-// Accept returns the connection, and then waits for its end.
+// Accept returns the connection; the next Accept waits for its end.
 func (l *oneConn) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
@@ -41,7 +41,7 @@ func (l *oneConn) Close() error {
 	return nil
 }
 
-// Addr returns the address of the connection's end.
+// Addr returns the local address of the connection.
 func (l *oneConn) Addr() net.Addr { return l.addr }
 
 // endingConn tells its listener when it is closed.

@@ -1,26 +1,30 @@
-// Package provider is all that the author of a provider imports. Write a type with
-// one method, CSRSign, a struct for its settings and a function that opens the one
-// with the other; then main is
+// Package provider is the one package that the author of a provider imports. Write a type with
+// one method, CSRSign, a struct for its settings, and a function that opens the type with
+// settings. Then main is
 //
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
-// What else the authority can do ([RootSource], [RootWatcher], [TokenExchanger],
-// [io.Closer]) is found by the methods that the type has. What an error means to the
-// host is said by the function around it: [Denied], [Unavailable], [RetryAfter] and
-// so on.
+// Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
+// [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
+// what it means to the host: [Denied], [Unavailable], [RetryAfter] and so on.
 //
-// The struct of the settings is their documentation and their check. Its fields take
-// these tags beside `json`:
+// The struct of the settings documents and checks them. Its fields take these tags beside
+// `json`:
 //
-//	jsonschema:"…"     what the setting is: a sentence for who writes a configuration
-//	default:"24h"      what it is where nothing is set; JSON, or a string as it is
-//	enum:"cas,meshca"  the only values, of a string or of a list of strings
-//	secret:"true"      the value is never printed; writeOnly and x-secret in the schema
+//	jsonschema:"…"     a description for the author of a configuration
+//	default:"24h"      the value if nothing is set; JSON, or a string as it is
+//	enum:"cas,meshca"  the only values of a string or of a list of strings
+//	secret:"true"      never print the value; writeOnly and x-secret in the schema
 //
-// A field without a default and without omitempty or omitzero is required. What
-// tags cannot say is said by methods of the struct: Validate() for what shows without
-// network, ValidateOnline(ctx) for what the authority has to be asked. Each returns an
-// error (of several, errors.Join) or a []Diagnostic.
+// A field without a default and without omitempty or omitzero is required. Checks beyond the
+// tags are methods of the struct: Validate() without network access, ValidateOnline(ctx) with
+// calls to the authority. Each returns an error (for several, errors.Join) or a []Diagnostic.
+//
+// The methods of the type are called from any goroutine, several at once. Everything else is
+// this package's: the process, its log, the connection to the host.
+//
+// Packages beside it help with common authorities: rest with JSON over HTTPS, filewatch with
+// files that change, testkit with tests.
 package provider
 
 import (
@@ -28,8 +32,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// The contract, under the names that an author needs. Packages ca and wire have their
-// promises.
+// The contract, under the names that an author needs. Packages ca and wire document it.
 //
 //nolint:revive // the comment above is for all of them
 type (

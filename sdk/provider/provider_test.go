@@ -273,7 +273,7 @@ func TestStartedByHandItSaysWhatItIs(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"=1")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "is started by its host") {
+	if err == nil || !strings.Contains(string(out), "a host such as `countersign agent` starts it") {
 		t.Errorf("got %v: %s", err, out)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 const draft = "https://json-schema.org/draft/2020-12/schema"
 
-// schemaOf returns the JSON Schema of the settings S, made of its fields and tags.
+// schemaOf returns the JSON Schema of the settings S, from its fields and tags.
 func schemaOf[S any]() (string, error) {
 	t := reflect.TypeFor[S]()
 	schema, err := jsonschema.For[S](nil)
@@ -20,13 +20,13 @@ func schemaOf[S any]() (string, error) {
 		err = decorate(schema, t)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make the schema of the settings %s: %w", t, err)
+		return "", fmt.Errorf("schema of the settings %s: %w", t, err)
 	}
 	text, err := json.Marshal(schema)
 	return string(text), err
 }
 
-// decorate adds what our own tags say, however deep.
+// decorate adds what this package's own tags say, at any depth.
 func decorate(schema *jsonschema.Schema, t reflect.Type) error {
 	if schema == nil {
 		return nil
@@ -59,7 +59,7 @@ func decorate(schema *jsonschema.Schema, t reflect.Type) error {
 func (f field) decorate(property *jsonschema.Schema) error {
 	if f.byDefault != nil {
 		if err := json.Unmarshal(f.byDefault, reflect.New(f.kind).Interface()); err != nil {
-			return fmt.Errorf("the default of %s is %s, which is no %s", f.name, f.byDefault, f.kind)
+			return fmt.Errorf("the default of %s is %s, which is not of type %s", f.name, f.byDefault, f.kind)
 		}
 		property.Default = f.byDefault
 	}

@@ -21,28 +21,28 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// After SIGTERM, calls in flight may take stopGrace to end and replyGrace to be sent.
+// After SIGTERM, calls in flight have stopGrace to end and their replies replyGrace to be sent.
 const (
 	stopGrace  = 5 * time.Second
 	replyGrace = time.Second
 )
 
-// Main is the whole main function of a provider: it defines the provider and
-// serves it until its host goes away. It does not return.
+// Main is the main function of a provider: it serves the provider until its host goes away. It
+// does not return. See [Define] for the parameters.
 func Main[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) {
 	Define(name, version, open).Serve()
 }
 
-// Serve serves the provider to the host that started this process, and exits with
-// the process when the host is gone or asks for it.
+// Serve serves the provider to the host that started this process. It exits the process when
+// the host goes away or asks for it, and with status 1 if no host started the process.
 //
-// A Countersign host passes a connection and a lifeline by descriptor (see
-// proto/provider/PROTOCOL.md); for any other go-plugin host it is stock
-// plugin.Serve. What is printed on standard output goes to standard error, as the
-// handshake line alone belongs there. [slog.Default] arrives in the host's log.
+// A Countersign host passes a connection and a lifeline as descriptors (see
+// proto/provider/PROTOCOL.md); any other go-plugin host gets stock plugin.Serve. Standard
+// output is redirected to standard error, as only the handshake line belongs there. Records
+// of [slog.Default] reach the host's log.
 func (d *Definition) Serve() {
 	if os.Getenv(wire.MagicCookieKey) != wire.MagicCookieValue {
-		fmt.Fprintf(os.Stderr, "%s %s is a Countersign provider: it is started by its host, `countersign agent` for one, not by hand.\n", d.name, d.version)
+		fmt.Fprintf(os.Stderr, "%s %s is a Countersign provider: a host such as `countersign agent` starts it, not you.\n", d.name, d.version)
 		os.Exit(1)
 	}
 	log := newLog(os.Stderr)
@@ -59,12 +59,11 @@ func (d *Definition) Serve() {
 	os.Exit(0)
 }
 
-// discardInterrupts: ^C in a terminal goes to host and provider alike, and the
-// host decides. They are caught, because what is ignored stays ignored in the
-// programs that the author starts.
+// discardInterrupts drops SIGINT: ^C in a terminal reaches host and provider, and the host
+// decides. It is caught and not ignored, as programs that the author starts would inherit that.
 func discardInterrupts() { signal.Notify(make(chan os.Signal, 1), os.Interrupt) }
 
-// serveChannel serves the connection that the host passed.
+// serveChannel serves the connection from the host.
 func (d *Definition) serveChannel(log *slog.Logger) error {
 	protocol, err := d.negotiate(os.Getenv(wire.EnvVersions))
 	if err != nil {
@@ -76,7 +75,7 @@ func (d *Definition) serveChannel(log *slog.Logger) error {
 	}
 	go func() {
 		<-host.gone
-		os.Exit(0) // at once: what is in flight has nobody to go to
+		os.Exit(0) // at once: nobody is left to reply to
 	}()
 	instance := d.newInstance()
 	server := newServer(log, protocol, instance)
@@ -91,18 +90,18 @@ func (d *Definition) serveChannel(log *slog.Logger) error {
 	return nil
 }
 
-// drainOnTerm waits for SIGTERM, and then for the calls in flight.
+// drainOnTerm waits for SIGTERM and then for the calls in flight.
 func drainOnTerm(server *grpc.Server, instance *instance) {
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
 	<-terminated
 	closeWithin(instance, stopGrace)
-	// The last replies are on their way; go-plugin's own streams never end.
+	// Leaves time for the last replies; go-plugin's own streams never end.
 	time.AfterFunc(replyGrace, server.Stop)
 	server.GracefulStop()
 }
 
-// closeWithin closes the authority after its calls, unless these do not end.
+// closeWithin closes the authority after its calls, or gives up after grace.
 func closeWithin(instance *instance, grace time.Duration) {
 	closed := make(chan struct{})
 	go func() {
@@ -125,7 +124,7 @@ func newServer(log *slog.Logger, protocol wire.Protocol, p wire.Provider) *grpc.
 	return server
 }
 
-// negotiate returns the highest version that both speak.
+// negotiate returns the highest version that both sides support.
 func (d *Definition) negotiate(offered string) (wire.Protocol, error) {
 	var versions []int
 	for text := range strings.SplitSeq(offered, ",") {
@@ -140,7 +139,7 @@ func (d *Definition) negotiate(offered string) (wire.Protocol, error) {
 		}
 	}
 	if best.Version == 0 {
-		return best, fmt.Errorf("the host speaks the protocol versions %q, none of which %s %s does", wire.CleanText(offered, ""), d.name, d.version)
+		return best, fmt.Errorf("no common protocol version: the host supports %q, %s %s does not", wire.CleanText(offered, ""), d.name, d.version)
 	}
 	return best, nil
 }

@@ -15,28 +15,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// decode reads settings into S, strictly, with the defaults filled in. What is wrong
-// with them is found; what the struct's own Validate says is not asked here.
+// decode decodes settings into S strictly and fills in the defaults. It does not call Validate.
 func decode[S any](settings map[string]any) (out S, found []Diagnostic) {
 	plain, err := plainJSON(settings)
 	if err != nil {
-		return out, []Diagnostic{{Summary: "the settings are not representable as JSON: " + err.Error()}}
+		return out, []Diagnostic{{Summary: "the settings cannot be written as JSON: " + err.Error()}}
 	}
 	s := &shape{}
 	s.object("", "", plain, reflect.TypeFor[S]())
 	if len(s.found) > 0 {
 		return out, s.found
 	}
-	text, _ := json.Marshal(plain) // it came from JSON
+	text, _ := json.Marshal(plain) // it was JSON before
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields() // shape passes over types that read themselves
+	decoder.DisallowUnknownFields() // shape skips types with their own UnmarshalJSON
 	if err := decoder.Decode(&out); err != nil {
 		return out, []Diagnostic{settingsFault(err)}
 	}
 	return out, nil
 }
 
-// plainJSON returns a copy of settings with nothing in it but what JSON has.
+// plainJSON returns a copy of settings with JSON types only.
 func plainJSON(settings map[string]any) (map[string]any, error) {
 	plain := map[string]any{}
 	if settings == nil {
@@ -47,14 +46,14 @@ func plainJSON(settings map[string]any) (map[string]any, error) {
 		return nil, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // a large one would not come back as it was
+	decoder.UseNumber() // float64 would change large integers
 	return plain, decoder.Decode(&plain)
 }
 
-// settingsFault says what is wrong without quoting a value, which may be secret.
+// settingsFault describes an error without the value, which may be secret.
 func settingsFault(err error) Diagnostic {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		kind, _, _ := strings.Cut(wrong.Value, " ") // what follows is the value
+		kind, _, _ := strings.Cut(wrong.Value, " ") // the rest is the value
 		return Diagnostic{
 			Summary: "the setting " + wrong.Field + " is a " + kind + ": it takes a " + wrong.Type.String(),
 			Pointer: "/" + strings.ReplaceAll(wrong.Field, ".", "/"),
@@ -66,15 +65,15 @@ func settingsFault(err error) Diagnostic {
 	return Diagnostic{Summary: "the settings cannot be read"}
 }
 
-// shape holds settings against a struct's fields, however deep, and fills in what is
-// left out. Names count to the letter: JSON in Go is laxer than the schema.
+// shape checks settings against the fields of a struct, at any depth, and fills in defaults.
+// Names are case-sensitive, as in the schema and unlike in package json.
 type shape struct{ found []Diagnostic }
 
 func (s *shape) fault(pointer, summary, detail string) {
 	s.found = append(s.found, Diagnostic{Summary: summary, Detail: detail, Pointer: pointer})
 }
 
-// value looks into a value; where its type is another the decoder says so better.
+// value checks a value. Type errors are left to the decoder.
 func (s *shape) value(path, pointer string, value any, t reflect.Type) {
 	t = bare(t)
 	if readsItself(t) {
@@ -122,7 +121,7 @@ func (s *shape) field(path, pointer string, object map[string]any, f field) {
 		object[f.name] = f.byDefault
 		return
 	case bare(f.kind).Kind() == reflect.Struct && f.kind.Kind() != reflect.Pointer && !readsItself(f.kind) && !f.required:
-		// Left out, but there may be defaults below it.
+		// Not set, but there may be defaults inside.
 		value = map[string]any{}
 		object[f.name] = value
 	case f.required:
@@ -135,7 +134,7 @@ func (s *shape) field(path, pointer string, object map[string]any, f field) {
 	s.value(path, pointer, value, f.kind)
 }
 
-// enumerated holds a value, or each of a list, against the only ones there are.
+// enumerated checks a value, or each of a list, against the enum.
 func (s *shape) enumerated(path, pointer string, value any, f field) {
 	list, many := value.([]any)
 	if !many {
@@ -171,12 +170,12 @@ func (s *shape) unknown(prefix, pointer string, object map[string]any, known []s
 	}
 }
 
-// escape makes a key a part of a JSON Pointer (RFC 6901, section 3).
+// escape returns a key as a part of a JSON Pointer (RFC 6901, section 3).
 func escape(key string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(wire.CleanText(key, ""))
 }
 
-// asError makes one error of what is wrong; warnings are none.
+// asError returns one error for all diagnostics that are no warnings, or nil.
 func asError(found []Diagnostic) error {
 	if !wire.HasErrors(found) {
 		return nil
@@ -184,7 +183,7 @@ func asError(found []Diagnostic) error {
 	return ca.Errorf(ca.Invalid, "%s", sentences(found))
 }
 
-// sentences puts what is wrong in a row.
+// sentences joins the diagnostics that are no warnings.
 func sentences(found []Diagnostic) string {
 	var faults []string
 	for _, d := range found {

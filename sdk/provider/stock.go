@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// serveStock serves any go-plugin host, and returns when the host has shut it down.
+// serveStock serves any go-plugin host and returns when the host has shut it down.
 func (d *Definition) serveStock(log *slog.Logger) {
 	stderr := os.Stderr
 	stdout, err := stdoutAside()
@@ -44,9 +44,9 @@ func (d *Definition) serveStock(log *slog.Logger) {
 	})
 }
 
-// printTo has everything printed go to stderr before the author's code runs.
-// go-plugin has set os.Stdout and os.Stderr to pipes by then, whose readers are
-// streams that a host need not open: who prints 64 KiB would stand still for ever.
+// printTo redirects everything printed to stderr before the author's code runs. By then,
+// go-plugin has set os.Stdout and os.Stderr to pipes that only a stream of the host reads. If
+// the host never opens it, a provider that prints 64 KiB would block for ever.
 func printTo(stderr *os.File) grpc.UnaryServerInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -55,20 +55,20 @@ func printTo(stderr *os.File) grpc.UnaryServerInterceptor {
 	}
 }
 
-// stockPlugin is a provider in one version of the protocol, as go-plugin has it.
+// stockPlugin is a provider in one version of the protocol as a go-plugin plugin.
 type stockPlugin struct {
 	plugin.NetRPCUnsupportedPlugin
 	provider wire.Provider
 	protocol wire.Protocol
 }
 
-// GRPCServer puts the provider on go-plugin's server.
+// GRPCServer registers the provider on go-plugin's server.
 func (p *stockPlugin) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
 	wire.Register(server, p.protocol, p.provider)
 	return nil
 }
 
-// GRPCClient is the host's end, which this side is not.
+// GRPCClient is for hosts only.
 func (p *stockPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, errors.New("a provider is no host")
+	return nil, errors.New("a provider is not a host")
 }

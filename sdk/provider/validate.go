@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// offline has settings check themselves, where their struct can. An error is what a
-// Validate() error said, for its reason; what it found is the same in words.
+// offline calls Validate of the settings, if there is one. err is the error of Validate, for
+// its reason; found is the same as diagnostics.
 func offline(settings any) (found []Diagnostic, err error) {
 	switch s := settings.(type) {
 	case interface{ Validate() error }:
@@ -20,7 +20,7 @@ func offline(settings any) (found []Diagnostic, err error) {
 	return nil, nil
 }
 
-// online has settings ask the authority, where their struct can.
+// online calls ValidateOnline of the settings, if there is one.
 func online(ctx context.Context, settings any) ([]Diagnostic, error) {
 	switch s := settings.(type) {
 	case interface {
@@ -32,10 +32,10 @@ func online(ctx context.Context, settings any) ([]Diagnostic, error) {
 	}:
 		return s.ValidateOnline(ctx), ctx.Err()
 	}
-	return nil, ca.Errorf(ca.Unimplemented, "this provider has no check that asks its authority")
+	return nil, ca.Errorf(ca.Unimplemented, "the provider has no online check")
 }
 
-// diagnosticsOf makes a diagnostic of each error that was joined.
+// diagnosticsOf returns a diagnostic for each joined error.
 func diagnosticsOf(err error) []Diagnostic {
 	if err == nil {
 		return nil
@@ -51,7 +51,7 @@ func diagnosticsOf(err error) []Diagnostic {
 	return found
 }
 
-// asInvalid keeps the reason that the author gave, and gives one where he did not.
+// asInvalid gives err the reason Invalid unless it has one.
 func asInvalid(err error, found []Diagnostic) error {
 	if ca.ReasonFor(err) != ca.Unknown {
 		return err

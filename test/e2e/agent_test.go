@@ -240,7 +240,7 @@ func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	if file := a.tokenFile(t, c.token); c.exchange != nil {
 		entry["token"] = map[string]any{"file": file, "exchange": c.exchange}
 	} else {
-		entry["token_file"] = file
+		entry["token"] = map[string]any{"file": file}
 	}
 	return entry
 }

@@ -127,7 +127,7 @@ func TestAVirtualMachineRenewsWithTheCertificateItWrote(t *testing.T) {
 			"CA_ADDR="+i.address, "CA_ROOT_CA="+root, "PROV_CERT="+certs, "OUTPUT_CERTS="+certs,
 			"TRUST_DOMAIN="+trustDomain, "POD_NAMESPACE=e2e", "SERVICE_ACCOUNT=vm", "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.95",
 			filepath.Join(binaries(t), "countersign"), "agent", "--dev", "--socket", filepath.Join(dir, "socket"),
-			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token_file="+token)
+			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token.file="+token)
 	}
 	machine := start()
 	machine.log.await(t, "files written")

@@ -57,7 +57,7 @@ func startWorkloads(t *testing.T, settings map[string]any) *agent {
 		"socket": map[string]any{"path": a.socket}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers": []map[string]any{{
 			"name": "strict", "sha256": hex.EncodeToString(sum256(program)), "settings": map[string]any{"dir": a.ca, "secret": tokenSecret},
-			"token_file": tokenFile,
+			"token": map[string]any{"file": tokenFile},
 		}},
 	}
 	for key, value := range settings {

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // documents returns the text of each Markdown file that is tracked, by its path.
@@ -49,18 +51,31 @@ var (
 func TestEachLinkOfTheDocumentsLeadsToWhatItSays(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-			target, _, _ := strings.Cut(m[2], "#")
-			if target == "" || strings.Contains(target, "://") {
+			target, heading, _ := strings.Cut(m[2], "#")
+			if strings.Contains(target, "://") {
 				continue
 			}
-			target = filepath.Join(filepath.Dir(path), target)
+			if target = filepath.Join(filepath.Dir(path), target); strings.HasPrefix(m[2], "#") {
+				target = path
+			}
 			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s: [%s] leads to %s, which does not exist", path, m[1], target)
 			} else if test := testName.FindStringSubmatch(m[1]); test != nil && !strings.Contains(read(t, target), "\nfunc "+test[1]+"(") {
 				t.Errorf("%s: %s has no %s", path, target, test[1])
+			} else if heading != "" && !slices.Contains(anchors(read(t, target)), heading) {
+				t.Errorf("%s: %s has no heading #%s", path, target, heading)
 			}
 		}
 	}
+}
+
+// anchors returns how a link names each heading of a document.
+func anchors(text string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		plain := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
 }
 
 // Each rule names the files that keep it and the tests that break without it, by links,
@@ -93,5 +108,72 @@ func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
 	code, _, found := strings.Cut(code, "```")
 	if !found || !strings.Contains(read(t, "examples/https-server/main.go"), code) {
 		t.Errorf("docs/embed.md shows what is not in examples/https-server/main.go:\n%s", code)
+	}
+}
+
+// What an operator looks up is what a program says.
+func TestTheOperatorsPageQuotesWhatTheProgramsSay(t *testing.T) {
+	code := sources(t, "internal", "plugin-host", "sdk")
+	_, table, _ := strings.Cut(read(t, "docs/operators.md"), "\n## When something is wrong\n")
+	quotes := regexp.MustCompile(`(?m)^\| "([^"]+)" \|`).FindAllStringSubmatch(table, -1)
+	if len(quotes) < 5 {
+		t.Errorf("only %d messages are quoted", len(quotes))
+	}
+	for _, quote := range quotes {
+		for _, part := range regexp.MustCompile(` ?(?:\bN\b|…)`).Split(quote[1], -1) { // what differs
+			if !strings.Contains(code, strings.TrimSpace(part)) {
+				t.Errorf("docs/operators.md quotes %q, and no program says %q", quote[1], part)
+			}
+		}
+	}
+}
+
+// sources returns the code of all packages below the folders, without tests.
+func sources(t *testing.T, dirs ...string) string {
+	t.Helper()
+	var code strings.Builder
+	for _, dir := range dirs {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ os.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				text, readErr := os.ReadFile(path)
+				code.Write(text)
+				return readErr
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return code.String()
+}
+
+func TestTheArchitectureNamesEachPackageThatHasArrows(t *testing.T) {
+	page := read(t, "docs/architecture.md")
+	for pkg := range arrows {
+		inner := strings.Contains(pkg, "/internal/") || strings.HasPrefix(pkg, "control-plane/kubernetes/")
+		if !inner && !strings.Contains(page, "`"+pkg+"`") {
+			t.Errorf("docs/architecture.md has no row for %s", pkg)
+		}
+	}
+}
+
+// Tables, code and links may be longer, as they cannot be broken.
+func TestDocumentsWrapAt100Columns(t *testing.T) {
+	for path, text := range documents(t) {
+		for line := range strings.Lines(fenced.ReplaceAllString(text, "")) {
+			line = strings.TrimRight(line, "\n")
+			whole := slices.ContainsFunc([]string{"|", "    ", "![", "<!--"}, func(begin string) bool { return strings.HasPrefix(line, begin) }) ||
+				slices.ContainsFunc(strings.Fields(line), func(word string) bool { return utf8.RuneCountInString(word) > 80 })
+			if n := utf8.RuneCountInString(line); n > 100 && !whole {
+				t.Errorf("%s: %d columns: %.60s…", path, n, line)
+			}
+		}
+	}
+}
+
+func TestTheREADMEIsShort(t *testing.T) {
+	if n := len(strings.Fields(read(t, "README.md"))); n > 900 {
+		t.Errorf("README.md has %d words, at most 900 are allowed", n)
 	}
 }

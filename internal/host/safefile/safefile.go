@@ -1,6 +1,7 @@
-// Package safefile writes files atomically: [Create] writes a new file, sets mode and owner
-// before the content, and syncs it; the caller renames it; [Sync] makes the new name
-// durable. Outputs and the state folder use it. It keeps no state.
+// Package safefile reads untrusted files with [Read] and writes files atomically: [Create]
+// writes a new file, sets mode and owner before the content, and syncs it; the caller
+// renames it; [Sync] makes the new name durable. Outputs and the state folder use it. It
+// keeps no state.
 package safefile
 
 import (

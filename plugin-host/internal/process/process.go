@@ -35,6 +35,7 @@ type Process struct {
 	pipes        pipes
 	host, server *Pair // of this start: ours, and the one for a provider that serves a socket itself
 	relay        *relay
+	readers      sync.WaitGroup // all readers but the relay
 	confined     *confine.Confinement
 	shake        handshake
 	conn         *grpc.ClientConn
@@ -134,6 +135,7 @@ func (p *Process) Stop(ctx context.Context) {
 		<-p.ended
 	}
 	<-p.relay.done
+	p.readers.Wait() // what they read is logged
 	p.release()
 }
 

@@ -42,7 +42,7 @@ func (p *Process) Connect(ctx context.Context) error {
 	if p.shake.auth == Channel {
 		p.folder.Remove() // not needed without a socket; a killed host then leaves no folder
 	}
-	go p.ignoreStdout()
+	p.readers.Go(p.ignoreStdout)
 	credentials, dial := p.reach()
 	p.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),

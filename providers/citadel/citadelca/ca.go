@@ -1,9 +1,11 @@
-// Package citadelca is istiod's certificate authority as a [ca.Client]: [Open]
-// checks the settings, and each request goes to the gRPC service
-// istio.v1.auth.IstioCertificateService, which istio-csr serves, too.
+// Package citadelca is a client of istiod's certificate authority as a [ca.Client]. It calls
+// the gRPC service istio.v1.auth.IstioCertificateService, which istio-csr serves, too.
+// countersign-provider-citadel serves it as a process; call [Open] to use it in another
+// program.
 //
-// Each attempt makes a connection of its own. istiod signs one identity for a
-// caller, so requests come hours apart, and each sees the files as they are.
+// Each attempt opens its own connection and reads the files anew: istiod signs one identity
+// for each caller, so requests are hours apart. There is no goroutine and no state between
+// two requests.
 package citadelca
 
 import (
@@ -21,11 +23,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// patience ends a call whose caller set no deadline.
+// patience bounds a call whose caller set no deadline.
 const patience = 30 * time.Second
 
-// CA asks istiod. It holds no connection between two requests, has nothing to close
-// and is safe for concurrent use.
+// CA calls istiod. It has nothing to close and is safe for concurrent use.
 type CA struct {
 	settings Settings
 	endpoint endpoint
@@ -33,8 +34,8 @@ type CA struct {
 	log      *slog.Logger
 }
 
-// Open checks the settings; an error is of the reason [ca.Invalid]. The files that
-// they name are read later, as they may come later.
+// Open checks the settings. An error has the reason [ca.Invalid]. The files are read with each
+// request, as they may not exist yet.
 func Open(settings Settings) (*CA, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
@@ -51,16 +52,16 @@ func Open(settings Settings) (*CA, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if endpoint.plaintext {
-		log.Warn("the connection to the CA is plaintext: nobody is verified, and whoever is on the way can read and change what is said",
+		log.Warn("plaintext connection to the CA: neither side is verified, and anyone on the network can read and change the traffic",
 			"address", endpoint.address, "allow_token_over_plaintext", settings.AllowTokenOverPlaintext)
 	}
 	return &CA{settings: settings, endpoint: endpoint, metadata: settings.metadata(), log: log}, nil
 }
 
-// CSRSign implements [ca.Client]. The CSR must ask for one SPIFFE ID and nothing
-// else, and a token is not sent over plaintext; both are [ca.Invalid], and nothing
-// was sent then. What istiod answers has the reason of its code; a reply that is not
-// a chain with its roots is [ca.Internal].
+// CSRSign implements [ca.Client]. It fails with [ca.Invalid], before anything is sent, if the
+// CSR has other names than one SPIFFE ID, or a token would be sent over plaintext. An error
+// of istiod has the reason of its gRPC code; a reply without a valid chain and roots is
+// [ca.Internal]. CSRSign retries temporary errors for about two seconds.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := c.check(req); err != nil {
 		return ca.Certificate{}, err
@@ -78,10 +79,10 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return certificateOf(reply.GetCertChain())
 }
 
-// check refuses what istiod would refuse, or what must not leave.
+// check refuses what istiod would refuse, and what must not be sent.
 func (c *CA) check(req ca.SignRequest) error {
 	if c.endpoint.plaintext && req.Token != "" && !c.settings.AllowTokenOverPlaintext {
-		return ca.Errorf(ca.Invalid, "a token would go over plaintext to %s: use port 15012, or set allow_token_over_plaintext", c.endpoint.address)
+		return ca.Errorf(ca.Invalid, "the token would be sent in plaintext to %s: use port 15012, or set allow_token_over_plaintext", c.endpoint.address)
 	}
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
@@ -92,9 +93,9 @@ func (c *CA) check(req ca.SignRequest) error {
 	case err != nil:
 		return ca.Errorf(ca.Invalid, "the CSR: %w", err)
 	case len(id.DNSNames)+len(id.IPAddresses)+len(req.DNSNames)+len(req.IPAddresses) > 0:
-		return ca.Errorf(ca.Invalid, "istiod signs a SPIFFE ID alone: take the DNS names and IP addresses out of the secret, or have another provider sign it")
+		return ca.Errorf(ca.Invalid, "istiod signs nothing but a SPIFFE ID: remove the DNS names and IP addresses from the secret, or use another provider")
 	case id.SPIFFEID == nil:
-		return ca.Errorf(ca.Invalid, "istiod signs a SPIFFE ID, and the CSR has none")
+		return ca.Errorf(ca.Invalid, "istiod signs a SPIFFE ID, but the CSR has none")
 	}
 	return nil
 }
@@ -110,7 +111,7 @@ func (c *CA) metadataOf(token ca.Token) metadata.MD {
 func (c *CA) request(req ca.SignRequest) *security.IstioCertificateRequest {
 	out := &security.IstioCertificateRequest{
 		Csr: string(req.CSR),
-		// Rounded up: zero would be istiod's default, a day.
+		// Rounded up: 0 would mean istiod's default of a day.
 		ValidityDuration: int64((req.TTL + time.Second - 1) / time.Second),
 	}
 	if c.settings.CertSigner != "" {
@@ -119,7 +120,7 @@ func (c *CA) request(req ca.SignRequest) *security.IstioCertificateRequest {
 	return out
 }
 
-// failure classifies what an attempt ended with, and says whose answer it is.
+// failure maps the error of the last attempt and names the server in it.
 func (c *CA) failure(ctx context.Context, err error, token ca.Token) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

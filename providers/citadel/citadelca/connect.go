@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// connectTimeout leaves time for another try where nobody answers.
+	// connectTimeout leaves time for another try if the server does not respond.
 	connectTimeout = 5 * time.Second
-	// maxReply is what a host takes of a chain and of roots together.
+	// maxReply is a host's limit for a chain and its roots, in bytes.
 	maxReply = 2 << 20
-	// maxTrailer bounds what comes with an error.
+	// maxTrailer bounds the details of an error, in bytes.
 	maxTrailer = 64 << 10
 )
 
-// attempt makes a connection, one call, and closes it.
+// attempt opens a connection, makes one call and closes the connection.
 func (c *CA) attempt(ctx context.Context, req *security.IstioCertificateRequest) (*security.IstioCertificateResponse, error) {
 	transport, err := c.transport()
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *CA) attempt(ctx context.Context, req *security.IstioCertificateRequest)
 	conn, err := grpc.NewClient("dns:///"+c.endpoint.address,
 		grpc.WithTransportCredentials(transport),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
-		// Whoever answers for DNS would else have a say in retries and deadlines.
+		// Otherwise DNS could configure retries and deadlines.
 		grpc.WithDisableServiceConfig(),
 		grpc.WithMaxHeaderListSize(maxTrailer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
@@ -51,14 +51,14 @@ func (c *CA) attempt(ctx context.Context, req *security.IstioCertificateRequest)
 	return reply, err
 }
 
-// tooLarge: gRPC has one code for a quota and for a message that is not taken, which
-// would be as large the next time.
+// tooLarge reports whether the reply exceeded maxReply. gRPC has one code for that and for a
+// quota, but this error will not pass.
 func tooLarge(err error) bool {
 	st, _ := status.FromError(err)
 	return st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), "grpc: received message larger than max")
 }
 
-// transport reads the roots anew, so that a changed one needs no restart.
+// transport reads the roots anew, so that a change needs no restart.
 func (c *CA) transport() (credentials.TransportCredentials, error) {
 	if c.endpoint.plaintext {
 		return insecure.NewCredentials(), nil
@@ -76,12 +76,12 @@ func (c *CA) transport() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(config), nil
 }
 
-// clientCertificate is asked at each handshake. A certificate that cannot be used
-// must not stand in the token's way: none is shown then.
+// clientCertificate is called for each handshake. If the certificate cannot be used, it
+// presents none, as the token may be enough.
 func (c *CA) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	pair, err := rest.Pair{CertFile: c.settings.ClientCertFile, KeyFile: c.settings.ClientKeyFile}.Read(time.Now())
+	pair, err := c.settings.pair().Read(time.Now())
 	if err != nil {
-		c.log.Warn("the client certificate cannot be used: the CA gets the token alone", "client_cert_file", c.settings.ClientCertFile, "error", err)
+		c.log.Warn("client certificate not usable, sending the token only", "client_cert_file", c.settings.ClientCertFile, "error", err)
 		return &tls.Certificate{}, nil
 	}
 	return pair, nil

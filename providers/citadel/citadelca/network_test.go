@@ -130,7 +130,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	go accept(listener, func(conn net.Conn) { asked <- struct{}{}; conn.Close() })
 	c := mustOpen(t, Settings{Address: listener.Addr().String()})
-	mustFail(t, c, ca.ErrInvalid, "a token would go over plaintext", listener.Addr().String(), "allow_token_over_plaintext")
+	mustFail(t, c, ca.ErrInvalid, "the token would be sent in plaintext", listener.Addr().String(), "allow_token_over_plaintext")
 	if len(asked) > 0 {
 		t.Error("a connection was made")
 	}

@@ -8,17 +8,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// certificateOf reads istiod's reply: PEM texts, the leaf in the first and the roots,
-// one or several, in the last. Each may hold several certificates. What the leaf
-// says is the host's to check.
+// certificateOf reads istiod's reply: PEM elements, the leaf in the first and the roots in the
+// last. Each may hold several certificates. The host verifies the leaf.
 func certificateOf(elements []string) (ca.Certificate, error) {
 	if len(elements) < 2 {
-		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has %d elements: at least two are needed, the leaf first and its roots last", len(elements))
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has %d elements, want at least two: the leaf first and its roots last", len(elements))
 	}
 	last := len(elements) - 1
 	roots, err := pki.ParseBundle([]byte(elements[last]))
 	if err != nil {
-		return ca.Certificate{}, ca.Errorf(ca.Internal, "the last element of the reply's cert_chain is not its roots: %w", err)
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "the last element of the reply's cert_chain has no roots: %w", err)
 	}
 	var chain []*x509.Certificate
 	for i, element := range elements[:last] {
@@ -28,7 +27,7 @@ func certificateOf(elements []string) (ca.Certificate, error) {
 		}
 		chain = append(chain, certs...)
 	}
-	// A plugged-in CA's cert-chain.pem ends in the root, by Istio's own documentation.
+	// By Istio's documentation, the cert-chain.pem of a plugged-in CA ends with the root.
 	chain = slices.DeleteFunc(chain, roots.Contains)
 	if len(chain) == 0 {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has roots and no leaf")

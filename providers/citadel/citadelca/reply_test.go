@@ -74,13 +74,13 @@ func TestAMalformedReplyIsAnErrorThatSaysWhereAndIsNotAskedForAgain(t *testing.T
 		says  string
 		reply func(leaf, intermediate, root string) []string
 	}{
-		"nothing":          {"has 0 elements: at least two are needed", func(_, _, _ string) []string { return nil }},
+		"nothing":          {"has 0 elements, want at least two", func(_, _, _ string) []string { return nil }},
 		"leaf-only":        {"has 1 elements", func(l, _, _ string) []string { return []string{l} }},
 		"all-in-one":       {"has 1 elements", func(l, i, r string) []string { return []string{l + i + r} }},
-		"no-root":          {"the last element of the reply's cert_chain is not its roots", func(l, i, _ string) []string { return []string{l, i} }},
-		"empty-root":       {"is not its roots: it holds no PEM block", func(l, i, _ string) []string { return []string{l, i, ""} }},
-		"root-first":       {"is not its roots", func(l, i, r string) []string { return []string{r, i, l} }},
-		"leaf-among-roots": {"is not its roots", func(l, i, r string) []string { return []string{l, i, r + l} }},
+		"no-root":          {"the last element of the reply's cert_chain has no roots", func(l, i, _ string) []string { return []string{l, i} }},
+		"empty-root":       {"has no roots: it holds no PEM block", func(l, i, _ string) []string { return []string{l, i, ""} }},
+		"root-first":       {"has no roots", func(l, i, r string) []string { return []string{r, i, l} }},
+		"leaf-among-roots": {"has no roots", func(l, i, r string) []string { return []string{l, i, r + l} }},
 		"roots-only":       {"has roots and no leaf", func(_, _, r string) []string { return []string{r, r} }},
 		"leaf-is-text":     {"element 1 of 3 of the reply's cert_chain: it holds no PEM block", func(_, i, r string) []string { return []string{"hello", i, r} }},
 		"garbage-in-pem":   {"element 2 of 3 of the reply's cert_chain: certificate 1 of 1 is malformed", func(l, _, r string) []string { return []string{l, begin + "aGVsbG8=\n" + end, r} }},

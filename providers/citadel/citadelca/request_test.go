@@ -103,12 +103,12 @@ func TestARequestThatIstiodWouldNotSignIsNotSent(t *testing.T) {
 		_, csr := testkit.CSR(t, id)
 		return csr
 	}
-	const alone = "istiod signs a SPIFFE ID alone"
+	const alone = "istiod signs nothing but a SPIFFE ID"
 	for says, req := range map[string]ca.SignRequest{
-		alone + ": take the DNS names":     {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
+		alone + ": remove the DNS names":   {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
 		alone + ":":                        {CSR: good.CSR, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
 		alone:                              {CSR: named(webID, []string{"web.shop.svc"}, nil)},
-		"SPIFFE ID alone":                  {CSR: named(webID, nil, []string{"192.0.2.7"})},
+		"nothing but a SPIFFE ID":          {CSR: named(webID, nil, []string{"192.0.2.7"})},
 		"the CSR: it holds no PEM block":   {CSR: []byte("hello")},
 		"it holds more than 1 PEM":         {CSR: append(bytes.Clone(good.CSR), good.CSR...)},
 		"the CSR: it holds a malformed":    {CSR: good.CSR[:len(good.CSR)-40]},

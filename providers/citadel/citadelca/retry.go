@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// maxTries is some two seconds of them. What lasts longer the host has to hear
-	// of, for its log and its own backoff.
+	// maxTries takes about two seconds. The host needs to know of longer outages, for its log
+	// and its own backoff.
 	maxTries  = 5
 	firstWait = 100 * time.Millisecond
 )
 
-// passing are the codes after which another try may do.
+// passing are the codes of temporary errors.
 var passing = []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.Internal, codes.DeadlineExceeded}
 
-// retry calls attempt until it succeeds, fails for good, or the next try would be
-// past the context's deadline; the error is the last attempt's.
+// retry calls attempt until it succeeds, fails permanently, or the next try would be after the
+// context's deadline. It returns the error of the last attempt.
 func retry[T any](ctx context.Context, attempt func() (T, error)) (T, error) {
 	waits := &backoff.ExponentialBackOff{InitialInterval: firstWait, Multiplier: 2, RandomizationFactor: 0.2, MaxInterval: time.Minute}
 	for tries := 1; ; tries++ {
@@ -33,7 +33,7 @@ func retry[T any](ctx context.Context, attempt func() (T, error)) (T, error) {
 	}
 }
 
-// sleep returns false where ctx ends first, and then at once if that is known now.
+// sleep returns false if ctx ends first: at once if its deadline is before that.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < wait {
 		return false
@@ -53,7 +53,7 @@ func mayPass(err error) bool {
 	if !ok || !slices.Contains(passing, st.Code()) {
 		return false
 	}
-	// The authority's own word on when to come back is for the host, who keeps to it.
+	// The host honors a retry delay that the authority asks for.
 	said := slices.ContainsFunc(st.Details(), func(detail any) bool { _, ok := detail.(*errdetails.RetryInfo); return ok })
 	return !said
 }

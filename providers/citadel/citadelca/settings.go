@@ -15,59 +15,57 @@ import (
 )
 
 const (
-	// DefaultAddress is istiod's in a mesh as Istio installs it.
+	// DefaultAddress is the address of istiod in a default installation.
 	DefaultAddress = "istiod.istio-system.svc:15012"
-	// DefaultRootFile is where Istio mounts the root that istiod's own certificate
-	// leads to.
+	// DefaultRootFile is where Istio mounts the root that verifies istiod.
 	DefaultRootFile = "./var/run/secrets/istio/root-cert.pem"
-	// SystemRoots in the place of a file means the operating system's roots.
+	// SystemRoots in place of a file name means the roots of the operating system.
 	SystemRoots = rest.SystemRoots
 
 	localName     = "istiod.istio-system.svc"
 	plaintextPort = "15010"
 )
 
-// Settings say where the authority is, how it is verified and what it is told
-// besides the request. The fields with a JSON name are the provider's settings.
+// Settings say where the authority is, how to verify it and what to send with each request.
+// The fields with a JSON name are the provider's settings.
 type Settings struct {
-	// Address is host:port. The port 15010 is istiod's without TLS. Default:
+	// Address is host:port. Port 15010, istiod's plaintext port, is used without TLS. Default:
 	// [DefaultAddress].
 	Address string `json:"address,omitempty" jsonschema:"host:port of the CA; port 15010 means plaintext (default istiod.istio-system.svc:15012)"`
-	// RootFile is a PEM file with the roots that the authority's own certificate
-	// leads to, read for each connection; or [SystemRoots]. Default:
-	// [DefaultRootFile].
-	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots to verify the CA's server with, or SYSTEM for the operating system's (default ./var/run/secrets/istio/root-cert.pem)"`
-	// ServerName is what the authority's certificate must name. Default: the host
-	// of Address, or istiod.istio-system.svc where that is localhost.
+	// RootFile is a PEM file with the roots that verify the authority, read for each
+	// connection; or [SystemRoots]. Default: [DefaultRootFile].
+	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the CA's server, or SYSTEM for those of the operating system (default ./var/run/secrets/istio/root-cert.pem)"`
+	// ServerName is the name that the authority's certificate must have. Default: the host of
+	// Address, or istiod.istio-system.svc if that is localhost.
 	ServerName string `json:"server_name,omitempty" jsonschema:"name that the server's certificate must have (default the host of address; for localhost istiod.istio-system.svc)"`
-	// ClusterID is sent as the metadata ClusterID. Default: none.
-	ClusterID string `json:"cluster_id,omitempty" jsonschema:"cluster that the workload runs in, sent as the metadata ClusterID (default none)"`
-	// CertSigner names a signer that istiod forwards to. Default: none.
-	CertSigner string `json:"cert_signer,omitempty" jsonschema:"signer that istiod is to forward to (default none)"`
-	// Headers are further metadata of each call. Default: none.
-	Headers map[string]string `json:"headers,omitempty" jsonschema:"further gRPC metadata of each call (default none)"`
-	// ClientCertFile and ClientKeyFile are the client certificate, PEM with what
-	// stands above it, and its key; read at each handshake. Default: none.
-	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with the client certificate and what stands above it, read at each handshake (default none)"`
+	// ClusterID is sent as gRPC metadata "ClusterID". Default: none.
+	ClusterID string `json:"cluster_id,omitempty" jsonschema:"cluster of the workload, sent as gRPC metadata ClusterID (default none)"`
+	// CertSigner is the signer that istiod forwards the request to. Default: none.
+	CertSigner string `json:"cert_signer,omitempty" jsonschema:"signer that istiod forwards requests to (default none)"`
+	// Headers are additional gRPC metadata of each call. Default: none.
+	Headers map[string]string `json:"headers,omitempty" jsonschema:"additional gRPC metadata of each call (default none)"`
+	// ClientCertFile is a client certificate with its chain, ClientKeyFile its key. Both are PEM
+	// and read for each handshake. Default: none.
+	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with the client certificate and its chain, read for each handshake (default none)"`
 	ClientKeyFile  string `json:"client_key_file,omitempty" jsonschema:"PEM file with the client certificate's key (default none)"`
-	// AllowTokenOverPlaintext lets a token go to port 15010. Default: false.
-	AllowTokenOverPlaintext bool `json:"allow_token_over_plaintext,omitempty" jsonschema:"send the token without TLS, too, where anybody on the way can read it (default false)"`
+	// AllowTokenOverPlaintext allows tokens to be sent to port 15010. Default: false.
+	AllowTokenOverPlaintext bool `json:"allow_token_over_plaintext,omitempty" jsonschema:"send the token without TLS, too, where anyone on the network can read it (default false)"`
 
-	// Log takes what is found while the authority is used. Default: silent.
+	// Log gets warnings. Default: none.
 	Log *slog.Logger `json:"-"`
 }
 
-// Validate checks the settings without looking at a file or the network. The error
-// is of the reason [ca.Invalid].
+// Validate checks the settings without access to files or the network. The error has the
+// reason [ca.Invalid].
 func (s Settings) Validate() error {
 	if _, err := s.endpoint(); err != nil {
 		return err
 	}
-	if (s.ClientCertFile == "") != (s.ClientKeyFile == "") {
-		return ca.Errorf(ca.Invalid, "client_cert_file is %.256q and client_key_file is %.256q: set both or neither", s.ClientCertFile, s.ClientKeyFile)
+	if err := s.pair().Check("client_cert_file", "client_key_file"); err != nil {
+		return err
 	}
 	if !printable(s.ClusterID) {
-		return ca.Errorf(ca.Invalid, "cluster_id is %.256q: metadata has printable ASCII only", s.ClusterID)
+		return ca.Errorf(ca.Invalid, "cluster_id is %.256q: metadata is printable ASCII only", s.ClusterID)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
 		if err := checkHeader(name, s.Headers[name]); err != nil {
@@ -77,20 +75,20 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// checkHeader says what is wrong without the value, which may be a credential.
+// checkHeader returns an error without the value, which may be a credential.
 func checkHeader(name, value string) error {
 	low := strings.ToLower(name)
 	switch {
 	case low == "" || strings.ContainsFunc(low, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_.", r) }):
 		return ca.Errorf(ca.Invalid, "headers has %.256q: a name has letters, digits, '-', '_' and '.' only", name)
 	case low == "authorization":
-		return ca.Errorf(ca.Invalid, "headers has %.256q: the token comes with each request, from the agent's token_file", name)
+		return ca.Errorf(ca.Invalid, "headers has %.256q: the token comes with each request, from the agent's token source", name)
 	case low == "clusterid":
-		return ca.Errorf(ca.Invalid, "headers has %.256q: set cluster_id", name)
+		return ca.Errorf(ca.Invalid, "headers has %.256q: set cluster_id instead", name)
 	case strings.HasPrefix(low, "grpc-") || low == "content-type" || low == "te" || low == "user-agent":
-		return ca.Errorf(ca.Invalid, "headers has %.256q: that name is gRPC's own", name)
+		return ca.Errorf(ca.Invalid, "headers has %.256q: the name is reserved for gRPC", name)
 	case !strings.HasSuffix(low, "-bin") && !printable(value):
-		return ca.Errorf(ca.Invalid, "headers.%s: its value has a character that is not printable ASCII; a name that ends in -bin may have any", low)
+		return ca.Errorf(ca.Invalid, "headers.%s: the value is not printable ASCII: use a name that ends in -bin", low)
 	}
 	return nil
 }
@@ -99,7 +97,11 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// endpoint is where the authority is and what its certificate must name.
+func (s Settings) pair() rest.Pair {
+	return rest.Pair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
+}
+
+// endpoint is the address of the authority and the name that its certificate must have.
 type endpoint struct {
 	address, serverName string
 	plaintext           bool
@@ -123,7 +125,7 @@ func (s Settings) endpoint() (endpoint, error) {
 	return e, nil
 }
 
-// metadata is what each call says besides its token.
+// metadata returns the metadata of each call, without its token.
 func (s Settings) metadata() metadata.MD {
 	md := metadata.New(s.Headers)
 	if s.ClusterID != "" {

@@ -45,9 +45,9 @@ func TestWrongSettingsAreRefusedWithWhatIsWrong(t *testing.T) {
 		`headers has ":path": a name has letters`:           {Headers: map[string]string{":path": value}},
 		`headers has "Authorization": the token comes`:      {Headers: map[string]string{"Authorization": value}},
 		`headers has "CLUSTERID": set cluster_id`:           {Headers: map[string]string{"CLUSTERID": value}},
-		`headers has "grpc-timeout": that name is gRPC's`:   {Headers: map[string]string{"grpc-timeout": value}},
-		`headers has "te": that name is gRPC's`:             {Headers: map[string]string{"te": value}},
-		`headers.x: its value has a character`:              {Headers: map[string]string{"X": value + "\n"}},
+		`headers has "grpc-timeout": the name is reserved`:  {Headers: map[string]string{"grpc-timeout": value}},
+		`headers has "te": the name is reserved`:            {Headers: map[string]string{"te": value}},
+		`headers.x: the value is not printable`:             {Headers: map[string]string{"X": value + "\n"}},
 	} {
 		_, err := Open(settings)
 		mustBe(t, err, ca.ErrInvalid, strings.ReplaceAll(says, "\n", `\n`))

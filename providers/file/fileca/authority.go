@@ -11,19 +11,19 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// authority is a CA that can sign: a certificate with its key and the way up to a
-// root, all checked. It is immutable.
+// authority is a CA that can sign: a certificate, its key and its chain to a root, all
+// verified. It is immutable.
 type authority struct {
 	cert  *x509.Certificate
 	key   crypto.Signer
-	above []*x509.Certificate // what follows a leaf in its chain: cert and up, without the root
+	above []*x509.Certificate // what follows a leaf in its chain: cert first, without the root
 	roots *pki.Bundle
 
-	// When the whole path is valid: no leaf may begin before or end after.
+	// The validity of the whole path, and so the bounds of a leaf's.
 	notBefore, notAfter time.Time
 }
 
-// newAuthority checks the files of a folder. An error names the file.
+// newAuthority verifies the files of a folder. An error names the file.
 func newAuthority(dir string, f *files, now time.Time) (*authority, error) {
 	a := &authority{}
 	in := func(name string, err error) error { return fmt.Errorf("%s: %w", filepath.Join(dir, name), err) }
@@ -35,7 +35,7 @@ func newAuthority(dir string, f *files, now time.Time) (*authority, error) {
 		return nil, in(keyFile, err)
 	}
 	if !pki.SameKey(a.key.Public(), a.cert.PublicKey) {
-		return nil, in(keyFile, fmt.Errorf("it is not the key of %s", certFile))
+		return nil, in(keyFile, fmt.Errorf("not the key of %s", certFile))
 	}
 	if a.roots, err = pki.ParseBundle(f.root); err != nil {
 		return nil, in(rootFile, err)
@@ -61,11 +61,11 @@ func parseCA(pemBytes []byte, now time.Time) (*x509.Certificate, error) {
 	cert := certs[0]
 	switch {
 	case len(certs) > 1:
-		return nil, fmt.Errorf("it holds %d certificates; it must be the signing CA's alone, the others belong in %s", len(certs), chainFile)
+		return nil, fmt.Errorf("has %d certificates, want the signing CA alone: move the others to %s", len(certs), chainFile)
 	case !cert.BasicConstraintsValid || !cert.IsCA:
-		return nil, fmt.Errorf("it is not a CA certificate (%s)", name(cert))
+		return nil, fmt.Errorf("not a CA certificate (%s)", name(cert))
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
-		return nil, fmt.Errorf("its key usage does not allow it to sign certificates (%s)", name(cert))
+		return nil, fmt.Errorf("key usage does not allow signing certificates (%s)", name(cert))
 	}
 	return cert, timeFault(cert, now)
 }
@@ -73,15 +73,15 @@ func parseCA(pemBytes []byte, now time.Time) (*x509.Certificate, error) {
 func timeFault(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case !now.Before(cert.NotAfter):
-		return fmt.Errorf("the certificate expired at %s (%s)", stamp(cert.NotAfter), name(cert))
+		return fmt.Errorf("expired at %s (%s)", stamp(cert.NotAfter), name(cert))
 	case now.Before(cert.NotBefore):
-		return fmt.Errorf("the certificate is not valid before %s (%s)", stamp(cert.NotBefore), name(cert))
+		return fmt.Errorf("not valid before %s (%s)", stamp(cert.NotBefore), name(cert))
 	}
 	return nil
 }
 
-// parseChain reads what may stand between the CA and its root; Istio's tools put
-// the CA itself and the root there, too.
+// parseChain reads the certificates between the CA and its root. Istio's tools add the CA
+// itself and the root.
 func parseChain(pemBytes []byte) ([]*x509.Certificate, error) {
 	if len(bytes.TrimSpace(pemBytes)) == 0 {
 		return nil, nil
@@ -89,7 +89,7 @@ func parseChain(pemBytes []byte) ([]*x509.Certificate, error) {
 	return pki.ParseCertificates(pemBytes)
 }
 
-// findPath returns the way from the CA up to a root, both included.
+// findPath returns the path from the CA to a root, both included.
 func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bundle, now time.Time) ([]*x509.Certificate, error) {
 	intermediates := x509.NewCertPool()
 	for _, c := range between {
@@ -100,7 +100,7 @@ func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bu
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("it does not lead to a root of %s through %s (%s): %.256q", rootFile, chainFile, name(cert), err)
+		return nil, fmt.Errorf("does not chain to a root of %s through %s (%s): %.256s", rootFile, chainFile, name(cert), err)
 	}
 	var tooDeep error
 	for _, path := range paths {
@@ -111,18 +111,18 @@ func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bu
 	return nil, tooDeep
 }
 
-// depthFault counts anew how many CAs are below each: Verify took the first for a
-// leaf, and it will have leaves below it.
+// depthFault counts the CAs below each CA: Verify took the first for a leaf, but it will
+// sign leaves.
 func depthFault(path []*x509.Certificate) error {
 	for below, cert := range path {
 		if (cert.MaxPathLen > 0 || cert.MaxPathLenZero) && below > cert.MaxPathLen {
-			return fmt.Errorf("a CA above it (%s) allows %d CAs below itself, here are %d", name(cert), cert.MaxPathLen, below)
+			return fmt.Errorf("a CA above (%s) allows %d CAs below it, found %d", name(cert), cert.MaxPathLen, below)
 		}
 	}
 	return nil
 }
 
-// follow takes over what the path says about chain and times.
+// follow sets the chain and the validity from the path.
 func (a *authority) follow(path []*x509.Certificate) {
 	a.above = path[:len(path)-1]
 	a.notBefore, a.notAfter = a.cert.NotBefore, a.cert.NotAfter

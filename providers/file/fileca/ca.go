@@ -1,12 +1,16 @@
-// Package fileca is a certificate authority in a folder, in the layout that Istio
-// reads its plugged-in CA from: [Open] reads and checks it, and what it returns is
-// a [ca.Client], [ca.RootSource] and [ca.RootWatcher]. A changed folder is taken
-// over as a whole or, where it does not check, not at all.
+// Package fileca is a certificate authority whose certificate and key are files in a folder,
+// in the layout of Istio's plugged-in CA. [Open] reads and checks the folder and returns a
+// [ca.Client], [ca.RootSource] and [ca.RootWatcher]. countersign-provider-file serves it as a
+// process; call Open to use it in another program.
+//
+// One goroutine watches the folder and is the only one to replace the CA in use. It takes a
+// changed folder over as a whole, or keeps the CA before if the new files are invalid.
 package fileca
 
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
@@ -17,28 +21,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
 )
 
-// CA signs with what its folder holds. It is safe for concurrent use.
+// CA signs with the certificate and key in its folder. It is safe for concurrent use.
 type CA struct {
 	dir    string
 	limits limits
 	log    *slog.Logger
 	now    func() time.Time
 
-	held atomic.Pointer[held] // replaced by the goroutine of watch alone
+	held atomic.Pointer[held] // replaced by the goroutine of watch only
 	stop context.CancelFunc
-	done chan struct{} // closed when that goroutine has ended
+	done chan struct{} // closed when that goroutine ends
 	over <-chan struct{}
 }
 
-// held is the authority of the moment.
+// held is the authority in use.
 type held struct {
 	*authority
-	replaced chan struct{} // closed when another is held
+	replaced chan struct{} // closed when another takes its place
 }
 
-// Open reads the folder and keeps an eye on it until [CA.Close]; ctx bounds the
-// opening alone. An error is a [ca.Error], of the reason [ca.Invalid] where a
-// setting or a file is wrong, and names it.
+// Open reads the folder and watches it until [CA.Close]. ctx bounds Open only. An error is a
+// [ca.Error]; it has the reason [ca.Invalid] if a setting or a file is invalid, and names it.
 func Open(ctx context.Context, settings Settings) (*CA, error) {
 	return open(ctx, settings, time.Now)
 }
@@ -91,36 +94,36 @@ func (c *CA) start(opts filewatch.Options) error {
 	return nil
 }
 
-// take checks the files and holds the authority that they are.
+// take checks the files and uses the authority in them from now on.
 func (c *CA) take(files *files) error {
 	next, err := newAuthority(c.dir, files, c.now())
 	if err != nil {
 		return err
 	}
 	if looseMode(files.keyMode) {
-		c.log.Warn("the CA's key can be read by others or written by its group: use mode 0600 or 0640",
+		c.log.Warn("others can read the CA's key or its group can write it; use mode 0600 or 0640",
 			"path", filepath.Join(c.dir, keyFile), "mode", files.keyMode.Perm().String())
 	}
 	before := c.held.Swap(&held{next, make(chan struct{})})
 	if before != nil {
 		close(before.replaced)
 	}
-	c.log.Info("the CA is read", "dir", c.dir, "subject", next.cert.Subject.String(),
-		"fingerprint", pki.Fingerprint(next.cert), "until", stamp(next.notAfter), "roots", next.roots.Len())
+	c.log.Info("loaded the CA", "dir", c.dir, "subject", fmt.Sprintf("%.256s", next.cert.Subject),
+		"fingerprint", pki.Fingerprint(next.cert), "not_after", stamp(next.notAfter), "roots", next.roots.Len())
 	return nil
 }
 
-// Close ends the watch of the folder and returns when it has ended. It may be
-// called again.
+// Close stops watching the folder and returns when the goroutine has ended. It may be called
+// more than once.
 func (c *CA) Close() error {
 	c.stop()
 	<-c.done
 	return nil
 }
 
-// CSRSign implements [ca.Client]. It signs a CSR whose names are exactly those of
-// the request; a wrong one is [ca.Invalid], another trust domain than the one set
-// [ca.Denied], an expired CA [ca.Unavailable]. Each call makes a new certificate.
+// CSRSign implements [ca.Client]. It signs a CSR with exactly the names of the request; any
+// other CSR is [ca.Invalid], another trust domain than the configured one [ca.Denied], and
+// an expired CA [ca.Unavailable]. Each call makes a new certificate.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := ctx.Err(); err != nil {
 		return ca.Certificate{}, err
@@ -142,13 +145,12 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: a.roots.PEM()}, nil
 }
 
-// Roots implements [ca.RootSource]: what root-cert.pem holds.
+// Roots implements [ca.RootSource]. It returns the certificates of root-cert.pem.
 func (c *CA) Roots(context.Context) ([]byte, error) {
 	return c.held.Load().roots.PEM(), nil
 }
 
-// WatchRoots implements [ca.RootWatcher]. It ends with [ca.Unavailable] when the CA
-// is closed.
+// WatchRoots implements [ca.RootWatcher]. It returns [ca.Unavailable] after [CA.Close].
 func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	var told *pki.Bundle
 	for {

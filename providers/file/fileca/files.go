@@ -31,25 +31,23 @@ type files struct {
 func (f *files) sum() [sha256.Size]byte {
 	hash := sha256.New()
 	for _, content := range [][]byte{f.cert, f.key, f.chain, f.root} {
-		// The length keeps a byte that moves from one file to the next from
-		// going unseen.
-		_, _ = fmt.Fprintf(hash, "%d:", len(content)) // a hash takes everything
+		// With the length, a byte that moves from one file to the next changes the sum.
+		_, _ = fmt.Fprintf(hash, "%d:", len(content)) // a hash returns no error
 		_, _ = hash.Write(content)
 	}
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
-// readFiles reads the folder's files as they are together.
+// readFiles reads the folder's files in one consistent state.
 func readFiles(dir string) (*files, error) {
 	if f, err := settle(func() (*files, error) { return readOnce(dir) }); f != nil || err != nil {
 		return f, err
 	}
-	return nil, fmt.Errorf("the files in %s change faster than they can be read", dir)
+	return nil, fmt.Errorf("the files in %s keep changing while they are read", dir)
 }
 
-// settle reads twice and again until nothing changed in between: a folder is
-// replaced file by file or, by Kubernetes, all at once while we read. It returns
-// nil where they do not settle.
+// settle reads until two reads agree: a folder may be replaced file by file or, by
+// Kubernetes, all at once during a read. It returns nil if the files do not settle.
 func settle(read func() (*files, error)) (*files, error) {
 	last, err := read()
 	if err != nil {
@@ -77,7 +75,7 @@ func readOnce(dir string) (*files, error) {
 		content, mode, err := readFile(filepath.Join(dir, file.name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && file.name == chainFile:
-			// Nothing stands between the CA and its root.
+			// There is no certificate between the CA and its root.
 		case err != nil:
 			return nil, err
 		}
@@ -91,7 +89,7 @@ func readOnce(dir string) (*files, error) {
 
 // readFile reads a regular file of at most 1 MiB.
 func readFile(path string) ([]byte, fs.FileMode, error) {
-	// Asked before it is opened: opening a named pipe would wait for a writer.
+	// Checked before it is opened: opening a named pipe would wait for a writer.
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err

@@ -116,15 +116,15 @@ func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
 		"garbage-as-certificate":     {set(certFile, []byte("hello")), certFile, "no PEM block"},
 		"garbage-as-root":            {set(rootFile, []byte("hello")), rootFile, "no PEM block"},
 		"garbage-as-chain":           {set(chainFile, []byte("hello")), chainFile, "no PEM block"},
-		"two-certificates":           {set(certFile, append(good[certFile], good[rootFile]...)), certFile, "holds 2 certificates"},
+		"two-certificates":           {set(certFile, append(good[certFile], good[rootFile]...)), certFile, "has 2 certificates"},
 		"expired-ca":                 {expired, certFile, "expired at"},
 		"not-yet-valid-ca":           {future, certFile, "not valid before"},
 		"leaf-as-ca":                 {selfMade(t, func(c *x509.Certificate) { c.IsCA = false; c.KeyUsage = x509.KeyUsageDigitalSignature }), certFile, "not a CA certificate"},
-		"ca-without-key-cert-sign":   {selfMade(t, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), certFile, "does not allow it to sign"},
-		"root-of-another-ca":         {set(rootFile, other[rootFile]), certFile, "does not lead to a root of root-cert.pem"},
+		"ca-without-key-cert-sign":   {selfMade(t, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), certFile, "does not allow signing"},
+		"root-of-another-ca":         {set(rootFile, other[rootFile]), certFile, "does not chain to a root of root-cert.pem"},
 		"intermediate-as-root":       {set(rootFile, good[certFile]), rootFile, "not self-signed"},
-		"intermediate-missing":       {set(chainFile, good[certFile]), certFile, "does not lead to a root"},
-		"path-length-exceeded":       {below(t, func(c *x509.Certificate) { c.MaxPathLenZero = true }), certFile, "allows 0 CAs below itself, here are 1"},
+		"intermediate-missing":       {set(chainFile, good[certFile]), certFile, "does not chain to a root"},
+		"path-length-exceeded":       {below(t, func(c *x509.Certificate) { c.MaxPathLenZero = true }), certFile, "allows 0 CAs below it, found 1"},
 		"a-mebibyte-and-more":        {set(rootFile, make([]byte, 1<<20+1)), rootFile, "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestAKeyThatOthersMayReadIsWarnedOf(t *testing.T) {
 
 func TestAWrongSettingIsNamedWithItsValue(t *testing.T) {
 	for says, settings := range map[string]Settings{
-		`dir is empty`:                  {},
+		`dir is not set`:                {},
 		`max_ttl is "a day"`:            {Dir: "x", MaxTTL: "a day"},
 		`max_ttl is "-1h"`:              {Dir: "x", MaxTTL: "-1h"},
 		`poll_interval is "1ms"`:        {Dir: "x", PollInterval: "1ms"},

@@ -9,13 +9,13 @@ import (
 	"os"
 )
 
-// checkOwner can only say that nothing is checked here.
+// checkOwner logs that nothing is checked on this system.
 func checkOwner(_ *os.File, dir string, log *slog.Logger) error {
-	log.Warn("on this system nobody checks who may write to the CA's folder or read its key", "dir", dir)
+	log.Warn("access to the CA's folder and key is not checked on this system", "dir", dir)
 	return nil
 }
 
-// lock does nothing: of two first starts at once, one may fail on the other's file.
+// lock does nothing: of two first starts at once, one may fail.
 func lock(context.Context, *os.File) error { return nil }
 
 func syncFolder(*os.File) error { return nil }

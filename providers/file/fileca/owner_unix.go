@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// checkOwner demands that the folder is ours and that nobody else may write to it.
+// checkOwner verifies that the folder is this user's and that nobody else may write to it.
 func checkOwner(folder *os.File, dir string, _ *slog.Logger) error {
 	info, err := folder.Stat()
 	if err != nil {
@@ -21,16 +21,16 @@ func checkOwner(folder *os.File, dir string, _ *slog.Logger) error {
 	uid := int(info.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is not a folder", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	case uid != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, this process runs as user %d: they must be the same", dir, uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, but this process runs as user %d", dir, uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s has mode %04o: others may write to it; use 0700", dir, info.Mode().Perm())
+		return fmt.Errorf("%s has mode %04o, so that others can write to it: use 0700", dir, info.Mode().Perm())
 	}
 	return nil
 }
 
-// lock waits until the folder is ours alone. Closing it ends that.
+// lock waits for the exclusive lock of the folder. Closing the folder releases it.
 func lock(ctx context.Context, folder *os.File) error {
 	for {
 		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -47,6 +47,6 @@ func lock(ctx context.Context, folder *os.File) error {
 
 func syncFolder(folder *os.File) error { return folder.Sync() }
 
-// looseMode tells whether a key of that mode is open to others. The group may
-// read: Kubernetes mounts secrets so for a process that is not root.
+// looseMode reports whether the mode gives others access to a key. The group may read it:
+// Kubernetes mounts secrets like that for a process that is not root.
 func looseMode(mode fs.FileMode) bool { return mode.Perm()&0o027 != 0 }

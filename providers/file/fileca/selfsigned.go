@@ -23,14 +23,14 @@ const (
 	lockTimeout  = 10 * time.Second
 )
 
-// makeSelfSigned makes a root in dir unless there is a CA already. Of several
-// processes that do this at once, one makes it and the others find it.
+// makeSelfSigned creates a root in dir unless there is a CA. Of several processes at once,
+// one creates it and the others find it.
 func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
-	// From here on the folder is used through this handle, so that it is the one
-	// whose owner was checked.
+	// Every access is through this handle, so that it is to the folder whose owner was
+	// checked.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
@@ -40,7 +40,7 @@ func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Lo
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
-	defer func() { _ = handle.Close() }() // which ends the lock
+	defer func() { _ = handle.Close() }() // releases the lock
 	if err := checkOwner(handle, dir, log); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
@@ -55,21 +55,21 @@ func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Lo
 	return nil
 }
 
-// maker makes the files of a self-signed CA in a folder that it has locked.
+// maker creates the files of a self-signed CA in a locked folder.
 type maker struct {
 	root   *os.Root
 	handle *os.File // the folder, open
 	dir    string
 }
 
-// make goes on where an earlier start was cut off: the key comes first and
-// ca-cert.pem last, and nothing that is there is ever replaced.
+// make continues where an earlier start was interrupted: the key comes first and ca-cert.pem
+// last, and no existing file is replaced.
 func (m maker) make(now time.Time) error {
 	switch {
 	case m.has(certFile):
 		return nil
 	case m.has(rootFile) && !m.has(keyFile):
-		return fmt.Errorf("%s has a %s but neither %s nor %s: put the CA there, or name an empty folder", m.dir, rootFile, certFile, keyFile)
+		return fmt.Errorf("%s has %s but neither %s nor %s: add the CA, or set dir to an empty folder", m.dir, rootFile, certFile, keyFile)
 	}
 	keyPEM, err := m.keep(keyFile, 0o600, newKey)
 	if err != nil {
@@ -87,13 +87,13 @@ func (m maker) make(now time.Time) error {
 	return err
 }
 
-// has tells whether there is something of that name, be it a link to nowhere.
+// has reports whether the name exists, even as a dangling link.
 func (m maker) has(name string) bool {
 	_, err := m.root.Lstat(name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// keep returns what the file holds; where there is none, it is made first.
+// keep returns the content of the file, and creates it first if necessary.
 func (m maker) keep(name string, mode fs.FileMode, content func() ([]byte, error)) ([]byte, error) {
 	if m.has(name) {
 		held, _, err := readFile(filepath.Join(m.dir, name))
@@ -106,10 +106,10 @@ func (m maker) keep(name string, mode fs.FileMode, content func() ([]byte, error
 	return made, m.write(name, mode, made)
 }
 
-// write puts the file there as a whole, on the disk when it returns.
+// write creates the file atomically and syncs it to disk.
 func (m maker) write(name string, mode fs.FileMode, content []byte) error {
 	unfinished := "." + name + ".new"
-	// One of a start that was cut off; under the lock it is nobody else's.
+	// Left by an interrupted start: under the lock, nobody else writes it.
 	if err := m.root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -144,7 +144,7 @@ func newRoot(key crypto.Signer, now time.Time) ([]byte, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make the root: %w", err)
+		return nil, fmt.Errorf("create the root: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestACAThatIsThereIsUsedAndNothingIsMade(t *testing.T) {
 func TestAHalfCAOfSomebodyElseIsNotCompleted(t *testing.T) {
 	good := catest.NewCA(catest.Options{}).IstioFiles()
 	for says, files := range map[string]map[string][]byte{
-		"has a root-cert.pem but neither":  {rootFile: good[rootFile]},
+		"has root-cert.pem but neither":    {rootFile: good[rootFile]},
 		"ca-key.pem: no such file":         {rootFile: good[rootFile], certFile: good[certFile]},
 		"root-cert.pem: no such file":      {keyFile: good[keyFile], certFile: good[certFile]},
 		"ca-key.pem: there is no PEM bloc": {keyFile: []byte("hello")},

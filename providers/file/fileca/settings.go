@@ -8,50 +8,48 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Settings say which folder the authority is in and how it signs. The fields with
-// a JSON name are the provider's settings.
+// Settings say which folder holds the authority and how it signs. The fields with a JSON name
+// are the provider's settings.
 type Settings struct {
 	// Dir is the folder with ca-cert.pem, ca-key.pem, cert-chain.pem and
 	// root-cert.pem. Required.
-	Dir string `json:"dir" jsonschema:"the folder with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem"`
-	// SelfSigned makes a root of its own in Dir where there is no ca-cert.pem, and
-	// uses that from then on. Dir must then belong to this user, and no other may
-	// write to it. Default: false.
-	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"make a self-signed root in dir if there is no CA yet (default false)"`
-	// MaxTTL is the longest lifetime of a certificate. Who asks for more gets
-	// this, who asks for none gets this or 24h, whichever is shorter; the end of
-	// the CA's own certificate is never passed. Default: 24h.
-	MaxTTL Duration `json:"max_ttl,omitempty" jsonschema:"the longest lifetime of a certificate, such as 12h (default 24h)"`
-	// TrustDomain is the only one that SPIFFE IDs may be of. Default: any.
-	TrustDomain string `json:"trust_domain,omitempty" jsonschema:"the only trust domain that SPIFFE IDs may be of (default any)"`
-	// PollInterval is how often the files are read beside the folder's events,
-	// which network and overlay file systems do not always send. Default: 30s.
-	PollInterval Duration `json:"poll_interval,omitempty" jsonschema:"how often to look for changed files beside the folder's events, such as 30s (default 30s)"`
+	Dir string `json:"dir" jsonschema:"folder with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem"`
+	// SelfSigned creates a self-signed root in Dir if there is no ca-cert.pem. Dir must then
+	// belong to this user, and nobody else may have write access. Default: false.
+	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"create a self-signed root in dir if there is no CA (default false)"`
+	// MaxTTL is the longest lifetime of a certificate: requests for more get this, requests
+	// without a TTL at most 24h. No certificate outlives its CA. Default: 24h.
+	MaxTTL Duration `json:"max_ttl,omitempty" jsonschema:"longest lifetime of a certificate, such as 12h (default 24h)"`
+	// TrustDomain is the only trust domain that SPIFFE IDs may have. Default: any.
+	TrustDomain string `json:"trust_domain,omitempty" jsonschema:"only trust domain that SPIFFE IDs may have (default any)"`
+	// PollInterval is how often the files are read in addition to file system events, which
+	// network and overlay file systems do not always send. Default: 30s.
+	PollInterval Duration `json:"poll_interval,omitempty" jsonschema:"how often to check the files in addition to file system events, such as 1m (default 30s)"`
 
-	// Log takes what is found while the authority runs. Default: silent.
+	// Log gets each loaded CA, warnings and errors. Default: none.
 	Log *slog.Logger `json:"-"`
 }
 
-// Duration is a length of time as [time.ParseDuration] reads it, such as "24h".
-// Empty means the default.
+// Duration is a duration in the format of [time.ParseDuration], such as "24h". Empty means the
+// default.
 type Duration string
 
 const (
-	defaultTTL  = 24 * time.Hour // of a certificate for which none was asked
+	defaultTTL  = 24 * time.Hour // of a request without a TTL
 	defaultPoll = 30 * time.Second
 
 	minTTL  = time.Second // X.509 counts whole seconds
 	minPoll = 100 * time.Millisecond
 )
 
-// Validate checks the settings without looking at the folder. The error is of the
-// reason [ca.Invalid].
+// Validate checks the settings without access to the folder. The error has the reason
+// [ca.Invalid].
 func (s Settings) Validate() error {
 	_, err := s.parse()
 	return err
 }
 
-// limits are the settings in the form they are used in.
+// limits are the parsed settings.
 type limits struct {
 	maxTTL, poll time.Duration
 	trustDomain  string
@@ -59,7 +57,7 @@ type limits struct {
 
 func (s Settings) parse() (limits, error) {
 	if s.Dir == "" {
-		return limits{}, ca.Errorf(ca.Invalid, "dir is empty: name the folder with ca-cert.pem, ca-key.pem and root-cert.pem")
+		return limits{}, ca.Errorf(ca.Invalid, "dir is not set: name the folder with ca-cert.pem, ca-key.pem and root-cert.pem")
 	}
 	if s.TrustDomain != "" {
 		if err := pki.CheckTrustDomain(s.TrustDomain); err != nil {
@@ -80,7 +78,7 @@ func (d Duration) parse(setting string, byDefault, least time.Duration) (time.Du
 	}
 	parsed, err := time.ParseDuration(string(d))
 	if err != nil || parsed < least {
-		return 0, ca.Errorf(ca.Invalid, "%s is %.256q: use a duration of at least %s, such as %q", setting, string(d), least, byDefault)
+		return 0, ca.Errorf(ca.Invalid, "%s is %.256q: want a duration of at least %s, such as %q", setting, string(d), least, byDefault)
 	}
 	return parsed, nil
 }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// backdate is how far a peer's clock may be behind ours; istiod does the same.
+	// backdate is how far the clock of a peer may be behind; istiod's is the same.
 	backdate = 2 * time.Minute
 
 	minRSABits, maxRSABits = 2048, 8192
 )
 
-// checkRequest returns the CSR of a request that may be signed, and its names.
+// checkRequest returns the CSR of the request and its names, if it may be signed.
 func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.Identity, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
@@ -33,15 +33,15 @@ func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.
 		return nil, pki.Identity{}, err
 	}
 	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && (key.N.BitLen() < minRSABits || key.N.BitLen() > maxRSABits) {
-		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's RSA key has %d bits: use %d to %d", key.N.BitLen(), minRSABits, maxRSABits)
+		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's RSA key has %d bits, want %d to %d", key.N.BitLen(), minRSABits, maxRSABits)
 	}
 	if l.trustDomain != "" && id.SPIFFEID != nil && id.TrustDomain() != l.trustDomain {
-		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%.256q is not of the trust domain %q, the only one signed here", id.SPIFFEID.String(), l.trustDomain)
+		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%.256q is outside the trust domain %q", id.SPIFFEID.String(), l.trustDomain)
 	}
 	return csr, id, nil
 }
 
-// checkNames demands that the CSR names exactly what the request names.
+// checkNames verifies that the CSR has exactly the names of the request.
 func checkNames(req ca.SignRequest, csr *x509.CertificateRequest) (pki.Identity, error) {
 	ips := make([]string, len(req.IPAddresses))
 	for i, ip := range req.IPAddresses {
@@ -58,20 +58,21 @@ func checkNames(req ca.SignRequest, csr *x509.CertificateRequest) (pki.Identity,
 	common := csr.Subject.CommonName
 	switch {
 	case asked.IsZero():
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the request names nothing: a SPIFFE ID, a DNS name or an IP address is needed")
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the request has no names: want a SPIFFE ID, a DNS name or an IP address")
 	case !got.Equal(asked):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %.256q, the request for %.256q: they must be the same", got.String(), asked.String())
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %.256q, the request for %.256q", got.String(), asked.String())
 	case common != "" && !slices.Contains(asked.Names(), common):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %.256q is not among the names asked for", common)
+		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %.256q is not a name of the request", common)
 	}
 	return asked, nil
 }
 
-// sign makes the leaf. Its names are id's; whatever else the CSR says is ignored.
+// sign makes the leaf with the names of id and the key of the CSR. It ignores everything else
+// in the CSR.
 func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, end time.Time) (*x509.Certificate, error) {
 	keyID := sha256.Sum256(csr.RawSubjectPublicKeyInfo)
-	// Without a subject the names' extension is critical, without a serial number
-	// a random one of 160 bits is drawn (RFC 5280, sections 4.2.1.6 and 4.1.2.2).
+	// Without a subject, CreateCertificate marks the alternative names critical; without a
+	// serial number, it draws one (RFC 5280, sections 4.2.1.6 and 4.1.2.2).
 	template := &x509.Certificate{
 		DNSNames: id.DNSNames, NotBefore: begin, NotAfter: end,
 		BasicConstraintsValid: true,
@@ -92,7 +93,7 @@ func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, e
 	return x509.ParseCertificate(der)
 }
 
-// keyUsage allows signatures, and with RSA the key transport of TLS 1.2.
+// keyUsage allows signatures and, with RSA, the key transport of TLS 1.2.
 func keyUsage(csr *x509.CertificateRequest) x509.KeyUsage {
 	if _, ok := csr.PublicKey.(*rsa.PublicKey); ok {
 		return x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
@@ -100,14 +101,14 @@ func keyUsage(csr *x509.CertificateRequest) x509.KeyUsage {
 	return x509.KeyUsageDigitalSignature
 }
 
-// lifetime returns when a leaf made now begins and ends.
+// lifetime returns the validity of a leaf signed now.
 func (a *authority) lifetime(asked, most time.Duration, now time.Time) (begin, end time.Time, err error) {
 	if !now.Before(a.notAfter) {
-		return begin, end, ca.Errorf(ca.Unavailable, "the CA %s or one above it expired at %s", name(a.cert), stamp(a.notAfter))
+		return begin, end, ca.Errorf(ca.Unavailable, "the CA %s or a CA above it expired at %s", name(a.cert), stamp(a.notAfter))
 	}
 	switch {
 	case asked < 0, 0 < asked && asked < minTTL:
-		return begin, end, ca.Errorf(ca.Invalid, "a lifetime of %s was asked for: use %s at least", asked, minTTL)
+		return begin, end, ca.Errorf(ca.Invalid, "requested lifetime %s is less than %s", asked, minTTL)
 	case asked == 0:
 		asked = defaultTTL
 	}

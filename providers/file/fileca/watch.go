@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 )
 
-// watch takes over what changes in the folder, until ctx ends. It alone replaces
-// what is held.
+// watch takes over changes of the folder until ctx ends. Nothing else replaces the authority
+// in use.
 func (c *CA) watch(ctx context.Context, changed <-chan struct{}, held [sha256.Size]byte) {
 	w := watch{ca: c, held: held}
 	for {
@@ -19,14 +19,14 @@ func (c *CA) watch(ctx context.Context, changed <-chan struct{}, held [sha256.Si
 	}
 }
 
-// watch is what the goroutine remembers between two looks.
+// watch is the state of that goroutine.
 type watch struct {
 	ca      *CA
-	held    [sha256.Size]byte // of the files that are held
-	refused string            // what was last complained of
+	held    [sha256.Size]byte // of the files in use
+	refused string            // the last error logged
 }
 
-// look reads the folder and takes it over if it changed and is good.
+// look reads the folder and takes it over if it is changed and valid.
 func (w *watch) look() {
 	files, err := readFiles(w.ca.dir)
 	if err != nil {
@@ -45,10 +45,10 @@ func (w *watch) look() {
 	w.held, w.refused = sum, ""
 }
 
-// refuse says so once for each content.
+// refuse logs an error once for each content.
 func (w *watch) refuse(err error, content string) {
 	if refused := err.Error() + content; refused != w.refused {
 		w.refused = refused
-		w.ca.log.Error("the changed CA is refused, the one before it stays", "dir", w.ca.dir, "error", err)
+		w.ca.log.Error("invalid change, keeping the CA before", "dir", w.ca.dir, "error", err)
 	}
 }

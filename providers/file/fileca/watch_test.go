@@ -88,16 +88,16 @@ func TestABadChangeKeepsTheCAThatWorksAndIsSaidOnce(t *testing.T) {
 		content []byte
 		says    string
 	}{
-		{keyFile, other[keyFile], "ca-key.pem: it is not the key"},
+		{keyFile, other[keyFile], "ca-key.pem: not the key"},
 		{keyFile, []byte("hello"), "ca-key.pem: there is no PEM block"},
-		{rootFile, other[rootFile], "ca-cert.pem: it does not lead"},
-		{certFile, other[certFile], "ca-key.pem: it is not the key"},
+		{rootFile, other[rootFile], "ca-cert.pem: does not chain"},
+		{certFile, other[certFile], "ca-key.pem: not the key"},
 	} {
 		writeFiles(t, dir, map[string][]byte{bad.name: bad.content})
 		for range 3 {
 			w.look()
 		}
-		if text := log.next(t); !strings.Contains(text, bad.says) || !strings.Contains(text, "stays") {
+		if text := log.next(t); !strings.Contains(text, bad.says) || !strings.Contains(text, "keeping") {
 			t.Errorf("%s: logged %q", bad.says, text)
 		}
 		log.mustBeSilent(t)

@@ -1,8 +1,12 @@
-// Package googleca is Google's Certificate Authority Service as a [ca.Client]:
-// [Open] checks the settings and finds the credentials, [CA.CSRSign] orders a
-// certificate of a pool, and [CA.WatchRoots] asks for the pool's roots at an
-// interval. The same type speaks Mesh CA's protocol with a server that has it, and
-// [CA.ExchangeToken] turns a workload's token into one that Google takes.
+// Package googleca is a client of Google's Certificate Authority Service as a [ca.Client].
+// [Open] checks the settings and finds the credentials, [CA.CSRSign] requests a certificate
+// from a CA pool, and [CA.WatchRoots] polls the pool's roots. With the protocol [MeshCA] the
+// same type calls a server that speaks Mesh CA's protocol. [CA.ExchangeToken] exchanges a
+// workload's token for a Google access token. countersign-provider-google serves it as a
+// process; call Open to use it in another program.
+//
+// The package starts no goroutine beside the gRPC connection's. The pool's state that signing
+// and watching share, the known roots and the newest token, is behind a mutex.
 package googleca
 
 import (
@@ -18,26 +22,26 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// patience ends a call whose caller set no deadline.
+// patience bounds a call whose caller set no deadline.
 const patience = 30 * time.Second
 
-// CA asks Google. It is safe for concurrent use; Close ends its connection.
+// CA calls Google. It is safe for concurrent use. Close closes its connection.
 type CA struct {
 	settings Settings
-	name     string // of who is asked, for errors
-	pool     *pool  // of CAS, else nil
-	mesh     *mesh  // of Mesh CA, else nil
+	name     string // of the pool or server, for errors
+	pool     *pool  // nil with Mesh CA
+	mesh     *mesh  // nil with CAS
 
 	exchanger *exchanger
 }
 
-// Open checks the settings and reads the files that they name; nothing is sent but
-// the question to the metadata server whether there is one, where ADC are looked
-// for. An error is of the reason [ca.Invalid], or [ca.Unavailable] where a file or
-// the credentials are not there, as they may come.
+// Open checks the settings and reads the files that they name. It sends nothing, except that
+// the search for Application Default Credentials may probe the metadata server. An error has
+// the reason [ca.Invalid], or [ca.Unavailable] if a file or the credentials are missing, as
+// they may come later.
 func Open(ctx context.Context, settings Settings) (*CA, error) { return open(ctx, settings) }
 
-// open takes further options for the client library, which win.
+// open takes additional options for the client library, which take precedence.
 func open(ctx context.Context, settings Settings, opts ...option.ClientOption) (*CA, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
@@ -63,7 +67,7 @@ func open(ctx context.Context, settings Settings, opts ...option.ClientOption) (
 	return c, nil
 }
 
-// Close ends the connection; a call that is in flight fails.
+// Close closes the connection. Calls in flight fail.
 func (c *CA) Close() error {
 	if c.mesh != nil {
 		return c.mesh.conn.Close()
@@ -71,10 +75,10 @@ func (c *CA) Close() error {
 	return c.pool.client.Close()
 }
 
-// CSRSign implements [ca.Client]. A request that does not fit the settings is
-// [ca.Invalid], and nothing was sent then. What the service answers has the reason
-// of its code; a reply that is no chain is [ca.Internal]. The client library tries
-// nothing again by itself.
+// CSRSign implements [ca.Client]. A request that does not fit the settings fails with
+// [ca.Invalid] before anything is sent. An error of the service has the reason of its gRPC
+// code; a reply without a valid chain is [ca.Internal]. Nothing is retried: that is the
+// host's to do.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := c.check(req); err != nil {
 		return ca.Certificate{}, err
@@ -91,15 +95,15 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return cert, c.failure(ctx, err, req.Token)
 }
 
-// check refuses what could not be signed, or would go to the wrong place.
+// check refuses what cannot be signed, and a token where none is to be sent.
 func (c *CA) check(req ca.SignRequest) error {
 	switch byToken := c.settings.Credentials == Token; {
 	case req.ID == "":
-		return ca.Errorf(ca.Invalid, "the request has no ID, by which the service would know a retry")
+		return ca.Errorf(ca.Invalid, "the request has no ID, which the service recognizes a retry by")
 	case byToken && req.Token == "":
-		return ca.Errorf(ca.Unauthenticated, "credentials is %q, and the request has no token: give the provider's entry a token", Token)
+		return ca.Errorf(ca.Unauthenticated, "credentials is %q, but the request has no token: set the provider's token source", Token)
 	case !byToken && req.Token != "":
-		return ca.Errorf(ca.Invalid, "the request has a token, and credentials is %q: set credentials to token, or take token_file out of the provider's entry", c.settings.Credentials)
+		return ca.Errorf(ca.Invalid, "the request has a token, but credentials is %q: set credentials to token, or remove the provider's token source", c.settings.Credentials)
 	}
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
@@ -111,12 +115,12 @@ func (c *CA) check(req ca.SignRequest) error {
 	case err != nil:
 		return ca.Errorf(ca.Invalid, "the CSR: %w", err)
 	case names > 0 && (c.mesh != nil || c.settings.SubjectMode == ReflectedSPIFFE):
-		return ca.Errorf(ca.Invalid, "a SPIFFE ID alone is signed by protocol %s and subject_mode %s: take the DNS names and IP addresses out of the secret, or have another provider sign it", c.settings.Protocol, c.settings.SubjectMode)
+		return ca.Errorf(ca.Invalid, "protocol %s with subject_mode %s signs nothing but a SPIFFE ID: remove the DNS names and IP addresses from the secret, or use another provider", c.settings.Protocol, c.settings.SubjectMode)
 	}
 	return nil
 }
 
-// failure classifies what a call ended with, and says whose answer it is.
+// failure maps the error of a call and names the pool or server in it.
 func (c *CA) failure(ctx context.Context, err error, token ca.Token) error {
 	if err == nil {
 		return nil
@@ -142,5 +146,5 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, patience)
 }
 
-// seconds rounds up, as half a second would else be none.
+// seconds rounds up, as the service counts whole seconds.
 func seconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }

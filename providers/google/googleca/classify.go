@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// classified has a token that cannot be had now be told from one that is refused:
-// gRPC calls both unauthenticated, which is not tried again soon.
+// classified wraps credentials so that a temporary failure to get a token is told from a
+// refusal: gRPC reports both as unauthenticated, which is not retried soon.
 func classified(creds *auth.Credentials) *auth.Credentials {
 	return auth.NewCredentials(&auth.CredentialsOptions{
 		TokenProvider: tokens{creds}, JSON: creds.JSON(),
@@ -36,18 +36,18 @@ func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
 	if answered/100 == 4 && answered != http.StatusRequestTimeout && answered != http.StatusTooManyRequests {
 		code = codes.Unauthenticated
 	}
-	return nil, status.Error(code, "a token for the service cannot be had: "+text)
+	return nil, status.Error(code, "get a token for the service: "+text)
 }
 
 var (
-	// The library has no type for what a security token service answers.
+	// The library has no type for the error of a security token service.
 	statusSaid = regexp.MustCompile(`status code (\d{3})`)
 	// RFC 6749, section 5.2, and Google's own errors.
 	errorSaid = regexp.MustCompile(`"(?:error|status)":\s*"([A-Za-z_]+)"`)
 )
 
-// answerOf returns the HTTP status that a token was refused with, 0 where nobody
-// answered, and a text without the reply's own, which may quote what it was sent.
+// answerOf returns the HTTP status of a refusal, 0 without a reply, and a text that quotes
+// nothing else of the reply, which may repeat the request.
 func answerOf(err error) (answered int, text string) {
 	body := err.Error()
 	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil {

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// connectTimeout leaves time for another try where nobody answers.
+	// connectTimeout leaves time for another try if the server does not respond.
 	connectTimeout = 5 * time.Second
-	// maxTrailer bounds what comes with an error.
+	// maxTrailer bounds the details of an error, in bytes.
 	maxTrailer = 64 << 10
 )
 
-// clientOptions say to the client library what the settings say.
+// clientOptions returns the client library's options for the settings.
 func clientOptions(s Settings) ([]option.ClientOption, error) {
 	opts := []option.ClientOption{
 		option.WithTelemetryDisabled(),
-		// Else an environment variable has it log requests and tokens.
+		// Otherwise an environment variable makes it log requests and tokens.
 		option.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	dial, err := dialOptions(s)
@@ -49,7 +49,7 @@ func clientOptions(s Settings) ([]option.ClientOption, error) {
 		opts = append(opts, option.WithUniverseDomain(s.UniverseDomain))
 	}
 	if s.Credentials == Token {
-		// Each call has its own, see [pool.callOptions].
+		// Each call has its own: see [pool.callOptions].
 		return append(opts, option.WithoutAuthentication()), nil
 	}
 	if s.QuotaProject != "" {
@@ -62,10 +62,10 @@ func clientOptions(s Settings) ([]option.ClientOption, error) {
 	return append(opts, option.WithAuthCredentials(creds)), nil
 }
 
-// dialOptions are those of each connection, which is by TLS always.
+// dialOptions returns the options of a connection, which always uses TLS.
 func dialOptions(s Settings) ([]grpc.DialOption, error) {
 	opts := []grpc.DialOption{
-		// Whoever answers for DNS would else have a say in retries and deadlines.
+		// Otherwise DNS could configure retries and deadlines.
 		grpc.WithDisableServiceConfig(),
 		grpc.WithMaxHeaderListSize(maxTrailer),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
@@ -77,7 +77,7 @@ func dialOptions(s Settings) ([]grpc.DialOption, error) {
 	return append(opts, grpc.WithTransportCredentials(grpccreds.NewTLS(config))), nil
 }
 
-// tlsConfig verifies servers with the roots in a file, or with the system's.
+// tlsConfig verifies servers with the roots in a file, or without one the system's.
 func tlsConfig(rootFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if rootFile == "" {
@@ -91,10 +91,10 @@ func tlsConfig(rootFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// fileTypes are the kinds of a credentials file that are taken.
+// fileTypes are the accepted types of credentials files.
 var fileTypes = []credentials.CredType{credentials.ServiceAccount, credentials.ExternalAccount, credentials.ImpersonatedServiceAccount, credentials.AuthorizedUser}
 
-// credentialsOf finds the connection's credentials.
+// credentialsOf finds the credentials of the connection.
 func credentialsOf(s Settings) (*auth.Credentials, error) {
 	opts := &credentials.DetectOptions{Scopes: privateca.DefaultAuthScopes(), UseSelfSignedJWT: true, Logger: slog.New(slog.DiscardHandler)}
 	if s.Credentials == ADC {
@@ -109,18 +109,19 @@ func credentialsOf(s Settings) (*auth.Credentials, error) {
 		return nil, err
 	}
 	var file struct{ Type credentials.CredType }
-	// The decoder's error would quote the file, which holds a key.
+	// Without the decoder's error, which may quote the file and its key.
 	if json.Unmarshal(text, &file) != nil || !slices.Contains(fileTypes, file.Type) {
-		return nil, fmt.Errorf("%s is no credentials file: it needs to be JSON with a type of %q", s.CredentialsFile, fileTypes)
+		return nil, fmt.Errorf("%s is not a credentials file: want JSON with a type of %q", s.CredentialsFile, fileTypes)
 	}
 	found, err := credentials.NewCredentialsFromJSON(file.Type, text, opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used as a credentials file of the type %s", s.CredentialsFile, file.Type)
+		return nil, fmt.Errorf("%s is not a valid credentials file of type %s", s.CredentialsFile, file.Type)
 	}
 	return classified(found), nil
 }
 
-// bearer is the credential of one call. gRPC sends it over TLS only.
+// bearer is the credential of one call. gRPC sends it over TLS only, which
+// RequireTransportSecurity demands.
 type bearer struct {
 	token        ca.Token
 	quotaProject string

@@ -72,7 +72,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 			}
 			req.Token = theToken
 			_, err = c.CSRSign(t.Context(), req)
-			mustBe(t, err, ca.ErrInvalid, "the request has a token, and credentials is", "set credentials to token")
+			mustBe(t, err, ca.ErrInvalid, "the request has a token, but credentials is", "set credentials to token")
 			if n := len(server.calls()); n > 0 {
 				t.Errorf("%d were sent", n)
 			}
@@ -144,7 +144,7 @@ func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
 		req, _ := ask(t)
 		req.Token = ""
 		_, err := server.open(t, settings).CSRSign(t.Context(), req)
-		mustBe(t, err, want, thePool, fmt.Sprintf("a token for the service cannot be had: the token service answered %d", status))
+		mustBe(t, err, want, thePool, fmt.Sprintf("get a token for the service: the token service answered %d", status))
 		if said := strings.Contains(err.Error(), "invalid_grant"); said != (status == 403) || strings.Contains(err.Error(), "the.kubernetes") {
 			t.Errorf("got %v", err)
 		}

@@ -17,16 +17,16 @@ const (
 	typeJWT         = "urn:ietf:params:oauth:token-type:jwt"
 	typeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
 	platformScope   = "https://www.googleapis.com/auth/cloud-platform"
-	// accountTokenLife is asked for of a service account's token: what Google gives
-	// without further policy.
+	// accountTokenLife is the requested lifetime of a service account's token: Google's
+	// maximum without a policy for more.
 	accountTokenLife = time.Hour
-	// maxTokenLife is the longest life that is believed.
+	// maxTokenLife is the longest lifetime accepted in a reply.
 	maxTokenLife = 365 * 24 * time.Hour
 )
 
-// exchanger turns a workload's token into one of Google's: at the token service into a
-// federated one, and where a service account is set into that account's. It is safe
-// for concurrent use, keeps no token and no connection.
+// exchanger exchanges a workload's token at Google's token service for a federated token, and
+// that for the token of a service account if one is set. It is safe for concurrent use and
+// keeps no token and no connection.
 type exchanger struct {
 	settings Exchange
 	server   *rest.Transport
@@ -34,12 +34,12 @@ type exchanger struct {
 
 var _ ca.TokenExchanger = (*CA)(nil)
 
-// newExchanger makes no connection.
+// newExchanger reads the roots; it opens no connection.
 func newExchanger(s Settings) (*exchanger, error) {
 	own := s.exchange()
 	var rootFile string
 	if own.AllowOtherHosts {
-		rootFile = s.RootFile // else it is Google's, whose roots the system has
+		rootFile = s.RootFile // otherwise it is Google's, which the system's roots verify
 	}
 	config, err := tlsConfig(rootFile)
 	if err != nil {
@@ -48,10 +48,10 @@ func newExchanger(s Settings) (*exchanger, error) {
 	return &exchanger{own, &rest.Transport{TLS: config, MaxReply: maxTokenReply, Timeout: callTimeout}}, nil
 }
 
-// ExchangeToken implements [ca.TokenExchanger]. The request's audience and scopes count
-// before those of the settings. A request that Google's token service knows nothing of
-// is [ca.Invalid]; its no (4xx) is [ca.Unauthenticated] where it is about the token, else
-// [ca.Denied], and has its words; all else may pass. No text has a token.
+// ExchangeToken implements [ca.TokenExchanger]. The audience and scopes of the request take
+// precedence over the settings. A request that Google's token service does not support is
+// [ca.Invalid]. A 4xx reply is [ca.Unauthenticated] if it is about the token, else
+// [ca.Denied]; other failures are temporary. Errors contain no token.
 func (c *CA) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	config, err := c.exchanger.config(req)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *CA) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exchang
 		return ca.ExchangedToken{}, calls.failure(ctx)
 	}
 	if left := time.Until(got.Expiry); left <= 0 || left > maxTokenLife {
-		return ca.ExchangedToken{}, calls.errorf(ca.Internal, "its token ends in %s, which is out of bounds", left.Round(time.Second))
+		return ca.ExchangedToken{}, calls.errorf(ca.Internal, "the token expires in %s, which is out of bounds", left.Round(time.Second))
 	}
 	return ca.ExchangedToken{AccessToken: ca.Token(got.AccessToken), IssuedType: typeAccessToken, Expiry: got.Expiry}, nil
 }
@@ -93,18 +93,18 @@ func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) 
 	}
 	switch {
 	case req.SubjectToken == "":
-		return out, ca.Errorf(ca.Unauthenticated, "token exchange: there is no token to exchange")
+		return out, ca.Errorf(ca.Unauthenticated, "token exchange: no token to exchange")
 	case out.Audience == "":
-		return out, ca.Errorf(ca.Invalid, "token exchange: nothing says for whom: set exchange.audience in the provider's settings")
+		return out, ca.Errorf(ca.Invalid, "token exchange: no audience: set exchange.audience in the provider's settings")
 	case req.Resource != "":
-		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %.256q: Google's token service takes none, but an audience", req.Resource)
+		return out, ca.Errorf(ca.Invalid, "token exchange: resource is %.256q: Google's token service takes an audience instead", req.Resource)
 	case req.RequestedType != "" && req.RequestedType != typeAccessToken:
-		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %.256q: Google's token service gives %s", req.RequestedType, typeAccessToken)
+		return out, ca.Errorf(ca.Invalid, "token exchange: requested_token_type is %.256q: Google's token service issues %s", req.RequestedType, typeAccessToken)
 	}
 	return out, nil
 }
 
-// supplier hands over a token that is in memory.
+// supplier supplies a token from memory.
 type supplier ca.Token
 
 func (s supplier) SubjectToken(context.Context, externalaccount.SupplierOptions) (string, error) {

@@ -80,7 +80,7 @@ func TestAFederatedTokenBecomesAServiceAccounts(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "it answered with 503")
 	s.iam = saying(http.StatusOK, `{"accessToken":"ya29.account","expireTime":"soon"}`)
 	_, err = c.ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrInternal, "its answer is no token with an end")
+	mustBe(t, err, ca.ErrInternal, "the reply has no token with an expiry")
 }
 
 func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
@@ -100,16 +100,16 @@ func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
 		"too many":                  {429, `{"error":"slow down"}`, ca.ErrRateLimited, "429, slow down"},
 		"broken":                    {500, `oops`, ca.ErrUnavailable, "it answered with 500"},
 		"away":                      {503, ``, ca.ErrUnavailable, "it answered with 503"},
-		"no JSON":                   {200, `<html>` + theToken.Reveal(), ca.ErrInternal, "something else than the JSON of a token"},
-		"no token":                  {200, `{"token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a token that can stand in a header"},
-		"a token of two lines":      {200, `{"access_token":"a\r\nb","token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a token that can stand in a header"},
-		"another kind of token":     {200, `{"access_token":"x","token_type":"MAC","expires_in":3600}`, ca.ErrInternal, "none that is sent as a bearer token"},
-		"expired":                   {200, token(`"expires_in":-1`), ca.ErrInternal, "its answer is no token with an end"},
-		"no end":                    {200, token(`"scope":""`), ca.ErrInternal, "its answer is no token with an end"},
-		"an end as text":            {200, token(`"expires_in":"3600"`), ca.ErrInternal, "its answer is no token with an end"},
+		"no JSON":                   {200, `<html>` + theToken.Reveal(), ca.ErrInternal, "invalid JSON"},
+		"no token":                  {200, `{"token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a valid token"},
+		"a token of two lines":      {200, `{"access_token":"a\r\nb","token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a valid token"},
+		"another kind of token":     {200, `{"access_token":"x","token_type":"MAC","expires_in":3600}`, ca.ErrInternal, "not a bearer token"},
+		"expired":                   {200, token(`"expires_in":-1`), ca.ErrInternal, "the reply has no token with an expiry"},
+		"no end":                    {200, token(`"scope":""`), ca.ErrInternal, "the reply has no token with an expiry"},
+		"an end as text":            {200, token(`"expires_in":"3600"`), ca.ErrInternal, "the reply has no token with an expiry"},
 		"for ever":                  {200, token(`"expires_in":99999999999`), ca.ErrInternal, "out of bounds"},
-		"too much":                  {200, `{"access_token":"` + strings.Repeat("x", maxTokenReply) + `"}`, ca.ErrInternal, "its answer has more than 262144 bytes"},
-		"too much of an error":      {403, strings.Repeat("x", 1<<20), ca.ErrInternal, "its answer has more than"},
+		"too much":                  {200, `{"access_token":"` + strings.Repeat("x", maxTokenReply) + `"}`, ca.ErrInternal, "the reply has more than 262144 bytes"},
+		"too much of an error":      {403, strings.Repeat("x", 1<<20), ca.ErrInternal, "the reply has more than"},
 		"an echo": {400, `{"error":"` + theToken.Reveal() + `","error_description":"got ` + theToken.Reveal()[:30] + `\u001b[2J` + strings.Repeat("y", 300) + `"}`, ca.ErrDenied,
 			`400, (token): got (token)\x1b[2J`},
 	} {
@@ -148,7 +148,7 @@ func TestATokenFollowsNoRedirect(t *testing.T) {
 			s.answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target, code) })
 			before := s.calls()
 			_, err := openExchange(t, s.settings()).ExchangeToken(t.Context(), theRequest)
-			mustBe(t, err, ca.ErrDenied, fmt.Sprintf("it answered with %d, a redirect, which gets no token", code))
+			mustBe(t, err, ca.ErrDenied, fmt.Sprintf("it answered with %d, a redirect, which is not followed", code))
 			if elsewhere.calls() > 0 || s.calls() != before+1 {
 				t.Error("it was followed")
 			}
@@ -172,7 +172,7 @@ func TestATokenServiceThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	})
 	begun := time.Now()
 	_, err := c.ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrDeadline, "no answer in time, which is 5s at most")
+	mustBe(t, err, ca.ErrDeadline, "no reply within 5s")
 	if took := time.Since(begun); took < callTimeout || took > callTimeout+5*time.Second {
 		t.Errorf("given up after %s", took)
 	}
@@ -209,11 +209,11 @@ func TestARequestThatGoogleKnowsNothingOfIsNotSent(t *testing.T) {
 		mustBe(t, err, ca.ErrInvalid, says)
 	}
 	_, err := c.ExchangeToken(t.Context(), ca.TokenRequest{})
-	mustBe(t, err, ca.ErrUnauthenticated, "there is no token to exchange")
+	mustBe(t, err, ca.ErrUnauthenticated, "no token to exchange")
 	settings := s.settings()
 	settings.Exchange, settings.Credentials = nil, Token
 	_, err = openExchange(t, settings).ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrInvalid, "nothing says for whom: set exchange.audience")
+	mustBe(t, err, ca.ErrInvalid, "no audience: set exchange.audience")
 	if s.calls() > 0 {
 		t.Error("something was sent")
 	}
@@ -230,18 +230,18 @@ func TestATokenGoesToItsUniverseOnly(t *testing.T) {
 		"https://sts.mtls.googleapis.com:443/v1/token":        "",
 		"https://sts.us-east1.rep.googleapis.com/v1/token":    "",
 		"https://sts-psc.p.googleapis.com/v1/token":           "",
-		"http://sts.googleapis.com/v1/token":                  "a token is sent by TLS only",
+		"http://sts.googleapis.com/v1/token":                  "tokens are sent over TLS only",
 		"https://storage.googleapis.com/v1/token":             `leads to "storage.googleapis.com"`,
 		"https://sts.evil-googleapis.com/v1/token":            "leads to",
 		"https://stsevil.googleapis.com/v1/token":             "leads to",
 		"https://sts.googleapis.com.evil.example/v1/token":    "leads to",
 		"https://sts.googleapis.com:8443/v1/token":            "leads to",
-		"https://sts.cloud.example/v1/token":                  "for sts.googleapis.com, its regional",
-		"https://sts.googleapis.com@evil.example/v1/token":    "has a user in it",
-		"https://user:geheim@sts.googleapis.com/v1/token":     "has a user in it",
+		"https://sts.cloud.example/v1/token":                  "want sts.googleapis.com or one of its regional",
+		"https://sts.googleapis.com@evil.example/v1/token":    "has a user",
+		"https://user:geheim@sts.googleapis.com/v1/token":     "has a user",
 		"https://sts.googleapis.com/v1/token?to=evil.example": "write https://HOST",
 		"sts.googleapis.com":                                  "write https://HOST",
-		"https://sts.googleapis.com\n/":                       "is no URL",
+		"https://sts.googleapis.com\n/":                       "is not a URL",
 	} {
 		err := Settings{CAPool: thePool, Exchange: &Exchange{Audience: theAudience, STSURL: url}}.Validate()
 		if says == "" && err != nil {
@@ -259,11 +259,11 @@ func TestWrongExchangeSettingsAreRefused(t *testing.T) {
 		`exchange.audience is "": write identitynamespace:`:          {CAPool: thePool, Exchange: &Exchange{}},
 		`exchange.audience is "//iam.googleapis.com/x": write`:       {CAPool: thePool, Exchange: &Exchange{Audience: "//iam.googleapis.com/x"}},
 		`exchange.service_account is "../x": write`:                  {CAPool: thePool, Exchange: &Exchange{Audience: theAudience, ServiceAccount: "../x"}},
-		`exchange.iam_url is set, and no exchange.service_account`:   {CAPool: thePool, Exchange: &Exchange{Audience: theAudience, IAMURL: "https://iamcredentials.googleapis.com"}},
+		`exchange.iam_url is set, but exchange.service_account is`:   {CAPool: thePool, Exchange: &Exchange{Audience: theAudience, IAMURL: "https://iamcredentials.googleapis.com"}},
 		`exchange.iam_url leads to "iam.example"`:                    {CAPool: thePool, Exchange: &Exchange{Audience: theAudience, ServiceAccount: theAccount, IAMURL: "https://iam.example"}},
-		`credentials is "adc" and exchange is set: what is`:          {CAPool: thePool, Credentials: ADC, Exchange: &Exchange{Audience: theAudience}},
-		`credentials is "file" and exchange is set: what is`:         {CAPool: thePool, CredentialsFile: "/k", Exchange: &Exchange{Audience: theAudience}},
-		`universe_domain is "x.example": that is for the protocol c`: {Protocol: MeshCA, Endpoint: "mesh:443", Location: "l", UniverseDomain: "x.example"},
+		`credentials is "adc", but exchange needs the token`:         {CAPool: thePool, Credentials: ADC, Exchange: &Exchange{Audience: theAudience}},
+		`credentials is "file", but exchange needs the token`:        {CAPool: thePool, CredentialsFile: "/k", Exchange: &Exchange{Audience: theAudience}},
+		`universe_domain is "x.example": it is for the protocol cas`: {Protocol: MeshCA, Endpoint: "mesh:443", Location: "l", UniverseDomain: "x.example"},
 	} {
 		_, err := Open(t.Context(), settings)
 		mustBe(t, err, ca.ErrInvalid, says)

@@ -8,21 +8,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Exchange says for whom and where a workload's token is exchanged.
+// Exchange says how to exchange the tokens of workloads.
 type Exchange struct {
-	// Audience is whom Google knows the token's issuer by. Required.
+	// Audience identifies the issuer of the tokens to Google. Required.
 	Audience string `json:"audience,omitempty" jsonschema:"identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K; required"`
-	// ServiceAccount is an account's email, whose token the federated one is exchanged
-	// for in turn. Default: the federated one is used.
-	ServiceAccount string `json:"service_account,omitempty" jsonschema:"email of the service account whose token is had by the federated one (default the federated one is used)"`
-	// STSURL is the token service. Default: that of the universe.
-	STSURL string `json:"sts_url,omitempty" jsonschema:"the token service (default https://sts.googleapis.com/v1/token, or that of universe_domain)"`
-	// IAMURL is the service that gives service accounts' tokens, without a path.
-	// Default: that of the universe.
-	IAMURL string `json:"iam_url,omitempty" jsonschema:"the service that gives service accounts' tokens, without a path (default https://iamcredentials.googleapis.com, or that of universe_domain)"`
-	// AllowOtherHosts takes URLs of hosts that are not Google's; they are verified with
-	// the settings' RootFile. Default: false.
-	AllowOtherHosts bool `json:"allow_other_hosts,omitempty" jsonschema:"takes URLs of hosts that are not Google's, verified with root_file: whoever is there gets the workload's token (default false)"`
+	// ServiceAccount is the email of an account to impersonate: the federated token is
+	// exchanged for the account's. Default: the federated token is used.
+	ServiceAccount string `json:"service_account,omitempty" jsonschema:"email of a service account to impersonate with the federated token (default use the federated token)"`
+	// STSURL is the URL of the token service. Default: that of UniverseDomain.
+	STSURL string `json:"sts_url,omitempty" jsonschema:"URL of the token service (default https://sts.googleapis.com/v1/token, or that of universe_domain)"`
+	// IAMURL is the URL of the service for service account tokens, without a path. Default:
+	// that of UniverseDomain.
+	IAMURL string `json:"iam_url,omitempty" jsonschema:"URL of the service for service account tokens, without a path (default https://iamcredentials.googleapis.com, or that of universe_domain)"`
+	// AllowOtherHosts allows URLs of hosts that are not Google's. RootFile verifies them.
+	// Default: false.
+	AllowOtherHosts bool `json:"allow_other_hosts,omitempty" jsonschema:"allow URLs of hosts that are not Google's, verified with root_file; they get the workload's token (default false)"`
 }
 
 const googleUniverse = "googleapis.com"
@@ -32,8 +32,8 @@ var (
 	account  = regexp.MustCompile(`^[\w.-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
 )
 
-// exchange returns the block with its defaults; without one, a request says what it is
-// about.
+// exchange returns the block with its defaults. Without a block, the request has to name the
+// audience.
 func (s Settings) exchange() Exchange {
 	var x Exchange
 	if s.Exchange != nil {
@@ -62,13 +62,13 @@ func (s Settings) checkExchange() error {
 	x := *s.Exchange
 	switch {
 	case s.Credentials != Token:
-		return ca.Errorf(ca.Invalid, "credentials is %q and exchange is set: what is exchanged is the token of a request; write token, or nothing", s.Credentials)
+		return ca.Errorf(ca.Invalid, "credentials is %q, but exchange needs the token of a request: set credentials to token, or remove it", s.Credentials)
 	case !audience.MatchString(x.Audience):
 		return ca.Errorf(ca.Invalid, "exchange.audience is %.256q: write identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K", x.Audience)
 	case x.ServiceAccount != "" && !account.MatchString(x.ServiceAccount):
 		return ca.Errorf(ca.Invalid, "exchange.service_account is %.256q: write an account's email", x.ServiceAccount)
 	case x.IAMURL != "" && x.ServiceAccount == "":
-		return ca.Errorf(ca.Invalid, "exchange.iam_url is set, and no exchange.service_account that it is about")
+		return ca.Errorf(ca.Invalid, "exchange.iam_url is set, but exchange.service_account is not")
 	}
 	x = s.exchange()
 	if err := s.checkURL("sts", "exchange.sts_url", x.STSURL); err != nil {
@@ -77,21 +77,21 @@ func (s Settings) checkExchange() error {
 	return s.checkURL("iamcredentials", "exchange.iam_url", x.IAMURL)
 }
 
-// checkURL lets a token go over TLS and to Google only, unless the operator says so.
+// checkURL allows tokens over TLS only, and to Google only unless AllowOtherHosts is set.
 func (s Settings) checkURL(service, name, text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.User != nil:
-		return ca.Errorf(ca.Invalid, "%s is no URL, or has a user in it: write https://HOST", name)
+		return ca.Errorf(ca.Invalid, "%s is not a URL, or has a user: write https://HOST", name)
 	case u.Scheme != "https" || u.Host == "" || u.Fragment != "" || u.RawQuery != "":
-		return ca.Errorf(ca.Invalid, "%s is %.256q: write https://HOST; a token is sent by TLS only", name, text)
+		return ca.Errorf(ca.Invalid, "%s is %.256q: write https://HOST, as tokens are sent over TLS only", name, text)
 	case !s.Exchange.AllowOtherHosts && !isGoogles(service, u.Host, s.universe()):
-		return ca.Errorf(ca.Invalid, "%s leads to %.256q: a workload's token is for %s.%s, its regional and private endpoints; elsewhere it goes with allow_other_hosts", name, u.Host, service, s.universe())
+		return ca.Errorf(ca.Invalid, "%s leads to %.256q: want %s.%s or one of its regional or private endpoints, or set allow_other_hosts", name, u.Host, service, s.universe())
 	}
 	return nil
 }
 
-// isGoogles tells whether a host is a service's own: global, by mutual TLS, of a region
+// isGoogles reports whether a host is one of the service's: global, for mutual TLS, of a region
 // (SERVICE.REGION.rep) or private (SERVICE-NAME.p).
 func isGoogles(service, host, universe string) bool {
 	name, ours := strings.CutSuffix(strings.TrimSuffix(host, ":443"), "."+universe)

@@ -14,7 +14,7 @@ import (
 
 const createMeshCertificate = "/google.security.meshca.v1.MeshCertificateService/CreateCertificate"
 
-// mesh is a server that speaks Mesh CA's protocol.
+// mesh is a client of a server that speaks Mesh CA's protocol.
 type mesh struct {
 	conn     *grpc.ClientConn
 	endpoint string
@@ -36,7 +36,7 @@ func newMesh(s Settings) (*mesh, error) {
 	return &mesh{conn: conn, endpoint: s.Endpoint, quota: s.QuotaProject, route: route}, nil
 }
 
-// sign sends one request; the same ID and CSR again are a retry to the server.
+// sign sends one request. The server recognizes a retry by its ID and CSR.
 func (m *mesh) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	out := meshRequest{id: req.ID, csr: req.CSR, validity: seconds(req.TTL)}
 	var in meshReply
@@ -48,16 +48,15 @@ func (m *mesh) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, er
 	return m.certificateOf(in.chain)
 }
 
-// certificateOf reads PEM texts, the leaf in the first and the roots, one or
-// several, in the last.
+// certificateOf reads PEM elements, the leaf in the first and the roots in the last.
 func (m *mesh) certificateOf(elements []string) (ca.Certificate, error) {
 	last := len(elements) - 1
 	if last < 1 {
-		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply's cert_chain has %d elements: at least two are needed, the leaf first and its roots last", m.endpoint, len(elements))
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply's cert_chain has %d elements, want at least two: the leaf first and its roots last", m.endpoint, len(elements))
 	}
 	roots, err := pki.ParseBundle([]byte(elements[last]))
 	if err != nil {
-		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the last element of the reply's cert_chain is not its roots: %w", m.endpoint, err)
+		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the last element of the reply's cert_chain has no roots: %w", m.endpoint, err)
 	}
 	var chain []*x509.Certificate
 	for i, element := range elements[:last] {

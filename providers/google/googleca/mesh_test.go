@@ -200,9 +200,9 @@ func TestMeshCAsReplyIsLeafAndRootsAndNothingLess(t *testing.T) {
 	server := startMesh(t)
 	c := server.open(t)
 	for says, lay := range map[string]func(leaf, root string) []string{
-		"has 0 elements: at least two":               func(_, _ string) []string { return nil },
+		"has 0 elements, want at least two":          func(_, _ string) []string { return nil },
 		"has 1 elements":                             func(l, _ string) []string { return []string{l} },
-		"is not its roots":                           func(l, _ string) []string { return []string{l, l} },
+		"has no roots":                               func(l, _ string) []string { return []string{l, l} },
 		"has roots and no leaf":                      func(_, r string) []string { return []string{r, r} },
 		"element 1 of 2 of the reply's cert_chain: ": func(_, r string) []string { return []string{"hello", r} },
 	} {

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// The two messages of google.security.meshca.v1 are written out by hand, as Istio had
-// them in security/proto/providers/google/meshca.proto until it dropped Mesh CA: they
-// will not change any more. The last version of that file has certificate_authority = 4
-// in the request, too, of a Private CA that Mesh CA may use; that is not sent.
+// The two messages of google.security.meshca.v1 are encoded by hand. They will not change any
+// more: Istio had them in security/proto/providers/google/meshca.proto until it removed Mesh
+// CA. The last version of that file has certificate_authority = 4 in the request, too, for a
+// private CA behind Mesh CA. It is not sent.
 //
 //	message MeshCertificateRequest {
 //	  string request_id = 1;
@@ -26,14 +26,14 @@ type (
 	meshRequest struct {
 		id       string
 		csr      []byte
-		validity time.Duration // zero is left out: the server's default
+		validity time.Duration // zero means the server's default
 	}
 	meshReply struct{ chain []string }
 )
 
 const meshCertChain protowire.Number = 1
 
-// meshCodec is gRPC's codec for the two.
+// meshCodec is the gRPC codec for the two.
 type meshCodec struct{}
 
 func (meshCodec) Name() string { return "proto" }

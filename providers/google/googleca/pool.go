@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// defaultTTL is what is asked for where nobody said: the service needs a lifetime.
+	// defaultTTL is requested where a request has no TTL: the service requires a lifetime.
 	defaultTTL = 24 * time.Hour
-	// maxReply is what a host takes of a chain and of roots together.
+	// maxReply is a host's limit for a chain and its roots, in bytes.
 	maxReply = 2 << 20
-	// idPrefix tells whose certificates those are, in the service's lists.
+	// idPrefix marks Countersign's certificates in the service's lists.
 	idPrefix = "countersign-"
 )
 
-// pool is a pool of CAs of the Certificate Authority Service.
+// pool is a client of a CA pool of the Certificate Authority Service.
 type pool struct {
 	settings Settings
 	client   *privateca.CertificateAuthorityClient
@@ -49,21 +49,20 @@ func newPool(ctx context.Context, settings Settings, opts []option.ClientOption)
 	if err != nil {
 		return nil, err
 	}
-	// What the library keeps of the context is used as long as the client.
+	// The library keeps the context as long as the client.
 	client, err := privateca.NewCertificateAuthorityClient(context.WithoutCancel(ctx), append(options, opts...)...)
 	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "%s: the client cannot be made: %w", settings.CAPool, err)
+		return nil, ca.Errorf(ca.Unavailable, "%s: create the client: %w", settings.CAPool, err)
 	}
-	// The library's own retries would multiply those of the host, who has the table
-	// that says which errors are tried again, and when.
+	// The library's own retries would multiply the host's.
 	client.CallOptions = &privateca.CertificateAuthorityCallOptions{}
 	return &pool{settings: settings, client: client, interval: interval, log: settings.Log, rootState: newRootState()}, nil
 }
 
-// callOptions are those of each call; token is what it is made with where the
-// connection has no credentials.
+// callOptions returns the options of a call. token is its credential where the connection has
+// none.
 func (p *pool) callOptions(token ca.Token) gax.CallOption {
-	// The library takes messages of 2 GiB.
+	// The library accepts messages of 2 GiB.
 	opts := []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxReply)}
 	if token != "" {
 		opts = append(opts, grpc.PerRPCCredentials(bearer{token, p.settings.QuotaProject}))
@@ -71,9 +70,9 @@ func (p *pool) callOptions(token ca.Token) gax.CallOption {
 	return gax.WithGRPCOptions(opts...)
 }
 
-// sign orders a certificate. The pool may have made it before, for an earlier try:
-// within the hour it answers with that by the request's ID, and later it says that
-// the name is taken.
+// sign requests a certificate. The pool may have issued it for an earlier try: within an hour
+// it returns that certificate for the same request ID, and later it reports that the name
+// exists.
 func (p *pool) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	order, err := p.order(req)
 	if err != nil {
@@ -96,7 +95,7 @@ func (p *pool) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, er
 	return p.certificateOf(made)
 }
 
-// order is the same for each try of a request.
+// order returns the service's request, which is the same for each try of req.
 func (p *pool) order(req ca.SignRequest) (*privatecapb.CreateCertificateRequest, error) {
 	ttl := req.TTL
 	if ttl == 0 {
@@ -120,8 +119,8 @@ func (p *pool) order(req ca.SignRequest) (*privatecapb.CreateCertificateRequest,
 	}, nil
 }
 
-// reflected asks for the CSR's key under the name that the service knows its caller
-// by, for TLS servers and clients.
+// reflected returns a configuration with the CSR's key, for TLS servers and clients. The
+// service adds the name that it knows its caller by.
 func reflected(csrPEM []byte) (*privatecapb.CertificateConfig, error) {
 	csr, err := pki.ParseCSR(csrPEM)
 	if err != nil {
@@ -145,8 +144,8 @@ func reflected(csrPEM []byte) (*privatecapb.CertificateConfig, error) {
 	}, nil
 }
 
-// certificateOf reads the leaf and what is above it up to the root, which comes out
-// beside the chain. What the leaf says is the host's to check.
+// certificateOf reads the leaf and its chain up to the root, which it returns apart from the
+// chain. The host verifies the leaf.
 func (p *pool) certificateOf(made *privatecapb.Certificate) (ca.Certificate, error) {
 	leaf, err := pki.ParseCertificates([]byte(made.GetPemCertificate()))
 	if err != nil {
@@ -163,7 +162,7 @@ func (p *pool) certificateOf(made *privatecapb.Certificate) (ca.Certificate, err
 	last := chain[len(chain)-1]
 	root := rootOf(last)
 	if root.Len() == 0 {
-		// The pool's roots tell where this leads to.
+		// The pool's roots will verify the chain.
 		return ca.Certificate{Chain: pki.EncodeCertificates(chain)}, nil
 	}
 	if chain = slices.DeleteFunc(chain, root.Contains); len(chain) == 0 {
@@ -173,7 +172,7 @@ func (p *pool) certificateOf(made *privatecapb.Certificate) (ca.Certificate, err
 	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: root.PEM()}, nil
 }
 
-// rootOf returns the certificate as a set of roots, empty where it is none.
+// rootOf returns the certificate as a bundle, which is empty if it is not a root.
 func rootOf(cert *x509.Certificate) *pki.Bundle {
 	root, err := pki.ParseBundle(pki.EncodeCertificates([]*x509.Certificate{cert}))
 	if err != nil {

@@ -97,7 +97,7 @@ func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.
 func agent(t *testing.T, dir string, settings Settings) *testkit.Agent {
 	t.Helper()
 	write(t, filepath.Join(dir, "token"), []byte(theToken.Reveal()+"\n"))
-	entry := map[string]any{"name": "google", "token_file": filepath.Join(dir, "token"), "settings": settings}
+	entry := map[string]any{"name": "google", "token": map[string]any{"file": filepath.Join(dir, "token")}, "settings": settings}
 	config := map[string]any{"providers": []any{entry}, "trust_domain": "example.org", "namespace": "shop", "service_account": "web", "ttl": "2s", "socket": map[string]any{"path": filepath.Join(dir, "s")}}
 	write(t, filepath.Join(dir, "c.yaml"), inJSON(t, config))
 	return testkit.StartAgent(t, dir, testkit.Program(t, "countersign-provider-google"), []string{"--config", filepath.Join(dir, "c.yaml")}, nil)

@@ -132,9 +132,9 @@ func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testin
 		})
 	}
 	for says, chains := range map[string][][]string{
-		"the pool has no CA with a root":                          {{}, {intermediate}},
-		"the pool has no CA":                                      nil,
-		"the last certificate of chain 2 of its CAs: it holds no": {{root}, {root, "hello"}},
+		"the pool has no CA with a root":                  {{}, {intermediate}},
+		"the pool has no CA":                              nil,
+		"the last certificate of CA chain 2: it holds no": {{root}, {root, "hello"}},
 	} {
 		server.set(func() { server.chains = func() [][]string { return chains } })
 		_, err := c.Roots(t.Context())

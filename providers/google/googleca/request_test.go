@@ -72,7 +72,7 @@ func TestByReflectionTheKeyIsSentAndTheServiceKnowsTheName(t *testing.T) {
 	req, _ := ask(t)
 	req.DNSNames = []string{"web.shop.svc"}
 	_, err := c.CSRSign(t.Context(), req)
-	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "take the DNS names")
+	mustBe(t, err, ca.ErrInvalid, "subject_mode reflected-spiffe", "remove the DNS names")
 	if n := len(server.calls()); n != 0 {
 		t.Errorf("there were %d more orders", n)
 	}
@@ -185,10 +185,10 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 		req  ca.SignRequest
 		want *ca.Error
 	}{
-		"the request has no ID":                             {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
-		"the request has no token: give the provider's ent": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
-		"the CSR: it holds no PEM block":                    {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
-		"the CSR: it holds a malformed":                     {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
+		"the request has no ID":                              {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
+		"the request has no token: set the provider's token": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
+		"the CSR: it holds no PEM block":                     {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
+		"the CSR: it holds a malformed":                      {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
 	} {
 		_, err := c.CSRSign(t.Context(), test.req)
 		mustBe(t, err, test.want, says)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,26 +15,26 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-var errNoRoots = ca.Errorf(ca.Unimplemented, "Mesh CA tells its roots in replies alone")
+var errNoRoots = ca.Errorf(ca.Unimplemented, "Mesh CA returns its roots with each certificate only")
 
-// Roots implements [ca.RootSource]: those of the pool now. Mesh CA tells its roots
-// in replies alone, which is [ca.ErrUnimplemented].
+// Roots implements [ca.RootSource]. It returns the current roots of the pool, in PEM. With
+// Mesh CA, which returns its roots with each certificate only, it is [ca.ErrUnimplemented].
 func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	if c.mesh != nil {
 		return nil, errNoRoots
 	}
 	token, _ := c.pool.asking()
 	if c.waits(token) {
-		return nil, ca.Errorf(ca.Unavailable, "%s: its roots are asked for with the token of a request, and none has come yet", c.name)
+		return nil, ca.Errorf(ca.Unavailable, "%s: fetching the roots needs the token of a request, and there was none yet", c.name)
 	}
 	roots, err := c.fetch(ctx, token)
 	return roots.PEM(), err
 }
 
-// WatchRoots implements [ca.RootWatcher]: the pool's roots now, and each other set
-// that is found at the interval, or when a reply leads to a root that was not told.
-// With the credentials [Token] it asks with that of the newest request, and waits
-// for one. A question that fails ends the watch.
+// WatchRoots implements [ca.RootWatcher]. It reports the current roots of the pool, and each
+// change that it finds at the interval or when a reply chains to an unknown root. With the
+// credentials [Token] it uses the token of the newest request, and waits for the first. It
+// returns the first error.
 func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	if c.mesh != nil {
 		return errNoRoots
@@ -48,7 +49,7 @@ func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) e
 		roots, err := c.fetch(ctx, token)
 		switch {
 		case errors.Is(err, ca.ErrUnauthenticated) && token != "":
-			c.settings.Log.Warn("the token of the last request is not accepted any more; the roots are asked for with the next one's", "ca_pool", c.name)
+			c.settings.Log.Warn("the token of the last request is no longer accepted, waiting for the next to fetch the roots", "ca_pool", c.name)
 			c.pool.forget(token)
 			continue
 		case err != nil:
@@ -73,10 +74,10 @@ func wait(ctx context.Context, asked <-chan struct{}, over <-chan time.Time) {
 	}
 }
 
-// waits tells whether there is nothing yet to ask with.
+// waits reports whether there is no token yet to fetch the roots with.
 func (c *CA) waits(token ca.Token) bool { return token == "" && c.settings.Credentials == Token }
 
-// fetch asks for the roots: the last certificate of each CA's chain.
+// fetch returns the pool's roots: the last certificate of each CA's chain.
 func (c *CA) fetch(ctx context.Context, token ca.Token) (*pki.Bundle, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -101,13 +102,13 @@ func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, erro
 		texts := chain.GetCertificates()
 		certs, err := pki.ParseCertificates([]byte(texts[len(texts)-1]))
 		if err != nil {
-			return nil, ca.Errorf(ca.Internal, "%s: the last certificate of chain %d of its CAs: %w", c.name, i+1, err)
+			return nil, ca.Errorf(ca.Internal, "%s: the last certificate of CA chain %d: %w", c.name, i+1, err)
 		}
 		last := certs[len(certs)-1]
 		root := rootOf(last)
 		if root.Len() == 0 {
-			// A CA under somebody else's root that nobody gave the service.
-			c.settings.Log.Warn("the chain of a CA ends in no root, and is left out", "ca_pool", c.name, "subject", last.Subject.String(), "fingerprint", pki.Fingerprint(last))
+			// A CA under an external root that the service does not have.
+			c.settings.Log.Warn("ignoring a CA whose chain ends in no root", "ca_pool", c.name, "subject", fmt.Sprintf("%.256s", last.Subject), "fingerprint", pki.Fingerprint(last))
 		}
 		roots = roots.Union(root)
 	}
@@ -117,17 +118,18 @@ func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, erro
 	return roots, nil
 }
 
-// rootState is what signing and watching tell each other.
+// rootState is what signing and watching share. It is safe for concurrent use.
 type rootState struct {
 	mu     sync.Mutex
 	known  *pki.Bundle
-	newest ca.Token      // of the requests, where that is the credential; in memory only
-	ask    chan struct{} // closed and replaced when there is a reason to ask now
+	newest ca.Token      // of the requests, with the credentials Token; in memory only
+	ask    chan struct{} // closed and replaced when the roots should be fetched now
 }
 
 func newRootState() rootState { return rootState{ask: make(chan struct{})} }
 
-// asking returns what to ask with, and what is closed when to ask again.
+// asking returns the token to fetch the roots with, and a channel that is closed when to fetch
+// them again.
 func (r *rootState) asking() (ca.Token, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +142,7 @@ func (r *rootState) know(roots *pki.Bundle) {
 	r.known = roots
 }
 
-// came keeps a request's token; who waits for the first one is woken.
+// came keeps the token of a request, and wakes the watches if it is the first.
 func (r *rootState) came(token ca.Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +152,7 @@ func (r *rootState) came(token ca.Token) {
 	r.newest = token
 }
 
-// forget lets go of a token that was not accepted, unless there is a newer one.
+// forget drops a token that was not accepted, unless there is a newer one.
 func (r *rootState) forget(token ca.Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,8 +161,8 @@ func (r *rootState) forget(token ca.Token) {
 	}
 }
 
-// met has the roots asked for where a chain led to one that is not known: peers
-// have certificates under it, too, or soon will.
+// met wakes the watches if a chain ended in an unknown root: peers have certificates under it,
+// too, or soon will.
 func (r *rootState) met(root *x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

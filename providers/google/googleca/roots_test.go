@@ -135,7 +135,7 @@ func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 		if got := server.fetches()[len(server.fetches())-1].metadata["authorization"]; got[0] != "Bearer another.token" {
 			t.Error("it was not asked for with the newest token")
 		}
-		if text := log.Take(); !strings.Contains(text, "not accepted any more") || strings.Contains(text, theToken.Reveal()[:20]) {
+		if text := log.Take(); !strings.Contains(text, "no longer accepted") || strings.Contains(text, theToken.Reveal()[:20]) {
 			t.Errorf("logged %s", text)
 		}
 	})

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// callTimeout ends each call of an exchange.
+	// callTimeout bounds each call of an exchange.
 	callTimeout = 5 * time.Second
-	// maxTokenReply has room for a token of 64 KiB, and what stands beside it.
+	// maxTokenReply and maxToken are limits in bytes.
 	maxTokenReply = 256 << 10
 	maxToken      = 64 << 10
 )
 
-// calls are those of one exchange, one after the other. The library says in a text what
-// came of one, with the reply's body in it; here it is noted, bounded and judged before
-// the library sees it. A redirect is not followed: a token is for nobody else.
+// calls makes the calls of one exchange, one after the other. It bounds and checks each reply
+// before the library sees it, as the library's errors quote the body. It follows no redirect:
+// a token is for the configured host alone.
 type calls struct {
 	server *rest.Transport
-	hidden []ca.Token // what no text may have
+	hidden []ca.Token // removed from errors
 
 	host   string // of the last call
-	failed error  // why it has no reply that is taken
+	failed error  // why it has no usable reply
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -61,12 +61,12 @@ func (c *calls) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 
 func (c *calls) clean(foreign string) string { return wire.CleanText(foreign, c.hidden...) }
 
-// hide keeps a token out of texts, also as a form has it.
+// hide removes a token from errors, also in the encoding of a form.
 func (c *calls) hide(t ca.Token) {
 	c.hidden = append(c.hidden, t, ca.Token(url.QueryEscape(t.Reveal())))
 }
 
-// failure is what an exchange ended with.
+// failure returns the error of an exchange.
 func (c *calls) failure(ctx context.Context) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -74,24 +74,24 @@ func (c *calls) failure(ctx context.Context) error {
 	case c.failed != nil:
 		return c.failed
 	}
-	return c.errorf(ca.Internal, "its answer is no token with an end")
+	return c.errorf(ca.Internal, "the reply has no token with an expiry")
 }
 
 func (c *calls) unanswered(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return c.errorf(ca.Deadline, "no answer in time, which is %s at most", callTimeout)
+		return c.errorf(ca.Deadline, "no reply within %s", callTimeout)
 	case errors.Is(err, rest.ErrTooLong):
-		return c.errorf(ca.Internal, "its answer has more than %d bytes", maxTokenReply)
+		return c.errorf(ca.Internal, "the reply has more than %d bytes", maxTokenReply)
 	}
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
-// judge returns why a reply is not taken.
+// judge returns an error for a reply that cannot be used.
 func (c *calls) judge(reply *http.Response, body []byte) error {
 	switch status := reply.StatusCode; {
 	case status >= 300 && status < 400:
-		return c.errorf(ca.Denied, "it answered with %d, a redirect, which gets no token", status)
+		return c.errorf(ca.Denied, "it answered with %d, a redirect, which is not followed", status)
 	case status != http.StatusOK:
 		return c.refusal(reply, body)
 	}
@@ -101,27 +101,27 @@ func (c *calls) judge(reply *http.Response, body []byte) error {
 		IAM       string `json:"accessToken"`
 	}
 	if json.Unmarshal(body, &a) != nil {
-		return c.errorf(ca.Internal, "it answered with something else than the JSON of a token")
+		return c.errorf(ca.Internal, "it answered with invalid JSON")
 	}
 	token := a.STS + a.IAM
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return c.errorf(ca.Internal, "it answered without a token that can stand in a header")
+		return c.errorf(ca.Internal, "it answered without a valid token")
 	}
 	if a.STS != "" && !strings.EqualFold(a.TokenType, "Bearer") {
-		return c.errorf(ca.Internal, "its token is none that is sent as a bearer token")
+		return c.errorf(ca.Internal, "its token is not a bearer token")
 	}
 	c.hide(ca.Token(token))
 	return nil
 }
 
-// refusal is the error of a reply that is not 200: what it says in the words of RFC
-// 6749, as the token service has it, or of Google's APIs.
+// refusal returns the error of a reply other than 200, with its message in the form of RFC
+// 6749 or of Google's APIs.
 func (c *calls) refusal(reply *http.Response, body []byte) error {
 	var said struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"error_description"`
 	}
-	_ = json.Unmarshal(body, &said) // without it, the status has to do
+	_ = json.Unmarshal(body, &said) // without it, the status is enough
 	var word string
 	if json.Unmarshal(said.Error, &word) != nil {
 		var google struct{ Status, Message string }
@@ -142,7 +142,7 @@ func (c *calls) refusal(reply *http.Response, body []byte) error {
 	return err
 }
 
-// refusedBecause is the table of the statuses and of what is about the token.
+// refusedBecause maps a status to a reason; word is the code of the error in the reply.
 func refusedBecause(status int, word string) ca.Reason {
 	switch {
 	case status == http.StatusTooManyRequests:

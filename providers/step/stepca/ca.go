@@ -21,8 +21,8 @@ const (
 	rootsPath = "/1.0/roots"
 )
 
-// CA is a [ca.Client] and [ca.RootSource]. It is safe for concurrent use and holds no
-// connection.
+// CA is a [ca.Client] and [ca.RootSource]. It has no goroutine of its own, keeps no
+// connection between calls, and is safe for concurrent use.
 type CA struct {
 	settings Settings
 	maxTTL   time.Duration
@@ -30,8 +30,8 @@ type CA struct {
 	log      *slog.Logger
 }
 
-// Open checks the settings and the provisioner's key. Where the root is known by its
-// fingerprint alone, it is fetched. An error is of the reason [ca.Invalid], or
+// Open checks the settings and the provisioner's key. If only the root's fingerprint is
+// configured, Open fetches the root. An error has the reason [ca.Invalid] or
 // [ca.Unavailable].
 func Open(ctx context.Context, settings Settings) (*CA, error) {
 	if err := settings.Validate(); err != nil {
@@ -60,36 +60,36 @@ func Open(ctx context.Context, settings Settings) (*CA, error) {
 	return c, err
 }
 
-// message is what step-ca says in an error.
+// message returns the text of a step-ca error.
 func message(body []byte) string {
 	var said struct {
 		Message string `json:"message"`
 	}
-	_ = json.Unmarshal(body, &said) // what is something else says nothing
+	_ = json.Unmarshal(body, &said) // any other body has no message
 	return said.Message
 }
 
-// signed is the answer to a CSR: the leaf, then what stands above it, in PEM.
+// signed is the reply to a CSR: the leaf and the certificates above it, in PEM.
 type signed struct {
 	Leaf  string   `json:"crt"`
 	CA    string   `json:"ca"`
 	Chain []string `json:"certChain"`
 }
 
-// CSRSign implements [ca.Client]. A certificate at hand for the same names is the
-// right to the next one (POST /rekey); else, or where that is refused, it is a
-// one-time token (POST /sign). Roots are told by [CA.Roots] alone.
+// CSRSign implements [ca.Client]. With a valid client certificate for the same names it
+// asks by mutual TLS (POST /rekey). Without one, or if step-ca refuses, it asks with a
+// one-time token (POST /sign). The reply has no roots; see [CA.Roots].
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
-		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err) // and no token is used up by it
+		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err) // before a one-time token is spent
 	}
 	if c.held(csr, time.Now()) {
 		chain, err := c.rekey(ctx, req)
 		if !refused(err) {
 			return ca.Certificate{Chain: chain}, err
 		}
-		c.log.Warn("the certificate at hand does not get another one; a token is tried", "client_cert_file", c.settings.ClientCertFile, "error", err)
+		c.log.Warn("renewal by client certificate refused, trying a token", "client_cert_file", c.settings.ClientCertFile, "error", err)
 	}
 	token, err := c.oneTimeToken(req, time.Now())
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return ca.Certificate{Chain: chain}, err
 }
 
-// notAfter is a life as step-ca reads it; empty is its own default.
+// notAfter returns a lifetime as step-ca reads it. Empty means step-ca's default.
 func (c *CA) notAfter(ttl time.Duration) string {
 	if ttl <= 0 {
 		return ""
@@ -109,8 +109,8 @@ func (c *CA) notAfter(ttl time.Duration) string {
 	return min(ttl, c.maxTTL).String()
 }
 
-// held tells whether there is a certificate of the request's names: step-ca gives the
-// next one those of the last one, whatever the CSR asks for.
+// held reports whether there is a client certificate with the names of the request: rekey
+// copies the names of the old certificate, whatever the CSR asks for.
 func (c *CA) held(csr *x509.CertificateRequest, now time.Time) bool {
 	pair := c.settings.pair()
 	if pair == (rest.Pair{}) {
@@ -118,7 +118,7 @@ func (c *CA) held(csr *x509.CertificateRequest, now time.Time) bool {
 	}
 	certificate, err := pair.Read(now)
 	if err != nil {
-		c.log.Debug("there is no certificate at hand to ask with", "error", err)
+		c.log.Debug("no usable client certificate", "error", err)
 		return false
 	}
 	has, err := pki.IdentityOf(certificate.Leaf)
@@ -133,12 +133,12 @@ func (c *CA) rekey(ctx context.Context, req ca.SignRequest) ([]byte, error) {
 	return c.ask(ctx, rest.Call{Path: rekeyPath, Pair: c.settings.pair(), Body: map[string]any{"csr": string(req.CSR)}})
 }
 
-// refused is an answer of a step-ca that does not renew this certificate.
+// refused reports whether step-ca refused to renew the certificate.
 func refused(err error) bool {
 	return slices.ContainsFunc([]error{ca.ErrDenied, ca.ErrUnauthenticated, ca.ErrInvalid}, func(no error) bool { return errors.Is(err, no) })
 }
 
-// ask returns the chain of the answer.
+// ask makes the call and returns the chain of the reply.
 func (c *CA) ask(ctx context.Context, call rest.Call) ([]byte, error) {
 	var reply signed
 	if err := c.client.Do(ctx, call, &reply); err != nil {
@@ -150,16 +150,16 @@ func (c *CA) ask(ctx context.Context, call rest.Call) ([]byte, error) {
 	}
 	certs, err := pki.ParseCertificates([]byte(strings.Join(texts, "\n")))
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s answered with a chain that is none: %w", c.client.Host(), err)
+		return nil, ca.Errorf(ca.Internal, "%s returned an invalid chain: %w", c.client.Host(), err)
 	}
 	certs = slices.DeleteFunc(certs, selfSigned)
 	if len(certs) == 0 {
-		return nil, ca.Errorf(ca.Internal, "%s answered with a root alone", c.client.Host())
+		return nil, ca.Errorf(ca.Internal, "%s returned a root and no leaf", c.client.Host())
 	}
 	return pki.EncodeCertificates(certs), nil
 }
 
-// selfSigned is a root, which does not belong into a chain.
+// selfSigned reports whether cert is a root, which does not belong in a chain.
 func selfSigned(cert *x509.Certificate) bool {
 	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
 }

@@ -100,7 +100,7 @@ func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
 	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"ca": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))})
 	})
-	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "somebody else") {
+	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "may not be your step-ca") {
 		t.Errorf("another root than that of the fingerprint: %v", err)
 	}
 }
@@ -189,11 +189,11 @@ func TestAKeyFileMayBeEncryptedAndNeverShows(t *testing.T) {
 	text, err := public.MarshalJSON()
 	must(t, err)
 	for what, broken := range map[string]struct{ key, password, says string }{
-		"wrong password":     {object.FullSerialize(), "wrong", "does not open"},
-		"no password":        {object.FullSerialize(), "", "no JWK"},
+		"wrong password":     {object.FullSerialize(), "wrong", "does not decrypt"},
+		"no password":        {object.FullSerialize(), "", "not a JWK"},
 		"not encrypted":      {string(plain), "correct horse", "not encrypted"},
 		"public":             {string(text), "", "public key"},
-		"something else":     {"sesame, open", "", "no JWK"},
+		"something else":     {"sesame, open", "", "not a JWK"},
 		"key without its id": {strings.Replace(string(plain), `"kid":"one",`, "", 1), "", "kid"},
 	} {
 		settings := settings

@@ -19,8 +19,8 @@ import (
 // maxRoot is the size limit of a reply with one root, in bytes.
 const maxRoot = 64 << 10
 
-// Roots implements [ca.RootSource]: all that step-ca names now. A host asks now and
-// then, so that a changed root is noticed.
+// Roots implements [ca.RootSource]. It returns the roots that step-ca lists now, in PEM.
+// The host asks at intervals, so that it notices a changed root.
 func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	var reply struct {
 		Roots []string `json:"crts"`
@@ -30,20 +30,20 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	}
 	bundle, err := pki.ParseBundle([]byte(strings.Join(reply.Roots, "\n")))
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s answered with roots that are none: %w", c.client.Host(), err)
+		return nil, ca.Errorf(ca.Internal, "%s returned invalid roots: %w", c.client.Host(), err)
 	}
 	return bundle.PEM(), nil
 }
 
-// bootstrap fetches the root that has the fingerprint. Whoever answers need not be
-// trusted: only that one certificate has it.
+// bootstrap fetches the root that has the fingerprint. The server need not be trusted, as
+// no other certificate has that fingerprint.
 func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil)
 	if err != nil {
 		return nil, ca.Errorf(ca.Invalid, "url: %w", err)
 	}
 	server := &rest.Transport{
-		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // the fingerprint is what is verified
+		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // the fingerprint verifies the reply
 		MaxReply: maxRoot,
 	}
 	reply, err := server.RoundTrip(req)
@@ -68,10 +68,10 @@ func pinned(body io.Reader, fingerprint string) (rest.Roots, error) {
 	_ = json.NewDecoder(body).Decode(&reply) // without a root, parsing fails
 	certs, err := pki.ParseCertificates([]byte(reply.Root))
 	if err != nil || len(certs) != 1 {
-		return nil, ca.Errorf(ca.Internal, "the root cannot be fetched by its fingerprint: what answered is no step-ca")
+		return nil, ca.Errorf(ca.Internal, "fetch the root by its fingerprint: the reply has no root certificate")
 	}
 	if sum := sha256.Sum256(certs[0].Raw); hex.EncodeToString(sum[:]) != fingerprint {
-		return nil, ca.Errorf(ca.Unavailable, "the root that was fetched has the fingerprint %x, not %s: somebody else may have answered", sum, fingerprint)
+		return nil, ca.Errorf(ca.Unavailable, "the fetched root has the fingerprint %x, not %s: the server may not be your step-ca", sum, fingerprint)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(certs[0])

@@ -18,12 +18,11 @@ import (
 
 const (
 	tokenLife = 5 * time.Minute // as the step command's
-	backdate  = time.Minute     // for a clock that is behind; step-ca allows as much
+	backdate  = time.Minute     // for clocks that are behind; step-ca allows the same
 )
 
-// claims are those of a one-time token
-// (smallstep.com/docs/step-ca/provisioners/#jwk). sans are the names that it is for,
-// and cnf binds it to one CSR.
+// claims are the claims of a one-time token (smallstep.com/docs/step-ca/provisioners/#jwk):
+// sans are the names to certify, and cnf binds the token to one CSR.
 type claims struct {
 	jwt.Claims
 	SANs         []string     `json:"sans"`
@@ -34,12 +33,12 @@ type confirmation struct {
 	Fingerprint string `json:"x5rt#S256"`
 }
 
-// oneTimeToken returns the right to have req signed, once: a token of our own, or
-// where we have no provisioner's key that of the request.
+// oneTimeToken returns a new token that is good for req once. Without a provisioner's key
+// it returns the token of the request.
 func (c *CA) oneTimeToken(req ca.SignRequest, now time.Time) (ca.Token, error) {
 	if c.settings.KeyFile == "" {
 		if req.Token == "" {
-			return "", ca.Errorf(ca.Unauthenticated, "there is no one-time token: set provisioner and key_file, or a token source for the provider")
+			return "", ca.Errorf(ca.Unauthenticated, "no one-time token: set provisioner and key_file, or the provider's token source")
 		}
 		return req.Token, nil
 	}
@@ -50,7 +49,7 @@ func (c *CA) oneTimeToken(req ca.SignRequest, now time.Time) (ca.Token, error) {
 	opts := (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", key.KeyID)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(key.Algorithm), Key: key.Key}, opts)
 	if err != nil {
-		return "", ca.Errorf(ca.Invalid, "key_file: the key of %s cannot sign by %q: %w", c.settings.KeyFile, key.Algorithm, err)
+		return "", ca.Errorf(ca.Invalid, "key_file: %s cannot sign with %q: %w", c.settings.KeyFile, key.Algorithm, err)
 	}
 	text, err := jwt.Signed(signer).Claims(c.claims(req, now)).Serialize()
 	if err != nil {
@@ -69,8 +68,8 @@ func (c *CA) claims(req ca.SignRequest, now time.Time) claims {
 	}
 	return claims{
 		Claims: jwt.Claims{
-			// The subject becomes the certificate's common name, where a name of any length
-			// does not fit (RFC 5280, appendix A.1: 64).
+			// The subject becomes the certificate's common name, which has 64 characters at
+			// most (RFC 5280, appendix A.1).
 			ID: uuid.NewString(), Issuer: c.settings.Provisioner, Subject: req.ID, Audience: jwt.Audience{c.settings.audience()},
 			IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now.Add(-backdate)), Expiry: jwt.NewNumericDate(now.Add(tokenLife)),
 		},
@@ -79,7 +78,8 @@ func (c *CA) claims(req ca.SignRequest, now time.Time) claims {
 	}
 }
 
-// fingerprint is that of a CSR; what is no PEM is the CA's to refuse.
+// fingerprint returns the fingerprint of a CSR in PEM, or "" for anything else, which
+// step-ca refuses.
 func fingerprint(csr []byte) string {
 	block, _ := pem.Decode(csr)
 	if block == nil {
@@ -89,7 +89,7 @@ func fingerprint(csr []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// key reads the provisioner's key. No error quotes anything of it.
+// key reads the provisioner's key. Errors quote nothing of it.
 func (s Settings) key() (*jose.JSONWebKey, error) {
 	text, err := rest.ReadFile(s.KeyFile)
 	if err != nil {
@@ -101,9 +101,9 @@ func (s Settings) key() (*jose.JSONWebKey, error) {
 	var key jose.JSONWebKey
 	switch err := json.Unmarshal(text, &key); {
 	case err != nil || key.Key == nil:
-		return nil, ca.Errorf(ca.Invalid, "%s is no JWK", s.KeyFile)
+		return nil, ca.Errorf(ca.Invalid, "%s is not a JWK", s.KeyFile)
 	case key.IsPublic() || !key.Valid():
-		return nil, ca.Errorf(ca.Invalid, "%s is a public key; the provisioner's private one is wanted", s.KeyFile)
+		return nil, ca.Errorf(ca.Invalid, "%s is a public key, want the provisioner's private key", s.KeyFile)
 	case key.KeyID == "":
 		return nil, ca.Errorf(ca.Invalid, "%s has no key id (kid)", s.KeyFile)
 	}
@@ -113,8 +113,8 @@ func (s Settings) key() (*jose.JSONWebKey, error) {
 	return &key, nil
 }
 
-// decrypt opens a JWE as the step command makes it (PBES2); what is none is returned
-// as it is.
+// decrypt opens a JWE as the step command writes it (PBES2). Without a password file it
+// returns text unchanged.
 func (s Settings) decrypt(text []byte) ([]byte, error) {
 	if s.PasswordFile == "" {
 		return text, nil
@@ -127,11 +127,11 @@ func (s Settings) decrypt(text []byte) ([]byte, error) {
 		[]jose.KeyAlgorithm{jose.PBES2_HS256_A128KW, jose.PBES2_HS384_A192KW, jose.PBES2_HS512_A256KW},
 		[]jose.ContentEncryption{jose.A128GCM, jose.A192GCM, jose.A256GCM, jose.A128CBC_HS256, jose.A256CBC_HS512})
 	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "%s is no JWK that is encrypted with a password; leave password_file out if it is not encrypted", s.KeyFile)
+		return nil, ca.Errorf(ca.Invalid, "%s is not a JWK encrypted with a password; remove password_file if it is not encrypted", s.KeyFile)
 	}
 	plain, err := object.Decrypt(bytes.TrimRight(password, "\r\n"))
 	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "the password in %s does not open %s", s.PasswordFile, s.KeyFile)
+		return nil, ca.Errorf(ca.Invalid, "the password in %s does not decrypt %s", s.PasswordFile, s.KeyFile)
 	}
 	return plain, nil
 }

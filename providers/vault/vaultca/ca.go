@@ -17,8 +17,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// CA is a [ca.Client], [ca.RootSource] and [io.Closer]. It is safe for concurrent use
-// and holds no connection; tokens are kept in memory alone.
+// CA is a [ca.Client], [ca.RootSource] and [io.Closer]. It has no goroutine of its own and
+// keeps no connection between calls. It keeps session tokens, in memory only, until Close.
+// It is safe for concurrent use.
 type CA struct {
 	settings Settings
 	client   *rest.Client
@@ -27,8 +28,8 @@ type CA struct {
 	now      func() time.Time
 }
 
-// Open checks the settings; the server is asked with the first request. An error is
-// of the reason [ca.Invalid].
+// Open checks the settings without access to the network: the first call logs in. An error
+// has the reason [ca.Invalid].
 func Open(settings Settings) (*CA, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
@@ -46,9 +47,9 @@ func Open(settings Settings) (*CA, error) {
 	return &CA{settings: settings, client: client, sessions: newSessions(), log: settings.Log, now: time.Now}, nil
 }
 
-// call makes one with the namespace and the token, which no error has.
+// call makes a call with the namespace and the token. No error contains the token.
 func (c *CA) call(ctx context.Context, call rest.Call, token ca.Token, out any) error {
-	call.Header = http.Header{"X-Vault-Request": {"true"}} // agents demand it against forged requests
+	call.Header = http.Header{"X-Vault-Request": {"true"}} // a Vault agent may require it against forged requests
 	if c.settings.Namespace != "" {
 		call.Header["X-Vault-Namespace"] = []string{c.settings.Namespace}
 	}
@@ -59,7 +60,7 @@ func (c *CA) call(ctx context.Context, call rest.Call, token ca.Token, out any) 
 	return c.client.Do(ctx, call, out)
 }
 
-// signed is the answer to a CSR.
+// signed is the reply to a CSR.
 type signed struct {
 	Data struct {
 		Certificate string   `json:"certificate"`
@@ -68,9 +69,9 @@ type signed struct {
 	} `json:"data"`
 }
 
-// CSRSign implements [ca.Client]: POST sign/ROLE, or sign-verbatim. A session that the
-// server does not know any more is replaced by another one, once. Roots are told by
-// [CA.Roots] alone.
+// CSRSign implements [ca.Client] by POST sign/ROLE or sign-verbatim. If the server no longer
+// knows the session, CSRSign logs in and tries once more. The reply has no roots; see
+// [CA.Roots].
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	chain, again, err := c.try(ctx, req)
 	if again {
@@ -79,7 +80,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return ca.Certificate{Chain: chain}, err
 }
 
-// try tells to try again where we can log in for another session.
+// try signs once. again reports that another login may help.
 func (c *CA) try(ctx context.Context, req ca.SignRequest) (chain []byte, again bool, err error) {
 	held, err := c.session(ctx, req.Token)
 	if err != nil {
@@ -105,8 +106,8 @@ func (c *CA) sign(ctx context.Context, req ca.SignRequest, token ca.Token) ([]by
 	return c.chain(reply)
 }
 
-// signBody is what is asked for. A role takes the names from the CSR, or with
-// use_csr_sans=false from the call: both have the same.
+// signBody returns the body of the call. A role takes the names from the CSR, or with
+// use_csr_sans=false from the call, so both have the same names.
 func (s Settings) signBody(req ca.SignRequest) map[string]any {
 	body := map[string]any{"csr": string(req.CSR), "format": "pem", "exclude_cn_from_sans": true}
 	if req.SubjectID != "" {
@@ -121,7 +122,7 @@ func (s Settings) signBody(req ca.SignRequest) map[string]any {
 	if req.TTL > 0 {
 		body["ttl"] = strconv.FormatInt(max(1, int64(req.TTL/time.Second)), 10) + "s"
 	}
-	if s.Verbatim { // which else leaves it open what the certificate is for
+	if s.Verbatim { // which adds no usages by itself
 		body["ext_key_usage"] = []string{"ServerAuth", "ClientAuth"}
 	}
 	return body
@@ -135,14 +136,14 @@ func joined(addresses []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// whichDenial tells a token that may not from one that is none (any more): the server
-// answers 403 to both, and lets whoever has the policy "default" look at his token.
+// whichDenial tells a token without permission from an invalid one: the server answers 403
+// to both, and the policy "default" lets a token look itself up.
 func (c *CA) whichDenial(ctx context.Context, token ca.Token, denied error) error {
 	err := c.call(ctx, rest.Call{Path: lookupPath}, token, nil)
 	if ca.ReasonFor(err) != ca.Denied {
 		return denied
 	}
-	return ca.Errorf(ca.Unauthenticated, "%s does not know the token, or not any more (or the token may not look itself up)", c.client.Host())
+	return ca.Errorf(ca.Unauthenticated, "%s does not accept the token: it is unknown or expired, or may not look itself up", c.client.Host())
 }
 
 func (c *CA) chain(reply signed) ([]byte, error) {
@@ -152,33 +153,33 @@ func (c *CA) chain(reply signed) ([]byte, error) {
 	}
 	certs, err := pki.ParseCertificates([]byte(strings.Join(append([]string{reply.Data.Certificate}, above...), "\n")))
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s answered with a chain that is none: %w", c.client.Host(), err)
+		return nil, ca.Errorf(ca.Internal, "%s returned an invalid chain: %w", c.client.Host(), err)
 	}
 	certs = slices.DeleteFunc(certs, selfSigned)
 	if len(certs) == 0 {
-		return nil, ca.Errorf(ca.Internal, "%s answered with a root alone", c.client.Host())
+		return nil, ca.Errorf(ca.Internal, "%s returned a root and no leaf", c.client.Host())
 	}
 	return pki.EncodeCertificates(certs), nil
 }
 
-// selfSigned is a root, which does not belong into a chain.
+// selfSigned reports whether cert is a root, which does not belong in a chain.
 func selfSigned(cert *x509.Certificate) bool {
 	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
 }
 
-// words are what the server says in an error.
+// words returns the text of a server's error.
 func words(body []byte) string {
 	var said struct {
 		Errors []string `json:"errors"`
 	}
-	_ = json.Unmarshal(body, &said) // what is something else says nothing
+	_ = json.Unmarshal(body, &said) // any other body has no message
 	return strings.Join(said.Errors, "; ")
 }
 
-// reason knows what the server's own statuses are, and what 400 is about.
+// reason maps the server's own statuses, and a 400 that a role answers.
 func reason(status int, body []byte) (ca.Reason, bool) {
 	switch status {
-	case http.StatusPreconditionFailed, 472, 473, http.StatusTemporaryRedirect: // a node that is behind, or stands by
+	case http.StatusPreconditionFailed, 472, 473, http.StatusTemporaryRedirect: // a node that lags behind or is on standby
 		return ca.Unavailable, true
 	case http.StatusBadRequest:
 		return ca.Denied, saidByRole(words(body))
@@ -186,8 +187,8 @@ func reason(status int, body []byte) (ca.Reason, bool) {
 	return 0, false
 }
 
-// saidByRole tells a name, or its kind, that the role does not have: "… not allowed by
-// this role", "… not allowed in this role, but …", "… not valid for this role".
+// saidByRole reports whether a role refused a name or a kind of name: "… not allowed by this
+// role", "… not allowed in this role, but …", "… not valid for this role".
 func saidByRole(text string) bool {
 	return strings.Contains(text, "this role") && (strings.Contains(text, "not allowed") || strings.Contains(text, "not valid"))
 }

@@ -14,11 +14,11 @@ const (
 	lookupPath = "/v1/auth/token/lookup-self"
 	renewPath  = "/v1/auth/token/renew-self"
 	revokePath = "/v1/auth/token/revoke-self"
-	// closeTime bounds how long the server is told that sessions have ended.
+	// closeTime bounds the revocation of all sessions.
 	closeTime = 2 * time.Second
 )
 
-// session returns the token to ask with: one that is held, renewed, or new.
+// session returns the session to call with: the current one, renewed if due, or a new one.
 func (c *CA) session(ctx context.Context, token ca.Token) (session, error) {
 	credential, err := c.settings.Login.credential(token)
 	if err != nil {
@@ -31,7 +31,8 @@ func (c *CA) session(ctx context.Context, token ca.Token) (session, error) {
 	return c.sessions.once(ctx, key, func() (session, error) { return c.refresh(ctx, key, credential) })
 }
 
-// credential is what a login proves itself with, besides the files of the method.
+// credential returns the token that identifies the session: of the file or the request, or
+// "" where the method has files of its own.
 func (l Login) credential(token ca.Token) (ca.Token, error) {
 	switch {
 	case l.method() == AppRole || l.method() == Cert:
@@ -39,9 +40,9 @@ func (l Login) credential(token ca.Token) (ca.Token, error) {
 	case l.TokenFile != "":
 		return readSecret("login.token_file", l.TokenFile)
 	case token == "":
-		return "", ca.Errorf(ca.Unauthenticated, "there is no token: set login.token_file, or a token source for the provider")
+		return "", ca.Errorf(ca.Unauthenticated, "no token: set login.token_file, or the provider's token source")
 	case !printable(token.Reveal()):
-		return "", ca.Errorf(ca.Unauthenticated, "the request's token has blanks or control characters within: it is none")
+		return "", ca.Errorf(ca.Unauthenticated, "the request's token contains blanks or control characters")
 	}
 	return token, nil
 }
@@ -56,22 +57,22 @@ func readSecret(setting, file string) (ca.Token, error) {
 		return "", ca.Errorf(ca.Unavailable, "%s: %s is empty", setting, file)
 	}
 	if !printable(secret) {
-		return "", ca.Errorf(ca.Unavailable, "%s: %s has blanks or control characters within: it has to hold the secret alone", setting, file)
+		return "", ca.Errorf(ca.Unavailable, "%s: %s contains blanks or control characters: it must hold nothing but the secret", setting, file)
 	}
 	return ca.Token(secret), nil
 }
 
-// printable tells that text can stand in a header.
+// printable reports whether text can be the value of a header.
 func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// refresh renews what is held, or gets a new session where nothing is, or where
-// renewing prolongs it no more. While the one held lasts, no failure is one.
+// refresh renews the current session. It logs in where there is none, or where renewal no
+// longer extends it. While the current session lasts, a failure is logged only.
 func (c *CA) refresh(ctx context.Context, key sessionKey, credential ca.Token) (session, error) {
 	held, ok := c.sessions.get(key, c.now())
 	if ok && !held.due(c.now()) {
-		return held, nil // another one got it meanwhile
+		return held, nil // another call refreshed it meanwhile
 	}
 	if ok && held.renewable {
 		renewed, err := c.renew(ctx, held)
@@ -79,7 +80,7 @@ func (c *CA) refresh(ctx context.Context, key sessionKey, credential ca.Token) (
 		case err == nil && renewed.longerThan(held):
 			return c.sessions.keep(renewed, c.now()), nil
 		case err != nil && ca.ActionFor(err) == ca.Wait:
-			return c.postpone(held, err), nil // a login would fail, too, and may be one of a counted few
+			return c.postpone(held, err), nil // a login would fail, too, and logins may be limited
 		}
 	}
 	fresh, err := c.login(ctx, key, credential)
@@ -89,13 +90,13 @@ func (c *CA) refresh(ctx context.Context, key sessionKey, credential ca.Token) (
 	if err != nil {
 		return session{}, err
 	}
-	c.log.Debug("there is a session with the server", "method", c.settings.Login.method(), "ends", fresh.ends, "renewable", fresh.renewable)
+	c.log.Debug("logged in", "method", c.settings.Login.method(), "expires", fresh.ends, "renewable", fresh.renewable)
 	return c.sessions.keep(fresh, c.now()), nil
 }
 
-// postpone has a session that could not be renewed be used for the rest of its life.
+// postpone keeps a session that could not be renewed until it expires.
 func (c *CA) postpone(held session, err error) session {
-	c.log.Warn("the session with the server could not be renewed; it is used while it lasts", "error", err, "ends", held.ends)
+	c.log.Warn("session renewal failed, keeping the session until it expires", "error", err, "expires", held.ends)
 	held.renewAt = c.now().Add(renewPause)
 	return c.sessions.keep(held, c.now())
 }
@@ -130,19 +131,19 @@ func (c *CA) login(ctx context.Context, key sessionKey, credential ca.Token) (se
 	}
 	fresh, err := c.ask(ctx, key, rest.Call{Path: l.path(), Body: body, Hide: hide}, "")
 	if reason := ca.ReasonFor(err); reason == ca.Denied || reason == ca.Invalid {
-		// 400 and 403: the credential was not accepted, whatever of it was wrong.
+		// 400 and 403: the credential was not accepted, for whatever reason.
 		return session{}, ca.Errorf(ca.Unauthenticated, "login by %s: %w", l.method(), err)
 	}
 	fresh.ours = true
 	return fresh, err
 }
 
-// lookup makes a session of a token at hand. Where that may not be looked up, nothing
-// is known of its life, and signing tells whether it is any good.
+// lookup makes a session of a given token. Where the token may not look itself up, its
+// lifetime stays unknown, and signing shows whether it is valid.
 func (c *CA) lookup(ctx context.Context, key sessionKey, token ca.Token) (session, error) {
 	var reply struct {
 		Data struct {
-			Seconds   int64 `json:"ttl"` // 0: it does not end
+			Seconds   int64 `json:"ttl"` // 0: never expires
 			Renewable bool  `json:"renewable"`
 		} `json:"data"`
 	}
@@ -154,7 +155,7 @@ func (c *CA) lookup(ctx context.Context, key sessionKey, token ca.Token) (sessio
 	return newSession(key, lease{Token: token.Reveal(), Seconds: reply.Data.Seconds, Renewable: reply.Data.Renewable}, begun), nil
 }
 
-// ask makes a call whose answer is a token.
+// ask makes a call that returns a token.
 func (c *CA) ask(ctx context.Context, key sessionKey, call rest.Call, token ca.Token) (session, error) {
 	var reply struct {
 		Auth lease `json:"auth"`
@@ -164,14 +165,14 @@ func (c *CA) ask(ctx context.Context, key sessionKey, call rest.Call, token ca.T
 		return session{}, err
 	}
 	if reply.Auth.Token == "" || !printable(reply.Auth.Token) {
-		return session{}, ca.Errorf(ca.Internal, "%s answered %s without a token", c.client.Host(), call.Path)
+		return session{}, ca.Errorf(ca.Internal, "%s returned no valid token from %s", c.client.Host(), call.Path)
 	}
 	return newSession(key, reply.Auth, begun), nil
 }
 
-// Close implements [io.Closer]: the server is told that the sessions that we logged
-// in for have ended, as far as it listens within two seconds. The others end with
-// their leases.
+// Close implements [io.Closer]. It revokes the sessions that this provider logged in for,
+// as far as the server answers within two seconds; the others end with their leases. Close
+// may be called more than once.
 func (c *CA) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
@@ -180,7 +181,7 @@ func (c *CA) Close() error {
 			continue
 		}
 		if err := c.call(ctx, rest.Call{Path: revokePath, Method: http.MethodPost}, held.token, nil); err != nil {
-			c.log.Debug("a session could not be revoked; it ends with its lease", "error", err, "ends", held.ends)
+			c.log.Debug("session not revoked, it ends with its lease", "error", err, "expires", held.ends)
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func (r *realVault) write(t *testing.T, path, body string) map[string]any {
 	call := rest.Call{Path: "/v1/" + path, Body: json.RawMessage(body), Header: http.Header{"X-Vault-Token": {r.root.Reveal()}}}
 	var raw json.RawMessage
 	err := r.client.Do(t.Context(), call, &raw)
-	if err != nil && !strings.Contains(err.Error(), "something else than the JSON") { // 204 has no body
+	if err != nil && !strings.Contains(err.Error(), "invalid JSON") { // 204 has no body
 		t.Fatalf("%s: %v", path, err)
 	}
 	_ = json.Unmarshal(raw, &reply)

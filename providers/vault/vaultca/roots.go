@@ -12,26 +12,26 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// maxIssuers bounds what one mount is asked for.
+// maxIssuers bounds the issuers that are read of one mount.
 const maxIssuers = 64
 
-// Roots implements [ca.RootSource]: the self-signed certificates among the engine's
-// issuers and what stands above them, or what is in the bundle's file. A host asks now
-// and then, so that a changed root is noticed. The server answers that without a token.
+// Roots implements [ca.RootSource]. It returns, in PEM, the self-signed certificates among
+// the engine's issuers and their chains, or those in the bundle file. The host asks at
+// intervals, so that it notices a changed root. The server needs no token for that.
 func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	roots, err := c.roots(ctx)
 	c.keepAlive(ctx)
 	return roots, err
 }
 
-// keepAlive renews the token in a file when that is due: there is no login for
-// another one, and certificates may be asked for more rarely than it lives.
+// keepAlive renews the token in a file when that is due: no login could replace it, and it
+// may expire between two certificates.
 func (c *CA) keepAlive(ctx context.Context) {
 	if login := c.settings.Login; login.method() != Token || login.TokenFile == "" {
 		return
 	}
 	if _, err := c.session(ctx, ""); err != nil {
-		c.log.Warn("the token in the file could not be looked at", "file", c.settings.Login.TokenFile, "error", err)
+		c.log.Warn("token renewal failed", "token_file", c.settings.Login.TokenFile, "error", err)
 	}
 }
 
@@ -62,8 +62,8 @@ func (c *CA) bundleFile() ([]byte, error) {
 	return bundle.PEM(), nil
 }
 
-// issuers returns the certificates of all issuers of the mount with their chains. A
-// server of before Vault 1.11 has one, and another path for it.
+// issuers returns the certificates of all issuers of the mount with their chains. Before
+// Vault 1.11 a mount has one issuer, at another path.
 func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
 	at := "/v1/" + c.settings.mount()
 	var list struct {
@@ -79,12 +79,12 @@ func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
 		return nil, err
 	}
 	if len(list.Data.Keys) > maxIssuers {
-		return nil, ca.Errorf(ca.Internal, "the mount %s has %d issuers; %d are allowed", c.settings.mount(), len(list.Data.Keys), maxIssuers)
+		return nil, ca.Errorf(ca.Internal, "the mount %s has %d issuers, more than %d", c.settings.mount(), len(list.Data.Keys), maxIssuers)
 	}
 	var all []*x509.Certificate
 	for _, id := range list.Data.Keys {
 		if !segment.MatchString(id) {
-			return nil, ca.Errorf(ca.Internal, "the mount %s has an issuer whose id is none", c.settings.mount())
+			return nil, ca.Errorf(ca.Internal, "the mount %s has an issuer with an invalid ID", c.settings.mount())
 		}
 		certs, err := c.issuer(ctx, fmt.Sprintf("%s/issuer/%s/json", at, id))
 		if err != nil {
@@ -109,7 +109,7 @@ func (c *CA) issuer(ctx context.Context, path string) ([]*x509.Certificate, erro
 	for _, text := range append([]string{reply.Data.Certificate}, reply.Data.Chain...) {
 		found, err := pki.ParseCertificates([]byte(text))
 		if err != nil {
-			return nil, ca.Errorf(ca.Internal, "%s answered %s with an issuer that is none: %w", c.client.Host(), path, err)
+			return nil, ca.Errorf(ca.Internal, "%s returned an invalid issuer from %s: %w", c.client.Host(), path, err)
 		}
 		certs = append(certs, found...)
 	}

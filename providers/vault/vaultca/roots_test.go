@@ -85,10 +85,10 @@ func TestRootsThatAreNoneAreAnError(t *testing.T) {
 		says string
 	}{
 		"no issuer":          {`{"data":{"keys":[]}}`, ca.ErrUnavailable, "no self-signed issuer"},
-		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers; 64 are allowed"},
-		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "an issuer that is none"},
+		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers, more than 64"},
+		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "returned an invalid issuer"},
 		"no JSON":            {`<html>`, ca.ErrInternal, "JSON"},
-		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "whose id is none"},
+		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
 	} {
 		v.paths()
 		v.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(wants.body)) })

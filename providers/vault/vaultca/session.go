@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	// maxSessions bounds the tokens held for credentials that come with requests.
+	// maxSessions bounds the sessions of credentials that come with requests.
 	maxSessions = 4096
-	// A token is renewed when a third of its life is left, and not used in its last
-	// seconds. What could not be renewed is tried again after the pause.
+	// A session is renewed when a third of its lifetime is left, and not used in its last
+	// seconds. A failed renewal is tried again after the pause.
 	renewPart  = 3
 	lastly     = 5 * time.Second
 	renewPause = 10 * time.Second
 )
 
-// lease is a token as the server gives it.
+// lease is a token as the server returns it.
 type lease struct {
 	Token     string `json:"client_token"`
-	Seconds   int64  `json:"lease_duration"` // 0: it does not end
+	Seconds   int64  `json:"lease_duration"` // 0: never expires
 	Renewable bool   `json:"renewable"`
 }
 
-// session is a token to ask with.
+// session is a token to call the server with.
 type session struct {
 	token     ca.Token
-	ours      bool // we logged in for it
+	ours      bool // from a login of this provider, which revokes it
 	key       sessionKey
 	renewable bool
 	renewAt   time.Time // zero: never
 	ends      time.Time // zero: never
 }
 
-// sessionKey is the digest of the credential that comes with a request, so that no
-// workload uses another's session.
+// sessionKey is the digest of the credential that the session was opened with, so that no
+// workload uses the session of another.
 type sessionKey [sha256.Size]byte
 
 func keyOf(credential ca.Token) sessionKey { return sha256.Sum256([]byte(credential.Reveal())) }
@@ -53,30 +53,31 @@ func newSession(key sessionKey, l lease, begun time.Time) session {
 	return fresh
 }
 
-// due tells that it is time to renew it.
+// due reports whether it is time to renew the session.
 func (s session) due(now time.Time) bool { return !s.renewAt.IsZero() && !now.Before(s.renewAt) }
 
-// over tells that it ended, or is about to.
+// over reports whether the session has expired or is about to.
 func (s session) over(now time.Time) bool { return !s.ends.IsZero() && now.Add(lastly).After(s.ends) }
 
-// longerThan tells that s ends later than other, by more than clocks and rounding do.
+// longerThan reports whether s expires later than other, by more than rounding explains.
 func (s session) longerThan(other session) bool {
 	return s.ends.IsZero() || s.ends.After(other.ends.Add(lastly))
 }
 
-// sessions are the tokens that are held, and the attempts to get one.
+// sessions holds the current sessions and the attempts to open one. It is safe for
+// concurrent use.
 type sessions struct {
 	mu       sync.Mutex
 	held     map[sessionKey]session
 	attempts map[sessionKey]*attempt
 }
 
-// attempt is made by one caller for all that need its outcome.
+// attempt is made by one caller for all that wait for its result.
 type attempt struct {
 	done    chan struct{}
 	got     session
 	err     error
-	dropped bool // its caller went away, or panicked, which says nothing to others
+	dropped bool // its caller went away or panicked, so the others try again
 }
 
 func newSessions() *sessions {
@@ -99,7 +100,7 @@ func (s *sessions) keep(one session, now time.Time) session {
 	return one
 }
 
-// makeRoom lets go of what has ended; where that is not enough, of one more.
+// makeRoom removes expired sessions and, if there are still too many, one more.
 func (s *sessions) makeRoom(now time.Time) {
 	var one sessionKey
 	for key, held := range s.held {
@@ -113,7 +114,7 @@ func (s *sessions) makeRoom(now time.Time) {
 	}
 }
 
-// drop forgets a session, unless another has taken its place.
+// drop removes a session, unless another has replaced it.
 func (s *sessions) drop(one session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *sessions) drop(one session) {
 	}
 }
 
-// takeAll returns what is held, and forgets it.
+// takeAll removes all sessions and returns them.
 func (s *sessions) takeAll() map[sessionKey]session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +132,8 @@ func (s *sessions) takeAll() map[sessionKey]session {
 	return all
 }
 
-// once has one caller at a time get a session for that credential; who comes
-// meanwhile gets the same one, or the same error.
+// once lets one caller at a time open a session for a credential. Callers that come
+// meanwhile get the same session or the same error.
 func (s *sessions) once(ctx context.Context, key sessionKey, get func() (session, error)) (session, error) {
 	for {
 		s.mu.Lock()
@@ -147,7 +148,7 @@ func (s *sessions) once(ctx context.Context, key sessionKey, get func() (session
 		select {
 		case <-other.done:
 		case <-ctx.Done():
-			return session{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "another request's login took too long")
+			return session{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "waiting for the login of another request")
 		}
 		if !other.dropped {
 			return other.got, other.err

@@ -1,5 +1,9 @@
-// Package vaultca signs by the PKI secrets engine of HashiCorp Vault and OpenBao, with
-// a token at hand or one that it logs in for.
+// Package vaultca is a client of the PKI secrets engine of HashiCorp Vault and OpenBao as a
+// [ca.Client] and [ca.RootSource]. It calls the server with a given token, or logs in and
+// keeps the session renewed. countersign-provider-vault serves it as a process; call [Open]
+// to use it in another program.
+//
+// It has no goroutine of its own: sessions are renewed by the call that finds them due.
 package vaultca
 
 import (
@@ -10,67 +14,70 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// Settings say where the server is, how it is verified, which role signs and how to
-// log in. The fields with a JSON name are the provider's settings.
+// Settings say where the server is, how to verify it, which role signs and how to log in.
+// The fields with a JSON name are the provider's settings.
 type Settings struct {
-	// URL is https://host[:port].
-	URL string `json:"url" jsonschema:"where the server is: https://host:port"`
-	// RootFile verifies the server. Default: the operating system's roots.
-	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots to verify the server with, or SYSTEM for the operating system's (default SYSTEM)"`
+	// URL is https://host[:port]. Required.
+	URL string `json:"url" jsonschema:"URL of the server, https://host:port"`
+	// RootFile is a PEM file with the roots that verify the server. Default: the operating
+	// system's roots.
+	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the server, or SYSTEM for those of the operating system (default SYSTEM)"`
 	// ServerName is what its certificate must name. Default: the host of URL.
 	ServerName string `json:"server_name,omitempty" jsonschema:"name that the server's certificate must have (default the host of url)"`
-	// Namespace is that of Vault Enterprise, or OpenBao. Default: the root one.
+	// Namespace is a namespace of Vault Enterprise or OpenBao. Default: the root namespace.
 	Namespace string `json:"namespace,omitempty" jsonschema:"namespace of all calls (default the root namespace)"`
 
 	// Mount is the path of the PKI engine. Default: pki.
 	Mount string `json:"mount,omitempty" jsonschema:"path where the PKI engine is mounted (default pki)"`
-	// Role signs.
+	// Role is the role that signs. Required unless Verbatim is set.
 	Role string `json:"role,omitempty" jsonschema:"role that signs; required unless verbatim"`
-	// Verbatim asks sign-verbatim: the CSR is signed as it is. Default: false.
-	Verbatim bool `json:"verbatim,omitempty" jsonschema:"have the CSR signed as it is (sign-verbatim), with what role bounds where it is set (default false)"`
-	// BundleFile holds the roots that certificates lead to, where the engine has none
-	// that is self-signed. Default: those of the engine.
-	BundleFile string `json:"bundle_file,omitempty" jsonschema:"PEM file with the roots that certificates lead to, where the engine holds no self-signed issuer (default the engine's self-signed issuers)"`
+	// Verbatim uses sign-verbatim, which signs the CSR as it is. Default: false.
+	Verbatim bool `json:"verbatim,omitempty" jsonschema:"sign the CSR as it is (sign-verbatim), within the limits of role if that is set (default false)"`
+	// BundleFile is a PEM file with the roots of the certificates, for an engine without a
+	// self-signed issuer. Default: the engine's self-signed issuers.
+	BundleFile string `json:"bundle_file,omitempty" jsonschema:"PEM file with the roots of the certificates, for an engine without a self-signed issuer (default the engine's self-signed issuers)"`
 
-	// Login is how to get a token.
-	Login Login `json:"login,omitzero" jsonschema:"how to log in (default: the token of each request is the server's)"`
+	// Login says how to get a token.
+	Login Login `json:"login,omitzero" jsonschema:"how to log in (default: call the server with the token of each request)"`
 
-	// ClientCertFile and ClientKeyFile are shown in each call. Default: none.
+	// ClientCertFile and ClientKeyFile (PEM) are a client certificate for all calls, read for
+	// each. Default: none.
 	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with a client certificate, read for each call (default none)"`
 	ClientKeyFile  string `json:"client_key_file,omitempty" jsonschema:"PEM file with the client certificate's key (default none)"`
 
-	// Log takes what is found while the server is used. Default: silent.
+	// Log gets warnings and debug records. Default: none.
 	Log *slog.Logger `json:"-"`
 }
 
 // Method is a way to log in.
 type Method string
 
-// The ways.
+// The login methods.
 const (
-	Token      Method = "token"      // a token at hand
-	AppRole    Method = "approle"    // a role's id and secret
-	Kubernetes Method = "kubernetes" // the JWT of a service account
+	Token      Method = "token"      // a given token
+	AppRole    Method = "approle"    // a role ID and a secret ID
+	Kubernetes Method = "kubernetes" // the JWT of a Kubernetes service account
 	Cert       Method = "cert"       // the client certificate
 )
 
-// Login says how to get a token, and from where.
+// Login says how to get a token. The zero value uses the token of each request.
 type Login struct {
-	// Method is how. Default: [Token].
+	// Method is the login method. Default: [Token].
 	Method Method `json:"method,omitempty" jsonschema:"token, approle, kubernetes or cert (default token)"`
 	// Mount is the path of the auth method. Default: its name.
 	Mount string `json:"mount,omitempty" jsonschema:"path where the auth method is mounted (default its name)"`
-	// TokenFile holds the server's token ([Token]) or the service account's
+	// TokenFile holds a token of the server ([Token]) or the JWT of a service account
 	// ([Kubernetes]). It is read for each use. Default: the token of the request.
 	TokenFile string `json:"token_file,omitempty" jsonschema:"file with the token (token) or the JWT (kubernetes), read for each use (default the request's token)"`
-	// Role is that of [Kubernetes], or the certificate's of [Cert], where it may be empty.
+	// Role is the role to log in as: required with [Kubernetes], optional with [Cert].
 	Role string `json:"role,omitempty" jsonschema:"role to log in as (kubernetes, cert)"`
-	// RoleID and SecretIDFile are those of [AppRole].
+	// RoleID and SecretIDFile are required with [AppRole].
 	RoleID       string `json:"role_id,omitempty" jsonschema:"role id (approle)"`
 	SecretIDFile string `json:"secret_id_file,omitempty" jsonschema:"file with the secret id (approle), read for each login"`
 }
 
-// segment is a part of a path of the server: dots alone would lead elsewhere.
+// segment is one part of a path on the server. It does not begin with a dot, as ".." would
+// lead elsewhere.
 var (
 	segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]*$`)
 	path    = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$`)
@@ -81,8 +88,8 @@ const (
 	pathWords    = segmentWords + ", with '/' between"
 )
 
-// Validate checks the settings without looking at a file or the network. The error is
-// of the reason [ca.Invalid].
+// Validate checks the settings without access to files or the network. The error has the
+// reason [ca.Invalid].
 func (s Settings) Validate() error {
 	if _, err := rest.ParseURL(s.URL); err != nil {
 		return ca.Errorf(ca.Invalid, "url: %w", err)
@@ -97,7 +104,7 @@ func (s Settings) Validate() error {
 		{"role", s.Role, segmentWords, segment},
 	} {
 		if one.value != "" && !one.shape.MatchString(one.value) {
-			return ca.Errorf(ca.Invalid, "%s is %q: it has to be %s", one.name, one.value, one.wants)
+			return ca.Errorf(ca.Invalid, "%s is %q: want %s", one.name, one.value, one.wants)
 		}
 	}
 	if s.Role == "" && !s.Verbatim {
@@ -114,7 +121,7 @@ func (s Settings) checkLogin() error {
 	switch l.method() {
 	case Token, Kubernetes, AppRole, Cert:
 	default:
-		return ca.Errorf(ca.Invalid, "login.method is %q: it has to be token, approle, kubernetes or cert", l.Method)
+		return ca.Errorf(ca.Invalid, "login.method is %q: want token, approle, kubernetes or cert", l.Method)
 	}
 	switch {
 	case l.method() == Kubernetes && l.Role == "":
@@ -130,7 +137,7 @@ func (s Settings) checkLogin() error {
 	case l.TokenFile != "" && l.method() != Token && l.method() != Kubernetes:
 		return ca.Errorf(ca.Invalid, "login.token_file is for token and kubernetes; login.method is %q", l.method())
 	case l.Mount != "" && l.method() == Token:
-		return ca.Errorf(ca.Invalid, "login.mount is %q, but there is no login with a token at hand: set login.method", l.Mount)
+		return ca.Errorf(ca.Invalid, "login.mount is %q, but method token does not log in: set login.method", l.Mount)
 	}
 	return nil
 }
@@ -157,7 +164,7 @@ func (s Settings) mount() string {
 	return s.Mount
 }
 
-// signPath is what is asked for a certificate.
+// signPath returns the path that signs.
 func (s Settings) signPath() string {
 	at := "/v1/" + s.mount() + "/sign"
 	if s.Verbatim {

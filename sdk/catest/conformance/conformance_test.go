@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +25,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4") // they mostly wait
-	goleak.VerifyTestMain(m)
+	_ = flag.Set("test.parallel", "8") // they mostly wait
+	goleak.VerifyTestMain(patient{m})
+}
+
+// patient are tests that have ended when nothing lingers.
+type patient struct{ *testing.M }
+
+func (p patient) Run() int {
+	code := p.M.Run()
+	lingering.Wait()
+	return code
+}
+
+var lingering sync.WaitGroup
+
+// linger goes on for so long that no busy machine could be the reason.
+func linger() {
+	lingering.Add(1)
+	defer lingering.Done()
+	time.Sleep(5 * time.Second)
 }
 
 func TestAGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
@@ -63,9 +82,31 @@ func latecomer() func() wire.Provider {
 	}).Provider
 }
 
+func TestAProviderThatGetsReadyAMomentLaterPasses(t *testing.T) {
+	results := runAll(t, goodKit(), Value(wrapped(func(o *outer) {
+		var waits atomic.Int64
+		o.configure = func(ctx context.Context, settings map[string]any) error {
+			err := o.Provider.Configure(ctx, settings)
+			if err == nil {
+				waits.Store(3)
+			}
+			return err
+		}
+		o.ready = func(err error) error {
+			if err == nil && waits.Add(-1) >= 0 {
+				return ca.ErrUnavailable
+			}
+			return err
+		}
+	})))
+	if failed := failedOf(results); failed != nil {
+		t.Errorf("failed %v%s", failed, describe(results))
+	}
+}
+
 func TestAProviderThatAsksForItsRootsWithARequestsTokenPasses(t *testing.T) {
 	for _, r := range runAll(t, goodKit(), Value(latecomer())) {
-		if r.Outcome == Failed || r.ID == "META-08" && r.Took > time.Second/2 {
+		if r.Outcome == Failed || r.ID == "META-08" && r.Took > 4*time.Second {
 			t.Errorf("%s %s after %s: %s", r.ID, r.Outcome, r.Took, r.Seen)
 		}
 	}
@@ -85,7 +126,7 @@ func TestWhatIsNotRunIsSaidAndNothingElseIs(t *testing.T) {
 		want    string
 	}{
 		"value": {Value(good()), "PROTO-03 PROTO-04 PROTO-05 PROTO-06 PROTO-07 PROTO-08"},
-		"wire":  {OverWire(good()), "SIGN-26 SIGN-27"},
+		"wire":  {OverWire(good()), "SIGN-26 SIGN-27 FAULT-03 WATCH-10"},
 	} {
 		var unrun []string
 		for _, r := range runAll(t, goodKit(), c.subject) {
@@ -105,7 +146,7 @@ func TestWhatIsNotRunIsSaidAndNothingElseIs(t *testing.T) {
 // spoiled is a connection on which one thing goes wrong.
 type spoiled struct {
 	grpc.ClientConnInterface
-	spoil func(method string, args, reply any) (error, bool)
+	spoil spoil
 }
 
 func (s spoiled) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
@@ -115,8 +156,12 @@ func (s spoiled) Invoke(ctx context.Context, method string, args, reply any, opt
 	return s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
-func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
-	for id, spoil := range map[string]func(method string, args, reply any) (error, bool){
+// spoil answers a call in the place of the provider, or leaves it to it.
+type spoil func(method string, args, reply any) (err error, done bool)
+
+// Each of these breaks one rule of the protocol.
+func spoilers() map[string]spoil {
+	return map[string]spoil{
 		"PROTO-03": func(_ string, args, _ any) (error, bool) {
 			return status.Error(codes.InvalidArgument, "unknown field"), len(args.(proto.Message).ProtoReflect().GetUnknown()) > 0
 		},
@@ -142,17 +187,26 @@ func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
 			denied.Code = int32(codes.InvalidArgument)
 			return status.FromProto(denied).Err(), ok && string(in.GetCsr()) == string(nonsenseCSR())
 		},
-	} {
+	}
+}
+
+// spoiledWire is the good provider over a connection on which one thing goes wrong.
+func spoiledWire(with spoil) Subject {
+	subject := OverWire(good())
+	open := subject.Open
+	subject.Open = func(ctx context.Context) (*Instance, error) {
+		i, err := open(ctx)
+		i.Conn = spoiled{i.Conn, with}
+		return i, err
+	}
+	return subject
+}
+
+func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
+	for id, with := range spoilers() {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
-			subject := OverWire(good())
-			open := subject.Open
-			subject.Open = func(ctx context.Context) (*Instance, error) {
-				i, err := open(ctx)
-				i.Conn = spoiled{i.Conn, spoil}
-				return i, err
-			}
-			results := runAll(t, goodKit(), subject)
+			results := runAll(t, goodKit(), spoiledWire(with))
 			if failed := failedOf(results); strings.Join(failed, " ") != id {
 				t.Errorf("failed %v%s", failed, describe(results))
 			}

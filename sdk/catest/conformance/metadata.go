@@ -25,6 +25,10 @@ func metadataChecks() []Check {
 }
 
 func metadataAtOnce(ctx context.Context, s *Session) error {
+	return prompt(func() error { return s.describesItself(ctx) })
+}
+
+func (s *Session) describesItself(ctx context.Context) error {
 	i, err := s.Fresh(ctx)
 	if err != nil {
 		return err
@@ -131,17 +135,26 @@ func undeclaredIsUnimplemented(ctx context.Context, s *Session) error {
 
 func declaredIsThere(ctx context.Context, s *Session) error {
 	return eachAbility(ctx, s, true, func(i *Instance, ability wire.Ability) error {
-		ctx := ctx
+		ask := asked
 		if ability == wire.RootWatcher {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.quiet) // a watch that has nothing to tell yet is there
-			defer cancel()
+			ask = watchIsThere // it may have nothing to tell yet
 		}
-		if err := asked(ctx, s, i, ability); errors.Is(err, ca.ErrUnimplemented) {
+		if err := ask(ctx, s, i, ability); errors.Is(err, ca.ErrUnimplemented) {
 			return fmt.Errorf("it declares %q, which answers %w", ability, err)
 		}
 		return nil
 	})
+}
+
+// watchIsThere returns the error of a watch that ends at once.
+func watchIsThere(ctx context.Context, s *Session, i *Instance, _ wire.Ability) error {
+	w := s.watch(ctx, i)
+	defer w.close()
+	question := func() { _, _ = s.metadata(ctx, i) } // has a check of its own
+	if inTime(s.quiet, question, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
+		return w.err
+	}
+	return nil
 }
 
 // eachAbility judges every ability that is declared, or every one that is not.

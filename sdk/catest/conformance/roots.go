@@ -148,8 +148,11 @@ func rootsUnconfigured(ctx context.Context, s *Session) error {
 }
 
 func rootsAtOnce(ctx context.Context, s *Session) error {
-	if _, err := s.having(ctx, wire.RootSource); err != nil {
+	i, err := s.having(ctx, wire.RootSource)
+	if err != nil {
 		return err
 	}
-	return together(s.crowd, func() error { return rootsAreTold(ctx, s) })
+	return together(ctx, crowd, func() (sending, error) {
+		return func(ctx context.Context) error { return asked(ctx, s, i, wire.RootSource) }, nil
+	})
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -25,7 +26,6 @@ type Session struct {
 
 	outcomes map[string]Result
 	quiet    time.Duration // how long a watch is looked at in which nothing happens
-	crowd    int           // how many calls are made at once
 	held     []*Instance   // for the whole session: the one that is configured
 	opened   []*Instance   // for one check
 	readied  func() (*Instance, error)
@@ -35,7 +35,7 @@ type Session struct {
 
 // NewSession fills in the kit's defaults and opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
-	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: 300 * time.Millisecond, crowd: 64}
+	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second}
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
 	s.blank = sync.OnceValues(func() (*Instance, error) { return s.open(context.Background(), &s.held) })
 	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
@@ -89,10 +89,25 @@ func (s *Session) configured(ctx context.Context, list *[]*Instance) (*Instance,
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	if err := i.Configure(ctx, s.Kit.Settings); err != nil {
-		return nil, fmt.Errorf("it refuses the kit's settings: %w", err)
+	return i, Configure(ctx, i, s.Kit.Settings)
+}
+
+// Configure sends settings and waits, as a host does, until the provider is ready.
+func Configure(ctx context.Context, p wire.Provider, settings map[string]any) error {
+	if err := p.Configure(ctx, settings); err != nil {
+		return fmt.Errorf("it refuses the settings: %w", err)
 	}
-	return i, i.Ready(ctx)
+	for {
+		err := p.Ready(ctx)
+		if !errors.Is(err, ca.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(slice):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // call bounds one call.
@@ -183,17 +198,25 @@ func (s *Session) good() (ca.SignRequest, crypto.PublicKey, error) {
 
 // SignOnce has a good request signed, and looks at no more than the key.
 func (s *Session) SignOnce(ctx context.Context, client ca.Client) error {
-	req, key, err := s.good()
+	send, err := s.signing(client)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.call(ctx)
-	defer cancel()
-	cert, err := client.CSRSign(ctx, req)
-	if err != nil {
-		return fmt.Errorf("a good request: %w", err)
-	}
-	return hasKey(cert, key)
+	return send(ctx)
+}
+
+// signing makes a good request and returns what has it signed.
+func (s *Session) signing(client ca.Client) (sending, error) {
+	req, key, err := s.good()
+	return func(ctx context.Context) error {
+		ctx, cancel := s.call(ctx)
+		defer cancel()
+		cert, err := client.CSRSign(ctx, req)
+		if err != nil {
+			return fmt.Errorf("a good request: %w", err)
+		}
+		return hasKey(cert, key)
+	}, err
 }
 
 func hasKey(cert ca.Certificate, key crypto.PublicKey) error {

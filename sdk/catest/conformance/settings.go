@@ -228,12 +228,10 @@ func sameAgain(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	for range 2 {
-		if err := i.Configure(ctx, s.Kit.Settings); err != nil {
-			return err
-		}
+	if err := i.Configure(ctx, s.Kit.Settings); err != nil {
+		return err
 	}
-	return i.Ready(ctx)
+	return Configure(ctx, i, s.Kit.Settings)
 }
 
 func diagnosticsAreWellFormed(ctx context.Context, s *Session) error {

@@ -63,6 +63,11 @@ func serve(p wire.Provider) (*Instance, error) {
 			busy.Add(1)
 			defer busy.Add(-1)
 			return next(ctx, req)
+		}), grpc.ChainStreamInterceptor(
+		func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			busy.Add(1)
+			defer busy.Add(-1)
+			return next(srv, stream)
 		}))...)
 	wire.Register(server, wire.V1(), p)
 	serving := health.NewServer()

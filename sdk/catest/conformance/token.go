@@ -36,16 +36,21 @@ func (s *Session) exchange(ctx context.Context) (ca.ExchangedToken, error) {
 	if s.Kit.Exchange.SubjectToken == "" {
 		return ca.ExchangedToken{}, NotRun("needs exchange.subject_token_file in the kit")
 	}
+	return s.exchangeBy(ctx, i)
+}
+
+func (s *Session) exchangeBy(ctx context.Context, i *Instance) (ca.ExchangedToken, error) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	return i.ExchangeToken(ctx, s.Kit.Exchange)
+	token, err := i.ExchangeToken(ctx, s.Kit.Exchange)
+	if err == nil && token.AccessToken == "" {
+		return token, errors.New("the new token is empty")
+	}
+	return token, err
 }
 
 func tokenIsExchanged(ctx context.Context, s *Session) error {
-	token, err := s.exchange(ctx)
-	if err == nil && token.AccessToken == "" {
-		return errors.New("the new token is empty")
-	}
+	_, err := s.exchange(ctx)
 	return err
 }
 
@@ -117,5 +122,11 @@ func exchangesAtOnce(ctx context.Context, s *Session) error {
 	if _, err := s.exchange(ctx); err != nil {
 		return err
 	}
-	return together(s.crowd, func() error { return tokenIsExchanged(ctx, s) })
+	i, err := s.Ready()
+	if err != nil {
+		return err
+	}
+	return together(ctx, crowd, func() (sending, error) {
+		return func(ctx context.Context) error { _, err := s.exchangeBy(ctx, i); return err }, nil
+	})
 }

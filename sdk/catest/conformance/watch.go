@@ -30,7 +30,8 @@ func watchChecks() []Check {
 // watching is a watch and what it told.
 type watching struct {
 	told chan []byte
-	over chan error
+	over chan struct{} // closed at its end
+	err  error         // what it ended with
 	end  context.CancelFunc
 	// patience is how long the first set is waited for.
 	patience time.Duration
@@ -38,9 +39,10 @@ type watching struct {
 
 func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watching{told: make(chan []byte, 1000), over: make(chan error, 1), end: cancel, patience: time.Duration(s.Kit.CallTimeout)}
+	w := &watching{told: make(chan []byte, 1000), over: make(chan struct{}), end: cancel, patience: time.Duration(s.Kit.CallTimeout)}
 	go func() {
-		w.over <- client.WatchRoots(ctx, func(roots []byte) error {
+		defer close(w.over)
+		w.err = client.WatchRoots(ctx, func(roots []byte) error {
 			select {
 			case w.told <- roots:
 			default: // a thousand are enough to see it
@@ -51,23 +53,31 @@ func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
 	return w
 }
 
-// close ends the watch, and returns what it said last.
-func (w *watching) close() error {
+// close gives the watch up. What it says has a check of its own, and so has one that goes on.
+func (w *watching) close() {
 	w.end()
-	return <-w.over
+	until(promptness, w.ended)
 }
 
-// first waits for the first set.
+func (w *watching) ended() bool { return closed(w.over) }
+
+// first waits for the first set. One that is told counts, also where the watch has ended since.
 func (w *watching) first() ([]byte, error) {
 	select {
 	case roots := <-w.told:
 		return roots, nil
-	case err := <-w.over:
-		w.over <- err
-		return nil, fmt.Errorf("the watch ended with %w", orNone(err))
+	case <-w.over:
 	case <-time.After(w.patience):
-		return nil, fmt.Errorf("nothing came within %s", w.patience)
 	}
+	select {
+	case roots := <-w.told:
+		return roots, nil
+	default:
+	}
+	if w.ended() {
+		return nil, fmt.Errorf("the watch ended with %w", orNone(w.err))
+	}
+	return nil, fmt.Errorf("nothing came within %s", w.patience)
 }
 
 // firstWithToken waits for the first set of an instance of which nothing was asked yet:
@@ -95,8 +105,13 @@ func (s *Session) firstOfWatch(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer w.close() //nolint:errcheck // given up: what it says has a check of its own
+	defer w.close()
 	return w.first()
+}
+
+// anotherWatch is a watch from its begin to its first set, whatever comes of it.
+func (s *Session) anotherWatch(ctx context.Context) func() {
+	return func() { _, _ = s.firstOfWatch(ctx) }
 }
 
 func watchTellsAtOnce(ctx context.Context, s *Session) error {
@@ -133,14 +148,14 @@ func watchGoesOn(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	defer w.end()
-	select {
-	case err := <-w.over:
-		return fmt.Errorf("it ended with %w", orNone(err))
-	case <-time.After(s.quiet):
-		_ = w.close()
-		return nil
+	defer w.close()
+	if _, err := w.first(); err != nil {
+		return err
 	}
+	if inTime(s.quiet, s.anotherWatch(ctx), w.ended) {
+		return fmt.Errorf("it ended with %w", orNone(w.err))
+	}
+	return nil
 }
 
 func watchDoesNotRepeat(ctx context.Context, s *Session) error {
@@ -148,18 +163,15 @@ func watchDoesNotRepeat(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	defer w.close() //nolint:errcheck // given up: what it says has a check of its own
+	defer w.close()
 	first, err := w.first()
 	if err != nil {
 		return err
 	}
-	time.Sleep(s.quiet)
-	select {
-	case next := <-w.told:
-		return sameAgainTold(first, next)
-	default:
-		return nil
+	if inTime(s.quiet, s.anotherWatch(ctx), func() bool { return len(w.told) > 0 }) {
+		return sameAgainTold(first, <-w.told)
 	}
+	return nil
 }
 
 func sameAgainTold(first, next []byte) error {
@@ -175,22 +187,25 @@ func sameAgainTold(first, next []byte) error {
 }
 
 func watchEnds(ctx context.Context, s *Session) error {
-	return prompt(func() error { return s.watchEndsOnce(ctx) })
-}
-
-func (s *Session) watchEndsOnce(ctx context.Context) error {
-	w, err := s.watched(ctx)
+	i, err := s.having(ctx, wire.RootWatcher)
 	if err != nil {
 		return err
 	}
+	if i.Conn != nil && i.Busy == nil {
+		return NotRun("from outside a process nobody sees how long a watch goes on that was given up")
+	}
+	return prompt(func() error { return s.watchEndsOnce(ctx, i) })
+}
+
+func (s *Session) watchEndsOnce(ctx context.Context, i *Instance) error {
+	w := s.watch(ctx, i)
+	defer w.close()
 	if _, err := w.first(); err != nil {
-		_ = w.close()
 		return err
 	}
-	begin := time.Now()
-	_ = w.close()
-	if took := time.Since(begin); took > promptness {
-		return fmt.Errorf("it went on for %s", took.Round(time.Millisecond))
+	w.end()
+	if !inTime(promptness, s.anotherWatch(ctx), i.ended(w.over)) {
+		return errors.New("it goes on")
 	}
 	return nil
 }
@@ -200,7 +215,7 @@ func twoWatches(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	defer first.close() //nolint:errcheck // given up: what it says has a check of its own
+	defer first.close()
 	if _, err := first.first(); err != nil {
 		return err
 	}
@@ -221,7 +236,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 		return err
 	}
 	earlier := s.watch(ctx, i)
-	defer earlier.end()
+	defer earlier.close()
 	if err := s.firstWithToken(ctx, i, earlier); err != nil {
 		return err
 	}
@@ -229,22 +244,13 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 		return err
 	}
 	later := s.watch(ctx, i)
-	defer later.close() //nolint:errcheck // given up: what it says has a check of its own
+	defer later.close()
 	if err := s.firstWithToken(ctx, i, later); err != nil {
 		return fmt.Errorf("the new watch: %w", err)
 	}
-	return earlier.maybeOver(s.quiet)
-}
-
-// maybeOver is for a watch that may have ended, if with the right word.
-func (w *watching) maybeOver(within time.Duration) error {
-	select {
-	case err := <-w.over:
-		if err == nil || ca.ActionFor(err) != ca.Wait {
-			return fmt.Errorf("the earlier watch ended with %w", orNone(err))
-		}
-	case <-time.After(within):
-		_ = w.close()
+	// It may have ended, if with the right word.
+	if inTime(s.quiet, s.anotherWatch(ctx), earlier.ended) && (earlier.err == nil || ca.ActionFor(earlier.err) != ca.Wait) {
+		return fmt.Errorf("the earlier watch ended with %w", orNone(earlier.err))
 	}
 	return nil
 }
@@ -254,7 +260,10 @@ func watchEndsWithItsTaker(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	if i.Conn != nil {
+		return NotRun("over the boundary a watch that nobody takes is given up")
+	}
+	ctx, cancel := s.call(ctx)
 	defer cancel()
 	full := errors.New("nobody takes it")
 	if err := i.WatchRoots(ctx, func([]byte) error { return full }); !errors.Is(err, full) {

@@ -43,7 +43,7 @@ func TestAnAnswerThatIsNoneIsTheServersFaultAndIsNotQuoted(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("sesame ", size))
 	})
 	var out any
-	for path, says := range map[string]string{"/0": "something else than the JSON", "/3": "something else than the JSON", "/300000": "more than 2097152 bytes"} {
+	for path, says := range map[string]string{"/0": "invalid JSON", "/3": "invalid JSON", "/300000": "more than 2097152 bytes"} {
 		if err := client.Do(t.Context(), rest.Call{Path: path}, &out); !errors.Is(err, ca.ErrInternal) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -96,7 +96,7 @@ func TestACallShowsItsOwnCertificateOrTheClients(t *testing.T) {
 		}
 	}
 	missing := rest.Pair{CertFile: own.CertFile, KeyFile: "/nowhere"}
-	if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: missing}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "the client certificate for "+client.Host()) {
+	if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: missing}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "client certificate for "+client.Host()) {
 		t.Errorf("a missing key: %v", err)
 	}
 }

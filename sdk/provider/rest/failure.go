@@ -11,10 +11,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Reason is what an HTTP status (RFC 9110, section 15) stands for: 401 that the
-// credential was not accepted, 403 that the caller may not, 409 a conflict, 425 and 429
-// too many requests, 408 and 5xx that it may pass, all other 4xx and redirects that
-// the request is wrong.
+// Reason maps an HTTP status other than 2xx (RFC 9110, section 15) to a reason of package
+// ca: 401 to [ca.Unauthenticated], 403 to [ca.Denied], 409 to [ca.Aborted], 425 and 429 to
+// [ca.RateLimited], 500 to [ca.Internal], 408 and all other 5xx to [ca.Unavailable], and
+// everything else, redirects included, to [ca.Invalid].
 func Reason(status int) ca.Reason {
 	switch status {
 	case http.StatusUnauthorized:
@@ -36,7 +36,7 @@ func Reason(status int) ca.Reason {
 	return ca.Invalid
 }
 
-// failure is an answer that is an error.
+// failure returns the error that a reply other than 2xx stands for.
 func (c *Client) failure(reply endpoint.Reply, call Call) error {
 	status := reply.Status
 	reason := Reason(status)
@@ -47,7 +47,7 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 	}
 	said := ""
 	if status/100 == 3 {
-		said = ": a redirect, which is not followed; give the URL that it leads to" // its Location may repeat a token
+		said = ": redirects are not followed; configure the URL that it redirects to" // its Location may repeat a token
 	} else if c.config.Failure != nil {
 		if text := text.Redact(c.config.Failure(reply.Body), call.Hide...); text != "" {
 			said = ": " + text
@@ -58,13 +58,13 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 	return failed
 }
 
-// unanswered is a call without an answer that is taken.
+// unanswered returns the error of a call without a usable reply.
 func (c *Client) unanswered(err error, call Call) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return ca.Errorf(ca.ReasonFor(err), "%s did not answer %s in time", c.Host(), call.name())
 	case errors.Is(err, endpoint.ErrTooLong):
-		return ca.Errorf(ca.Internal, "%s answered with more than %d bytes", c.Host(), maxReply)
+		return ca.Errorf(ca.Internal, "%s returned more than %d bytes", c.Host(), maxReply)
 	}
 	what := "cannot be reached"
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {

@@ -6,20 +6,22 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 const (
 	maxFile = 1 << 20
-	// SystemRoots in the place of a file means the operating system's roots.
+	// SystemRoots in place of a file name means the roots of the operating system.
 	SystemRoots = "SYSTEM"
 )
 
-// Roots returns the roots for a connection; nil are the operating system's.
+// Roots returns the roots that verify a server. It is called for each connection, from any
+// goroutine. A nil Roots means the roots of the operating system.
 type Roots func() (*x509.CertPool, error)
 
-// RootFile is the roots in a PEM file, or with [SystemRoots] or "" those of the
-// operating system. What is in the file is trusted, an intermediate, too.
+// RootFile returns the roots in a PEM file of at most 1 MiB, or for [SystemRoots] or "" those
+// of the operating system. Every certificate in the file is trusted, even an intermediate.
 func RootFile(path string) Roots {
 	if path == "" || path == SystemRoots {
 		return nil
@@ -27,8 +29,8 @@ func RootFile(path string) Roots {
 	return func() (*x509.CertPool, error) { return endpoint.ReadRoots(path) }
 }
 
-// Pair is a client certificate in files: PEM, the leaf first, and its key. The zero
-// value is none.
+// Pair is a client certificate in files: a PEM chain with the leaf first, and its PEM key.
+// The zero value is none.
 type Pair struct{ CertFile, KeyFile string }
 
 func (p Pair) or(other Pair) Pair {
@@ -38,8 +40,8 @@ func (p Pair) or(other Pair) Pair {
 	return p
 }
 
-// Check says what is wrong with the names of the files, which stand in the settings
-// certSetting and keySetting. The error is of the reason [ca.Invalid].
+// Check returns an error with the reason [ca.Invalid] if only one of the files is set. It
+// names the settings of the two.
 func (p Pair) Check(certSetting, keySetting string) error {
 	if (p.CertFile == "") == (p.KeyFile == "") {
 		return nil
@@ -47,11 +49,11 @@ func (p Pair) Check(certSetting, keySetting string) error {
 	return ca.Errorf(ca.Invalid, "%s is %q and %s is %q: set both or neither", certSetting, p.CertFile, keySetting, p.KeyFile)
 }
 
-// Read returns the pair, which belongs together and has not expired. Its errors quote
-// nothing of the key.
+// Read reads both files, of at most 1 MiB each. It fails if the key does not belong to the
+// leaf, or the leaf has expired at now. Errors quote nothing of the key.
 func (p Pair) Read(now time.Time) (*tls.Certificate, error) {
 	return endpoint.ReadPair(p.CertFile, p.KeyFile, now)
 }
 
-// ReadFile reads a regular file of 1 MiB at most.
-func ReadFile(path string) ([]byte, error) { return endpoint.ReadFile(path, maxFile) }
+// ReadFile reads a regular file of at most 1 MiB. It does not wait at a named pipe.
+func ReadFile(path string) ([]byte, error) { return safefile.Read(path, maxFile) }

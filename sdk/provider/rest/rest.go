@@ -1,8 +1,10 @@
-// Package rest is for providers whose authority speaks JSON over HTTPS: [New] makes a
-// [Client] that verifies the server with roots from a file, shows a client
-// certificate, bounds what it reads, follows no redirect, and turns what went wrong
-// into an error of package ca. Files are read for each connection, so that a changed
-// one needs no restart.
+// Package rest is for providers whose authority speaks JSON over HTTPS. [New] returns a
+// [Client] that verifies the server with roots from a file, presents a client certificate,
+// bounds what it reads, follows no redirect, and maps failures to errors of package ca.
+// Files are read for each call, so that a changed one needs no restart. [Transport] has the
+// same bounds for everything that is not JSON.
+//
+// The package has no goroutine and keeps no connection between two calls.
 package rest
 
 import (
@@ -23,32 +25,31 @@ import (
 
 const (
 	defaultTimeout = 20 * time.Second
-	maxReply       = 2 << 20 // what a host takes of a chain and of roots together
+	maxReply       = 2 << 20 // bytes; the limit of a host for a chain and its roots
 )
 
-// Config says where the authority is and how both ends are verified.
+// Config says where the authority is and how both sides are verified.
 type Config struct {
-	// URL is the authority's, https with a host, perhaps with a path. Required.
+	// URL is the base URL of the authority: https://host[:port][/path]. Required.
 	URL string
-	// Roots is what the server's certificate has to lead to. Default: those of the
-	// operating system.
+	// Roots verify the server's certificate. Default: the operating system's.
 	Roots Roots
-	// ServerName is what its certificate must name. Default: the host of URL.
+	// ServerName is the name that the server's certificate must have. Default: the host of
+	// URL.
 	ServerName string
 	// Pair is the client certificate. Default: none.
 	Pair Pair
-	// Timeout ends a call. Default: 20 seconds.
+	// Timeout bounds a call. Default: 20 seconds.
 	Timeout time.Duration
-	// Failure reads the authority's own words off the body of an answer that is an
-	// error; it may return "". What it returns need not be bounded or escaped. Default:
-	// nothing is read.
+	// Failure returns the authority's message in the body of an error reply, or "". The
+	// message is cleaned and cut before it is used. Default: no message.
 	Failure func(body []byte) string
-	// Reason overrules what a status stands for (see [Reason]); ok is false where it
-	// does not. Default: nothing is overruled.
+	// Reason overrides the reason of a reply, where ok is true. Default: [Reason] of the
+	// status.
 	Reason func(status int, body []byte) (reason ca.Reason, ok bool)
 }
 
-// Client makes calls. It is safe for concurrent use and keeps no connection.
+// Client calls an authority. It is safe for concurrent use and keeps no connection.
 type Client struct {
 	config Config
 	base   *url.URL
@@ -57,17 +58,17 @@ type Client struct {
 // Call is one request.
 type Call struct {
 	Method string      // default GET, or POST where there is a body
-	Path   string      // below the URL; it may have a query
-	Header http.Header // further headers
-	Body   any         // as JSON; nil: none
-	// Pair is shown in the place of [Config.Pair].
+	Path   string      // appended to the URL; may have a query
+	Header http.Header // additional headers
+	Body   any         // sent as JSON; nil: no body
+	// Pair replaces [Config.Pair].
 	Pair Pair
-	// Hide are credentials that travel in the call: no error has them.
+	// Hide are the credentials in the call. They are removed from errors.
 	Hide []ca.Token
 }
 
-// New checks the configuration without looking at a file or the network. The error
-// is of the reason [ca.Invalid] and does not name the setting, which the provider does.
+// New checks the configuration without access to files or the network. The error has the
+// reason [ca.Invalid] and does not name a setting: that is the caller's to add.
 func New(config Config) (*Client, error) {
 	base, err := ParseURL(config.URL)
 	if err != nil {
@@ -79,31 +80,32 @@ func New(config Config) (*Client, error) {
 	return &Client{config: config, base: base}, nil
 }
 
-// ParseURL reads the URL of an authority: https, a host, no user, no query. The error
-// is of the reason [ca.Invalid].
+// ParseURL parses the URL of an authority: https, with a host, without user and query. The
+// error has the reason [ca.Invalid].
 func ParseURL(text string) (*url.URL, error) {
 	parsed, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, ca.Errorf(ca.Invalid, "%s is no URL", quote(text)) // the cause would repeat it
+		return nil, ca.Errorf(ca.Invalid, "%s is not a URL", quote(text)) // the cause would repeat it
 	case parsed.User != nil:
-		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: credentials have settings of their own", quote(parsed.Host))
+		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: use the settings for credentials", quote(parsed.Host))
 	case parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
 		return nil, ca.Errorf(ca.Invalid, "%s is not https://host[:port][/path]", quote(text))
 	}
 	return parsed, nil
 }
 
-// Host is the authority's, for texts.
+// Host returns the host and port of the URL, for messages.
 func (c *Client) Host() string { return c.base.Host }
 
-// Do makes the call and decodes the answer's JSON into out, unless that is nil. Unknown
-// fields are passed over. An error is an [*ca.Error]: by [Reason] where there was an
-// answer, with its Retry-After.
+// Do makes the call and decodes the JSON of a 2xx reply into out, unless that is nil. It
+// ignores unknown fields. An error is an [*ca.Error]. For another status it has the status's
+// [Reason] and Retry-After; without a reply it is [ca.Unavailable], [ca.Deadline] or
+// [ca.Canceled].
 func (c *Client) Do(ctx context.Context, call Call, out any) error {
 	body, err := call.body()
 	if err != nil {
-		return ca.Errorf(ca.Internal, "%s cannot be asked: %w", c.Host(), err)
+		return ca.Errorf(ca.Internal, "%s: encode the request: %w", c.Host(), err)
 	}
 	server, err := c.server(call.Pair.or(c.config.Pair))
 	if err != nil {
@@ -119,14 +121,14 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(reply.Body, out); err != nil {
-		// The cause may quote the answer, and that may have a token.
-		return ca.Errorf(ca.Internal, "%s answered %s with something else than the JSON that was expected", c.Host(), call.name())
+		// The cause may quote the reply, which may contain a token.
+		return ca.Errorf(ca.Internal, "%s answered %s with invalid JSON", c.Host(), call.name())
 	}
 	return nil
 }
 
-// server is for one call, so that what its files hold is what counts. A redirect is an
-// answer: what is asked of an authority is for nobody else.
+// server returns an endpoint for one call, with the current content of the files. It
+// follows no redirect: a request is for the configured authority alone.
 func (c *Client) server(pair Pair) (*endpoint.Client, error) {
 	settings, err := c.settings(pair)
 	if err != nil {
@@ -143,14 +145,14 @@ func (c *Client) settings(pair Pair) (*tls.Config, error) {
 	if c.config.Roots != nil {
 		roots, err := c.config.Roots()
 		if err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "the roots to verify %s with: %w", c.Host(), err)
+			return nil, ca.Errorf(ca.Unavailable, "roots for %s: %w", c.Host(), err)
 		}
 		settings.RootCAs = roots
 	}
 	if pair != (Pair{}) {
 		certificate, err := pair.Read(time.Now())
 		if err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "the client certificate for %s: %w", c.Host(), err)
+			return nil, ca.Errorf(ca.Unavailable, "client certificate for %s: %w", c.Host(), err)
 		}
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
@@ -184,7 +186,7 @@ func (call Call) method() string {
 	return http.MethodGet
 }
 
-// name is the call without what its query may tell.
+// name returns the call for messages, without its query, which may hold a credential.
 func (call Call) name() string {
 	path, _, _ := strings.Cut(call.Path, "?")
 	return fmt.Sprintf("%s %s", call.method(), path)

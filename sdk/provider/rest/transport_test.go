@@ -46,6 +46,7 @@ func TestATransportPassesBodiesAndRedirectsThroughAsTheyAre(t *testing.T) {
 func TestATransportBoundsTheReplyAndTheWait(t *testing.T) {
 	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
+			_, _ = io.ReadAll(r.Body) // else the server does not notice that the client left
 			<-r.Context().Done()
 		}
 		_, _ = io.WriteString(w, "12345")

@@ -17,24 +17,23 @@ import (
 // ErrorDomain is the domain of the google.rpc.ErrorInfo that this protocol sends.
 const ErrorDomain = "countersign.dev"
 
-// maxRetryAfter bounds what a peer may ask for. The engine honours less still.
+// maxRetryAfter bounds the delay that a peer may ask for. The engine accepts less.
 const maxRetryAfter = 24 * time.Hour
 
 // row is one line of the error table.
 type row struct {
 	code   codes.Code
 	reason ca.Reason
-	// word is the reason in ErrorInfo. It is empty where another row speaks for
-	// the reason: that row is what is sent, this one is only understood.
+	// word is the reason in ErrorInfo. It is empty in a row that is only received: another row
+	// is sent for that reason.
 	word string
-	// upstream is the reason where the status came from the authority's own gRPC
-	// API and a provider passed it on: "failed precondition" there does not ask
-	// our host for settings, nor does "unimplemented" mean that an ability of the
-	// provider is missing.
+	// upstream is the reason for a status of the authority's own gRPC API: there,
+	// "failed precondition" does not ask the host for settings, and "unimplemented" does not
+	// mean that the provider lacks an ability.
 	upstream ca.Reason
 }
 
-// table has a row for every gRPC code but OK, in their order.
+// table has a row for every gRPC code except OK, in order.
 func table() [16]row {
 	return [...]row{
 		{codes.Canceled, ca.Canceled, "CANCELED", ca.Unavailable},
@@ -56,7 +55,7 @@ func table() [16]row {
 	}
 }
 
-// rowOfCode answers for codes of a later gRPC as for Unknown.
+// rowOfCode treats codes of a later gRPC as Unknown.
 func rowOfCode(code codes.Code) row {
 	rows := table()
 	if code < codes.Canceled || int(code) > len(rows) {
@@ -74,11 +73,10 @@ func rowOfReason(reason ca.Reason) row {
 	return rowOfCode(codes.Unknown)
 }
 
-// ToStatus turns an error of an implementation into the gRPC status error that
-// goes over the boundary: the code and the reason of the table, RetryInfo where
-// the authority said when to come back, and the text made fit by [CleanText]. A
-// gRPC status that the authority's own API answered goes by its code, as what
-// that means to this protocol. nil stays nil.
+// ToStatus converts an error of a provider to the gRPC status error that is sent: with the code
+// and reason of the table, RetryInfo if there is a retry delay, and the text cleaned by
+// [CleanText]. A gRPC status of the authority's own API is mapped as in [FromUpstream]. nil
+// stays nil.
 func ToStatus(err error) error { return toStatus(err, "") }
 
 func toStatus(err error, token ca.Token) error {
@@ -96,13 +94,13 @@ func toStatus(err error, token ca.Token) error {
 		detailed, failed = st.WithDetails(info)
 	}
 	if failed != nil {
-		// The code alone says the same, only less.
+		// The code alone has to do.
 		return st.Err()
 	}
 	return detailed.Err()
 }
 
-// reasonOf classifies what an author returned.
+// reasonOf returns the reason of an author's error.
 func reasonOf(err error) ca.Reason {
 	if reason := ca.ReasonFor(err); reason != ca.Unknown {
 		return reason
@@ -116,7 +114,7 @@ func reasonOf(err error) ca.Reason {
 	return ca.Unknown
 }
 
-// retryAfterOf finds the authority's word also in the status of its own API.
+// retryAfterOf also finds the retry delay in a status of the authority's own API.
 func retryAfterOf(err error) time.Duration {
 	if _, classified := errors.AsType[*ca.Error](err); classified {
 		return ca.RetryAfter(err)
@@ -135,7 +133,7 @@ func retryAfterIn(st *status.Status) time.Duration {
 	return 0
 }
 
-// messageOf leaves out the reason that the other end will print again.
+// messageOf returns the text without the reason, which the other side prints.
 func messageOf(err error) string {
 	e, ok := err.(*ca.Error) //nolint:errorlint // the wrapping text is wanted where there is one
 	switch {
@@ -152,10 +150,10 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// FromStatus turns the error of a gRPC call into an [*ca.Error]. The code decides;
-// an ErrorInfo of our domain decides where its reason has that very code, or where
-// the code has no reason of its own. nil stays nil. A Deadline is
-// [context.DeadlineExceeded] to errors.Is, a Canceled is [context.Canceled].
+// FromStatus converts the error of a gRPC call to an [*ca.Error]. The code determines the
+// reason; an ErrorInfo of [ErrorDomain] overrides it where its reason has the same code, or the
+// code has no reason of its own. nil stays nil. To errors.Is, a Deadline is
+// [context.DeadlineExceeded] and a Canceled is [context.Canceled].
 func FromStatus(err error) error { return fromStatus(err, "") }
 
 func fromStatus(err error, token ca.Token) error {
@@ -181,14 +179,14 @@ func fromStatus(err error, token ca.Token) error {
 	return out
 }
 
-// tooLarge tells whether gRPC itself refused a message for its size. It has no code
-// of its own for that: ResourceExhausted would say that somebody has a quota.
+// tooLarge reports whether gRPC itself refused a message for its size. It uses
+// ResourceExhausted for that, which otherwise means a quota.
 func tooLarge(st *status.Status) bool {
 	return st.Code() == codes.ResourceExhausted && len(st.Details()) == 0 && strings.Contains(st.Message(), "larger than max")
 }
 
-// reasonSaid returns the reason in info where it is consistent with the code. A
-// contradiction goes by the code: that is what every other gRPC tool sees.
+// reasonSaid returns the reason in info if it is consistent with the code. Otherwise the code
+// counts, as every other gRPC tool sees that.
 func reasonSaid(info *errdetails.ErrorInfo, code codes.Code, byCode ca.Reason) ca.Reason {
 	if info.GetDomain() != ErrorDomain || info.GetReason() == "" {
 		return byCode
@@ -205,20 +203,19 @@ func reasonSaid(info *errdetails.ErrorInfo, code codes.Code, byCode ca.Reason) c
 	return byCode
 }
 
-// stillWanted keeps a peer from ending a request by calling it canceled: while
-// ctx goes on the caller is there, and the request is to be tried again.
+// stillWanted turns Canceled into Unavailable while ctx is live: a peer cannot end a request
+// that its caller still wants.
 func stillWanted(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*ca.Error](err)
 	if !ok || e.Reason != ca.Canceled || ctx.Err() != nil {
 		return err
 	}
-	return &ca.Error{Reason: ca.Unavailable, Message: "the call was cancelled on the provider's side: " + e.Message, RetryAfter: e.RetryAfter}
+	return &ca.Error{Reason: ca.Unavailable, Message: "the provider canceled the call: " + e.Message, RetryAfter: e.RetryAfter}
 }
 
-// FromUpstream turns the error of an authority's own gRPC API into the [*ca.Error]
-// that a provider answers with: the reason by the code and what it means to this
-// protocol, the authority's word on when to come back, and its text without token,
-// made fit by [CleanText]. nil stays nil.
+// FromUpstream converts an error of an authority's own gRPC API to an [*ca.Error]: with the
+// reason that the code means to this protocol, the authority's retry delay, and its text
+// cleaned by [CleanText] without token. nil stays nil.
 func FromUpstream(err error, token ca.Token) error {
 	if err == nil {
 		return nil

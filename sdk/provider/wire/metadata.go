@@ -9,7 +9,7 @@ import (
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 )
 
-// What a host takes from a provider's description of itself.
+// The limits of a provider's metadata: bytes of version and schema, numbers of the others.
 const (
 	maxVersion     = 64
 	maxSchema      = 256 << 10
@@ -17,7 +17,7 @@ const (
 	maxDiagnostics = 64
 )
 
-// Ability is something that a provider can do.
+// Ability is a service that a provider implements.
 type Ability int32
 
 // The abilities, numbered as in provider.proto.
@@ -35,7 +35,7 @@ var abilityNames = map[Ability]string{
 	TokenExchanger:       "token-exchanger",
 }
 
-// String returns the ability in words with hyphens, as in "root-source".
+// String returns the name of the ability, such as "root-source".
 func (a Ability) String() string {
 	if name, ok := abilityNames[a]; ok {
 		return name
@@ -43,22 +43,22 @@ func (a Ability) String() string {
 	return fmt.Sprintf("ability-%d", int32(a))
 }
 
-// Metadata is what a provider says about itself.
+// Metadata describes a provider.
 type Metadata struct {
-	// Name is that of countersign-provider-<name>: [a-z0-9][a-z0-9-]{0,62}.
+	// Name is the name in countersign-provider-<name>: [a-z0-9][a-z0-9-]{0,62}.
 	Name string
-	// Version is as its author writes it: 1 to 64 printable bytes.
+	// Version is up to the author: 1 to 64 printable bytes.
 	Version string
-	// Abilities has no repeats and CertificateAuthority in it.
+	// Abilities has no duplicates and always contains CertificateAuthority.
 	Abilities []Ability
-	// SettingsSchema is JSON Schema, draft 2020-12; empty: it takes no settings.
+	// SettingsSchema is a JSON Schema, draft 2020-12. Empty means no settings.
 	SettingsSchema string
 }
 
-// Has tells whether the provider has an ability.
+// Has reports whether the provider has an ability.
 func (m Metadata) Has(a Ability) bool { return slices.Contains(m.Abilities, a) }
 
-// Check returns what is wrong with the metadata, or nil.
+// Check returns an error if the metadata are invalid.
 func (m Metadata) Check() error {
 	switch {
 	case !ValidName(m.Name):
@@ -79,7 +79,7 @@ func isJSONObject(s string) bool {
 	return strings.HasPrefix(strings.TrimLeft(s, " \t\r\n"), "{") && json.Valid([]byte(s))
 }
 
-// ValidName tells whether s can be a provider's name: [a-z0-9][a-z0-9-]{0,62}.
+// ValidName reports whether s can be a provider's name: [a-z0-9][a-z0-9-]{0,62}.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
@@ -94,7 +94,7 @@ func metadataToProto(m Metadata) *providerv1.GetMetadataResponse {
 	return out
 }
 
-// metadataFromProto passes over abilities that this host does not know.
+// metadataFromProto ignores abilities that this host does not know.
 func metadataFromProto(in *providerv1.GetMetadataResponse) (Metadata, error) {
 	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema()}
 	if n := len(in.GetAbilities()); n > maxAbilities {
@@ -124,7 +124,7 @@ type Diagnostic struct {
 	Pointer string
 }
 
-// HasErrors tells whether one of them is more than a warning.
+// HasErrors reports whether any of them is not a warning.
 func HasErrors(found []Diagnostic) bool {
 	return slices.ContainsFunc(found, func(d Diagnostic) bool { return !d.Warning })
 }
@@ -143,8 +143,8 @@ func diagnosticsToProto(in []Diagnostic) *providerv1.ValidateResponse {
 	return out
 }
 
-// diagnosticsFromProto takes an unknown severity for an error: what a host does
-// not understand must not let bad settings pass.
+// diagnosticsFromProto treats an unknown severity as an error, so that bad settings do not
+// pass.
 func diagnosticsFromProto(in *providerv1.ValidateResponse) []Diagnostic {
 	list := in.GetDiagnostics()
 	var out []Diagnostic

@@ -13,17 +13,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// RemoteOptions tune a [Remote].
+// RemoteOptions configure a [Remote]. The zero value is useful.
 type RemoteOptions struct {
-	// Protocol is the version that was negotiated; default [V1].
+	// Protocol is the negotiated version. Default: [V1].
 	Protocol Protocol
-	// Timeout is the deadline of a call whose context has none. It is not for
-	// WatchRoots, which goes on; default 30 s.
+	// Timeout bounds calls whose context has no deadline, except WatchRoots. Default: 30
+	// seconds.
 	Timeout time.Duration
 }
 
-// Remote is a provider at the other end of a connection. It sends nothing by
-// itself and has nothing to close.
+// Remote is a provider at the other end of a connection. It sends nothing by itself, has
+// nothing to close and is safe for concurrent use.
 type Remote struct {
 	timeout  time.Duration
 	signer   ca.Client
@@ -35,8 +35,8 @@ type Remote struct {
 
 var _ Provider = (*Remote)(nil)
 
-// NewRemote returns the client end over conn. Its calls carry the message limits
-// themselves, so conn needs no options for them.
+// NewRemote returns the client side over conn. Its calls set the message limits, so conn needs
+// no options for them.
 func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 	if opts.Timeout == 0 {
 		opts.Timeout = 30 * time.Second
@@ -55,7 +55,7 @@ func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 	}
 }
 
-// withDeadline gives ctx a deadline where its caller set none.
+// withDeadline gives ctx a deadline if it has none.
 func (r *Remote) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -63,7 +63,7 @@ func (r *Remote) withDeadline(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeout(ctx, r.timeout)
 }
 
-// Metadata asks what the provider is. Metadata out of bounds is a [ca.ErrInternal].
+// Metadata implements [Provider]. Invalid metadata is [ca.ErrInternal].
 func (r *Remote) Metadata(ctx context.Context) (Metadata, error) {
 	ctx, cancel := r.withDeadline(ctx)
 	defer cancel()
@@ -78,18 +78,18 @@ func (r *Remote) Metadata(ctx context.Context) (Metadata, error) {
 	return md, nil
 }
 
-// Validate asks for the faults of settings; 64 at most are taken.
+// Validate implements [Provider]. It returns at most 64 diagnostics.
 func (r *Remote) Validate(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
 	out, err := r.validate(ctx, settings, false)
 	return diagnosticsFromProto(out), err
 }
 
-// ValidateOnline is [Provider.ValidateOnline].
+// ValidateOnline implements [Provider].
 func (r *Remote) ValidateOnline(ctx context.Context, settings map[string]any) ([]Diagnostic, error) {
 	out, err := r.validate(ctx, settings, true)
 	found := diagnosticsFromProto(out)
 	if err == nil && !out.GetOnline() && !HasErrors(found) {
-		err = ca.Errorf(ca.Unimplemented, "the provider has no check that asks its authority")
+		err = ca.Errorf(ca.Unimplemented, "the provider has no online check")
 	}
 	return found, err
 }
@@ -105,8 +105,7 @@ func (r *Remote) validate(ctx context.Context, settings map[string]any, online b
 	return out, failed(ctx, err, "")
 }
 
-// Configure sends settings. Their values cross as JSON does: numbers are IEEE 754
-// doubles.
+// Configure implements [Provider]. Settings are sent as JSON: numbers are IEEE 754 doubles.
 func (r *Remote) Configure(ctx context.Context, settings map[string]any) error {
 	in, err := settingsToProto(settings)
 	if err != nil {
@@ -118,7 +117,7 @@ func (r *Remote) Configure(ctx context.Context, settings map[string]any) error {
 	return failed(ctx, err, "")
 }
 
-// Ready returns nil as soon as the provider can serve requests.
+// Ready implements [Provider].
 func (r *Remote) Ready(ctx context.Context) error {
 	ctx, cancel := r.withDeadline(ctx)
 	defer cancel()
@@ -126,7 +125,7 @@ func (r *Remote) Ready(ctx context.Context) error {
 	return failed(ctx, err, "")
 }
 
-// CSRSign is [ca.Client.CSRSign].
+// CSRSign implements [ca.Client].
 func (r *Remote) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	ctx, cancel := r.withDeadline(ctx)
 	defer cancel()
@@ -134,7 +133,7 @@ func (r *Remote) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificat
 	return cert, failed(ctx, err, req.Token)
 }
 
-// Roots is [ca.RootSource.Roots].
+// Roots implements [ca.RootSource].
 func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
 	ctx, cancel := r.withDeadline(ctx)
 	defer cancel()
@@ -145,10 +144,10 @@ func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
 	return out.GetRoots(), checkRoots(out.GetRoots())
 }
 
-// WatchRoots is [ca.RootWatcher.WatchRoots]. A watch that the provider ends
-// without an error is a [ca.ErrUnavailable].
+// WatchRoots implements [ca.RootWatcher]. If the provider ends the watch without an error, it
+// returns [ca.ErrUnavailable].
 func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	// Whatever ends the loop below ends the stream with it.
+	// Leaving the loop below ends the stream.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := r.watcher.WatchRoots(ctx, &providerv1.WatchRootsRequest{})
@@ -172,7 +171,7 @@ func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) erro
 	}
 }
 
-// ExchangeToken is [ca.TokenExchanger.ExchangeToken].
+// ExchangeToken implements [ca.TokenExchanger].
 func (r *Remote) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	in, err := tokenRequestToProto(req)
 	if err != nil {
@@ -187,13 +186,13 @@ func (r *Remote) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exc
 	return exchangedFromProto(out)
 }
 
-// failed is what every call's error goes through.
+// failed converts the error of a call.
 func failed(ctx context.Context, err error, token ca.Token) error {
 	return stillWanted(ctx, fromStatus(err, token))
 }
 
-// limited adds the limits to each call: go-plugin dials with 2 GiB, and options
-// of a call go before those of its connection.
+// limited sets the message limits on each call, where they override go-plugin's 2 GiB for the
+// connection.
 type limited struct{ conn grpc.ClientConnInterface }
 
 func limits(opts []grpc.CallOption) []grpc.CallOption {

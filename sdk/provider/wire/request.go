@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// What one request and one reply may hold. A CSR with an RSA 4096 key and 100
-// names is below 8 KiB, a projected token below 4 KiB.
+// The limits of a request and a reply: numbers of names, everything else in bytes. A CSR with
+// an RSA 4096 key and 100 names has less than 8 KiB, a projected token less than 4 KiB.
 const (
 	maxCSR       = 64 << 10
 	maxSubjectID = 2048 // SPIFFE-ID, section 2.4
@@ -24,8 +24,8 @@ const (
 	maxWord      = 2048 // an audience, a resource, a scope, a URN
 )
 
-// SignRequestToProto checks req as the other end will and converts it. What is
-// wrong with it is a [ca.ErrInvalid].
+// SignRequestToProto checks req as the other side does and converts it. An error is
+// [ca.ErrInvalid].
 func SignRequestToProto(req ca.SignRequest) (*providerv1.CSRSignRequest, error) {
 	if err := checkSignRequest(req); err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func SignRequestToProto(req ca.SignRequest) (*providerv1.CSRSignRequest, error) 
 	return out, nil
 }
 
-// SignRequestFromProto converts and checks what came from the other end. What is
-// wrong with it is a [ca.ErrInvalid].
+// SignRequestFromProto converts a message of the other side and checks it. An error is
+// [ca.ErrInvalid].
 func SignRequestFromProto(in *providerv1.CSRSignRequest) (ca.SignRequest, error) {
 	req := ca.SignRequest{
 		ID: in.GetRequestId(), CSR: in.GetCsr(), SubjectID: in.GetSubjectId(), DNSNames: in.GetDnsNames(), Token: ca.Token(in.GetToken()),
@@ -60,7 +60,7 @@ func SignRequestFromProto(in *providerv1.CSRSignRequest) (ca.SignRequest, error)
 	}
 	if ttl := in.GetTtl(); ttl != nil {
 		if !ttl.IsValid() {
-			return ca.SignRequest{}, ca.Errorf(ca.Invalid, "the request's lifetime is no valid duration")
+			return ca.SignRequest{}, ca.Errorf(ca.Invalid, "the request's lifetime is not a valid duration")
 		}
 		req.TTL = ttl.AsDuration()
 	}
@@ -73,17 +73,17 @@ func SignRequestFromProto(in *providerv1.CSRSignRequest) (ca.SignRequest, error)
 func checkSignRequest(req ca.SignRequest) error {
 	switch {
 	case !isUUID(req.ID):
-		return ca.Errorf(ca.Invalid, "the request's ID is %q, a UUID is needed", CleanText(req.ID, req.Token))
+		return ca.Errorf(ca.Invalid, "the request's ID is %q, want a UUID", CleanText(req.ID, req.Token))
 	case len(req.CSR) > maxCSR:
 		return ca.Errorf(ca.Invalid, "the CSR has %d bytes, %d are allowed", len(req.CSR), maxCSR)
 	case !isOnePEM(req.CSR, "CERTIFICATE REQUEST"):
-		return ca.Errorf(ca.Invalid, "the CSR is not one PEM block CERTIFICATE REQUEST")
+		return ca.Errorf(ca.Invalid, "the CSR is not one PEM block of type CERTIFICATE REQUEST")
 	case len(req.SubjectID) > maxSubjectID || strings.ContainsFunc(req.SubjectID, unicode.IsControl):
-		return ca.Errorf(ca.Invalid, "the subject ID %q is no SPIFFE ID of at most %d bytes", CleanText(req.SubjectID, req.Token), maxSubjectID)
+		return ca.Errorf(ca.Invalid, "the subject ID %q is not a SPIFFE ID of at most %d bytes", CleanText(req.SubjectID, req.Token), maxSubjectID)
 	case len(req.DNSNames) > maxNames || len(req.IPAddresses) > maxNames:
 		return ca.Errorf(ca.Invalid, "the request has %d DNS names and %d IP addresses, %d of each are allowed", len(req.DNSNames), len(req.IPAddresses), maxNames)
 	case req.TTL < 0:
-		return ca.Errorf(ca.Invalid, "the request's lifetime is %s, it is positive or zero", req.TTL)
+		return ca.Errorf(ca.Invalid, "the request's lifetime is %s, want a positive one or zero", req.TTL)
 	}
 	for _, name := range req.DNSNames {
 		if name == "" || len(name) > maxDNSName || strings.ContainsFunc(name, unicode.IsControl) {
@@ -92,25 +92,25 @@ func checkSignRequest(req ca.SignRequest) error {
 	}
 	for _, ip := range req.IPAddresses {
 		if !ip.IsValid() || ip.Zone() != "" {
-			return ca.Errorf(ca.Invalid, "the IP address %q is not one without a zone", CleanText(ip.String(), ""))
+			return ca.Errorf(ca.Invalid, "the IP address %q is invalid or has a zone", CleanText(ip.String(), ""))
 		}
 	}
 	return checkToken(req.Token)
 }
 
-// checkToken lets nothing pass that would break out of a header.
+// checkToken refuses what could break out of a header.
 func checkToken(token ca.Token) error {
 	text := token.Reveal()
 	if len(text) > maxToken {
 		return ca.Errorf(ca.Invalid, "the token has %d bytes, %d are allowed", len(text), maxToken)
 	}
 	if strings.ContainsFunc(text, unicode.IsControl) {
-		return ca.Errorf(ca.Invalid, "the token has control characters in it")
+		return ca.Errorf(ca.Invalid, "the token contains control characters")
 	}
 	return nil
 }
 
-// isUUID is the textual form of RFC 9562, section 4, any version.
+// isUUID reports whether s has the textual form of RFC 9562, section 4, of any version.
 func isUUID(s string) bool {
 	if len(s) != 36 {
 		return false
@@ -134,8 +134,8 @@ func CertificateToProto(cert ca.Certificate) *providerv1.CSRSignResponse {
 	return &providerv1.CSRSignResponse{Chain: cert.Chain, Roots: cert.Roots}
 }
 
-// CertificateFromProto converts and bounds the reply. Whether the chain is the one
-// that was asked for is checked by who stores it; see package pki.
+// CertificateFromProto converts the reply and checks its size. Its caller verifies the chain:
+// see package pki.
 func CertificateFromProto(in *providerv1.CSRSignResponse) (ca.Certificate, error) {
 	cert := ca.Certificate{Chain: in.GetChain(), Roots: in.GetRoots()}
 	if len(cert.Chain) == 0 {
@@ -149,7 +149,7 @@ func CertificateFromProto(in *providerv1.CSRSignResponse) (ca.Certificate, error
 
 func checkRoots(roots []byte) error {
 	if len(roots) == 0 || len(roots) > maxPEM {
-		return ca.Errorf(ca.Internal, "the provider answered with %d bytes of roots, it is 1 to %d", len(roots), maxPEM)
+		return ca.Errorf(ca.Internal, "the provider answered with %d bytes of roots, want 1 to %d", len(roots), maxPEM)
 	}
 	return nil
 }

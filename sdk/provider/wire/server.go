@@ -22,8 +22,8 @@ func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
 	providerv1.RegisterTokenExchangerServer(r, s)
 }
 
-// server embeds no Unimplemented type: a method that is added to the protocol
-// must not be forgotten here.
+// server embeds no Unimplemented type, so that the compiler finds methods that are missing
+// here.
 type server struct {
 	providerv1.UnsafeProviderServer
 	providerv1.UnsafeRootSourceServer
@@ -95,9 +95,9 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 	return exchangedToProto(out), nil
 }
 
-// ServerOptions are what a gRPC server of a provider needs: the message limits,
-// and a recovery that turns a panic into an Internal status, with the stack in
-// log, so that the process lives on. log may be nil.
+// ServerOptions returns the options for the gRPC server of a provider: the message limits, and
+// a recovery that turns a panic into an Internal status and logs the stack, so that the
+// process survives. log may be nil.
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -116,10 +116,10 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	}
 }
 
-// maxStack keeps the record within what hosts take as one line.
+// maxStack bounds the stack in a record, in bytes: hosts limit the length of a line.
 const maxStack = 8 << 10
 
-// recovered has to be deferred itself, recover works nowhere else.
+// recovered must be deferred directly, as recover works nowhere else.
 func recovered(log *slog.Logger, method string, req any, err *error) {
 	value := recover()
 	if value == nil {
@@ -127,10 +127,10 @@ func recovered(log *slog.Logger, method string, req any, err *error) {
 	}
 	stack := debug.Stack()
 	log.Error("call panicked", "method", method, "panic", CleanText(fmt.Sprint(value), tokenOf(req)), "stack", string(stack[:min(len(stack), maxStack)]))
-	*err = ToStatus(ca.Errorf(ca.Internal, "the provider panicked, its log has the stack"))
+	*err = ToStatus(ca.Errorf(ca.Internal, "the provider panicked; its log has the stack"))
 }
 
-// tokenOf keeps a token out of the log where the panic's text quotes it.
+// tokenOf returns the token of a request, which the text of a panic may quote.
 func tokenOf(req any) ca.Token {
 	switch req := req.(type) {
 	case interface{ GetToken() string }:

@@ -8,19 +8,19 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// settingsToProto goes through JSON, because settings come from YAML, JSON or Go
-// code with types (named strings, []string, int) that structpb does not take.
+// settingsToProto converts by way of JSON: settings from YAML or Go code may have types (named
+// strings, []string, int) that structpb does not accept.
 func settingsToProto(settings map[string]any) (*structpb.Struct, error) {
 	if len(settings) == 0 {
 		return nil, nil
 	}
 	text, err := json.Marshal(settings)
 	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "the settings are not representable as JSON: %w", err)
+		return nil, ca.Errorf(ca.Invalid, "the settings cannot be written as JSON: %w", err)
 	}
 	var plain map[string]any
 	if err := json.Unmarshal(text, &plain); err != nil {
-		return nil, ca.Errorf(ca.Invalid, "the settings are no JSON object: %w", err)
+		return nil, ca.Errorf(ca.Invalid, "the settings are not a JSON object: %w", err)
 	}
 	out, err := structpb.NewStruct(plain)
 	if err != nil {

@@ -35,8 +35,8 @@ func (s signerServer) CSRSign(ctx context.Context, in *providerv1.CSRSignRequest
 	return CertificateToProto(cert), nil
 }
 
-// Sign has a request from the wire signed. Its error is a gRPC status without the
-// request's token in its text.
+// Sign has signer sign a request from the wire. Its error is a gRPC status whose text does not
+// contain the request's token.
 func Sign(ctx context.Context, signer ca.Client, in *providerv1.CSRSignRequest) (ca.Certificate, error) {
 	req, err := SignRequestFromProto(in)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"io"
 )
 
-const maxStartData = 64 << 10
+const maxStartData = 64 << 10 // bytes
 
-// StartData is what a host hands to a provider process over the lifeline: one
-// line of JSON, after which the descriptor only tells by its end that the process
-// is to exit. All fields may be empty; it prints without its key.
+// StartData is what a host sends to a provider process over the lifeline: one line of JSON.
+// After it, the end of the stream tells the process to exit. All fields may be empty. It
+// prints without its key.
 type StartData struct {
-	// ServerCert and ServerKey are PEM, made by the host for this start alone.
+	// ServerCert and ServerKey are PEM, made by the host for this start only.
 	ServerCert string `json:"server_cert,omitempty"`
 	ServerKey  string `json:"server_key,omitempty"`
-	// ClientCert is PEM: the one certificate that the host will present.
+	// ClientCert is the one certificate that the host will present, PEM.
 	ClientCert string `json:"client_cert,omitempty"`
 }
 
@@ -31,25 +31,25 @@ func (d StartData) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// ReadStartData reads the line, of 64 KiB at most; unknown fields are passed over.
-// A host that is gone already is an [io.EOF].
+// ReadStartData reads the line, of at most 64 KiB, and ignores unknown fields. It returns
+// [io.EOF] if the host is gone already.
 func ReadStartData(r io.Reader) (StartData, error) {
 	line, err := bufio.NewReader(io.LimitReader(r, maxStartData)).ReadBytes('\n')
 	switch {
 	case len(line) == maxStartData && err != nil:
-		return StartData{}, fmt.Errorf("the start-up data has more than %d bytes in its line", maxStartData)
+		return StartData{}, fmt.Errorf("the start-up data line has more than %d bytes", maxStartData)
 	case err != nil:
 		return StartData{}, err
 	}
 	var d StartData
 	if err := json.Unmarshal(line, &d); err != nil {
-		// The text of a JSON error can quote the line, and so the key.
-		return StartData{}, errors.New("the start-up data is not one line of JSON as PROTOCOL.md says")
+		// A JSON error may quote the line, and so the key.
+		return StartData{}, errors.New("the start-up data is not one line of JSON")
 	}
 	return d, nil
 }
 
-// String tells what is there.
+// String describes the data without its content.
 func (d StartData) String() string {
 	return fmt.Sprintf("start-up data (server pair: %t, client certificate: %t)", d.ServerCert != "", d.ClientCert != "")
 }

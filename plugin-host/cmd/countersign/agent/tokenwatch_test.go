@@ -28,7 +28,7 @@ func TestAProviderIsAskedAgainWhenItsTokenFileChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := config.Provider{Name: "other", Credential: config.Credential{Token: config.Token{TokenSource: config.TokenSource{Env: "X"}}}}
+	other := config.Provider{Name: "other", Token: config.Token{TokenSource: config.TokenSource{Env: "X"}}}
 	files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{fileToken(path, false), other}}})
 	write("one", "one")
 	write("two", "two")
@@ -61,7 +61,7 @@ func TestTheWatchOfTokenFilesEnds(t *testing.T) {
 	entry := fileToken(filepath.Join(t.TempDir(), "token"), false)
 	told := make(chan string)
 	stop := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}}).watch(time.Millisecond, func(name string) { told <- name })
-	if err := os.WriteFile(entry.TokenFile, []byte("x"), 0o600); err != nil {
+	if err := os.WriteFile(entry.Token.File, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -81,5 +81,5 @@ func TestTheWatchOfTokenFilesEnds(t *testing.T) {
 }
 
 func fileToken(path string, optional bool) config.Provider {
-	return config.Provider{Name: "citadel", Credential: config.Credential{TokenFile: path, TokenOptional: optional}}
+	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }

@@ -39,15 +39,15 @@ func TestTheAuthorityIsChosenByTheFirstRuleThatSaysSomething(t *testing.T) {
 		{"CA_ADDR=Vault://vault:8200/pki", "", Choice{"vault", "vault", "CA_ADDR begins with vault:"}, set{"address": "vault:8200/pki"}},
 		{"CA_ADDR=citadel://i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR begins with citadel:"}, set{"address": "i.svc:15012"}},
 		// What is Google's.
-		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"protocol": "meshca", "endpoint": "meshca.googleapis.com:443"}},
-		{"CA_ADDR=meshca.example:443", "", Choice{"google", "google", "CA_ADDR is an address of Google's"}, set{"protocol": "meshca", "endpoint": "meshca.example:443"}},
-		{"CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR is a CA pool of Google's"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
+		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address at Google"}, set{"protocol": "meshca", "endpoint": "meshca.googleapis.com:443"}},
+		{"CA_ADDR=meshca.example:443", "", Choice{"google", "google", "CA_ADDR is an address at Google"}, set{"protocol": "meshca", "endpoint": "meshca.example:443"}},
+		{"CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR is a Google CA pool"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
 		// host:port is istiod's, and the entry of the file keeps its other settings.
 		{"CA_ADDR=i.svc:15012", "", Choice{"citadel", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
 		{"CA_ADDR=i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
 		// Nothing is said.
-		{"ISTIOD_SAN=x", "", Choice{"citadel", "citadel", "nothing names another (CA_PROVIDER, CA_ADDR, providers): istiod at its usual address"}, set{"server_name": "x"}},
-		{"ISTIOD_SAN=x", custom, Choice{"mesh", "citadel", "it is the only provider that is configured"}, set{"server_name": "x"}},
+		{"ISTIOD_SAN=x", "", Choice{"citadel", "citadel", "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"}, set{"server_name": "x"}},
+		{"ISTIOD_SAN=x", custom, Choice{"mesh", "citadel", "it is the only configured provider"}, set{"server_name": "x"}},
 		{"", two + "default_provider: a", Choice{"a", "file", "default_provider names it"}, nil},
 		{"COUNTERSIGN_DEFAULT_PROVIDER=b ISTIOD_SAN=x", two + "default_provider: a", Choice{"b", "citadel", "COUNTERSIGN_DEFAULT_PROVIDER names it"}, set{"server_name": "x"}},
 		{"CA_PROVIDER=A", two + "secrets: [{name: default, providers: [b, a]}]", Choice{"b", "citadel", "secrets.default names it"}, nil},
@@ -78,14 +78,14 @@ func TestAnAddressThatNoProviderCanHaveIsRefused(t *testing.T) {
 		"CA_ADDR=a_b://c":                                               `CA_ADDR is "a_b://c": write PROVIDER://ADDRESS`,
 		"CA_ADDR=googlecas://ca.googleapis.com:443":                     `CA_ADDR is "googlecas://ca.googleapis.com:443": write projects/P/locations/L/caPools/N`,
 		"CA_ADDR=citadel://u:geheim@istiod":                             `CA_ADDR is "citadel://u:xxxxx@istiod": write host:port`,
-		"CA_ADDR=file:///ca CA_PROVIDER=vault":                          `CA_ADDR is "file:///ca" while CA_PROVIDER is "vault": a folder is for the provider "file"`,
-		"CA_ADDR=file:///ca CA_PROVIDER=Citadel":                        `CA_ADDR is "file:///ca" while CA_PROVIDER is "Citadel": a folder is for`,
-		"CA_ADDR=vault://v:1 CA_PROVIDER=Citadel":                       `CA_ADDR is "vault://v:1" while CA_PROVIDER is "Citadel": write host:port`,
-		"CA_ADDR=istiod:15012 CA_PROVIDER=File":                         `CA_ADDR is "istiod:15012" while CA_PROVIDER is "File": write file:///FOLDER`,
-		"CA_ADDR=x.googleapis.com:1 CA_PROVIDER=GoogleCAS":              `while CA_PROVIDER is "GoogleCAS": write projects/P`,
-		"CA_ADDR=projects/p/locations/l/caPools/n CA_PROVIDER=GoogleCA": `while CA_PROVIDER is "GoogleCA": write projects/P`,
+		"CA_ADDR=file:///ca CA_PROVIDER=vault":                          `CA_ADDR is "file:///ca" and CA_PROVIDER is "vault": only the provider "file" takes a folder`,
+		"CA_ADDR=file:///ca CA_PROVIDER=Citadel":                        `CA_ADDR is "file:///ca" and CA_PROVIDER is "Citadel": only the provider`,
+		"CA_ADDR=vault://v:1 CA_PROVIDER=Citadel":                       `CA_ADDR is "vault://v:1" and CA_PROVIDER is "Citadel": write host:port`,
+		"CA_ADDR=istiod:15012 CA_PROVIDER=File":                         `CA_ADDR is "istiod:15012" and CA_PROVIDER is "File": write file:///FOLDER`,
+		"CA_ADDR=x.googleapis.com:1 CA_PROVIDER=GoogleCAS":              `and CA_PROVIDER is "GoogleCAS": write projects/P`,
+		"CA_ADDR=projects/p/locations/l/caPools/n CA_PROVIDER=GoogleCA": `and CA_PROVIDER is "GoogleCA": write projects/P`,
 		"CA_PROVIDER=GoogleCA":                                          `CA_PROVIDER is "GoogleCA": set CA_ADDR, too: projects/P/locations/L/caPools/N for GoogleCAS`,
-		"CA_PROVIDER=a/b":                                               `CA_PROVIDER is "a/b": write the name of an installed provider`,
+		"CA_PROVIDER=a/b":                                               `CA_PROVIDER is "a/b": must be an installed provider`,
 	} {
 		_, _, err := load("", append(strings.Fields(environ), identity...))
 		wantError(t, err, want)

@@ -169,7 +169,7 @@ func (c *Config) checkTrust(p *problems, t *Trust, path string) {
 
 func (c *Config) oneOf(p *problems, path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.say(p, path, value, strings.Join(allowed[:len(allowed)-1], ", ")+" or "+allowed[len(allowed)-1]+" is allowed")
+		c.say(p, path, value, "must be "+strings.Join(allowed[:len(allowed)-1], ", ")+" or "+allowed[len(allowed)-1])
 	}
 }
 
@@ -210,7 +210,7 @@ func (c *Config) checkSocketPath(p *problems, setting, path string) {
 	}
 }
 
-const keyTypes = "ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519 is allowed"
+const keyTypes = "must be ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519"
 
 // checkStatusAddress lets nobody but this machine reach the page: it has no
 // authentication.

@@ -1,16 +1,19 @@
-// Package config turns a YAML file, the environment and flags into the one
-// checked configuration of the agent. Call [Read] for the layers (flag over
-// environment over file over default) and then [Config.Complete], which fills in
-// what follows from the rest and tells everything that is wrong.
+// Package config turns a YAML file, the environment and flags into the validated
+// configuration of the agent. Package settings calls [Read], which lays flags over the
+// environment over the file over the defaults, and then [Config.Complete], which derives the
+// remaining settings and reports everything that is wrong. A Config belongs to one goroutine
+// until it is complete; afterwards it is only read.
 package config
 
-// Config is the agent's configuration as its file spells it. Only [Config.Complete]
-// makes it fit for use.
+import "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+
+// Config is the agent's configuration, as its file spells it. It is usable after
+// [Config.Complete].
 type Config struct {
 	Workload
 	Plugins
-	// Secrets are served besides "default" and "ROOTCA", which are there by
-	// themselves; an entry of one of these names sets its details.
+	// Secrets are served in addition to "default" and "ROOTCA", which always exist; an
+	// entry with one of these names sets its details.
 	Secrets   []Secret  `json:"secrets"`
 	Workloads Workloads `json:"workloads"`
 	Files     Files     `json:"files"`
@@ -18,109 +21,101 @@ type Config struct {
 	Rotation  Rotation  `json:"rotation"`
 	State     State     `json:"state"`
 	Socket    Socket    `json:"socket"`
-	// WorkloadAPI is off where it has no socket.
+	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
 	Gateway     Gateway     `json:"gateway"`
 	Status      Status      `json:"status"`
 	Proxy       Proxy       `json:"proxy"`
 	Log         Log         `json:"log"`
-	// DrainTimeout is how long streams get to end after SIGTERM. Default: 5s.
+	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 
 	origins map[string]string     // by path: the variable or flag that set it
-	written map[string]bool       // by path: what the file sets
-	lines   func() map[string]int // by path: where
+	written map[string]bool       // by path: whether the file sets it
+	lines   func() map[string]int // by path: the line in the file
 	file    string                // its name
 	choice  Choice
-	foreign *Foreign         // nil: the socket is the agent's
-	builds  map[string]Build // by the binary's name: what is not to be found in an entry
+	foreign *Foreign         // the program that owns the socket; nil: the agent
+	builds  map[string]Build // by the binary's name: what the entries do not say
 }
 
-// Workload says what "default" is issued for, and what every secret starts from.
+// Workload is the identity of "default" and the defaults of every secret.
 type Workload struct {
-	// TrustDomain, Namespace and ServiceAccount make the SPIFFE ID
-	// spiffe://<trust domain>/ns/<namespace>/sa/<service account> of "default",
-	// where its entry names nothing else. Default: cluster.local, none, none.
+	// TrustDomain, Namespace and ServiceAccount make up the SPIFFE ID of "default",
+	// spiffe://<trust domain>/ns/<namespace>/sa/<service account>, unless its entry names
+	// another identity. Default: cluster.local, none, none.
 	TrustDomain    string `json:"trust_domain"`
 	Namespace      string `json:"namespace"`
 	ServiceAccount string `json:"service_account"`
-	// KeyType is the kind of key. Default: ecdsa-p256.
+	// KeyType is ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519.
+	// Default: ecdsa-p256.
 	KeyType string `json:"key_type"`
-	// TTL is the lifetime asked for. Default: 24h.
+	// TTL is the certificate lifetime to request. Default: 24h.
 	TTL Duration `json:"ttl"`
 }
 
-// Plugins says which providers there are and where their binaries are found.
+// Plugins are the providers and where to find their binaries.
 type Plugins struct {
-	// Providers are the authorities to ask. Default: what CA_PROVIDER and CA_ADDR
-	// choose, else istiod.
+	// Providers are the certificate authorities. Default: the one that CA_PROVIDER and
+	// CA_ADDR choose, else istiod.
 	Providers []Provider `json:"providers"`
-	// DefaultProvider answers for secrets that name none. Default: the only one.
+	// DefaultProvider is for secrets that name no provider. Default: the only provider.
 	DefaultProvider string `json:"default_provider"`
-	// ProviderDirs are searched before all others. Default: none.
+	// ProviderDirs are searched first for binaries. Default: none.
 	ProviderDirs []string `json:"provider_dirs"`
-	// RuntimeDir takes the providers' private folders. Default: $XDG_RUNTIME_DIR,
-	// else the temp folder.
+	// RuntimeDir is where the providers' private folders are created. Default:
+	// $XDG_RUNTIME_DIR, else the temporary folder.
 	RuntimeDir string `json:"runtime_dir"`
-	// Lock is the lock file, which pins providers whose entries name no sha256; it is
-	// made by "countersign provider lock". Default: countersign.lock beside this file,
-	// where there is one.
+	// Lock is the lock file, written by "countersign provider lock". It pins providers
+	// whose entries have no sha256. Default: countersign.lock beside this file, if it
+	// exists.
 	Lock string `json:"lock"`
-	// Dev lets providers run without a pinned SHA-256. Default: false.
+	// Dev allows providers without a pinned SHA-256. Default: false.
 	Dev bool `json:"dev"`
 }
 
 // Provider is one certificate authority: a provider binary with settings.
 type Provider struct {
-	// Name is what secrets call it: 1 to 63 of a-z, 0-9 and -. Required.
+	// Name is how secrets refer to it: 1 to 63 of a-z, 0-9 and -. Required.
 	Name string `json:"name"`
-	// Provider is the binary's name. Default: Name.
+	// Provider is the name of the binary. Default: Name.
 	Provider string `json:"provider"`
-	// SHA256 is the only binary that may run, in hex. Default: the lock file's, else
-	// none, refused without dev.
+	// SHA256 pins the binary, in hex. Default: the lock file's; without either, the
+	// provider is refused unless dev is set.
 	SHA256 string `json:"sha256"`
-	// Settings are the provider's own; its documentation has them. Default: none.
+	// Settings are the provider's own; see its documentation. Default: none.
 	Settings map[string]any `json:"settings"`
-	// Env are variables of its process, which has few of the agent's. Default: none.
+	// Env are variables for its process, which inherits few of the agent's. Default: none.
 	Env map[string]string `json:"env"`
-	// User is whom the process runs as, a name or a number; it needs an agent that is
-	// root. Default: the agent's own.
+	// User runs the process, a name or a number; only an agent that runs as root can
+	// change it. Default: the agent's own.
 	User   string `json:"user"`
 	Limits Limits `json:"limits"`
-	Credential
+	// Token is the token that is sent with each request. Default: Istio's token file for
+	// the provider citadel, else none.
+	Token Token `json:"token"`
 	Trust
 }
 
-// Credential is what the agent shows a provider's authority.
-type Credential struct {
-	// Token says where the token comes from that travels with each request.
-	Token Token `json:"token"`
-	// TokenFile is the short form of a token from a file. Default: Istio's for the
-	// provider citadel, else none.
-	TokenFile string `json:"token_file"`
-	// TokenOptional takes a file that is not there for no token, for an authority
-	// that may know its caller by a certificate. Default: false.
-	TokenOptional bool `json:"token_optional"`
-}
-
-// Limits bound what a provider may take of the machine. Default: none.
+// Limits bound the resources of a provider's process. Default: none.
 type Limits struct {
 	Memory      Size    `json:"memory"`      // such as 256Mi
 	Descriptors uint32  `json:"descriptors"` // open files
 	Processes   uint32  `json:"processes"`   // and threads
-	CPU         float64 `json:"cpu"`         // processors; 0.5 is half of one
+	CPU         float64 `json:"cpu"`         // CPUs; 0.5 is half of one
 }
 
-// Trust bounds what is taken from a provider.
+// Trust limits what is accepted from a provider.
 type Trust struct {
-	// IdentityCheck is exact, trust-domain or any. Default: exact.
+	// IdentityCheck says which names of a certificate are accepted: exact, trust-domain or
+	// any. Default: exact.
 	IdentityCheck string `json:"identity_check"`
-	// AcceptLongerTTL takes certificates that live longer than asked. Default: false.
+	// AcceptLongerTTL accepts certificates that live longer than requested. Default: false.
 	AcceptLongerTTL bool `json:"accept_longer_ttl"`
-	// PinnedRoots is a PEM file with the only roots that are taken. Default: any.
+	// PinnedRoots is a PEM file with the only roots that are accepted. Default: any.
 	PinnedRoots string `json:"pinned_roots"`
-	// RootOverlap is how long a root stays that the authority dropped; 0s is not at
-	// all. Default: as long as a certificate that needs it.
+	// RootOverlap is how long a root is still served after the CA has dropped it; 0s drops
+	// it at once. Default: as long as a certificate needs it.
 	RootOverlap *Duration `json:"root_overlap"`
 }
 
@@ -132,59 +127,59 @@ type Secret struct {
 	SPIFFEID    string   `json:"spiffe_id"`
 	DNSNames    []string `json:"dns_names"`
 	IPAddresses []string `json:"ip_addresses"`
-	// KeyType and TTL are the workload's where they are not set.
+	// KeyType and TTL override the workload's.
 	KeyType string   `json:"key_type"`
 	TTL     Duration `json:"ttl"`
-	// Provider is whom to ask. Default: default_provider, or the only one; for
-	// ROOTCA the one that signs "default".
+	// Provider signs it. Default: default_provider, or the only provider; for ROOTCA the
+	// one that signs "default".
 	Provider string `json:"provider"`
-	// Providers are, instead of Provider, those whose roots a trust bundle unites, or
-	// those that may sign a key pair: the next one is asked when those before it have
-	// been away for FallbackAfter. Default of ROOTCA: those of "default".
+	// Providers replaces Provider. A trust bundle combines the roots of all of them. A key
+	// pair is signed by the first; the next one is tried when those before it have been
+	// unavailable for FallbackAfter. Default of ROOTCA: those of "default".
 	Providers []string `json:"providers"`
-	// FallbackAfter is how long a provider must have been asked in vain before the
-	// next one is. Default: 30s.
+	// FallbackAfter is how long a provider must be unavailable before the next one is
+	// tried. Default: 30s.
 	FallbackAfter Duration `json:"fallback_after"`
 }
 
-// Rotation says when a successor is made.
+// Rotation says when certificates are renewed.
 type Rotation struct {
-	// Ratio is the part of the lifetime that is left then. Default: 0.5.
+	// Ratio is the fraction of the lifetime that is left at renewal. Default: 0.5.
 	Ratio float64 `json:"ratio"`
-	// Jitter is how far the ratio is drawn to either side; 0 is not at all.
+	// Jitter is the largest random deviation from the ratio, up or down; 0 is none.
 	// Default: 0.01; 0.1 with workloads.
 	Jitter float64 `json:"jitter"`
 }
 
-// State keeps secrets over a restart, encrypted, so that an agent that starts while its
-// CA is away serves at once what is still valid. Default: nothing is kept.
+// State keeps secrets across restarts, encrypted, so that an agent that starts while its CA
+// is unavailable can serve what is still valid. Default: nothing is kept.
 type State struct {
-	// Dir is a folder for this agent alone; it is made (0700) where it is missing.
+	// Dir is a folder for this agent alone; it is created (0700) if it is missing.
 	Dir string `json:"dir"`
-	// KeyFile holds the key, 32 random bytes or more, as "openssl rand -hex 32" writes
-	// them; no one else may read it. It is not in Dir.
+	// KeyFile holds the key, 32 random bytes or more, as "openssl rand -hex 32" prints
+	// them. It must not be in Dir, nor be readable by others.
 	KeyFile string `json:"key_file"`
-	// KeyCommand is, instead of KeyFile, a program, by its absolute path, and its
-	// arguments, without a shell; it prints the key within 30s.
+	// KeyCommand replaces KeyFile: the absolute path of a program, with its arguments, that
+	// prints the key within 30s. It is run without a shell.
 	KeyCommand []string `json:"key_command"`
 }
 
 // Socket is where SDS is served.
 type Socket struct {
-	// Enabled is false in an agent that serves a gateway's socket alone. Default: true.
+	// Enabled is false in an agent that serves only a gateway's socket. Default: true.
 	Enabled bool `json:"enabled"`
 	// Path is a unix socket. Default: ./var/run/secrets/workload-spiffe-uds/socket.
 	Path string `json:"path"`
 	// Mode is octal, in quotes. Default: "0600".
 	Mode FileMode `json:"mode"`
-	// AllowUIDs and AllowGIDs may connect besides the agent's own user and root.
+	// AllowUIDs and AllowGIDs may connect, in addition to the agent's user and root.
 	AllowUIDs []uint32 `json:"allow_uids"`
 	AllowGIDs []uint32 `json:"allow_gids"`
-	// ForeignUIDs are users whose SDS server at Path is left alone when it answers at the
-	// start; "default" and "ROOTCA" are then its to serve. The agent's own user and root
-	// always are.
+	// ForeignUIDs are users who may own another SDS server at Path. If it answers at
+	// startup, the agent leaves Path, "default" and "ROOTCA" to it. The agent's user and
+	// root are always allowed.
 	ForeignUIDs []uint32 `json:"foreign_uids"`
-	// FilesPath is where the agent serves all else then. Default:
+	// FilesPath is where the agent then serves everything else. Default:
 	// ./var/run/secrets/credential-uds/files-socket.
 	FilesPath string `json:"files_path"`
 }
@@ -195,29 +190,22 @@ type Status struct {
 	Address string `json:"address"`
 }
 
-// Log is what is written to standard error.
+// Log goes to standard error.
 type Log struct {
 	Level  string `json:"level"`  // debug, info, warn or error. Default: info.
 	Format string `json:"format"` // text or json. Default: text.
 }
 
-// DefaultSocket is where the agent serves and the client asks.
-const DefaultSocket = "./var/run/secrets/workload-spiffe-uds/socket"
-
-// defaultFilesSocket is where Istio's agent serves beside another's SDS socket;
-// Envoys that it configures have the cluster sds-files-grpc for it.
-const defaultFilesSocket = "./var/run/secrets/credential-uds/files-socket"
-
-// defaults returns the configuration that nobody has set anything in.
+// defaults returns the configuration without any setting.
 func defaults() Config {
 	return Config{
 		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
 		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
-		Socket:       Socket{Enabled: true, Path: DefaultSocket, FilesPath: defaultFilesSocket, Mode: 0o600},
+		Socket:       Socket{Enabled: true, Path: istiocompat.Socket, FilesPath: istiocompat.FilesSocket, Mode: 0o600},
 		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
-		Gateway:      Gateway{Socket: defaultGatewaySocket, Mode: 0o600},
+		Gateway:      Gateway{Socket: istiocompat.GatewaySocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),

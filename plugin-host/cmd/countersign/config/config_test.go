@@ -151,12 +151,12 @@ service_account: web
 default_provider: mesh
 providers:
   - {name: mesh, provider: citadel}
-  - {name: citadel, token_file: /run/token, token_optional: true}
+  - {name: citadel, token: {file: /run/token, optional: true}}
   - {name: file}
 `, nil)
 	for i, want := range []string{"./var/run/secrets/tokens/istio-token", "/run/token", ""} {
-		if got := c.Providers[i]; got.TokenFile != want || got.TokenOptional != (i == 1) {
-			t.Errorf("the token of %s is in %q", got.Name, got.TokenFile)
+		if got := c.Providers[i]; got.Token.File != want || got.Token.Optional != (i == 1) {
+			t.Errorf("the token of %s is in %q", got.Name, got.Token.File)
 		}
 	}
 }
@@ -201,9 +201,9 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"few descriptors", working + "    limits: {descriptors: 31}", `providers.file.limits.descriptors is 31: write 32 or more`},
 		{"few processes", working + "    limits: {processes: 1}", `providers.file.limits.processes is 1: write 32 or more`},
 		{"little time", working + "    limits: {cpu: 0.001}", `providers.file.limits.cpu is 0.001: write 0.01 or more`},
-		{"bad check", working + "    identity_check: none", `providers.file.identity_check is "none": exact, trust-domain or any is allowed`},
+		{"bad check", working + "    identity_check: none", `providers.file.identity_check is "none": must be exact, trust-domain or any`},
 		{"bad overlap", working + "    root_overlap: -1s", `providers.file.root_overlap is -1s: write 0s or more`},
-		{"no token to miss", working + "    token_optional: true", `providers.file.token_optional is true: there is no token_file that it is about`},
+		{"no token to miss", working + "    token: {optional: true}", `providers.file.token has 0 sources`},
 		{"bad default", working + "default_provider: x", `default_provider is "x": configured are file`},
 		{"ratio", working + "rotation: {ratio: 1}", `rotation.ratio is 1: write more than 0 and less than 1`},
 		{"ratio that is none", working + "rotation: {ratio: .nan}", `is not valid YAML`},
@@ -213,9 +213,9 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"open status", working + "status: {address: '0.0.0.0:80'}", `status.address is "0.0.0.0:80": write a loopback address`},
 		{"named status", working + "status: {address: 'example.org:80'}", `status.address is "example.org:80": write a loopback address`},
 		{"status without port", working + "status: {address: '127.0.0.1'}", `status.address is "127.0.0.1": write a loopback address`},
-		{"log level", working + "log: {level: loud}", `log.level is "loud": debug, info, warn or error is allowed`},
-		{"log format", working + "log: {format: xml}", `log.format is "xml": text or json is allowed`},
-		{"key type", working + "key_type: dsa", `key_type is "dsa": ecdsa-p256`},
+		{"log level", working + "log: {level: loud}", `log.level is "loud": must be debug, info, warn or error`},
+		{"log format", working + "log: {format: xml}", `log.format is "xml": must be text or json`},
+		{"key type", working + "key_type: dsa", `key_type is "dsa": must be ecdsa-p256`},
 		{"lifetime", working + "ttl: 1ms", `ttl is 1ms: write 1s or more`},
 		{"drain", working + "drain_timeout: -1s", `drain_timeout is -1s: write 0s or more`},
 		{"trust domain", working + "trust_domain: 'Not A Domain'", `secrets.default: `},
@@ -223,7 +223,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"half an identity", "dev: true\nnamespace: ns\nproviders: [{name: file}]", `secrets.default has no identity`},
 		{"secret without identity", working + "secrets: [{name: a}]", `secrets.a has no identity: write spiffe_id, dns_names or ip_addresses`},
 		{"bad address", working + "secrets: [{name: a, ip_addresses: [1.2.3]}]", `secrets.a: IP address "1.2.3" is not valid`},
-		{"bad kind", working + "secrets: [{name: a, kind: jwt}]", `secrets.a.kind is "jwt": key-pair or trust-bundle is allowed`},
+		{"bad kind", working + "secrets: [{name: a, kind: jwt}]", `secrets.a.kind is "jwt": must be key-pair or trust-bundle`},
 		{"default as bundle", working + "secrets: [{name: default, kind: trust-bundle}]", `secrets.default.kind is "trust-bundle": clients expect a key-pair by that name`},
 		{"default as token", working + "secrets: [{name: default, kind: jwt}]", `secrets.default.kind is "jwt": clients expect a key-pair`},
 		{"roots as key", working + "secrets: [{name: ROOTCA, kind: key-pair}]", `secrets.ROOTCA.kind is "key-pair": clients expect a trust-bundle by that name`},
@@ -244,13 +244,13 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"no proxy's command", working + "proxy: {restart: always}", `proxy.command is not set: the settings below proxy are about a program`},
 		{"proxy's variable", working + "proxy: {command: [x], env: {'a=b': c}}", `proxy.env is "a=b": that is no name of a variable`},
 		{"proxy's variable that is no text", working + "proxy: {command: [x], env: {A: 12}}", `proxy.env.A is (set) in countersign.yaml: write text`},
-		{"restart", working + "proxy: {command: [x], restart: sometimes}", `proxy.restart is "sometimes": on-failure, always or never is allowed`},
+		{"restart", working + "proxy: {command: [x], restart: sometimes}", `proxy.restart is "sometimes": must be on-failure, always or never`},
 		{"restart limit", working + "proxy: {command: [x], restart_limit: -1}", `proxy.restart_limit is "-1" in countersign.yaml: write a whole number`},
 		{"stop timeout", working + "proxy: {command: [x], stop_timeout: -1s}", `proxy.stop_timeout is -1s: write 0s or more`},
 		{"two reloads", working + "proxy: {command: [x], watch: {folders: [a]}, reload: {signal: HUP, hot_restart: true}}", `proxy.reload is set in more than one way: write one of signal`},
 		{"no reload", working + "proxy: {command: [x], watch: {folders: [a]}}", `proxy.reload is not set: say how the proxy is told`},
 		{"reload of nothing", working + "proxy: {command: [x], reload: {signal: HUP}}", `proxy.watch.folders is not set: nothing would ever ask`},
-		{"reload signal", working + "proxy: {command: [x], watch: {folders: [a]}, reload: {signal: KILL}}", `proxy.reload.signal is "KILL": HUP, QUIT, USR1, USR2 or WINCH is allowed`},
+		{"reload signal", working + "proxy: {command: [x], watch: {folders: [a]}, reload: {signal: KILL}}", `proxy.reload.signal is "KILL": must be HUP, QUIT, USR1, USR2 or WINCH`},
 		{"reload command", working + "proxy: {command: [x], watch: {folders: [a]}, reload: {command: ['']}}", `proxy.reload.command is not set: write a program`},
 		{"interval", working + "proxy: {command: [x], watch: {interval: 1ms}}", `proxy.watch.interval is 1ms: write 100ms or more`},
 		{"minimum delay", working + "proxy: {command: [x], watch: {min_delay: -1s}}", `proxy.watch.min_delay is -1s: write 0s or more`},

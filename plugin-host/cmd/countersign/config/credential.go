@@ -1,8 +1,9 @@
 package config
 
 import (
-	"net/url"
 	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // hidden stands for a value that is not shown.
@@ -10,15 +11,15 @@ const hidden = "(set)"
 
 // revealed returns what may be shown of a value that a provider is told.
 func revealed(path string, value any) any {
-	text, isText := value.(string)
+	words, isText := value.(string)
 	_, isSwitch := value.(bool)
 	switch {
-	case isSwitch, isText && text == "", value == nil:
+	case isSwitch, isText && words == "", value == nil:
 		return value
 	case isCredential(path):
 		return hidden
 	case isText:
-		return withoutPassword(text)
+		return text.WithoutPassword(words)
 	}
 	return value
 }
@@ -43,12 +44,4 @@ func isCredential(path string) bool {
 		}
 	}
 	return false
-}
-
-// withoutPassword hides the password of a text that is a URL.
-func withoutPassword(text string) string {
-	if u, err := url.Parse(text); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	return text
 }

@@ -26,8 +26,8 @@ func TestWhatIstioSaysOfItsCAIsTheProvidersSettings(t *testing.T) {
 		"address": "istiod:15012", "server_name": "ca.mesh", "cluster_id": "1", "cert_signer": "true",
 		"headers": map[string]any{"x-tenant": "blue: yes", "KEY": "2"},
 	}
-	if !reflect.DeepEqual(entry.Settings, want) || entry.TokenFile != "/var/run/secrets/kubernetes.io/serviceaccount/token" {
-		t.Errorf("got %+v with the token in %s", entry.Settings, entry.TokenFile)
+	if !reflect.DeepEqual(entry.Settings, want) || entry.Token.File != "/var/run/secrets/kubernetes.io/serviceaccount/token" {
+		t.Errorf("got %+v with the token in %s", entry.Settings, entry.Token.File)
 	}
 }
 
@@ -36,8 +36,8 @@ func TestAMountedCertificateIsShownToIstiodAndTheTokenMayBeMissing(t *testing.T)
 	want := map[string]any{
 		"address": "istiod:15012", "client_cert_file": "/etc/prov/cert-chain.pem", "client_key_file": "/etc/prov/key.pem", "root_file": "/etc/prov/root-cert.pem",
 	}
-	if !reflect.DeepEqual(entry.Settings, want) || !entry.TokenOptional {
-		t.Errorf("got %+v, token optional: %t", entry.Settings, entry.TokenOptional)
+	if !reflect.DeepEqual(entry.Settings, want) || !entry.Token.Optional {
+		t.Errorf("got %+v, token optional: %t", entry.Settings, entry.Token.Optional)
 	}
 }
 
@@ -62,11 +62,11 @@ func TestTheRootForTheConnectionIsTheFirstThatIstiosRulesGive(t *testing.T) {
 }
 
 func TestAnEntryOfTheFileKeepsWhatNoVariableSays(t *testing.T) {
-	file := "providers: [{name: citadel, sha256: " + pin + ", token_file: /run/token, settings: {server_name: x, cluster_id: file}}]"
+	file := "providers: [{name: citadel, sha256: " + pin + ", token: {file: /run/token}, settings: {server_name: x, cluster_id: file}}]"
 	c, _ := mustLoad(t, file, append([]string{"CA_ADDR=istiod:15012", "ISTIO_META_CLUSTER_ID=variable"}, identity...))
 	got := c.Providers[0]
 	want := map[string]any{"address": "istiod:15012", "server_name": "x", "cluster_id": "variable"}
-	if len(c.Providers) != 1 || got.SHA256 != pin || got.TokenFile != "/run/token" || !reflect.DeepEqual(got.Settings, want) {
+	if len(c.Providers) != 1 || got.SHA256 != pin || got.Token.File != "/run/token" || !reflect.DeepEqual(got.Settings, want) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -116,27 +116,27 @@ func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
 	for _, entry := range []string{"PROV_CERT=/certs", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine"} {
 		name, value, _ := strings.Cut(entry, "=")
 		_, _, err := load("providers: [{name: file}]", append([]string{entry}, identity...))
-		wantError(t, err, name+` is "`+value+`": this version`)
+		wantError(t, err, name+` is "`+value+`": `)
 	}
 }
 
 func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 	for entry, want := range map[string]string{
-		"CA_ADDR=istiod:15012 JWT_POLICY=x":     `JWT_POLICY is "x": third-party-jwt or first-party-jwt is allowed`,
-		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=x":     `PILOT_CERT_PROVIDER is "x": istiod, kubernetes, custom, none or k8s.io/SIGNER is allowed`,
-		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=none":  `PILOT_CERT_PROVIDER is "none": istiod's certificate is verified with a root; set CA_ROOT_CA`,
-		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": 2048, 3072 or 4096 is allowed`,
-		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": ECDSA is allowed`,
-		"PKCS8_KEY=maybe":                       `PKCS8_KEY is "maybe": true is allowed`,
-		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": true or false is allowed`,
-		"FILE_MOUNTED_CERTS=true PROV_CERT=/p":  `FILE_MOUNTED_CERTS is "true": with it there is no CA that PROV_CERT could be shown to`,
-		"PILOT_CERT_PROVIDER=k8s.io/":           `PILOT_CERT_PROVIDER is "k8s.io/": istiod`,
-		"PILOT_CERT_PROVIDER=Istiod":            `PILOT_CERT_PROVIDER is "Istiod": istiod`,
-		"WORKLOAD_IDENTITY_SOCKET_FILE=..":      `WORKLOAD_IDENTITY_SOCKET_FILE is "..": write a file name`,
-		"ECC_CURVE=P521":                        `ECC_CURVE is "P521": P256 or P384 is allowed`,
+		"CA_ADDR=istiod:15012 JWT_POLICY=x":     `JWT_POLICY is "x": must be third-party-jwt or first-party-jwt`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=x":     `PILOT_CERT_PROVIDER is "x": must be istiod, kubernetes, custom, none or k8s.io/SIGNER`,
+		"CA_ADDR=i:1 PILOT_CERT_PROVIDER=none":  `PILOT_CERT_PROVIDER is "none": a root is required to verify istiod's certificate; set CA_ROOT_CA`,
+		"WORKLOAD_RSA_KEY_SIZE=1024":            `WORKLOAD_RSA_KEY_SIZE is "1024": must be 2048, 3072 or 4096`,
+		"ECC_SIGNATURE_ALGORITHM=DSA":           `ECC_SIGNATURE_ALGORITHM is "DSA": must be ECDSA`,
+		"PKCS8_KEY=maybe":                       `PKCS8_KEY is "maybe": must be true`,
+		"FILE_MOUNTED_CERTS=maybe":              `FILE_MOUNTED_CERTS is "maybe": must be true or false`,
+		"FILE_MOUNTED_CERTS=true PROV_CERT=/p":  `FILE_MOUNTED_CERTS is "true": without a CA there is nothing to present PROV_CERT to`,
+		"PILOT_CERT_PROVIDER=k8s.io/":           `PILOT_CERT_PROVIDER is "k8s.io/": must be istiod`,
+		"PILOT_CERT_PROVIDER=Istiod":            `PILOT_CERT_PROVIDER is "Istiod": must be istiod`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=..":      `WORKLOAD_IDENTITY_SOCKET_FILE is "..": must be a file name`,
+		"ECC_CURVE=P521":                        `ECC_CURVE is "P521": must be P256 or P384`,
 		"SECRET_TTL=1d":                         `SECRET_TTL: ttl is "1d": write a number with a unit`,
 		"SECRET_GRACE_PERIOD_RATIO=2":           `rotation.ratio is 2 (from SECRET_GRACE_PERIOD_RATIO)`,
-		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":     `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": write a file name without a folder`,
+		"WORKLOAD_IDENTITY_SOCKET_FILE=a/b":     `WORKLOAD_IDENTITY_SOCKET_FILE is "a/b": must be a file name without a folder`,
 		"COUNTERSIGN_SOKET=x":                   `unknown variable COUNTERSIGN_SOKET: did you mean COUNTERSIGN_SOCKET?`,
 		"COUNTERSIGN_ALLES_ANDERE=x":            `unknown variable COUNTERSIGN_ALLES_ANDERE: unset it`,
 		"COUNTERSIGN_LOG_LEVEL=loud":            `log.level is "loud" (from COUNTERSIGN_LOG_LEVEL)`,

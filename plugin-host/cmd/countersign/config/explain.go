@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
 // Explained is one setting as it came out.
@@ -94,8 +97,8 @@ func (e *explainer) add(path string, v reflect.Value) {
 	if _, ok := value.(fmt.Stringer); ok && v.Kind() != reflect.Pointer {
 		value = fmt.Sprint(value)
 	}
-	if text, ok := value.(string); ok && !e.bare {
-		value = withoutPassword(text)
+	if words, ok := value.(string); ok && !e.bare {
+		value = text.WithoutPassword(words)
 	}
 	e.all = append(e.all, Explained{path, value, e.from(path, !isEmpty(v))})
 }
@@ -150,14 +153,14 @@ func (c *Config) rule(path string) string {
 	switch {
 	case path == "default_provider":
 		return c.choice.Rule
+	case list == "providers" && strings.HasSuffix(rest, ".token.file"):
+		return istiocompat.TokenRule
 	case list == "providers" && strings.Contains(name, ".token.exchange."):
 		return "settings.exchange" // the step that completeExchange adds
 	case list == "providers" && strings.Contains(name, "."):
 		return "" // deeper in an entry
 	case list == "providers" && setting == "provider":
 		return "its name"
-	case list == "providers" && setting == "token_file":
-		return "where Istio mounts it"
 	case strings.HasPrefix(path, "files.secrets."):
 		return "files.mounted"
 	case list != "secrets":

@@ -39,7 +39,7 @@ secrets: [{name: api.example, dns_names: [a.example]}]
 		{"providers.citadel.settings.server_name", "x", "countersign.yaml:4"},
 		{"providers.citadel.settings.labels.a", 1.0, "countersign.yaml:4"},
 		{"providers.citadel.settings.zone", "z", "--providers.citadel.settings.zone"},
-		{"providers.citadel.token_file", "./var/run/secrets/tokens/istio-token", "where Istio mounts it"},
+		{"providers.citadel.token.file", "./var/run/secrets/tokens/istio-token", "where Istio mounts it"},
 		{"providers.citadel.root_overlap", "0s", "countersign.yaml:4"},
 		{"secrets.default.spiffe_id", "spiffe://cluster.local/ns/demo/sa/web", "trust_domain, namespace, service_account"},
 		{"secrets.default.ttl", "1h0m0s", "ttl"},
@@ -59,7 +59,7 @@ secrets: [{name: api.example, dns_names: [a.example]}]
 
 func TestTheOnlyProviderIsTheDefaultByThatRule(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
-	if got := explained(t, c, "default_provider"); got.From != "it is the only provider that is configured" {
+	if got := explained(t, c, "default_provider"); got.From != "it is the only configured provider" {
 		t.Errorf("got %+v", got)
 	}
 }

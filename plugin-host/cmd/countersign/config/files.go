@@ -2,31 +2,30 @@ package config
 
 import (
 	"fmt"
-	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
-// Files are secrets that others put into files.
+// Files are secrets that other programs provide in files.
 type Files struct {
-	// Mounted says whether "default" and "ROOTCA", each for itself, come from the
-	// files that platforms mount (./var/run/secrets/workload-spiffe-credentials,
-	// ./etc/certs): auto is where they are there at the start, only is from nowhere
-	// else, with no provider at all; never leaves them alone. Default: auto.
+	// Mounted says whether "default" and "ROOTCA", each on its own, come from the files
+	// that platforms mount (./var/run/secrets/workload-spiffe-credentials, ./etc/certs):
+	// auto uses them if they exist at startup, only uses nothing else and no provider,
+	// and never ignores them. Default: auto.
 	Mounted string `json:"mounted"`
-	// Secrets are served from these files by these names.
+	// Secrets are served from files, under these names.
 	Secrets []FileSecret `json:"secrets"`
-	// Folders are those that the names file-cert:<chain>~<key> and file-root:<ca> may
-	// read from. Default: the ones that platforms mount; an empty list is none.
+	// Folders are the only ones that the names file-cert:<chain>~<key> and file-root:<ca>
+	// may refer to. Default: those that platforms mount; an empty list allows none.
 	Folders []string `json:"folders"`
-	// PollInterval is the time between two looks at all files. Default: 10s.
+	// PollInterval is how often all files are checked. Default: 10s.
 	PollInterval Duration `json:"poll_interval"`
-	// Debounce is how long more changes are awaited after the first. Default: 100ms.
+	// Debounce is how long to wait for more changes after the first. Default: 100ms.
 	Debounce Duration `json:"debounce"`
 }
 
@@ -35,10 +34,10 @@ type FileSecret struct {
 	Name  string `json:"name"`
 	Chain string `json:"chain"`
 	Key   string `json:"key"`
-	// Roots is a file of certificates, or system for the system's.
+	// Roots is a file of certificates, or "system" for the system's roots.
 	Roots string `json:"roots"`
 
-	rule string // why it is there, if nobody wrote it
+	rule string // why it exists if the file does not set it
 }
 
 // What Files.Mounted may be.
@@ -55,7 +54,7 @@ func defaultFiles() Files {
 	}
 }
 
-// completeFiles finds what is mounted, and checks the rest.
+// completeFiles finds mounted files, and checks the rest.
 func (c *Config) completeFiles(p *problems) {
 	f := &c.Files
 	c.oneOf(p, "files.mounted", f.Mounted, MountedAuto, MountedOnly, MountedOff)
@@ -74,8 +73,8 @@ func (c *Config) completeFiles(p *problems) {
 	if f.Mounted != MountedOff {
 		f.Secrets = append(f.Secrets, c.mounted()...)
 	}
-	if (c.choice.Rule == usualRule || c.foreign != nil) && !c.needsProvider() {
-		c.Providers, c.DefaultProvider = nil, "" // nobody asked for one, or nobody asks it for anything
+	if (c.choice.Rule == istiocompat.UsualRule || c.foreign != nil) && !c.needsProvider() {
+		c.Providers, c.DefaultProvider = nil, "" // none is configured, or none is needed
 	}
 }
 
@@ -85,18 +84,18 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 	case s.Name == "" || len(s.Name) > maxSecretName || strings.HasPrefix(s.Name, "file-"):
 		c.say(p, fmt.Sprintf("files.secrets.%d.name", i), s.Name, fmt.Sprintf("write 1 to %d bytes that do not begin with file-", maxSecretName))
 	case pair == bundle, bundle && s.Chain+s.Key != "":
-		p.add(fmt.Errorf("files.secrets.%s: write chain and key, or roots", clip(s.Name)))
+		p.add(fmt.Errorf("files.secrets.%s: write either chain and key, or roots", clip(s.Name)))
 	case s.Name == DefaultSecret && bundle, s.Name == RootCA && pair:
 		p.add(fmt.Errorf("files.secrets.%s: clients expect a key-pair by the name default and a trust-bundle by the name ROOTCA", s.Name))
 	case c.configured(s.Name):
-		p.add(fmt.Errorf("%q is below secrets and below files.secrets: a name is served once", clip(s.Name)))
+		p.add(fmt.Errorf("%q is both in secrets and in files.secrets: use each name once", clip(s.Name)))
 	case slices.ContainsFunc(c.Files.Secrets[:i], func(other FileSecret) bool { return other.Name == s.Name }):
-		p.add(fmt.Errorf("files.secrets has %q twice: a name is served once", clip(s.Name)))
+		p.add(fmt.Errorf("files.secrets has %q twice: use each name once", clip(s.Name)))
 	}
 }
 
-// mounted returns "default" and "ROOTCA", each of the first layout that has it.
-// Where nothing else can answer, the last layout is waited for.
+// mounted returns "default" and "ROOTCA", each from the first layout that has it. If files
+// are the only source, the agent waits for the last layout.
 func (c *Config) mounted() (found []FileSecret) {
 	layouts := slices.DeleteFunc(filesecret.Layouts(), c.isOwn)
 	first := func(name string, has func(filesecret.Layout) bool, of func(filesecret.Layout) FileSecret) {
@@ -109,7 +108,7 @@ func (c *Config) mounted() (found []FileSecret) {
 		}
 		if i >= 0 {
 			s := of(layouts[i])
-			s.rule = "they are mounted there"
+			s.rule = "the files are mounted"
 			if c.Files.Mounted == MountedOnly {
 				s.rule = "files.mounted is only"
 			}
@@ -123,9 +122,9 @@ func (c *Config) mounted() (found []FileSecret) {
 	return found
 }
 
-// isOwn tells whether the files of a layout are those that the agent itself writes,
-// or shows to an authority: on a virtual machine PROV_CERT and OUTPUT_CERTS are
-// /etc/certs, and who served these would never renew them.
+// isOwn reports whether the agent itself writes the files of a layout, or presents them to a
+// CA: on a virtual machine PROV_CERT and OUTPUT_CERTS are /etc/certs, and an agent that
+// served these files would never renew them.
 func (c *Config) isOwn(l filesecret.Layout) bool {
 	folder := absolute(filepath.Dir(l.Chain))
 	if slices.ContainsFunc(c.Outputs, func(o Output) bool { return absolute(o.Folder) == folder }) {
@@ -144,12 +143,12 @@ func absolute(path string) string {
 	return path
 }
 
-// configured tells whether the operator wrote an entry of that name below "secrets".
+// configured reports whether "secrets" has an entry of that name.
 func (c *Config) configured(name string) bool {
 	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
 }
 
-// Names returns the names that are answered from files, sorted.
+// Names returns the names that are served from files, sorted.
 func (f Files) Names() []string {
 	var names []string
 	for _, s := range f.Secrets {
@@ -159,52 +158,21 @@ func (f Files) Names() []string {
 	return names
 }
 
-// FromFiles tells whether a name is answered from files.
+// FromFiles reports whether a name is served from files.
 func (c *Config) FromFiles(name string) bool {
 	return slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
 }
 
-// answered tells whether a name needs nobody to sign it.
+// answered reports whether a name needs no CA.
 func (c *Config) answered(name string) bool { return c.FromFiles(name) || c.elsewhere(name) }
 
-// signed leaves out the secrets that files, or another's socket, answer.
+// signed leaves out the secrets that come from files or from another program.
 func (c *Config) signed(secrets []Secret) []Secret {
 	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.answered(s.Name) })
 }
 
-// needsProvider tells whether some secret has to be signed.
+// needsProvider reports whether a secret has to be signed.
 func (c *Config) needsProvider() bool {
 	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.answered(s.Name) })
 	return others || !c.answered(DefaultSecret) || !c.answered(RootCA)
-}
-
-func isOn(text string) bool {
-	on, err := strconv.ParseBool(text)
-	return err == nil && on
-}
-
-func isOff(text string) bool {
-	on, err := strconv.ParseBool(text)
-	return err == nil && !on
-}
-
-// filesFromIstio reads what the variables say of files.
-func filesFromIstio(set map[string]string) (found []Assignment, err error) {
-	if delay := set["FILE_DEBOUNCE_DURATION"]; delay != "" {
-		found = append(found, Assignment{"files.debounce", delay, "FILE_DEBOUNCE_DURATION"})
-	}
-	var wrong problems
-	switch mounted := set["FILE_MOUNTED_CERTS"]; {
-	case mounted == "" || isOff(mounted):
-	case !isOn(mounted):
-		wrong.say("FILE_MOUNTED_CERTS", fmt.Sprintf("%q", clip(mounted)), "", "true or false is allowed")
-	case set["PROV_CERT"] != "":
-		wrong.say("FILE_MOUNTED_CERTS", `"true"`, "", "with it there is no CA that PROV_CERT could be shown to; unset one of them")
-	default:
-		found = append(found, Assignment{"files.mounted", MountedOnly, "FILE_MOUNTED_CERTS"})
-	}
-	if folder := set["OUTPUT_CERTS"]; folder != "" {
-		found = append(found, Assignment{"outputs." + istioOutput + ".folder", path.Clean(folder), "OUTPUT_CERTS"})
-	}
-	return found, wrong.err()
 }

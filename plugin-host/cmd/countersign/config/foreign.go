@@ -2,18 +2,18 @@ package config
 
 import "fmt"
 
-// Foreign is a program that is no Countersign and serves SDS at socket.path.
+// Foreign is another program that serves SDS at socket.path.
 type Foreign struct {
 	UID uint32
-	PID int32 // 0: not known
+	PID int32 // 0: unknown
 }
 
-// LeaveSocketTo says, before [Config.Complete], that another program serves "default"
-// and "ROOTCA" at socket.path. The agent then serves what else there is, at
-// socket.files_path; nil is nobody.
+// LeaveSocketTo records, before [Config.Complete], that another program serves "default"
+// and "ROOTCA" at socket.path. The agent then serves everything else at socket.files_path.
+// nil is no program.
 func (c *Config) LeaveSocketTo(f *Foreign) { c.foreign = f }
 
-// ListenPath is the socket that the agent itself serves; empty where that is switched off.
+// ListenPath is the socket that the agent serves; empty: off.
 func (c *Config) ListenPath() string {
 	if !c.Socket.Enabled {
 		return ""
@@ -24,13 +24,13 @@ func (c *Config) ListenPath() string {
 	return c.Socket.Path
 }
 
-// elsewhere tells whether a name is another program's to serve. Files that the
-// operator names by it are served all the same, at the other socket.
+// elsewhere reports whether another program serves a name. A name in files.secrets is still
+// served, at the other socket.
 func (c *Config) elsewhere(name string) bool {
 	return c.foreign != nil && (name == DefaultSecret || name == RootCA) && !c.FromFiles(name)
 }
 
-// foreignRule is by which rule a name is elsewhere.
+// foreignRule is why another program serves a name.
 func (c *Config) foreignRule() string {
-	return fmt.Sprintf("another program (uid %d) answers at %s", c.foreign.UID, clip(c.Socket.Path))
+	return fmt.Sprintf("another program (uid %d) serves %s", c.foreign.UID, clip(c.Socket.Path))
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"strconv"
 
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -39,47 +39,6 @@ type Gateway struct {
 	TokenFile string `json:"token_file"`
 }
 
-const (
-	gatewayVariable  = "ENABLE_INGRESS_GATEWAY_SDS"
-	workloadVariable = "ENABLE_WORKLOAD_SDS"
-
-	// Where Istio's node agent served gateways, and where istiod is.
-	defaultGatewaySocket  = "./var/run/ingress_gateway/sds"
-	defaultGatewayAddress = "istiod.istio-system.svc:15012"
-)
-
-// gateway switches the two sockets as Istio's node agent did: the workload's is on, and the
-// gateway's off, where nothing is said.
-func (e *istio) gateway(configured *Config) {
-	e.toggle(workloadVariable, "socket.enabled")
-	inIstiosWords := e.toggle(gatewayVariable, "gateway.enabled")
-	e.gatewayOn = inIstiosWords || configured.Gateway.Enabled
-	if !e.gatewayOn {
-		return
-	}
-	if id := e.set["ISTIO_META_CLUSTER_ID"]; id != "" {
-		e.found = append(e.found, Assignment{"gateway.cluster", id, "ISTIO_META_CLUSTER_ID"})
-	}
-	if inIstiosWords { // then Istio's token is meant, too
-		e.found = append(e.found, Assignment{"gateway.token_file", istioToken, gatewayVariable})
-	}
-}
-
-// toggle takes a variable that is true or false.
-func (e *istio) toggle(name, setting string) (on bool) {
-	value := e.set[name]
-	if value == "" {
-		return false
-	}
-	on, err := strconv.ParseBool(value)
-	if err != nil {
-		e.wrong.say(name, fmt.Sprintf("%q", clip(value)), "", "true or false is allowed")
-		return false
-	}
-	e.found = append(e.found, Assignment{setting, strconv.FormatBool(on), name})
-	return on
-}
-
 // completeGateway fills in what follows, and refuses what would have no effect.
 func (c *Config) completeGateway(p *problems) {
 	g := &c.Gateway
@@ -87,9 +46,9 @@ func (c *Config) completeGateway(p *problems) {
 		c.checkGatewayOff(p)
 		return
 	}
-	g.Address = cmp.Or(g.Address, defaultGatewayAddress)
+	g.Address = cmp.Or(g.Address, istiocompat.Istiod)
 	if host, port, err := net.SplitHostPort(g.Address); err != nil || host == "" || port == "" {
-		c.say(p, "gateway.address", g.Address, "write host:port, as in "+defaultGatewayAddress)
+		c.say(p, "gateway.address", g.Address, "write host:port, as in "+istiocompat.Istiod)
 	}
 	if g.NodeID == "" && c.Namespace != "" {
 		g.NodeID = fmt.Sprintf("router~127.0.0.1~countersign.%s~%s.svc.cluster.local", c.Namespace, c.Namespace)

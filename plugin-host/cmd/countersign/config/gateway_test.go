@@ -3,11 +3,13 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
 func TestTheGatewayIsOffAndTheWorkloadsSocketOnUnlessTheyAreSwitched(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
-	if c.Gateway.Enabled || c.Gateway.Address != "" || !c.Socket.Enabled || c.ListenPath() != DefaultSocket {
+	if c.Gateway.Enabled || c.Gateway.Address != "" || !c.Socket.Enabled || c.ListenPath() != istiocompat.Socket {
 		t.Errorf("without a word there is %+v, %+v", c.Gateway, c.Socket)
 	}
 	c, _ = mustLoad(t, working+"gateway: {enabled: true}\n", nil)
@@ -57,7 +59,7 @@ func TestAWrongGatewayIsRefused(t *testing.T) {
 		"gateway: {enabled: true, address: ':15012'}\n":                                  "write host:port",
 		"gateway: {enabled: true, socket: ''}\n":                                         "gateway.socket is not set",
 		"gateway: {enabled: true, socket: " + strings.Repeat("x", 108) + "}\n":           "107 at most",
-		"gateway: {enabled: true, socket: " + DefaultSocket + "}\n":                      "that is socket.path",
+		"gateway: {enabled: true, socket: " + istiocompat.Socket + "}\n":                 "that is socket.path",
 		"gateway: {enabled: true, socket: w}\nworkload_api: {socket: w}\n":               "that is workload_api.socket",
 		"gateway: {enabled: true, node_id: " + strings.Repeat("x", 1025) + "}\n":         "it has 1025 bytes, 1024 are allowed",
 		"gateway: {address: 'a:1'}\n":                                                    "gateway.enabled is false",
@@ -77,7 +79,7 @@ func TestAWrongGatewayIsRefused(t *testing.T) {
 	if _, _, err := load(unnamed+"gateway: {enabled: true}\n", nil); err == nil || !strings.Contains(err.Error(), "gateway.node_id is not set") {
 		t.Errorf("got %v", err)
 	}
-	if _, _, err := load(working, []string{"ENABLE_INGRESS_GATEWAY_SDS=yes"}); err == nil || !strings.Contains(err.Error(), "true or false is allowed") {
+	if _, _, err := load(working, []string{"ENABLE_INGRESS_GATEWAY_SDS=yes"}); err == nil || !strings.Contains(err.Error(), "must be true or false") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/token"
 )
 
 const gkeCluster = "https://container.googleapis.com/v1/projects/p/locations/us-central1-c/clusters/c"
@@ -14,25 +16,25 @@ func withGoogle(lines string) string { return "dev: true\nproviders:\n- name: go
 func TestAProviderThatKnowsHowExchangesTheTokenByItself(t *testing.T) {
 	for name, lines := range map[string]string{
 		"with Istio's token": "  settings: {exchange: {audience: a}}",
-		"from a file":        "  token_file: /token\n  settings: {exchange: {audience: a}}",
+		"from a file":        "  token: {file: /token}\n  settings: {exchange: {audience: a}}",
 		"where it says so":   "  token: {env: T, exchange: [{provider: true}]}\n  settings: {exchange: {audience: a}}",
 	} {
 		c, _ := mustLoad(t, withGoogle(lines), identity)
 		entry := c.Providers[0]
 		if len(entry.TokenSources()) != 1 || len(entry.Token.Exchange) != 1 || !entry.Token.Exchange[0].Provider {
-			t.Errorf("%s: %+v", name, entry.Credential)
+			t.Errorf("%s: %+v", name, entry.Token)
 		}
 	}
 	c, _ := mustLoad(t, withGoogle("  settings: {exchange: {audience: a}}"), identity)
 	if got := explained(t, c, "providers.google.token.exchange.0.provider"); got.From != "settings.exchange" {
 		t.Errorf("explained as %+v", got)
 	}
-	if got := c.Providers[0].TokenFile; got != istioToken {
+	if got := c.Providers[0].Token.File; got != istioToken {
 		t.Errorf("the token is from %q", got)
 	}
 	for name, file := range map[string]string{
-		"google without the block": withGoogle("  token_file: /token"),
-		"another provider":         "dev: true\nproviders: [{name: file, token_file: /token, settings: {exchange: {audience: a}}}]",
+		"google without the block": withGoogle("  token: {file: /token}"),
+		"another provider":         "dev: true\nproviders: [{name: file, token: {file: /token}, settings: {exchange: {audience: a}}}]",
 	} {
 		c, _ := mustLoad(t, file, identity)
 		if got := c.Providers[0].Token.Exchange; len(got) > 0 {
@@ -43,7 +45,7 @@ func TestAProviderThatKnowsHowExchangesTheTokenByItself(t *testing.T) {
 
 func TestTheProvidersExchangeComesAfterTheServers(t *testing.T) {
 	for lines, want := range map[string]string{
-		"{url: https://sts.example}":                             jwtType,
+		"{url: https://sts.example}":                             token.TypeJWT,
 		"{url: https://sts.example, requested_token_type: u:id}": "u:id",
 	} {
 		c, _ := mustLoad(t, withGoogle("  token: {env: T, exchange: ["+lines+"]}\n  settings: {exchange: {audience: a}}"), identity)
@@ -59,14 +61,14 @@ func TestAMachineOfGooglesShowsItsOwnToken(t *testing.T) {
 	entry := c.Providers[0]
 	exchange, _ := entry.Settings["exchange"].(map[string]any)
 	if sources := entry.TokenSources(); len(sources) != 1 || sources[0].GCE.Audience != "p.svc.id.goog" || exchange["audience"] != "identitynamespace:p.svc.id.goog:GoogleComputeEngine" || len(entry.Token.Exchange) != 1 {
-		t.Errorf("%+v, %v", entry.Credential, entry.Settings)
+		t.Errorf("%+v, %v", entry.Token, entry.Settings)
 	}
 	c, warnings := mustLoad(t, withGoogle("  settings: {credentials: adc}"), append(environ[1:], "CA_PROVIDER=GoogleCAS"))
 	if len(c.Providers[0].TokenSources()) > 0 || !slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "CREDENTIAL_FETCHER_TYPE has no effect") }) {
 		t.Errorf("%+v, %q", c.Providers[0], warnings)
 	}
 	_, _, err := load("", append(environ, "CREDENTIAL_FETCHER_TYPE=Magic"))
-	wantError(t, err, `CREDENTIAL_FETCHER_TYPE is "Magic": this version gets`)
+	wantError(t, err, `CREDENTIAL_FETCHER_TYPE is "Magic": the metadata server's token is only for`)
 }
 
 func TestTheClusterOfGoogleSaysWhereAndForWhom(t *testing.T) {

@@ -5,6 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+)
+
+// Where Istio mounts a token for istiod, and Kubernetes one for itself.
+const (
+	istioToken      = "./var/run/secrets/tokens/istio-token"
+	kubernetesToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
 // TestEveryVariableOfIstiosStandsBetweenFlagAndFile holds the table of Istio's
@@ -23,7 +31,7 @@ func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
 		{"PILOT_CERT_PROVIDER=custom", citadel + "settings.root_file", "./etc/certs/root-cert.pem", "providers: [{name: citadel, settings: {root_file: f.pem}}]", "f.pem", nil},
 		{"PROV_CERT=/p", citadel + "settings.client_cert_file", "/p/cert-chain.pem", "providers: [{name: citadel, settings: {client_cert_file: f.pem}}]", "f.pem", nil},
 		{"PROV_CERT=/p", citadel + "settings.client_key_file", "/p/key.pem", "providers: [{name: citadel, settings: {client_key_file: f.pem}}]", "f.pem", nil},
-		{"PROV_CERT=/p", citadel + "token_optional", true, "providers: [{name: citadel, token_optional: false}]", false, false},
+		{"PROV_CERT=/p", citadel + "token.optional", true, "providers: [{name: citadel, token: {optional: false}}]", false, false},
 		{"SECRET_TTL=2h", "ttl", "2h0m0s", "ttl: 1h", "1h0m0s", "24h0m0s"},
 		{"SECRET_GRACE_PERIOD_RATIO=0.25", "rotation.ratio", 0.25, "rotation: {ratio: 0.75}", 0.75, 0.5},
 		{"SECRET_GRACE_PERIOD_RATIO_JITTER=0", "rotation.jitter", 0.0, "rotation: {jitter: 0.2}", 0.2, 0.01},
@@ -35,12 +43,12 @@ func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
 		{"SERVICE_ACCOUNT=till", "service_account", "till", "service_account: desk", "desk", ""},
 		{"ISTIO_META_CLUSTER_ID=1", citadel + "settings.cluster_id", "1", "providers: [{name: citadel, settings: {cluster_id: f}}]", "f", nil},
 		{"ISTIO_META_CERT_SIGNER=true", citadel + "settings.cert_signer", "true", "providers: [{name: citadel, settings: {cert_signer: f}}]", "f", nil},
-		{"JWT_POLICY=first-party-jwt", citadel + "token_file", kubernetesToken, "providers: [{name: citadel, token_file: f}]", "f", istioToken},
-		{"JWT_POLICY=third-party-jwt", citadel + "token_file", istioToken, "providers: [{name: citadel, token_file: f}]", "f", istioToken},
+		{"JWT_POLICY=first-party-jwt", citadel + "token.file", kubernetesToken, "providers: [{name: citadel, token: {file: f}}]", "f", istioToken},
+		{"JWT_POLICY=third-party-jwt", citadel + "token.file", istioToken, "providers: [{name: citadel, token: {file: f}}]", "f", istioToken},
 		{"CA_ROOT_CA=SYSTEM", citadel + "settings.root_file", "SYSTEM", "providers: [{name: citadel, settings: {root_file: f.pem}}]", "f.pem", nil},
 		{"CA_HEADER_x-a=b", citadel + "settings.headers.x-a", "(set)", "providers: [{name: citadel, settings: {headers: {x-a: c}}}]", "(set)", nil},
 		{"ISTIOD_SAN=ca.mesh", citadel + "settings.server_name", "ca.mesh", "providers: [{name: citadel, settings: {server_name: f}}]", "f", nil},
-		{"WORKLOAD_IDENTITY_SOCKET_FILE=sds", "socket.path", "./var/run/secrets/workload-spiffe-uds/sds", "socket: {path: f}", "f", DefaultSocket},
+		{"WORKLOAD_IDENTITY_SOCKET_FILE=sds", "socket.path", "./var/run/secrets/workload-spiffe-uds/sds", "socket: {path: f}", "f", istiocompat.Socket},
 	} {
 		variable, _, _ := strings.Cut(test.variable, "=")
 		environ := []string{"COUNTERSIGN_DEV=true", test.variable}
@@ -53,7 +61,7 @@ func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
 			want    any
 			from    []string
 		}{
-			{"default", "", environ[:1], nil, test.byDefault, []string{"default", "where Istio mounts it", "nothing names another (CA_PROVIDER, CA_ADDR, providers): istiod at its usual address"}},
+			{"default", "", environ[:1], nil, test.byDefault, []string{"default", "where Istio mounts it", "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"}},
 			{"file", test.file, environ[:1], nil, test.inFile, []string{"countersign.yaml:1"}},
 			{"variable", "", environ, nil, test.want, []string{variable}},
 			{"variable over file", test.file, environ, nil, test.want, []string{variable}},

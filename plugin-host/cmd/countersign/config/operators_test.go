@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
 // rows returns the rows of the page's tables whose first cell is a variable.
@@ -44,7 +45,7 @@ func rows(t *testing.T) map[string][]string {
 // named returns each variable that the binary's code names, which is what it can read.
 func named(t *testing.T) map[string]bool {
 	t.Helper()
-	all := map[string]bool{variable(ConfigFlag): true, headerPrefix + "<name>": true}
+	all := map[string]bool{variable(ConfigFlag): true, "CA_HEADER_<name>": true}
 	for _, s := range Settings() {
 		all[s.Variable()] = true
 	}
@@ -105,7 +106,7 @@ func TestTheOperatorsPageHasEachSettingWithItsDefault(t *testing.T) {
 			t.Errorf("%s has the cells %q, want %q", s.Variable(), cells, want)
 		}
 	}
-	for path, name := range istioPaths {
+	for path, name := range istiocompat.Renamed {
 		if cells := page[path]; len(cells) < 2 || !strings.Contains(cells[1], "`"+name+"`") {
 			t.Errorf("%s has the cells %q, want `%s`", path, cells, name)
 		}

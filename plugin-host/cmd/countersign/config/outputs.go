@@ -11,9 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
-// istioOutput is the name of the output that OUTPUT_CERTS makes.
-const istioOutput = "istio"
-
 // Output is a set of files that a secret is written to.
 type Output struct {
 	Name string `json:"name"`

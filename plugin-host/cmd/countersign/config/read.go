@@ -1,14 +1,19 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	"sigs.k8s.io/yaml"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
 // Input is everything that configures the agent, as main has read it.
@@ -24,13 +29,6 @@ type Input struct {
 	Command []string
 }
 
-// Assignment is one setting from a variable or a flag.
-type Assignment struct {
-	Path   string // as in the file: "rotation.ratio", "providers.file.sha256"
-	Value  string
-	Origin string // "SECRET_TTL", "--ttl"
-}
-
 // Read lays flags over the environment over the file over the defaults. The
 // warnings are sentences about what was set and has no effect; the error joins
 // one sentence for each thing that is wrong.
@@ -42,10 +40,14 @@ func Read(in Input) (c Config, warnings []string, err error) {
 	}
 	own, err := fromEnvironment(in.Environ)
 	all.check(err)
-	known := fromIstio(in.Environ, in.inOurWords(own))
-	all.check(known.wrong.err())
-	c.choice = known.choice
-	for _, layer := range [][]Assignment{known.found, own, in.Flags} {
+	istio, err := istiocompat.Translate(maps.Collect(variables(in.Environ)), in.given(own))
+	all.check(err)
+	c.choice = Choice(istio.Choice)
+	var translated []Assignment
+	for _, a := range istio.Assignments {
+		translated = append(translated, Assignment(a))
+	}
+	for _, layer := range [][]Assignment{translated, own, in.Flags} {
 		for _, a := range layer {
 			all.check(c.assign(a))
 		}
@@ -53,18 +55,22 @@ func Read(in Input) (c Config, warnings []string, err error) {
 	if len(in.Command) > 0 {
 		c.Proxy.Command = in.Command
 	}
-	return c, known.warnings, all.err()
+	return c, istio.Warnings, all.err()
 }
 
-// inOurWords is all that is set but for Istio's variables, as far as it can be
-// understood; Read tells what cannot.
-func (in Input) inOurWords(own []Assignment) *Config {
+// given is what is set apart from Istio's variables, as far as it can be understood; Read
+// reports what cannot.
+func (in Input) given(own []Assignment) istiocompat.Given {
 	c := defaults()
 	_ = c.readFile(in.FileName, in.File)
 	for _, a := range slices.Concat(own, in.Flags) {
 		_ = c.assign(a)
 	}
-	return &c
+	g := istiocompat.Given{TrustDomain: cmp.Or(c.TrustDomain, defaults().TrustDomain), Gateway: c.Gateway.Enabled, Chosen: istiocompat.Choice(c.chosen())}
+	for _, p := range c.Providers {
+		g.Providers = append(g.Providers, pluginhost.Entry{Name: p.Name, Provider: p.binary(), Settings: p.Settings})
+	}
+	return g
 }
 
 func (c *Config) readFile(name string, content []byte) error {

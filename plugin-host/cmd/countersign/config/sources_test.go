@@ -88,7 +88,7 @@ func TestMountedFilesAreASourceByTheirRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := mustLoad(t, "{dev: true, providers: [{name: file}], files: {folders: []}}", identity)
-	want := map[string]string{"default": "file: it is the only provider that is configured", "ROOTCA": "etc/certs/root-cert.pem: they are mounted there"}
+	want := map[string]string{"default": "file: it is the only configured provider", "ROOTCA": "etc/certs/root-cert.pem: the files are mounted"}
 	if got := sources(t, c); len(got) != 2 || got["default"] != want["default"] || got["ROOTCA"] != want["ROOTCA"] {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -120,7 +120,7 @@ func TestBesideAForeignSocketOnlyWhatElseIsConfiguredIsServed(t *testing.T) {
 	if len(c.Providers)+len(c.Secrets)+len(c.Files.Secrets) != 0 || c.ListenPath() != "./var/run/secrets/credential-uds/files-socket" {
 		t.Errorf("providers %v, secrets %v, files %v at %s", c.Providers, c.Secrets, c.Files.Secrets, c.ListenPath())
 	}
-	const rule = "./var/run/secrets/workload-spiffe-uds/socket: another program (uid 7) answers at ./var/run/secrets/workload-spiffe-uds/socket"
+	const rule = "./var/run/secrets/workload-spiffe-uds/socket: another program (uid 7) serves ./var/run/secrets/workload-spiffe-uds/socket"
 	if got := sources(t, c); got["default"] != rule || got["ROOTCA"] != rule || len(got) != 5 {
 		t.Errorf("got %q", got)
 	}
@@ -145,5 +145,5 @@ outputs: [{name: web, secret: api, folder: /out, files: [{name: a.pem, content: 
 
 func TestAnOutputOfWhatAForeignSocketServesIsRefused(t *testing.T) {
 	_, err := beside(t, "", "OUTPUT_CERTS=/out")
-	wantError(t, err, `outputs.istio.secret is "default": another program (uid 7) answers at ./var/run/secrets/workload-spiffe-uds/socket and serves it; remove the output, or stop that program`)
+	wantError(t, err, `outputs.istio.secret is "default": another program (uid 7) serves ./var/run/secrets/workload-spiffe-uds/socket and serves it; remove the output, or stop that program`)
 }

@@ -5,26 +5,30 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-// Token says where the token comes from that travels with each request to a
-// provider, and what it is exchanged for before.
+// Token sets the source of the token that is sent with each request; exchange swaps it for
+// another token first.
 type Token struct {
-	// TokenSource is the only source; or Sources are several, the next of which is used
-	// where one fails or has a token that has expired.
+	// TokenSource is the only source. Sources are several: the next one is used if one
+	// fails or has an expired token.
 	TokenSource
 	Sources []TokenSource `json:"sources"`
-	// Exchange is what is done with it, one step after the other. Default: nothing.
+	// Exchange are the steps that swap the token, in order. Default: none.
 	Exchange []Exchange `json:"exchange"`
 }
 
-// TokenSource is one of a file, a variable, a command and Google's metadata server.
+// TokenSource is a file, a variable, a command or Google's metadata server.
 type TokenSource struct {
 	// File is read for each request.
 	File string `json:"file"`
-	// Optional takes a file that is not there for no token. Default: false.
+	// Optional allows File to be missing: requests then carry no token. Default: false.
 	Optional bool `json:"optional"`
-	// Env is the name of a variable of the agent's.
+	// Env is the name of a variable in the agent's environment.
 	Env     string  `json:"env"`
 	Command Command `json:"command"`
 	GCE     GCE     `json:"gce"`
@@ -32,51 +36,51 @@ type TokenSource struct {
 
 // Command is a program that prints a token.
 type Command struct {
-	// Args are the program, an absolute path, and its arguments; there is no shell.
+	// Args are the absolute path of the program and its arguments; no shell is used.
 	Args []string `json:"args"`
-	// Env is added to PATH, HOME, TMPDIR and LANG, all that it gets of the agent's.
+	// Env is added to PATH, HOME, TMPDIR and LANG, the only variables that it inherits.
 	Env map[string]string `json:"env"`
-	// Raw takes the output for the token. Default: an ExecCredential, as kubectl's
-	// plugins print.
+	// Raw means that the output is the token itself. Default: false, it is an
+	// ExecCredential, as kubectl's plugins print.
 	Raw bool `json:"raw"`
-	// Timeout ends it. Default: 30s.
+	// Timeout limits how long it runs. Default: 30s.
 	Timeout Duration `json:"timeout"`
 }
 
-// GCE is the metadata server of Google's Compute Engine.
+// GCE is the metadata server of Google Compute Engine.
 type GCE struct {
 	Audience string `json:"audience"`
 	Account  string `json:"account"` // the service account. Default: default.
 }
 
-// Exchange is one step: by the provider itself, or at a URL by RFC 8693.
+// Exchange is one step: by the provider itself, or at a URL according to RFC 8693.
 type Exchange struct {
-	// Provider leaves it to the provider, with its own settings. Default: false.
+	// Provider leaves the exchange to the provider. Default: false.
 	Provider bool `json:"provider"`
 	ExchangeServer
 	Audience string   `json:"audience"`
 	Resource string   `json:"resource"`
 	Scopes   []string `json:"scopes"`
-	// SubjectType is that of the token so far. Default: a JWT; after another step an
+	// SubjectType is the type of the token to swap. Default: a JWT; after another step, an
 	// access token.
 	SubjectType   string `json:"subject_token_type"`
 	RequestedType string `json:"requested_token_type"`
-	// Margin is how long before its end a token is exchanged anew. Default: 5m.
+	// Margin is how long before its expiry a token is exchanged again. Default: 5m.
 	Margin Duration `json:"margin"`
 }
 
-// ExchangeServer is a token endpoint, and how the agent makes itself known there.
+// ExchangeServer is a token endpoint, and how the agent authenticates to it.
 type ExchangeServer struct {
-	// URL is https; http of a loopback address with AllowLoopbackHTTP.
+	// URL is https; with AllowLoopbackHTTP also http to a loopback address.
 	URL               string `json:"url"`
 	AllowLoopbackHTTP bool   `json:"allow_loopback_http"`
 	// RootFile is PEM. Default: the system's roots.
 	RootFile string         `json:"root_file"`
 	Client   ExchangeClient `json:"client"`
-	// Actor is the source of the actor's token. Default: none.
+	// Actor is the source of the actor token. Default: none.
 	Actor     TokenSource `json:"actor"`
 	ActorType string      `json:"actor_token_type"` // Default: a JWT.
-	// Timeout ends a call. Default: 5s.
+	// Timeout limits a call. Default: 5s.
 	Timeout Duration `json:"timeout"`
 }
 
@@ -89,44 +93,53 @@ type ExchangeClient struct {
 	KeyFile      string `json:"key_file"`
 }
 
-// TokenSources returns the sources in their order, none where there is no token.
-func (c Credential) TokenSources() []TokenSource {
-	switch {
-	case c.TokenFile != "":
-		return []TokenSource{{File: c.TokenFile, Optional: c.TokenOptional}}
-	case c.Token.IsSet():
-		return []TokenSource{c.Token.TokenSource}
+// TokenSources returns the sources in order; none if the provider gets no token.
+func (p Provider) TokenSources() []TokenSource {
+	if p.Token.IsSet() {
+		return []TokenSource{p.Token.TokenSource}
 	}
-	return c.Token.Sources
+	return p.Token.Sources
 }
 
-// IsSet tells whether there is a source, of a [Token] its own one.
+// IsSet reports whether there is a source; of a [Token], whether it has one of its own.
 func (s TokenSource) IsSet() bool { return isSet(s) }
 
 func isSet(v any) bool { return !reflect.ValueOf(v).IsZero() }
 
-// completeToken fills in Istio's file and the provider's own exchange, and checks the rest.
+// completeToken fills in the default file and the provider's own exchange, and checks the
+// rest.
 func (c *Config) completeToken(p *problems, entry *Provider, path string) {
-	if isSet(entry.Token) && entry.TokenFile != "" {
-		c.say(p, path+".token_file", entry.TokenFile, "the block token says where the token comes from; keep one of the two")
-	}
-	if entry.TokenFile == "" && !isSet(entry.Token) && (entry.Provider == citadelProvider || isMeshCA(entry) || exchangesItself(entry)) {
-		entry.TokenFile = istioToken
-	}
-	if entry.TokenFile == "" && entry.TokenOptional {
-		c.say(p, path+".token_optional", true, "there is no token_file that it is about; set that, or remove this")
+	if !entry.Token.hasSource() && len(entry.Token.Exchange) == 0 {
+		entry.Token.File = istiocompat.TokenFile(entry.Provider, entry.Settings)
 	}
 	entry.Token.check(p, path+".token", c.Workloads.VerifiedBy != "")
 	completeExchange(entry)
+}
+
+// completeExchange makes a provider that knows how to exchange tokens the last step.
+func completeExchange(entry *Provider) {
+	steps := entry.Token.Exchange
+	if !istiocompat.ExchangesItself(entry.Provider, entry.Settings) || slices.ContainsFunc(steps, func(e Exchange) bool { return e.Provider }) {
+		return
+	}
+	step := Exchange{Provider: true, SubjectType: token.TypeJWT}
+	if n := len(steps); n > 0 && steps[n-1].RequestedType != "" {
+		step.SubjectType = steps[n-1].RequestedType
+	}
+	entry.Token.Exchange = append(slices.Clip(steps), step)
+}
+
+func (t Token) hasSource() bool {
+	return t.File != "" || t.Env != "" || isSet(t.Command) || isSet(t.GCE) || len(t.Sources) > 0
 }
 
 // check lets an exchange stand alone where streams bring tokens.
 func (t Token) check(p *problems, path string, ofStreams bool) {
 	switch {
 	case t.IsSet() && len(t.Sources) > 0:
-		p.add(fmt.Errorf("%s has a source of its own and a list of sources: put it into the list", path))
+		p.add(fmt.Errorf("%s has both a source of its own and a list of sources: move the source into the list", path))
 	case !t.IsSet() && len(t.Sources) == 0 && len(t.Exchange) > 0 && !ofStreams:
-		p.add(fmt.Errorf("%s.exchange has nothing to exchange: set file, env, command or gce beside it", path))
+		p.add(fmt.Errorf("%s.exchange has no token to exchange: set file, env, command or gce", path))
 	}
 	if t.IsSet() {
 		t.TokenSource.check(p, path)
@@ -148,13 +161,13 @@ func (s TokenSource) check(p *problems, path string) {
 	}
 	switch {
 	case n != 1:
-		p.add(fmt.Errorf("%s has %d sources of a token: set one of file, env, command and gce", path, n))
+		p.add(fmt.Errorf("%s has %d sources of a token: set exactly one of file, env, command and gce", path, n))
 	case s.Optional && s.File == "":
-		p.add(fmt.Errorf("%s.optional is true: only a file may be missing", path))
+		p.add(fmt.Errorf("%s.optional is true: only a file can be optional", path))
 	case isSet(s.Command):
 		p.check(s.Command.fault(path + ".command"))
 	case isSet(s.GCE) && s.GCE.Audience == "":
-		p.say(path+".gce.audience", "not set", "", "write whom the token is for")
+		p.say(path+".gce.audience", "not set", "", "write the audience of the token")
 	}
 }
 
@@ -180,13 +193,13 @@ func (e Exchange) check(p *problems, path string) {
 func (e Exchange) fault(path string) error {
 	switch {
 	case e.Provider && isSet(e.ExchangeServer):
-		return fmt.Errorf("%s is left to the provider: remove provider, or url and what goes with it", path)
+		return fmt.Errorf("%s has provider and url: remove one of them with its settings", path)
 	case !e.Provider && e.URL == "":
 		return fmt.Errorf("%s.url is not set: write the token endpoint, or provider: true", path)
 	case e.Margin.Duration < 0:
 		return fmt.Errorf("%s.margin is %s: write more than 0s", path, e.Margin)
 	case e.ActorType != "" && !e.Actor.IsSet():
-		return errors.New(path + ".actor_token_type is set: there is no actor that it is about")
+		return errors.New(path + ".actor_token_type is set without an actor")
 	}
 	return nil
 }

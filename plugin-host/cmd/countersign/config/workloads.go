@@ -9,55 +9,55 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Workloads makes it the agent of many workloads of a machine: each stream has an
-// identity of its own, by its token or by who is at the other end of the socket, and
-// "default" is that identity's. It is on where verified_by or peers are set.
+// Workloads makes the agent serve many workloads of a machine: each stream has its own
+// identity, by its token or by the user at the other end of the socket, and "default" is the
+// certificate of that identity. It is on if verified_by or peers is set.
 type Workloads struct {
-	// VerifiedBy says who verifies the token of a stream: jwks is the agent, by the keys
-	// of the tokens' issuer; token_review a Kubernetes API server; authority whoever
-	// signs "default", by signing with that very token or not. That must be one that
-	// looks at the token: one that signs for anybody gives everybody what he claims.
-	// Default: none, tokens are not taken.
+	// VerifiedBy says how the token of a stream is verified: jwks, by the agent with the
+	// issuer's keys; token_review, by a Kubernetes API server; authority, by the CA of
+	// "default", which gets the token with the request. That CA must verify the token:
+	// one that signs without doing so would grant every identity that is claimed.
+	// Default: none, tokens are not accepted.
 	VerifiedBy  string              `json:"verified_by"`
 	JWKS        WorkloadJWKS        `json:"jwks"`
 	TokenReview WorkloadTokenReview `json:"token_review"`
-	// SPIFFEID is what a certificate is asked for by a token's claims, in braces. Default:
+	// SPIFFEID is the SPIFFE ID to request, with a token's claims in braces. Default:
 	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
 	SPIFFEID string `json:"spiffe_id"`
-	// TokenHeaders are the metadata that a stream's token is in. Default:
+	// TokenHeaders are the metadata keys that may hold a stream's token. Default:
 	// authorization (Bearer …) and istio_sds_credentials_header-bin.
 	TokenHeaders []string `json:"token_headers"`
-	// Peers are the users who need no token. Each is admitted to the socket, and asked
-	// for with the provider's own token, where there is one. Default: none.
+	// Peers are users that need no token. They may connect to the socket; requests for
+	// them carry the provider's own token, if there is one. Default: none.
 	Peers []WorkloadPeer `json:"peers"`
-	// IdleTime is how long the certificate of an identity is kept that has no stream
-	// any more. Default: 10m.
+	// IdleTime is how long the certificate of an identity is kept after its last stream
+	// has ended. Default: 10m.
 	IdleTime Duration `json:"idle_time"`
-	// RecycleTime is how long a stream may owe a word before it is ended; 0s is for as
-	// long as it likes. Default: 5m.
+	// RecycleTime is how long a stream may leave a push unacknowledged before it is
+	// closed; 0s is without limit. Default: 5m.
 	RecycleTime Duration `json:"recycle_time"`
-	// Limits bound it; whoever is turned away is told which it was.
+	// Limits bound the agent; the error of a rejected stream names the limit.
 	Limits WorkloadLimits `json:"limits"`
 }
 
-// WorkloadPeer is a user of this machine and whom he runs.
+// WorkloadPeer is a user of this machine and the identity of its workloads.
 type WorkloadPeer struct {
 	UID uint32 `json:"uid"`
-	// Namespace and ServiceAccount make the SPIFFE ID, within trust_domain; or SPIFFEID
-	// is it.
+	// Namespace and ServiceAccount make up the SPIFFE ID, within trust_domain. SPIFFEID
+	// replaces both.
 	Namespace      string `json:"namespace"`
 	ServiceAccount string `json:"service_account"`
 	SPIFFEID       string `json:"spiffe_id"`
 }
 
-// WorkloadLimits bound the agent of many identities.
+// WorkloadLimits bound an agent of many identities.
 type WorkloadLimits struct {
 	Identities uint32 `json:"identities"` // Default: 10000.
 	Streams    uint32 `json:"streams"`    // of one identity. Default: 100.
-	Requests   uint32 `json:"requests"`   // to the authority at once. Default: 16.
+	Requests   uint32 `json:"requests"`   // to the CA at once. Default: 16.
 	Names      uint32 `json:"names"`      // on one stream. Default: 16.
-	// RefusedTokens is how many tokens that were refused lately a process may have
-	// brought before no further one of it is tried. Default: 16.
+	// RefusedTokens is how many recently rejected tokens a process may have presented
+	// before its further tokens are no longer tried. Default: 16.
 	RefusedTokens uint32 `json:"refused_tokens"`
 }
 
@@ -75,7 +75,7 @@ func defaultWorkloads() Workloads {
 	}
 }
 
-// On tells whether each stream has an identity of its own.
+// On reports whether each stream has its own identity.
 func (w Workloads) On() bool { return w.VerifiedBy != "" || len(w.Peers) > 0 }
 
 // completeWorkloads fills in what follows from the rest, and checks it.
@@ -91,7 +91,7 @@ func (c *Config) completeWorkloads(p *problems) {
 			p.check(w.checkVerifier(template))
 		}
 	} else if w.SPIFFEID != "" {
-		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "nobody verifies the tokens that it is made of; set workloads.verified_by, or remove it")
+		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "it has no effect unless tokens are verified; set workloads.verified_by, or remove it")
 	}
 	for i := range w.Peers {
 		c.completePeer(p, &w.Peers[i], i)
@@ -105,25 +105,24 @@ func (c *Config) completeWorkloads(p *problems) {
 	c.refuseCommon(p)
 	c.Files.Mounted, c.Files.Folders = MountedOff, nil
 	if !c.written["rotation.jitter"] && c.origins["rotation.jitter"] == "" {
-		c.Rotation.Jitter = 0.1 // many certificates are made at once
+		c.Rotation.Jitter = 0.1 // many certificates are issued at once
 	}
 }
 
-// checkSigner refuses an authority that is known to sign for anybody where it is to
-// tell whose a token is.
+// checkSigner rejects a CA that is known not to verify tokens where it would have to.
 func (c *Config) checkSigner(p *problems) {
 	if c.Workloads.VerifiedBy != ByAuthority || c.FromFiles(DefaultSecret) {
 		return
 	}
 	for _, entry := range c.Providers {
 		if entry.binary() == fileProvider && slices.Contains(c.Secrets[0].Providers, entry.Name) {
-			c.say(p, "workloads.verified_by", ByAuthority, fmt.Sprintf("the provider %q (%s) signs for anybody and looks at no token, so that everybody would be whom he claims to be", entry.Name, fileProvider))
+			c.say(p, "workloads.verified_by", ByAuthority, fmt.Sprintf("the provider %q (%s) does not verify tokens, so every claimed identity would be granted", entry.Name, fileProvider))
 		}
 	}
 }
 
-// NeedRestart names those of the changed settings that an agent of many workloads does
-// not take over while it runs, beside those of every agent.
+// NeedRestart returns the changed settings that an agent of many workloads cannot apply
+// while it runs, in addition to those of every agent.
 func (w Workloads) NeedRestart(changed []string) []string {
 	if !w.On() {
 		return nil
@@ -182,36 +181,36 @@ func (c *Config) checkWorkloads(p *problems) {
 	}
 }
 
-// refuseCommon refuses what would be the same for every stream and is not everybody's.
+// refuseCommon rejects what would be served to every stream but does not belong to all.
 func (c *Config) refuseCommon(p *problems) {
-	const own = "with workloads each stream has its own; remove it"
+	const own = "with workloads, each stream has its own identity; remove it"
 	for _, s := range c.Secrets {
 		switch {
 		case s.Name == DefaultSecret && s.SPIFFEID+strings.Join(s.DNSNames, "")+strings.Join(s.IPAddresses, "") != "":
 			p.add(fmt.Errorf("secrets.%s has an identity: %s", DefaultSecret, own))
 		case s.Name == DefaultSecret && len(s.Providers) > 1:
-			c.say(p, "secrets."+DefaultSecret+".providers", s.Providers, "one provider signs for all workloads")
+			c.say(p, "secrets."+DefaultSecret+".providers", s.Providers, "with workloads, exactly one provider signs")
 		case s.Name != DefaultSecret && s.Name != RootCA && s.Kind != TrustBundle:
 			p.add(fmt.Errorf("secrets.%s is a key pair: %s", clip(s.Name), own))
 		}
 	}
 	if len(c.Files.Secrets) > 0 {
-		p.add(fmt.Errorf("files.secrets has %q: with workloads nothing is served from files, as it would be everybody's; remove it", clip(c.Files.Secrets[0].Name)))
+		p.add(fmt.Errorf("files.secrets has %q: with workloads, nothing is served from files, as every workload could read it; remove it", clip(c.Files.Secrets[0].Name)))
 	}
 	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
 	if c.WorkloadAPI.Socket != "" {
-		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads it is not served, as its streams bring no credential; remove it")
+		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads, it is not available, as its streams carry no credential; remove it")
 	}
 	if len(c.Outputs) > 0 {
-		p.add(fmt.Errorf("outputs.%s: with workloads nothing is written to files, as nothing is the agent's own; remove it", clip(c.Outputs[0].Name)))
+		p.add(fmt.Errorf("outputs.%s: with workloads, nothing is written to files, as the agent has no identity of its own; remove it", clip(c.Outputs[0].Name)))
 	}
 }
 
-// refuseStray refuses settings of workloads that are not on.
+// refuseStray rejects settings of workloads that are off.
 func (c *Config) refuseStray(p *problems) {
 	w := c.Workloads
 	if w.SPIFFEID != "" || len(w.TokenHeaders) > 0 || isSet(w.JWKS) || isSet(w.TokenReview) {
-		p.add(fmt.Errorf("workloads is not on: set workloads.verified_by to %s, %s or %s, or write workloads.peers; or remove it", ByAuthority, ByJWKS, ByTokenReview))
+		p.add(fmt.Errorf("workloads is off: set workloads.verified_by to %s, %s or %s, set workloads.peers, or remove it", ByAuthority, ByJWKS, ByTokenReview))
 	}
 }
 

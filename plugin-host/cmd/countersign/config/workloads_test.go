@@ -59,7 +59,7 @@ func TestTokensAreVerifiedByAnIssuersKeysOrAnAPIServer(t *testing.T) {
 func TestAnExchangeWithoutASourceIsForTheTokensOfStreams(t *testing.T) {
 	const exchanging = working + "    token: {exchange: [{url: \"https://sts.test\"}]}\n"
 	mustLoad(t, exchanging+"workloads: {verified_by: jwks, jwks: {issuer: \"https://i.test\", audiences: [ca]}}\n", nil)
-	if _, _, err := load(exchanging, nil); err == nil || !strings.Contains(err.Error(), "has nothing to exchange") {
+	if _, _, err := load(exchanging, nil); err == nil || !strings.Contains(err.Error(), "has no token to exchange") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -79,9 +79,9 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 	const jwks, review = "workloads:\n  verified_by: jwks\n", "workloads:\n  verified_by: token_review\n"
 	const issuer, server = "issuer: \"https://i.test\"", "url: \"https://k.test\", token_file: /t"
 	for settings, want := range map[string]string{
-		"workloads: {verified_by: everybody}":                        `workloads.verified_by is "everybody": authority, jwks or token_review is allowed`,
-		"workloads: {spiffe_id: \"spiffe://a/{sub}\"}":               "workloads is not on: set workloads.verified_by",
-		"workloads: {jwks: {issuer: x}}":                             "workloads is not on: set workloads.verified_by",
+		"workloads: {verified_by: everybody}":                        `workloads.verified_by is "everybody": must be authority, jwks or token_review`,
+		"workloads: {spiffe_id: \"spiffe://a/{sub}\"}":               "workloads is off: set workloads.verified_by",
+		"workloads: {jwks: {issuer: x}}":                             "workloads is off: set workloads.verified_by",
 		jwks:                                                         "workloads.jwks: JWT issuer \"\": an issuer is required",
 		jwks + "  jwks: {" + issuer + "}":                            "an audience is required",
 		jwks + "  jwks: {" + issuer + ", audiences: [\"\"]}":         "an audience is required",
@@ -93,8 +93,8 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		review:                     "workloads.token_review.token_file is not set",
 		review + "  token_review: {token_file: /t}":                                                      "workloads.token_review: TokenReview at \"\"",
 		review + "  token_review: {" + server + "}":                                                      "an audience is required",
-		review + "  spiffe_id: \"spiffe://a/{email}\"\n  token_review: {" + server + ", audiences: [a]}": "workloads.spiffe_id: a review tells kubernetes.io/namespace",
-		"workloads: {token_headers: [x-token]}":                                                          "workloads is not on: set workloads.verified_by",
+		review + "  spiffe_id: \"spiffe://a/{email}\"\n  token_review: {" + server + ", audiences: [a]}": "workloads.spiffe_id: a token review has only kubernetes.io/namespace",
+		"workloads: {token_headers: [x-token]}":                                                          "workloads is off: set workloads.verified_by",
 		"workloads: {verify: authority}":                                                                 `unknown setting "workloads.verify"`,
 		on + "  spiffe_id: spiffe://shop/web":                                                            "no claim in it",
 		on + "  spiffe_id: \"spiffe://{iss}/web\"":                                                       "takes its trust domain from a claim",
@@ -110,14 +110,14 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		on + "  peers: [{uid: 1, namespace: a/b, service_account: \"\", spiffe_id: \"x\"}]":              "write namespace and service_account, or spiffe_id",
 		on + "  peers: [{uid: 1, namespace: \"a b\", service_account: b}]":                               "a path has letters",
 		on + "  peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}, {uid: 1, spiffe_id: \"spiffe://a/c\"}]":   "workloads.peers.1.uid is 1: write each user once",
-		"workloads: {spiffe_id: \"spiffe://a/{sub}\", peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}]}":   "nobody verifies the tokens that it is made of",
+		"workloads: {spiffe_id: \"spiffe://a/{sub}\", peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}]}":   "it has no effect unless tokens are verified",
 		on + "secrets: [{name: default, spiffe_id: \"spiffe://a/b\"}]":                                   "secrets.default has an identity",
-		on + "secrets: [{name: default, providers: [a, b]}]":                                             "one provider signs for all workloads",
-		on + "secrets: [{name: other, dns_names: [a.test]}]":                                             "secrets.other is a key pair: with workloads each stream has its own",
-		on + "files: {secrets: [{name: x, roots: /etc/r.pem}]}":                                          `files.secrets has "x": with workloads nothing is served from files`,
+		on + "secrets: [{name: default, providers: [a, b]}]":                                             "exactly one provider signs",
+		on + "secrets: [{name: other, dns_names: [a.test]}]":                                             "secrets.other is a key pair: with workloads, each stream has its own",
+		on + "files: {secrets: [{name: x, roots: /etc/r.pem}]}":                                          `files.secrets has "x": with workloads, nothing is served from files`,
 		on + "files: {mounted: only}":                                                                    "files.mounted is \"only\"",
-		on + "workload_api: {socket: /run/spiffe}":                                                       "workload_api.socket is \"/run/spiffe\": with workloads it is not served",
-		on + "outputs: [{name: o, folder: /etc/o}]":                                                      "outputs.o: with workloads nothing is written to files",
+		on + "workload_api: {socket: /run/spiffe}":                                                       "workload_api.socket is \"/run/spiffe\": with workloads, it is not available",
+		on + "outputs: [{name: o, folder: /etc/o}]":                                                      "outputs.o: with workloads, nothing is written to files",
 	} {
 		_, _, err := load(judging+settings+"\n", nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -128,7 +128,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 
 func TestAnAuthorityThatSignsForAnybodyTellsNobodysIdentity(t *testing.T) {
 	_, _, err := load(working+"workloads: {verified_by: authority}\n", nil)
-	if err == nil || !strings.Contains(err.Error(), "signs for anybody and looks at no token") {
+	if err == nil || !strings.Contains(err.Error(), "does not verify tokens") {
 		t.Errorf("got %v", err)
 	}
 	mustLoad(t, working+"workloads: {peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}]}\n", nil)

@@ -10,26 +10,26 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-// WorkloadJWKS is the issuer whose keys verify the tokens of streams.
+// WorkloadJWKS is the issuer whose keys verify the streams' tokens.
 type WorkloadJWKS struct {
-	// Issuer is the tokens' claim iss, to the letter. It says itself where its keys are
-	// (OpenID Connect discovery), unless jwks_url or jwks_file does.
+	// Issuer is the tokens' exact iss claim. Its keys are found by OpenID Connect
+	// discovery, unless jwks_url or jwks_file is set.
 	Issuer   string `json:"issuer"`
 	JWKSURL  string `json:"jwks_url"`  // https.
-	JWKSFile string `json:"jwks_file"` // It is read again when it is a minute old.
-	// Audiences are the agent's: a token must be for one of them.
+	JWKSFile string `json:"jwks_file"` // read again every minute
+	// Audiences are the agent's: a token must have one of them.
 	Audiences []string `json:"audiences"`
 	RootFile  string   `json:"root_file"` // PEM. Default: the system's roots.
 }
 
-// WorkloadTokenReview is the API server that is asked whose a token is.
+// WorkloadTokenReview is the Kubernetes API server that reviews tokens.
 type WorkloadTokenReview struct {
 	URL      string `json:"url"`       // https, without a path.
 	RootFile string `json:"root_file"` // PEM. Default: the system's roots.
-	// TokenFile has the agent's own credential there, which may create tokenreviews. It
-	// is read for each review.
+	// TokenFile holds the agent's own credential, which must be allowed to create
+	// tokenreviews. It is read for each review.
 	TokenFile string `json:"token_file"`
-	// Audiences are the agent's: a token must be for one of them.
+	// Audiences are the agent's: a token must have one of them.
 	Audiences []string `json:"audiences"`
 }
 
@@ -46,8 +46,7 @@ func (r WorkloadTokenReview) Config() tokenreview.Config {
 	return tokenreview.Config{URL: r.URL, RootFile: r.RootFile, Token: token.File{Path: r.TokenFile}, Audiences: r.Audiences}
 }
 
-// AccountClaims are what a reviewed service account has for the claims of a template, as
-// its token has them.
+// AccountClaims returns the claims of a reviewed service account, as its token has them.
 func AccountClaims(namespace, account string) map[string]any {
 	return map[string]any{
 		"sub": "system:serviceaccount:" + namespace + ":" + account,
@@ -57,8 +56,7 @@ func AccountClaims(namespace, account string) map[string]any {
 	}
 }
 
-// checkVerifier holds the settings of whoever verifies to what it takes, and refuses
-// those of another one.
+// checkVerifier validates the settings of the chosen verifier, and rejects those of others.
 func (w Workloads) checkVerifier(template *identities.Template) error {
 	switch {
 	case w.VerifiedBy != ByJWKS && isSet(w.JWKS):
@@ -77,13 +75,13 @@ func (w Workloads) checkVerifier(template *identities.Template) error {
 
 func (r WorkloadTokenReview) check(template *identities.Template) error {
 	if r.TokenFile == "" {
-		return errors.New("workloads.token_review.token_file is not set: write the file of the agent's own token for the API server")
+		return errors.New("workloads.token_review.token_file is not set: name the file with the agent's token for the API server")
 	}
 	if _, err := tokenreview.New(r.Config()); err != nil {
 		return fmt.Errorf("workloads.token_review: %w", err)
 	}
 	if _, err := template.ID(AccountClaims("namespace", "account")); err != nil {
-		return fmt.Errorf("workloads.spiffe_id: a review tells kubernetes.io/namespace, kubernetes.io/serviceaccount/name and sub, no more: %w", err)
+		return fmt.Errorf("workloads.spiffe_id: a token review has only kubernetes.io/namespace, kubernetes.io/serviceaccount/name and sub: %w", err)
 	}
 	return nil
 }

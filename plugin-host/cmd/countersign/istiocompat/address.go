@@ -1,4 +1,4 @@
-package config
+package istiocompat
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// address is CA_ADDR taken apart.
+// address is CA_ADDR, parsed.
 type address struct {
 	text   string
 	scheme string // in lower case; empty: none
@@ -21,33 +21,32 @@ type address struct {
 
 func parseAddress(text string) address {
 	scheme, rest, _ := strings.Cut(text, ":")
-	if rest, ok := strings.CutPrefix(rest, "//"); ok || strings.EqualFold(scheme, fileProvider) {
+	if rest, ok := strings.CutPrefix(rest, "//"); ok || strings.EqualFold(scheme, file) {
 		return address{text, strings.ToLower(scheme), rest}
 	}
 	return address{text: text, rest: text}
 }
 
-// pool is the name of a CA pool at Google.
+// pool is the name of a Google CA pool.
 var pool = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/caPools/[^/]+$`)
 
 const googleForms = "projects/P/locations/L/caPools/N for GoogleCAS, Mesh CA's host:port for GoogleCA"
 
-// chooses returns the provider that the address alone means, and why.
+// chooses returns the provider that the address alone implies, and why.
 func (a address) chooses() (provider, rule string) {
 	switch {
 	case a.scheme != "":
 		return providerCalled(a.scheme), "begins with " + a.scheme + ":"
 	case pool.MatchString(a.text):
-		return googleProvider, "is a CA pool of Google's"
+		return google, "is a Google CA pool"
 	case strings.Contains(a.text, "googleapis.com"), strings.Contains(a.text, "meshca"):
-		return googleProvider, "is an address of Google's"
+		return google, "is an address at Google"
 	}
-	return citadelProvider, "is host:port, as istiod's is"
+	return citadel, "is host:port, as istiod's is"
 }
 
-// settings returns what the address is for a provider that was called by a name,
-// which may be one of Istio's. A provider that is nobody's here takes it in its
-// setting "address".
+// settings returns the address as settings of a provider, which was called by a name that
+// may be one of Istio's. Providers unknown here take it as "address".
 func (a address) settings(provider, called string) (map[string]string, error) {
 	if a.text == "" {
 		return nil, nil
@@ -56,16 +55,16 @@ func (a address) settings(provider, called string) (map[string]string, error) {
 	switch {
 	case own && !wire.ValidName(provider):
 		return nil, errors.New("write PROVIDER://ADDRESS with the name of an installed provider")
-	case provider == fileProvider:
+	case provider == file:
 		return a.folder()
-	case a.scheme == fileProvider:
-		return nil, errors.New(`a folder is for the provider "file"`)
-	case provider == citadelProvider:
+	case a.scheme == file:
+		return nil, errors.New(`only the provider "file" takes a folder`)
+	case provider == citadel:
 		if !isHostPort(a.rest) || a.scheme != "" && !own {
-			return nil, errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS or projects/P/locations/L/caPools/N for another authority")
+			return nil, errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS or projects/P/locations/L/caPools/N for another CA")
 		}
 		return map[string]string{"address": a.rest}, nil
-	case provider == googleProvider:
+	case provider == google:
 		return a.google(called)
 	case own:
 		return map[string]string{"address": a.rest}, nil
@@ -81,8 +80,8 @@ func isHostPort(text string) bool {
 
 func (a address) folder() (map[string]string, error) {
 	u, err := url.Parse(a.text)
-	if err != nil || a.scheme != fileProvider || u.Host != "" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New(`write file:///FOLDER, the folder of a CA for the provider "file"`)
+	if err != nil || a.scheme != file || u.Host != "" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New(`write file:///FOLDER, the folder of a CA, for the provider "file"`)
 	}
 	return map[string]string{"dir": u.Path}, nil
 }
@@ -90,7 +89,7 @@ func (a address) folder() (map[string]string, error) {
 func (a address) google(called string) (map[string]string, error) {
 	isPool := pool.MatchString(a.rest)
 	switch {
-	case !isPool && !isHostPort(a.rest), isPool && called == "googleca", !isPool && called == "googlecas", a.scheme != "" && providerCalled(a.scheme) != googleProvider:
+	case !isPool && !isHostPort(a.rest), isPool && called == "googleca", !isPool && called == "googlecas", a.scheme != "" && providerCalled(a.scheme) != google:
 		return nil, errors.New("write " + googleForms)
 	case isPool:
 		return map[string]string{"protocol": "cas", "ca_pool": a.rest}, nil

@@ -1,0 +1,109 @@
+package istiocompat
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
+)
+
+// UsualRule is the rule of the choice that is made when nothing is configured.
+const UsualRule = "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"
+
+const (
+	citadel = "citadel" // istiod's CA
+	file    = "file"    // a CA in a folder
+	google  = "google"
+)
+
+// aliases are Istio's names of providers, in lower case.
+var aliases = map[string]string{"googleca": google, "googlecas": google}
+
+// providerCalled returns the provider that a name means, in any case.
+func providerCalled(name string) string {
+	name = strings.ToLower(name)
+	return cmp.Or(aliases[name], name)
+}
+
+// chooser chooses by CA_PROVIDER and CA_ADDR among the given providers.
+type chooser struct {
+	name, address string // the variables
+	given         Given
+}
+
+// choose returns the choice and its settings. The choice is empty if several providers are
+// configured and none is named.
+func (c chooser) choose() (Choice, []Assignment, error) {
+	switch {
+	case c.name != "":
+		return c.byName()
+	case c.address != "":
+		return c.byAddress()
+	case len(c.given.Providers) == 0:
+		usual := Choice{citadel, citadel, UsualRule}
+		return usual, usual.entry(""), nil
+	}
+	return c.given.Chosen, nil, nil
+}
+
+func (c chooser) byName() (Choice, []Assignment, error) {
+	provider := providerCalled(c.name)
+	if !wire.ValidName(provider) {
+		return Choice{}, nil, fmt.Errorf("CA_PROVIDER is %.256q: must be an installed provider, such as Citadel or File; \"countersign provider list\" shows them", c.name)
+	}
+	choice, configured := c.entryOf(strings.ToLower(c.name), provider)
+	choice.Rule = fmt.Sprintf("CA_PROVIDER is %q", c.name)
+	settings, err := parseAddress(c.address).settings(choice.Provider, strings.ToLower(c.name))
+	switch {
+	case c.address == "" && !configured && provider == google:
+		err = fmt.Errorf("CA_PROVIDER is %q: set CA_ADDR, too: %s", c.name, googleForms)
+	case err != nil:
+		err = fmt.Errorf("CA_ADDR is %.256q and CA_PROVIDER is %q: %w, or unset one of them", text.WithoutPassword(c.address), c.name, err)
+	}
+	return choice, append(choice.entry("CA_PROVIDER"), choice.below(settings)...), err
+}
+
+func (c chooser) byAddress() (Choice, []Assignment, error) {
+	a := parseAddress(c.address)
+	provider, rule := a.chooses()
+	choice, _ := c.entryOf(provider, provider)
+	choice.Rule = "CA_ADDR " + rule
+	settings, err := a.settings(choice.Provider, a.scheme)
+	if err != nil {
+		err = fmt.Errorf("CA_ADDR is %.256q: %w", text.WithoutPassword(c.address), err)
+	}
+	return choice, append(choice.entry("CA_ADDR"), choice.below(settings)...), err
+}
+
+// entryOf returns the given entry of that name, else the one that runs the provider, else a
+// new one.
+func (c chooser) entryOf(name, provider string) (choice Choice, configured bool) {
+	for _, fits := range []func(pluginhost.Entry) bool{
+		func(e pluginhost.Entry) bool { return e.Name == name },
+		func(e pluginhost.Entry) bool { return e.Provider == provider },
+	} {
+		if i := slices.IndexFunc(c.given.Providers, fits); i >= 0 {
+			entry := c.given.Providers[i]
+			return Choice{Entry: entry.Name, Provider: entry.Provider}, true
+		}
+	}
+	return Choice{Entry: provider, Provider: provider}, false
+}
+
+// entry makes the choice an entry, and the default.
+func (c Choice) entry(variable string) []Assignment {
+	return []Assignment{{c.path("name"), c.Entry, variable}, {"default_provider", c.Entry, variable}}
+}
+
+// below returns the entry's settings, from CA_ADDR.
+func (c Choice) below(settings map[string]string) []Assignment {
+	var found []Assignment
+	for name, value := range settings {
+		found = append(found, c.setting(name, value, "CA_ADDR"))
+	}
+	return found
+}

@@ -1,0 +1,92 @@
+//go:build e2e
+
+package conformance
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+)
+
+var runs = flag.Int("runs", 20, "how often each check is run, against its mutant and against a good provider")
+
+// atOnce is how many providers are tested at once. They mostly wait.
+const atOnce = 24
+
+// A verdict must not depend on the moment: each check is run many times, as an author runs
+// it, against the provider that breaks its rule and against a good one.
+func TestNoVerdictDependsOnTheMoment(t *testing.T) {
+	var all sync.WaitGroup
+	wrong, done := newTally(), newTally()
+	slots := make(chan struct{}, atOnce)
+	judge := func(subject Subject, checks []Check, mutant string) {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			s := NewSession(goodKit(), subject)
+			defer s.Close()
+			for _, check := range checks {
+				result := s.Do(t.Context(), check)
+				name, breaks := fmt.Sprintf("%s of a good provider (%s)", check.ID, subject.Form), check.ID == checkOf(mutant)
+				if breaks {
+					name = "the mutant " + mutant
+				}
+				done.add(name, "")
+				if (result.Outcome == Failed) != breaks {
+					wrong.add(name, string(result.Outcome)+" "+result.Seen)
+				}
+			}
+		})
+	}
+	for range *runs {
+		judge(Value(good()), Checks(), "")
+		judge(OverWire(good()), Checks(), "")
+		for name, make := range mutants() {
+			judge(Value(make), upTo(checkOf(name)), name)
+		}
+		for id, spoil := range spoilers() {
+			judge(spoiledWire(spoil), upTo(id), id)
+		}
+	}
+	all.Wait()
+	t.Logf("%d kinds of verdict, each %d times and more", len(done.count), *runs)
+	for _, name := range slices.Sorted(maps.Keys(wrong.count)) {
+		t.Errorf("%s: %d of %d are wrong: %s", name, wrong.count[name], done.count[name], wrong.last[name])
+	}
+}
+
+// upTo returns a check and all that it comes after.
+func upTo(id string) []Check {
+	wanted := map[string]bool{id: true}
+	all := Checks()
+	for grew := true; grew; {
+		before := len(wanted)
+		for _, c := range all {
+			for _, after := range c.After {
+				wanted[after] = wanted[after] || wanted[c.ID]
+			}
+		}
+		maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
+		grew = len(wanted) > before
+	}
+	return slices.DeleteFunc(all, func(c Check) bool { return !wanted[c.ID] })
+}
+
+// tally counts by name.
+type tally struct {
+	mu    sync.Mutex
+	count map[string]int
+	last  map[string]string
+}
+
+func newTally() *tally { return &tally{count: map[string]int{}, last: map[string]string{}} }
+
+func (c *tally) add(name, seen string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count[name]++
+	c.last[name] = seen
+}
