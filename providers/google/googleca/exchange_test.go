@@ -236,7 +236,7 @@ func TestATokenGoesToItsUniverseOnly(t *testing.T) {
 		"https://stsevil.googleapis.com/v1/token":             "leads to",
 		"https://sts.googleapis.com.evil.example/v1/token":    "leads to",
 		"https://sts.googleapis.com:8443/v1/token":            "leads to",
-		"https://sts.cloud.example/v1/token":                  "for sts.googleapis.com, its regional",
+		"https://sts.cloud.example/v1/token":                  "want sts.googleapis.com or one of its regional",
 		"https://sts.googleapis.com@evil.example/v1/token":    "has a user",
 		"https://user:geheim@sts.googleapis.com/v1/token":     "has a user",
 		"https://sts.googleapis.com/v1/token?to=evil.example": "write https://HOST",

@@ -87,7 +87,7 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 			continue
 		}
 		spec, err := wiring.Spec(s, c.Rotation)
-		authority, authorityErr := wiring.Authority(entry, client, wiring.NewBook(slog.New(slog.DiscardHandler)))
+		authority, authorityErr := wiring.Authority(entry, client, wiring.NewTokenCache(slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("the configuration has no secret that %q signs", entry.Name)
