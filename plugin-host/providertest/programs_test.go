@@ -215,6 +215,13 @@ var programs = map[string]func(name string){
 		}
 		define(name).Serve()
 	},
+	"proc-06-otherwise": func(name string) {
+		if os.Getenv(wire.EnvVersions) == "97" {
+			fmt.Fprintln(os.Stderr, "the host has no version 1")
+			os.Exit(0)
+		}
+		define(name).Serve()
+	},
 	"proc-07": func(name string) {
 		two := conformance.V2()
 		two.Register = func(grpc.ServiceRegistrar, ca.Client) {}
