@@ -273,8 +273,7 @@ func (o onChannel) serve(name string) {
 	hang() // until the lifeline ends
 }
 
-// hang waits for the end of the process. The runtime ends a program whose goroutines all wait
-// for good; one that sleeps goes on.
+// hang blocks until the process ends. With select {} the runtime could report a deadlock.
 func hang() { time.Sleep(24 * time.Hour) }
 
 func newServer(name string, opts ...grpc.ServerOption) *grpc.Server {
