@@ -81,7 +81,8 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 
 // ignoreStdout reads what must not be there, so that nobody blocks on it.
 func (p *Process) ignoreStdout() {
-	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
+	n, _ := io.Copy(io.Discard, p.pipes.stdout)
+	if p.stray.Store(n); n > 0 {
 		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
 	}
 }
