@@ -21,13 +21,13 @@ import (
 // ErrVersion is the error of a provider that chose a version nobody offered.
 var ErrVersion = errors.New("provider speaks protocol version")
 
-// maxHandshake is how long the handshake line may be, in bytes.
+// maxHandshake is the maximum length of the handshake line in bytes.
 const maxHandshake = wire.MaxHandshake
 
-// channelAddress is what a provider names that serves the inherited channel.
+// channelAddress names the inherited channel.
 const channelAddress = wire.ChannelAddress
 
-// handshake is what a provider's first line says, checked.
+// handshake is a checked handshake line.
 type handshake struct {
 	version int
 	network string
@@ -36,8 +36,8 @@ type handshake struct {
 	auth    Authentication
 }
 
-// parseHandshake checks the first line of a provider's standard output. Whatever
-// it lets through may be dialled.
+// parseHandshake parses and checks the first line of a provider's standard output. The
+// host may dial whatever it returns.
 func parseHandshake(line string, offered []int, folder string) (handshake, error) {
 	fields := strings.Split(strings.TrimSuffix(line, "\r"), "|")
 	if len(fields) < 5 || len(fields) > 6 {
@@ -96,7 +96,7 @@ func (h *handshake) parseCert(field string) error {
 	return nil
 }
 
-// checkAddress lets through the channel and paths in the provider's own folder.
+// checkAddress accepts the channel and paths in the provider's own folder.
 func checkAddress(network, address, folder string) error {
 	if network == "tcp" && runtime.GOOS == "windows" { // stock plugin.Serve has nothing else there
 		if host, _, err := net.SplitHostPort(address); err == nil && host == "127.0.0.1" {
@@ -116,8 +116,8 @@ func checkAddress(network, address, folder string) error {
 	return nil
 }
 
-// readHandshake reads the first line, and refuses a longer one, one that is cut
-// off, and one that comes with more.
+// readHandshake reads the first line. It refuses one that is too long, incomplete or
+// followed by more.
 func readHandshake(r io.Reader) (string, error) {
 	buf := make([]byte, 0, maxHandshake+1)
 	for {
