@@ -93,7 +93,7 @@ func TestABadVersionAndBadSettingsLeaveTheOldOneUnderLoad(t *testing.T) {
 		"exit status 3":        {Name: "good", Provider: "exits"},
 		"calls itself":         {Name: "good", Provider: "other"},
 		"SHA-256":              {Name: "good", SHA256: strings.Repeat("0", 64)},
-		"cannot rename it":        {Name: "better"},
+		"cannot rename it":     {Name: "better"},
 		"is not installed":     {Name: "good", Provider: "nowhere"},
 	} {
 		if err := p.Reload(t.Context(), bad); err == nil || !strings.Contains(err.Error(), want) {

@@ -3,7 +3,6 @@
 package kubernetes_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -124,30 +123,13 @@ func (p *pod) command(ctx context.Context, args ...string) *exec.Cmd {
 // container is a program that runs in a pod, until it is ended.
 type container struct {
 	cmd  *exec.Cmd
-	log  *containerLog
+	log  *logtest.Log
 	done chan struct{}
-}
-
-type containerLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *containerLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *containerLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func (p *pod) run(t *testing.T, args ...string) *container {
 	t.Helper()
-	c := &container{cmd: p.command(context.WithoutCancel(t.Context()), args...), log: &containerLog{}, done: make(chan struct{})}
+	c := &container{cmd: p.command(context.WithoutCancel(t.Context()), args...), log: &logtest.Log{}, done: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.WaitDelay = c.log, c.log, 5*time.Second
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, c.cmd.Start())

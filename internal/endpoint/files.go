@@ -4,42 +4,19 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const maxFile = 1 << 20
 
-// ReadFile reads a regular file of so many bytes at most.
-func ReadFile(path string, most int64) ([]byte, error) {
-	// Asked before it is opened: opening a named pipe would wait for a writer.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(content)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", path, most)
-	}
-	return content, err
-}
-
 // ReadRoots reads the roots in a PEM file of 1 MiB at most. What is in the file is
 // trusted, an intermediate, too.
 func ReadRoots(path string) (*x509.CertPool, error) {
-	text, err := ReadFile(path, maxFile)
+	text, err := safefile.Read(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +38,11 @@ func parseRoots(path string, text []byte) (*x509.CertPool, error) {
 // ReadPair reads a client certificate, PEM with the leaf first, and its key, which
 // belong together and have not expired. Its errors quote nothing of the key.
 func ReadPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error) {
-	chain, err := ReadFile(certFile, maxFile)
+	chain, err := safefile.Read(certFile, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	key, err := ReadFile(keyFile, maxFile)
+	key, err := safefile.Read(keyFile, maxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -48,22 +48,6 @@ func pairOf(t *testing.T, end time.Time) (certFile, keyFile string) {
 	return fileOf(t, cert.Chain), fileOf(t, text)
 }
 
-func TestAFileIsARegularOneAndBounded(t *testing.T) {
-	path := fileOf(t, []byte("12345"))
-	if content, err := ReadFile(path, 5); err != nil || string(content) != "12345" {
-		t.Errorf("%q, %v", content, err)
-	}
-	for says, read := range map[string]func() ([]byte, error){
-		"has more than 4 bytes": func() ([]byte, error) { return ReadFile(path, 4) },
-		"not a regular file":    func() ([]byte, error) { return ReadFile(filepath.Dir(path), 5) },
-		"no such file":          func() ([]byte, error) { return ReadFile(path+"-none", 5) },
-	} {
-		if _, err := read(); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", says, err)
-		}
-	}
-}
-
 // A root that cannot be read must not vanish among others.
 func TestEveryRootOfAFileIsTakenOrNone(t *testing.T) {
 	root := catest.NewCA(catest.Options{}).Bundle()

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 // maxHeader is what is taken of a reply's header.
@@ -26,7 +28,7 @@ func (c *Client) transport() (http.RoundTripper, error) {
 	var roots []byte
 	if c.RootFile != "" {
 		var err error
-		if roots, err = ReadFile(c.RootFile, maxFile); err != nil {
+		if roots, err = safefile.Read(c.RootFile, maxFile); err != nil {
 			return nil, err
 		}
 	}

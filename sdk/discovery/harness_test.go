@@ -1,11 +1,9 @@
 package discovery_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -40,7 +39,7 @@ type place struct {
 	shelf       *shelf
 	server      *discovery.Server
 	tls, plain  *bufconn.Listener
-	log         *logs
+	log         logtest.Log
 	down        context.CancelFunc
 	over        chan error
 	mu          sync.Mutex
@@ -53,7 +52,7 @@ func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	t.Helper()
 	p := &place{
 		t: t, root: certtest.Root(t), shelf: newShelf(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
-		log: &logs{}, over: make(chan error, 1),
+		over: make(chan error, 1),
 	}
 	p.trust("example.org", p.root)
 	p.certificate = p.root.Leaf(t, 1000*time.Hour, "spiffe://example.org/server")
@@ -62,7 +61,7 @@ func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 		Types:         []discovery.Type{{URL: thingURL, Source: p.shelf}, {URL: secretURL, Source: p.shelf}},
 		Authenticator: authn.Ordered{{Name: "certificate", Authenticator: authn.Certificates{Roots: p.bundle}}},
 		TLS:           &tls.Config{GetCertificate: p.serverCertificate},
-		LocalCluster:  "local", Log: slog.New(slog.NewTextHandler(p.log, nil)),
+		LocalCluster:  "local", Log: p.log.Logger(),
 	}
 	if change != nil {
 		change(p, &cfg)
@@ -148,22 +147,4 @@ func (p *place) connect(to *bufconn.Listener, options ...grpc.DialOption) *grpc.
 		p.t.Fatal(err)
 	}
 	return conn
-}
-
-// logs is what was logged.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

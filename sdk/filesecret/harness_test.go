@@ -3,16 +3,15 @@ package filesecret_test
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -84,7 +83,7 @@ func specs(dir string) []filesecret.Spec {
 type reader struct {
 	*filesecret.Source
 	t   *testing.T
-	log *logged
+	log *logtest.Log
 }
 
 // serving makes a source; events alone must do where no poll is set.
@@ -93,8 +92,8 @@ func serving(t *testing.T, cfg filesecret.Config) *reader {
 	if cfg.Poll == 0 {
 		cfg.Poll = time.Hour
 	}
-	log := &logged{}
-	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+	log := &logtest.Log{}
+	cfg.Log = log.Logger()
 	s, err := filesecret.New(cfg)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
@@ -158,55 +157,7 @@ func (r *reader) sees(what string, f files) {
 // says waits for a line of the log.
 func (r *reader) says(text string) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !strings.Contains(r.log.String(), text) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%q was not logged:\n%s", text, r.log)
-		}
-		<-r.log.next()
-	}
-}
-
-// logged is a log that tells when it has grown.
-type logged struct {
-	mu    sync.Mutex
-	text  strings.Builder
-	grown chan struct{}
-}
-
-func (l *logged) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.grown != nil {
-		close(l.grown)
-		l.grown = nil
-	}
-	return l.text.Write(text)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// next is closed with the next line, or after a moment: the line may be there already.
-func (l *logged) next() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.grown == nil {
-		grown := make(chan struct{})
-		l.grown = grown
-		time.AfterFunc(100*time.Millisecond, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if l.grown == grown {
-				close(grown)
-				l.grown = nil
-			}
-		})
-	}
-	return l.grown
+	r.log.Await(r.t, patience, text, func(log string) bool { return strings.Contains(log, text) })
 }
 
 // link makes a symbolic link, in place of one that is there.

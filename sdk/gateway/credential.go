@@ -6,12 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -110,17 +109,9 @@ func (c *Client) roots() ([]byte, error) {
 }
 
 func readRoots(name string) ([]byte, error) {
-	file, err := os.Open(name)
+	text, err := safefile.Read(name, maxRootFile)
 	if err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "the root file for the discovery service: %w", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxRootFile+1))
-	if err == nil && len(text) > maxRootFile {
-		err = fmt.Errorf("it has more than %d bytes", maxRootFile)
-	}
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "the root file %.256q: %w", name, err)
 	}
 	return text, nil
 }

@@ -44,9 +44,9 @@ func TestWithoutACredentialTheServiceIsNotCalled(t *testing.T) {
 		"no roots":            {func(w *world, _ *gateway.Config) { delete(w.own.items, "ROOTCA") }, `the roots "ROOTCA" for the discovery service`},
 		"roots that are none": {holding(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: []byte("rubbish")}), "the roots for the discovery service: "},
 		"no root file":        {func(_ *world, c *gateway.Config) { c.RootFile = filepath.Join(dir, "none") }, "the root file for the discovery service: "},
-		"a file too big":      {func(_ *world, c *gateway.Config) { c.RootFile = file("big", 1<<20+1) }, "it has more than 1048576 bytes"},
+		"a file too big":      {func(_ *world, c *gateway.Config) { c.RootFile = file("big", 1<<20+1) }, "has more than 1048576 bytes"},
 		"a file of nothing":   {func(_ *world, c *gateway.Config) { c.RootFile = file("most", 1<<20) }, "the roots for the discovery service: "},
-		"a folder":            {func(_ *world, c *gateway.Config) { c.RootFile = dir }, "is a directory"},
+		"a folder":            {func(_ *world, c *gateway.Config) { c.RootFile = dir }, "is not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, c.adjust, func(w *world) {

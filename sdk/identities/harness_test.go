@@ -1,11 +1,9 @@
 package identities_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/identities"
@@ -108,7 +107,7 @@ type engine struct {
 
 	mu     sync.Mutex
 	events []secret.Event
-	log    bytes.Buffer
+	log    logtest.Log
 }
 
 func newEngine(t *testing.T, change func(*engine, *identities.Config)) *engine {
@@ -129,7 +128,7 @@ func newEngine(t *testing.T, change func(*engine, *identities.Config)) *engine {
 		Manager:     e.manager,
 		Certificate: secret.Spec{Authorities: []string{"test"}, TTL: ttl},
 		Identify:    identities.Identify{Claimed: e.claimed},
-		Observe:     e.observe, Now: e.now, Log: slog.New(slog.NewTextHandler(e, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Observe:     e.observe, Now: e.now, Log: e.log.Logger(),
 	}
 	if change != nil {
 		change(e, &config)
@@ -162,17 +161,7 @@ func (e *engine) observe(event secret.Event) {
 	e.events = append(e.events, event)
 }
 
-func (e *engine) Write(line []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.log.Write(line)
-}
-
-func (e *engine) logged() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.log.String()
-}
+func (e *engine) logged() string { return e.log.String() }
 
 // tail is the end of the log.
 func (e *engine) tail() string {

@@ -1,13 +1,10 @@
 package sds_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -15,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -97,31 +95,14 @@ func TestCloseEndsStreamsWithUnavailable(t *testing.T) {
 }
 
 func TestNoKeyIsLogged(t *testing.T) {
-	out := &lockedWriter{}
+	var out logtest.Log
 	pair := keyPair("1")
 	pair.Key = []byte("-----BEGIN PRIVATE KEY-----")
-	socket := start(t, secrettest.New(pair), sds.Config{Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	socket := start(t, secrettest.New(pair), sds.Config{Log: out.Logger()})
 	c := open(t, dial(t, socket))
 	c.ask("default", "unknown\x00name")
 	c.get()
 	if text := out.String(); !strings.Contains(text, "unknown") || strings.Contains(text, "PRIVATE KEY") {
 		t.Errorf("the log shows the key, or not the refused name: %d bytes", len(text))
 	}
-}
-
-type lockedWriter struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lockedWriter) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
 }

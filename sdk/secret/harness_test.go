@@ -1,10 +1,8 @@
 package secret_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -42,7 +41,7 @@ type engine struct {
 
 	mu     sync.Mutex
 	events []secret.Event
-	log    bytes.Buffer
+	log    logtest.Log
 }
 
 const ttl = time.Hour
@@ -58,7 +57,7 @@ func newEngine(t *testing.T, change func(*secret.Config)) *engine {
 			{Name: "default", Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: identity(t, "spiffe://example.org/web"), TTL: ttl},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
 		},
-		Observe: e.observe, Now: e.now, Log: slog.New(slog.NewTextHandler(e, nil)),
+		Observe: e.observe, Now: e.now, Log: e.log.Logger(),
 	}
 	if change != nil {
 		change(&config)
@@ -94,17 +93,7 @@ func (e *engine) observe(event secret.Event) {
 	e.events = append(e.events, event)
 }
 
-func (e *engine) Write(line []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.log.Write(line)
-}
-
-func (e *engine) logged() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.log.String()
-}
+func (e *engine) logged() string { return e.log.String() }
 
 // count returns the number of events of that type and reason.
 func (e *engine) count(kind secret.EventType, reason string) (n int) {

@@ -3,11 +3,9 @@ package token
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"os"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -26,7 +24,7 @@ type File struct {
 // Token reads the file. An error is of the reason [ca.Unavailable], as the file may
 // be better a moment later; it names the path and never what is in the file.
 func (f File) Token(context.Context) (ca.Bearer, error) {
-	content, err := f.read()
+	content, err := safefile.Read(f.Path, maxToken)
 	switch {
 	case f.Optional && errors.Is(err, fs.ErrNotExist):
 		return ca.Bearer{}, nil
@@ -34,30 +32,6 @@ func (f File) Token(context.Context) (ca.Bearer, error) {
 		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "token file: %w", err)
 	}
 	return parse(content, f.String())
-}
-
-func (f File) read() ([]byte, error) {
-	// Asked before it is opened: opening a named pipe would wait for a writer.
-	info, err := os.Stat(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", f.Path)
-	}
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxToken+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(content) > maxToken:
-		return nil, fmt.Errorf("%s has more than %d bytes", f.Path, maxToken)
-	}
-	return content, nil
 }
 
 func (f File) String() string { return "token file: " + f.Path }

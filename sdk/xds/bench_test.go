@@ -4,12 +4,13 @@ import (
 	"context"
 	"flag"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,7 @@ type bench struct {
 	shelf  *shelf
 	mu     sync.Mutex
 	events []Event[string]
-	logs   strings.Builder
+	log    logtest.Log
 }
 
 // inBubble runs a story in synthetic time with an engine of one type; nothing of
@@ -60,21 +61,13 @@ func newBench(t *testing.T, cfg Config[string], s *shelf) *bench {
 		}
 	}
 	cfg.Observe = b.observe
-	cfg.Log = slog.New(slog.NewTextHandler(lockedWriter{b}, nil))
+	cfg.Log = slog.New(slog.NewTextHandler(&b.log, nil))
 	engine, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.engine = engine
 	return b
-}
-
-type lockedWriter struct{ b *bench }
-
-func (w lockedWriter) Write(p []byte) (int, error) {
-	w.b.mu.Lock()
-	defer w.b.mu.Unlock()
-	return w.b.logs.Write(p)
 }
 
 func (b *bench) observe(e Event[string]) {
@@ -95,9 +88,4 @@ func (b *bench) seen(kind EventKind) (events []Event[string]) {
 	return events
 }
 
-func (b *bench) logged() string {
-	synctest.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.logs.String()
-}
+func (b *bench) logged() string { return b.log.String() }

@@ -191,7 +191,7 @@ func (c *child) refusesAConfigurationThatIsNotValid(t *testing.T, p *prober) {
 	if s.PID != before.PID || s.Epoch != before.Epoch || s.State != "running" {
 		t.Errorf("after a configuration that is not valid the status is %+v", s)
 	}
-	c.log.await(t, "the proxy was not reloaded and goes on as it was")
+	c.log.await(t, "cannot reload the proxy, it keeps running unchanged")
 	writeWhole(t, c.config(), good)
 	c.await(t, "the good one to take over", func(s proxyStatus) bool { return s.Epoch == before.Epoch+1 && s.OldPID == 0 })
 	p.awaitHandshakes(t, 10)

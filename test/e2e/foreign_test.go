@@ -99,7 +99,7 @@ func TestAForeignSocketOfAnotherUserIsLeftAloneOnlyWhereThatUserIsAllowed(t *tes
 	f := startForeign(t, ordinary())
 	b := f.beside(t)
 	<-b.done
-	if said := string(b.log.all()); b.cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "of uid 65534, listens there; to leave the socket to it add 65534 to socket.foreign_uids") {
+	if said := string(b.log.all()); b.cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "another program (uid 65534) is listening there; add 65534 to socket.foreign_uids") {
 		t.Errorf("exit code %d: %s", b.cmd.ProcessState.ExitCode(), said)
 	}
 	allowed := f.beside(t, "--set", "socket.foreign_uids=65534")

@@ -123,10 +123,10 @@ func TestAnotherTokenBlockIsTakenOverWhileRunning(t *testing.T) {
 	only("blue")
 	exchangedFor("blue")
 	w.awaitNext(t, "one by the exchanged token")
-	a.log.await(t, "the configuration was read again", "providers.moody.token.exchange.0.url")
+	a.log.await(t, "configuration reloaded", "providers.moody.token.exchange.0.url")
 	config.secrets = []map[string]any{{"name": "more", "dns_names": []string{"more.example.org"}}}
 	a.writeConfig(t, config)
-	a.log.await(t, "the configuration was read again", "secrets.more")
+	a.log.await(t, "configuration reloaded", "secrets.more")
 	w.awaitNext(t, "one by the same token, as only secrets have changed")
 	w.awaitNext(t, "and another")
 	if n := calls["blue"].Load(); n != 1 {

@@ -148,6 +148,16 @@ func sources(t *testing.T, dirs ...string) string {
 	return code.String()
 }
 
+func TestTheArchitectureNamesEachPackageThatHasArrows(t *testing.T) {
+	page := read(t, "docs/architecture.md")
+	for pkg := range arrows {
+		inner := strings.Contains(pkg, "/internal/") || strings.HasPrefix(pkg, "control-plane/kubernetes/")
+		if !inner && !strings.Contains(page, "`"+pkg+"`") {
+			t.Errorf("docs/architecture.md has no row for %s", pkg)
+		}
+	}
+}
+
 // Tables, code and links may be longer, as they cannot be broken.
 func TestDocumentsWrapAt100Columns(t *testing.T) {
 	for path, text := range documents(t) {

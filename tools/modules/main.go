@@ -4,9 +4,9 @@
 //
 //	modules [-write] VERSION FOLDER
 //
-// With -write it also writes each go.mod and go.sum into the tree and prints the git commands
-// that finish the release. Both ways go through the same code, so what is tagged is what was
-// tested. See docs/versioning.md.
+// With -write it also writes go.work, each go.mod and each go.sum into the tree and prints the
+// git commands that finish the release. Both ways go through the same code, so what is tagged
+// is what was tested. See docs/versioning.md.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	write := flag.Bool("write", false, "write each go.mod and go.sum into the tree")
+	write := flag.Bool("write", false, "write go.work, each go.mod and each go.sum into the tree")
 	flag.Parse()
 	if err := run(flag.Args(), *write); err != nil {
 		log.Fatal("modules: ", err)
@@ -55,7 +55,7 @@ func run(args []string, write bool) error {
 // writeBack writes the files of the release into the tree and tells w what is left to do.
 func writeBack(w io.Writer, root, version string, released []*member) error {
 	for _, m := range released {
-		for name, content := range map[string][]byte{"go.mod": m.goMod, "go.sum": m.goSum} {
+		for name, content := range m.files {
 			if err := os.WriteFile(filepath.Join(root, m.dir, name), content, 0o644); err != nil {
 				return err
 			}

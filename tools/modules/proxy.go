@@ -38,7 +38,7 @@ func (p published) write(root string, m *member) (hash string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(p.put(".info", []byte(info)), p.put(".mod", m.goMod), p.zip(m, files), p.list()); err != nil {
+	if err := errors.Join(p.put(".info", []byte(info)), p.put(".mod", m.files["go.mod"]), p.zip(m, files), p.list()); err != nil {
 		return "", err
 	}
 	return dirhash.HashZip(p.path(".zip"), dirhash.Hash1)
@@ -74,9 +74,9 @@ func (p published) zip(m *member, files fstest.MapFS) (err error) {
 	return zip.Create(to, module.Version{Path: m.path(), Version: p.version}, all)
 }
 
-// contents are the files of a module that git tracks, with go.mod and go.sum as released. A
-// module without a license of its own gets the repository's, as the go command gives it when
-// it takes a module from git. What belongs to nested modules is left out by [zip.Create].
+// contents are the files of a module that git tracks, as released. A module without a license
+// of its own gets the repository's, as the go command gives it when it takes a module from
+// git. [zip.Create] leaves out what belongs to nested modules.
 func contents(root string, m *member) (fstest.MapFS, error) {
 	dir := filepath.Join(root, m.dir)
 	names, err := git(dir, "ls-files")
@@ -92,7 +92,9 @@ func contents(root string, m *member) (fstest.MapFS, error) {
 	if files["LICENSE"] == nil {
 		err = add(files, "LICENSE", filepath.Join(root, "LICENSE"))
 	}
-	files["go.mod"], files["go.sum"] = &fstest.MapFile{Data: m.goMod}, &fstest.MapFile{Data: m.goSum}
+	for name, data := range m.files {
+		files[name] = &fstest.MapFile{Data: data}
+	}
 	return files, err
 }
 

@@ -17,9 +17,9 @@ import (
 
 // member is a module of go.work.
 type member struct {
-	dir          string // from the root of the repository, with slashes
-	file         *modfile.File
-	goMod, goSum []byte // as released
+	dir   string // from the root of the repository, with slashes
+	file  *modfile.File
+	files map[string][]byte // of which the release has another version: go.mod, go.sum, go.work
 }
 
 func (m *member) path() string { return m.file.Module.Mod.Path }
@@ -33,7 +33,7 @@ type sums map[module.Version]string
 // release writes all modules into the folder, those first that others require, and returns
 // them in this order: the go.sum of a module has the hashes of those it requires.
 func release(root, version, folder string) ([]*member, error) {
-	all, err := workspace(root)
+	all, err := workspace(root, version)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func release(root, version, folder string) ([]*member, error) {
 }
 
 // workspace returns the modules of go.work, the required ones first.
-func workspace(root string) ([]*member, error) {
+func workspace(root, version string) ([]*member, error) {
 	data, err := os.ReadFile(filepath.Join(root, "go.work"))
 	if err != nil {
 		return nil, err
@@ -68,18 +68,41 @@ func workspace(root string) ([]*member, error) {
 	}
 	var all []*member
 	for _, use := range work.Use {
-		name := filepath.Join(root, use.Path, "go.mod")
-		data, err := os.ReadFile(name)
+		m, err := load(root, path.Clean(use.Path))
 		if err != nil {
 			return nil, err
 		}
-		file, err := modfile.Parse(name, data, nil)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, &member{dir: path.Clean(use.Path), file: file})
+		all = append(all, m)
 	}
-	return sorted(all), nil
+	goWork, err := released(work, all, version)
+	for _, m := range all {
+		if m.dir == "." {
+			m.files["go.work"] = goWork
+		}
+	}
+	return sorted(all), err
+}
+
+func load(root, dir string) (*member, error) {
+	name := filepath.Join(root, dir, "go.mod")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := modfile.Parse(name, data, nil)
+	return &member{dir: dir, file: file, files: map[string][]byte{}}, err
+}
+
+// released returns go.work with a replace directive for the version of each module: without
+// it a checkout of the release builds only once the version can be downloaded.
+func released(work *modfile.WorkFile, all []*member, version string) ([]byte, error) {
+	for i, use := range work.Use {
+		if err := work.AddReplace(all[i].path(), version, use.Path, ""); err != nil {
+			return nil, err
+		}
+	}
+	work.Cleanup()
+	return modfile.Format(work.Syntax), nil
 }
 
 // sorted puts each module behind those it requires. The go command refuses circles between
@@ -108,7 +131,7 @@ func (m *member) requires(other *member) bool {
 }
 
 // prepare makes the released go.mod and go.sum, and adds the hash of the former to own.
-func (m *member) prepare(root, version string, all []*member, own sums) (err error) {
+func (m *member) prepare(root, version string, all []*member, own sums) error {
 	for _, other := range all {
 		if err := m.file.DropReplace(other.path(), ""); err != nil {
 			return err
@@ -124,10 +147,11 @@ func (m *member) prepare(root, version string, all []*member, own sums) (err err
 	if len(m.file.Replace)+len(m.file.Exclude) > 0 {
 		return fmt.Errorf("%s has a replace or exclude directive that no release may have", m.path())
 	}
-	if m.goMod, err = m.file.Format(); err != nil {
+	goMod, err := m.file.Format()
+	if err != nil {
 		return err
 	}
-	hash, err := hashGoMod(m.goMod)
+	hash, err := hashGoMod(goMod)
 	if err != nil {
 		return err
 	}
@@ -136,7 +160,7 @@ func (m *member) prepare(root, version string, all []*member, own sums) (err err
 	if err != nil {
 		return err
 	}
-	m.goSum = completed(before, m, all, own)
+	m.files["go.mod"], m.files["go.sum"] = goMod, completed(before, m, all, own)
 	return nil
 }
 

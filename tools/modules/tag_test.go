@@ -35,6 +35,9 @@ func TestWhatIsTaggedIsWhatTheProxyServes(t *testing.T) {
 		t.Errorf("the revert leaves\n%s", out)
 	}
 	user.run(t, dir, "git", "checkout", "--quiet", tagged)
+	if out := user.inWorkspace(t, dir, "list", "work") + user.run(t, dir, "git", "status", "--porcelain"); !strings.Contains(out, house) || strings.Contains(out, " M ") {
+		t.Errorf("the workspace of the release:\n%s", out)
+	}
 	for _, m := range released {
 		fetched := user.download(t, m.path(), "GOPROXY=direct", "GOMODCACHE="+t.TempDir(),
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+house)
@@ -43,6 +46,18 @@ func TestWhatIsTaggedIsWhatTheProxyServes(t *testing.T) {
 		}
 		user.run(t, filepath.Join(dir, m.dir), "go", "mod", "tidy", "-diff")
 	}
+}
+
+// inWorkspace runs the go command with go.work, and without any proxy.
+func (c consumer) inWorkspace(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := c.command(dir, "go", args...)
+	cmd.Env = append(os.Environ(), "GOWORK=", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %v: %v\n%.2000s", args, err, out)
+	}
+	return string(out)
 }
 
 // finish does what `modules -write` does and what it prints.

@@ -54,7 +54,7 @@ func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.E
 
 // find makes an authority of each provider, and the secrets that they sign.
 func (s *signed) find(c *agent.Config, opts pluginhost.Options, cfg *secret.Config) error {
-	book := wiring.NewBook(opts.Log)
+	book := wiring.NewTokenCache(opts.Log)
 	var errs []error
 	for _, entry := range c.Providers {
 		provider, err := pluginhost.Find(opts, wiring.Entry(entry, c.BuildOf(entry)))

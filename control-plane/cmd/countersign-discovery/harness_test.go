@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/ecdsa"
@@ -20,13 +19,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -64,42 +63,19 @@ type program struct {
 }
 
 // logged is what a process writes, to be waited for.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	more chan struct{}
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type logged struct{ logtest.Log }
 
 // await returns what the pattern's group matched as soon as it is written.
-func (l *logged) await(t *testing.T, pattern string) string {
+func (l *logged) await(t *testing.T, pattern string) (group string) {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		if m := regexp.MustCompile(pattern).FindStringSubmatch(l.String()); m != nil {
-			return m[len(m)-1]
+	l.Await(t, patience, pattern, func(text string) bool {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m != nil {
+			group = m[len(m)-1]
 		}
-		select {
-		case <-l.more:
-		case <-deadline:
-			t.Fatalf("%q was not logged:\n%s", pattern, l)
-		}
-	}
+		return m != nil
+	})
+	return group
 }
 
 // eventually waits for what another process does.
@@ -173,7 +149,7 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 // start runs a service on the files of a folder; it ends with the test.
 func start(t *testing.T, dir string) *program {
 	t.Helper()
-	p := &program{dir: dir, log: &logged{more: make(chan struct{}, 1)}, over: make(chan error, 1)}
+	p := &program{dir: dir, log: &logged{}, over: make(chan error, 1)}
 	p.cmd = command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml"))
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {

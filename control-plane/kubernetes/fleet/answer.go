@@ -6,8 +6,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-
-	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -30,7 +28,7 @@ func (c *connection) bound(req *http.Request, reply *http.Response) error {
 		b.structured = false
 	case err != nil || kind != onlyJSON:
 		_ = reply.Body.Close()
-		return fmt.Errorf("the API server answers with %q, where %q was asked for", text.Clean(reply.Header.Get("Content-Type")), onlyJSON)
+		return fmt.Errorf("the API server answers with %.256q, where %q was asked for", reply.Header.Get("Content-Type"), onlyJSON)
 	case good && query.Has("watch"):
 		b.what, b.limit, b.each = "an event", c.budget.limits.Response, true
 	case good && query.Has("limit"): // of smaller pages, one may do

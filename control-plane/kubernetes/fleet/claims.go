@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -74,27 +74,10 @@ func readFolder(folder string) ([]claim, error) {
 func readFile(path string) claim {
 	name := filepath.Base(path)
 	c := claim{id: strings.TrimSuffix(name, filepath.Ext(name)), source: "file " + text.Clean(path)}
-	content, err := readBounded(path)
+	content, err := safefile.Read(path, kubeconfig.MaxSize)
 	if err != nil {
 		c.fault = "it cannot be read: " + text.Clean(err.Error())
 	}
 	c.text = content
 	return c
-}
-
-// readBounded reads one byte more than a kubeconfig may have, so that it is refused.
-func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe would have us wait
-		return nil, errors.New("it is no regular file")
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, kubeconfig.MaxSize+1))
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,22 +66,16 @@ type running struct {
 	end func()
 
 	mu     sync.Mutex
-	log    bytes.Buffer
+	log    logtest.Log
 	events []Event
 }
 
 func (r *running) Write(text []byte) (int, error) {
 	defer happened.tell()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	return r.log.Write(text)
 }
 
-func (r *running) logged() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.String()
-}
+func (r *running) logged() string { return r.log.String() }
 
 // told returns how often an event came.
 func (r *running) told(e Event) int {

@@ -3,7 +3,6 @@
 package ingress_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -12,10 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 // patience is for a busy machine: nothing here takes longer than 20 s by itself.
@@ -25,30 +25,13 @@ const patience = 90 * time.Second
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  *processLog
+	log  *logtest.Log
 	done chan struct{} // closed when it has ended
-}
-
-type processLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *processLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *processLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func startProcess(t *testing.T, path string, args ...string) *process {
 	t.Helper()
-	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), log: &processLog{}, done: make(chan struct{})}
+	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), log: &logtest.Log{}, done: make(chan struct{})}
 	p.cmd.Dir = shortFolder(t)
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.cmd.Dir, "TMPDIR=" + p.cmd.Dir, "COUNTERSIGN_PROVIDER_PATH=" + binaries(t)}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log

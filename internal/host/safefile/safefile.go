@@ -1,6 +1,7 @@
-// Package safefile writes files so that nobody sees them half done: [Create] makes one
-// that has its mode and owner before its content and is on the disk when it returns,
-// the caller renames it, and [Sync] has the new name reach the disk.
+// Package safefile reads files that may be anything, with [Read], and writes files so that
+// nobody sees them half done: [Create] makes one that has its mode and owner before its
+// content and is on the disk when it returns, the caller renames it, and [Sync] has the new
+// name reach the disk.
 package safefile
 
 import (

@@ -15,8 +15,8 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// This is the binary that runs. Its version is what the go command recorded: the release
-// after `go install`, a pseudo-version in a clone, else devel.
+// This is the binary that runs. Its version is what the go command recorded of the main
+// module: the release or pseudo-version of `go install`, else devel.
 func This() Info {
 	b := Info{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -1,6 +1,6 @@
-// Command countersign gets certificates from any certificate authority and keeps
-// them fresh in any proxy or program: `countersign agent` serves them over SDS,
-// `countersign secrets watch` shows what is served.
+// Command countersign gets certificates from any certificate authority and keeps them fresh
+// in any proxy or program: "countersign agent" serves them over SDS, "countersign secrets
+// watch" shows what is served.
 package main
 
 import (
@@ -17,6 +17,6 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	return cli.Run(cli.Root("countersign", "Certificates from any CA, kept fresh in any proxy or program",
+	return cli.Run(cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
 		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), discovery.Command(), cli.Version()))
 }

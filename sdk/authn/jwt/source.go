@@ -11,6 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -67,7 +68,7 @@ func (s *source) discover(ctx context.Context) (string, error) {
 	// Whoever serves the document for another issuer must not lend us its keys
 	// (section 4.3).
 	if document.Issuer != s.Issuer {
-		return "", fmt.Errorf("%s is of the issuer %q, not of %q", url, text.Clean(document.Issuer), s.Issuer)
+		return "", fmt.Errorf("%s is of the issuer %.256q, not of %q", url, document.Issuer, s.Issuer)
 	}
 	if err := endpoint.CheckURL(document.JWKSURI, s.AllowLoopbackHTTP); err != nil {
 		return "", fmt.Errorf("the jwks_uri of %s: %w", url, err)
@@ -110,7 +111,7 @@ func lifeOf(header http.Header) time.Duration {
 }
 
 func readFile(path string) (fetched, error) {
-	content, err := endpoint.ReadFile(path, maxDocument)
+	content, err := safefile.Read(path, maxDocument)
 	if err != nil {
 		return fetched{}, err
 	}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/countersign-dev/countersign/internal/suggest"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/internal/version"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -175,7 +174,7 @@ func (p parser) resource(tree map[string]any) error {
 		if _, err := typeOf(url); err != nil {
 			return at("@type", err)
 		}
-		return at("@type", faultf("resources of type %q do not come from this folder; listeners, routes, clusters and endpoints do", text.Clean(url)))
+		return at("@type", faultf("resources of type %.256q do not come from this folder; listeners, routes, clusters and endpoints do", url))
 	}
 	fields := maps.Clone(tree)
 	delete(fields, "@type")
@@ -189,7 +188,7 @@ func (p parser) take(m proto.Message, tree map[string]any) error {
 	}
 	field, name := nameOf(m)
 	if fault := nameFault(name); fault != "" {
-		return at(field, faultf("%q is no name for a resource: %s", text.Clean(name), fault))
+		return at(field, faultf("%.256q is no name for a resource: %s", name, fault))
 	}
 	if err := validate(m, p.note); err != nil {
 		return err
@@ -246,5 +245,5 @@ func nameFault(name string) string {
 // String names a resource in a sentence.
 func (k key) String() string {
 	what := map[string]string{ClusterURL: "cluster", EndpointURL: "endpoints of", ListenerURL: "listener", RouteURL: "route configuration", NameTableURL: "host"}[k.url]
-	return fmt.Sprintf("%s %q", what, text.Clean(k.name))
+	return fmt.Sprintf("%s %.256q", what, k.name)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/text"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 )
 
@@ -46,7 +45,7 @@ func (p parser) host(name string, tree any) error {
 	}
 	for i, ip := range info.GetIps() {
 		if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
-			return at("ips", at(index(i), faultf("%q is no IP address", text.Clean(ip))))
+			return at("ips", at(index(i), faultf("%.256q is no IP address", ip)))
 		}
 	}
 	r, err := marshal(name, info)

@@ -139,9 +139,9 @@ func typeOf(url string) (protoreflect.MessageType, error) {
 		return of, nil
 	}
 	if !strings.Contains(url, "/") {
-		return nil, faultf("%q is no type URL; it begins with type.googleapis.com/", text.Clean(url))
+		return nil, faultf("%.256q is no type URL; it begins with type.googleapis.com/", url)
 	}
-	return nil, faultf("type %q is not known here; those of Envoy's API version 3 are, without contrib", text.Clean(url))
+	return nil, faultf("type %.256q is not known here; those of Envoy's API version 3 are, without contrib", url)
 }
 
 // isJSONsOwn tells whether JSON has a form of its own for the message.

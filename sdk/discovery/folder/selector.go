@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/suggest"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder/internal/pattern"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -96,17 +95,17 @@ func areText(values func(func(any) bool)) bool {
 func (s selector) checked() (selector, error) {
 	for _, domain := range s.TrustDomains {
 		if err := pki.CheckTrustDomain(domain); err != nil {
-			return s, at("trust_domains", faultf("%q is no trust domain; it is named in full, as example.org", text.Clean(domain)))
+			return s, at("trust_domains", faultf("%.256q is no trust domain; it is named in full, as example.org", domain))
 		}
 	}
 	for _, id := range s.SPIFFEIDs {
 		if _, err := pki.ParseSPIFFEID(strings.ReplaceAll(pathOnly(id), "*", "x")); err != nil {
-			return s, at("spiffe_ids", faultf("%q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", text.Clean(id)))
+			return s, at("spiffe_ids", faultf("%.256q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", id))
 		}
 	}
 	for _, account := range s.ServiceAccounts {
 		if strings.Count(account, "/") != 1 {
-			return s, at("service_accounts", faultf("%q is no service account; it is as namespace/name, where * stands for any", text.Clean(account)))
+			return s, at("service_accounts", faultf("%.256q is no service account; it is as namespace/name, where * stands for any", account))
 		}
 	}
 	if proven := s.proven(); s.Anyone == proven {

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
@@ -85,7 +86,7 @@ type other struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	events chan string
-	log    *syncText
+	log    *logtest.Log
 }
 
 func startOther(t *testing.T, j job) *other {
@@ -103,7 +104,7 @@ func startOther(t *testing.T, j job) *other {
 	must(t, err)
 	out, err := cmd.StdoutPipe()
 	must(t, err, cmd.Start())
-	o := &other{t, cmd, input, make(chan string, 100), &syncText{}}
+	o := &other{t, cmd, input, make(chan string, 100), &logtest.Log{}}
 	go func() {
 		defer close(o.events)
 		for lines := bufio.NewScanner(out); lines.Scan(); {

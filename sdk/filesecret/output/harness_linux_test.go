@@ -1,15 +1,13 @@
 package output_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -53,35 +51,18 @@ func (r *rotating) rotate() { must(r.t, r.Release(secret.Caller{}, "default")) }
 type running struct {
 	t      *testing.T
 	events chan output.EventType
-	log    *syncText
-}
-
-type syncText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *syncText) Write(text []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(text)
-}
-
-func (s *syncText) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	log    *logtest.Log
 }
 
 func start(t *testing.T, cfg output.Config, source secret.Source) *running {
 	t.Helper()
-	r := &running{t, make(chan output.EventType, 100), &syncText{}}
+	r := &running{t, make(chan output.EventType, 100), &logtest.Log{}}
 	cfg.Name, cfg.Pair, cfg.Bundle = "test", "default", "ROOTCA"
 	if cfg.Files == nil {
 		cfg.Files = output.IstioFiles()
 	}
 	cfg.Observe = func(e output.Event) { r.events <- e.Type }
-	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
+	cfg.Log = r.log.Logger()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- output.Run(ctx, cfg, source) }()

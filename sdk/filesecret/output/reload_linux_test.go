@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
@@ -74,8 +75,8 @@ func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
 
 func TestACommandRunsWithoutShellAndSecretsAndEndsInTime(t *testing.T) {
 	t.Setenv("SOME_TOKEN", "a-secret")
-	text := &syncText{}
-	log := slog.New(slog.NewTextHandler(text, nil))
+	var text logtest.Log
+	log := text.Logger()
 	must(t, output.Command([]string{"/usr/bin/env"}, patience)(t.Context(), log))
 	if got := text.String(); strings.Contains(got, "a-secret") || !strings.Contains(got, "PATH=") {
 		t.Errorf("logged %s", got)

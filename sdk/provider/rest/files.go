@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -55,4 +56,4 @@ func (p Pair) Read(now time.Time) (*tls.Certificate, error) {
 }
 
 // ReadFile reads a regular file of at most 1 MiB. It does not wait at a named pipe.
-func ReadFile(path string) ([]byte, error) { return endpoint.ReadFile(path, maxFile) }
+func ReadFile(path string) ([]byte, error) { return safefile.Read(path, maxFile) }

@@ -1,5 +1,7 @@
-// Package agent holds the command that gets the configured secrets and serves them:
-// [Command]. [Verify] does what its start does before it runs anything.
+// Package agent implements "countersign agent", which gets the configured secrets and serves
+// them. main adds its [Command]; "config validate" calls [Verify], which performs the checks of
+// a start without running anything. The goroutine of the command owns everything that it
+// starts; one goroutine at a time reloads.
 package agent
 
 import (
@@ -21,31 +23,31 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-// Command makes `agent`.
+// Command returns "agent".
 func Command() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "agent [flags] [-- PROXY ARG…]", Short: "Get the configured secrets and serve them over SDS",
-		Long: `Get the configured secrets and serve them over SDS, until SIGTERM.
+		Long: `Get the configured secrets and serve them over SDS until SIGTERM.
 
-Each setting comes from its flag, else from its variable (COUNTERSIGN_ and the
-flag's name), else from the file, else it has its default. Istio's variables
-(CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …) are understood, too.
+A setting comes from its flag, else from its variable (COUNTERSIGN_ and the flag's
+name), else from Istio's variable (CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …), else from the
+file, else it has its default.
 
-When its file has another content, or at SIGHUP, it reads its configuration again. A
-provider whose binary, pin, settings or variables changed is started anew beside the
-old one, and takes over when it is ready; secrets, rotation, the log's level and the
-socket's policy are taken over, and what is the same keeps its certificate and its
-streams. What needs a restart instead is named in the log.
+The agent reloads its configuration when the file changes, and at SIGHUP. A provider
+whose binary, pin, settings or variables have changed is started beside the old one and
+takes over when it is ready. Secrets, rotation, the log level and the socket's policy
+change at once; unchanged secrets keep their certificates and streams. The log names the
+settings that need a restart.
 
-What follows "--", or proxy.command in the file, is run as a child: it starts when
-the secrets are held, is restarted when it ends, and gets SIGTERM before the agent
-drains. SIGUSR1 and SIGUSR2 are passed on to it. When it has ended for good, the
-agent ends with its exit code.
+The command after "--", or proxy.command in the file, runs as a child: it starts when
+the secrets are held, is restarted when it exits, and gets SIGTERM before the agent
+drains. SIGUSR1 and SIGUSR2 are passed on to it. When it is no longer restarted, the
+agent exits with its exit code.
 
-It exits with 0 after SIGTERM or SIGINT, with 2 where a setting is wrong (then
-nothing was started), with 1 after any other failure; a second signal ends it at
-once, with 130.`,
+The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
+started), 1 after any other failure, and 130 after a second signal, which ends the agent
+at once.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args = args[:dash]
@@ -66,8 +68,8 @@ once, with 130.`,
 	return cmd
 }
 
-// runAgent starts everything in the order in which it is needed, and ends it the
-// other way round. When its configuration is another, it takes it over.
+// runAgent starts everything in order of dependency, reloads changed configurations, and
+// stops everything in reverse order.
 func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err error) {
 	log, level := newLog(c.Log)
 	if err := protect.Process(); err != nil {
@@ -115,13 +117,13 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return cli.Wrong(err)
 	}
 	tokens := newTokenFiles(c)
-	a, err := agent.New(cfg) // takes the socket; what it asks of providers waits for them
+	a, err := agent.New(cfg) // opens the socket; its requests wait for the providers
 	if err != nil {
 		return cli.Wrong(err)
 	}
 	if err := providers.start(ctx, c, a); err != nil {
 		if ctx.Err() != nil {
-			err = nil // told to end before it had begun
+			err = nil // stopped before it had started
 		}
 		return errors.Join(err, a.Close())
 	}
@@ -139,27 +141,27 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	return child.run(ctx, a)
 }
 
-// Verify does what a start does before it runs anything.
+// Verify performs the checks of a start without running anything.
 func Verify(c config.Config) error {
 	log := slog.New(slog.DiscardHandler)
 	providers, err := findProviders(c, log)
 	if err != nil {
 		return err
 	}
-	defer providers.close() //nolint:errcheck // nothing of it has been started
+	defer providers.close() //nolint:errcheck // nothing has been started
 	_, err = agentConfig(c, providers, metrics.New(&providers.recorder, providers.all), log)
 	return err
 }
 
-// tellChoice says in a line for each what answers the two names of every Envoy.
+// tellChoice logs where the two secrets of every Envoy come from.
 func tellChoice(c config.Config, log *slog.Logger) {
 	for _, s := range c.Sources() {
 		if s.Name == config.DefaultSecret || s.Name == config.RootCA {
-			log.Info("the source is chosen", "secret", s.Name, "from", s.Place(), "because", s.Rule)
+			log.Info("chose the source of a secret", "secret", s.Name, "from", s.Place(), "because", s.Rule)
 		}
 	}
 	if c.Socket.Enabled && c.ListenPath() != c.Socket.Path {
-		log.Info("another program's SDS socket is left alone", "socket", c.Socket.Path, "serves_itself", c.ListenPath())
+		log.Info("leaving the SDS socket to another program", "socket", c.Socket.Path, "serves_itself", c.ListenPath())
 	}
 }
 

@@ -11,9 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 )
 
-// watchConfig calls reload at each SIGHUP and whenever one of its files has another content,
-// one after the other. The function that it returns ends that, and returns when no
-// reload is under way.
+// watchConfig calls reload at each SIGHUP and whenever the content of a file changes, one at a
+// time. The function that it returns ends that, and waits for a running reload.
 func watchConfig(in *settings.Flags, log *slog.Logger, reload func(context.Context)) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -27,7 +26,7 @@ func watchConfig(in *settings.Flags, log *slog.Logger, reload func(context.Conte
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		wanted := in.Changed() // while everything was started
+		wanted := in.Changed() // during the start
 		for {
 			if wanted {
 				reload(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// openFiles returns the source of what others put into files.
+// openFiles returns the source of secrets in files.
 func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
 	cfg := filesecret.Config{
 		Folders: c.Folders, SystemRoots: systemRoots(),
@@ -18,12 +18,12 @@ func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*f
 	}
 	for _, s := range c.Secrets {
 		cfg.Secrets = append(cfg.Secrets, filesecret.Spec{Name: s.Name, Chain: s.Chain, Key: s.Key, Roots: s.Roots})
-		log.Info("a secret comes from files", "secret", s.Name, "chain", s.Chain, "roots", s.Roots)
+		log.Info("serving a secret from files", "secret", s.Name, "chain", s.Chain, "roots", s.Roots)
 	}
 	return filesecret.New(cfg)
 }
 
-// systemRoots are where the variables that every TLS library knows say.
+// systemRoots returns the places of system roots, by the variables of TLS libraries.
 func systemRoots() []string {
 	var places []string
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
@@ -32,7 +32,7 @@ func systemRoots() []string {
 	return append(places, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)
 }
 
-// anchor has "default" lead to a mounted ROOTCA, where a provider signs it.
+// anchor requires a "default" that a provider signs to chain to a mounted ROOTCA.
 func anchor(specs []secret.Spec, c *config.Config, files secret.Source) {
 	for i := range specs {
 		if specs[i].Name == config.DefaultSecret && c.FromFiles(config.RootCA) {

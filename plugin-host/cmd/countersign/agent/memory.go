@@ -9,9 +9,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// returnMemory gives the system back what only the start needed, once, when every
-// secret is held: an idle agent makes too little garbage for the runtime to do so. The
-// function that it returns ends the wait.
+// returnMemory returns the memory of the start to the system when every secret is held: an
+// idle agent produces too little garbage for the runtime to do so. The function that it
+// returns ends the wait.
 func returnMemory(a *agent.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting sync.WaitGroup
@@ -26,7 +26,7 @@ func returnMemory(a *agent.Agent) (stop func()) {
 // awaitSecrets returns when every secret is held, or ctx ends.
 func awaitSecrets(ctx context.Context, a *agent.Agent) error {
 	for _, name := range a.Ready() {
-		// Any other error is that the name is not there for everybody; it is not waited for.
+		// Other errors mean that not every caller may have the name; do not wait for it.
 		if _, err := secret.Get(ctx, a.Secrets(), secret.Caller{}, name); ctx.Err() != nil {
 			return err
 		}

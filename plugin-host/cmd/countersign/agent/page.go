@@ -13,8 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-// showAgent fills the address for operators and probes: / for people, /healthz, /readyz,
-// /metrics, /status. It has no authentication, so it is on this machine only, and has no key.
+// showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
+// the address is local, and they never show a key.
 func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
 	m.Watch(a)
 	mux := http.NewServeMux()

@@ -23,23 +23,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-// providers are those of the configuration.
+// providers are the provider processes of the configuration.
 type providers struct {
 	opts   pluginhost.Options
 	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
-	tokens *wiring.Book                // of whoever wires or reloads; one after the other
-	stream workloads.Followed          // of the tokens that streams bring
-	agent  atomic.Pointer[agent.Agent] // whom to tell that a provider is back
-	// recorder remembers what went wrong: providers are found before all else, so it is theirs.
+	tokens *wiring.TokenCache          // used by the start, then by reloads, one at a time
+	stream workloads.Followed          // the hook for tokens of streams
+	agent  atomic.Pointer[agent.Agent] // told when a provider is ready
+	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
 }
 
-// findProviders finds and verifies all of them and starts none. Where one may not
-// run, it is an error.
+// findProviders finds and verifies all providers without starting them. A provider that may
+// not run is an error.
 func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewBook(log)}
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(log)}
 	p.opts = pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		Groups: &p.groups, Log: log, OnState: p.onState,
@@ -68,14 +68,14 @@ func (p *providers) of(name string) *pluginhost.Provider {
 	return p.byName[name]
 }
 
-// all returns those that there are now.
+// all returns the current providers.
 func (p *providers) all() map[string]*pluginhost.Provider {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.byName)
 }
 
-// each does the same for all at once.
+// each calls do for all entries concurrently.
 func each(entries []config.Provider, do func(config.Provider) error) error {
 	errs := make([]error, len(entries))
 	var all sync.WaitGroup
@@ -86,7 +86,7 @@ func each(entries []config.Provider, do func(config.Provider) error) error {
 	return errors.Join(errs...)
 }
 
-// start starts all of them, for an agent that wants to know when one is back.
+// start starts all providers, and tells the agent whenever one becomes ready.
 func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) error {
 	p.agent.Store(a)
 	return each(c.Providers, func(entry config.Provider) error { return asSettings(p.of(entry.Name).Start(ctx)) })
@@ -95,13 +95,12 @@ func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) 
 func (p *providers) onState(s pluginhost.Status) {
 	p.recorder.Provider(s)
 	if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
-		go a.Retry(s.Name) // what failed for want of it need not wait
+		go a.Retry(s.Name) // requests that failed without it need not wait
 	}
 }
 
-// reload has each take over its entry, and starts those that are new. One that does
-// not take it goes on as it was, and kept says why; of new ones, all get ready or none
-// stays.
+// reload starts new providers and reloads the others. If a new one fails, none is kept. A
+// provider that cannot reload keeps running unchanged, and kept says why.
 func (p *providers) reload(ctx context.Context, c config.Config) (kept, err error) {
 	running := p.all()
 	isNew := func(entry config.Provider) bool { return running[entry.Name] == nil }
@@ -125,14 +124,14 @@ func (p *providers) reload(ctx context.Context, c config.Config) (kept, err erro
 	}), nil
 }
 
-// keep ends the providers that the configuration no longer has.
+// keep stops the providers that the configuration no longer has.
 func (p *providers) keep(c config.Config) error {
 	return p.close(func(name string) bool {
 		return slices.ContainsFunc(c.Providers, func(entry config.Provider) bool { return entry.Name == name })
 	})
 }
 
-// asSettings marks what the operator mends in his settings.
+// asSettings marks errors that the operator fixes in the settings.
 func asSettings(err error) error {
 	_, refused := errors.AsType[*pluginhost.RefusedError](err)
 	_, entry := errors.AsType[*pluginhost.EntryError](err)
@@ -143,7 +142,7 @@ func asSettings(err error) error {
 	return err
 }
 
-// receiptDir is below the user's cache; none are kept where he has none.
+// receiptDir is in the user's cache folder; without one, no receipts are kept.
 func receiptDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -152,16 +151,16 @@ func receiptDir() string {
 	return filepath.Join(dir, "countersign")
 }
 
-// refuse turns away the providers' own processes: a socket that serves keys is
-// nothing that a provider may ask.
+// refuse rejects the providers' own processes: they must not reach a socket that serves
+// keys.
 func (p *providers) refuse(peer sds.Peer) error {
 	if group, ok := processGroup(int(peer.PID)); ok && p.groups.Contains(group) || p.groups.ContainsUser(peer.UID) {
-		return errors.New("a provider's process may not ask for secrets")
+		return errors.New("provider processes must not request secrets")
 	}
 	return nil
 }
 
-// close ends all of them at once, but for those to keep: each may take its time.
+// close stops all providers except those to keep, concurrently, as each may take a while.
 func (p *providers) close(keep ...func(name string) bool) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex

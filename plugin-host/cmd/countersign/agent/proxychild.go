@@ -24,8 +24,8 @@ type proxyChild struct {
 	endReaping   func()
 }
 
-// newProxyChild checks what is configured. Where this process is given orphans, it
-// reaps them from now on, until close.
+// newProxyChild checks the configuration. Until close it also reaps orphans, if this process
+// is given any.
 func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
 	child := &proxyChild{signals: make(chan os.Signal, 8)}
 	if len(c.Proxy.Command) > 0 {
@@ -38,7 +38,7 @@ func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
 		if child.Proxy, err = proxy.New(cfg); err != nil {
 			return nil, fmt.Errorf("proxy: %w", err)
 		}
-		if passedOn := proxy.PassedOn(); len(passedOn) > 0 { // none would be all
+		if passedOn := proxy.PassedOn(); len(passedOn) > 0 { // no argument would mean all signals
 			signal.Notify(child.signals, passedOn...)
 		}
 	}
@@ -76,7 +76,7 @@ func (p *proxyChild) close() {
 // ready returns when every secret is held, or ctx ends.
 func (p *proxyChild) ready(ctx context.Context) error { return awaitSecrets(ctx, p.agent) }
 
-// run serves until ctx ends or the proxy has ended for good. The proxy goes first,
+// run serves until ctx ends or proxy exited, not restarting it. The proxy goes first,
 // so that it has its secrets to the end.
 func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
 	if p.Proxy == nil {
@@ -89,14 +89,14 @@ func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
 	defer end()
 	served := make(chan error, 1)
 	go func() {
-		defer end() // a proxy without its secrets is of no use
+		defer end() // the proxy cannot run without its secrets
 		served <- a.Run(serving)
 	}()
 	code := p.Run(ctx)
 	drain()
 	err := <-served
 	if code != 0 {
-		err = errors.Join(&cli.Error{Code: code, Err: fmt.Errorf("the proxy ended with exit code %d", code)}, err)
+		err = errors.Join(&cli.Error{Code: code, Err: fmt.Errorf("the proxy exited with code %d", code)}, err)
 	}
 	return err
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
-// reloadTimeout is how long new providers may take to get ready.
+// reloadTimeout is how long new providers may take to become ready.
 const reloadTimeout = time.Minute
 
-// reloader takes a changed configuration over, as far as a running agent can.
+// reloader applies a changed configuration, as far as a running agent can.
 type reloader struct {
 	reread    func() (config.Config, error)
-	started   config.Config // what needs a restart is compared with this
-	running   config.Config // what was last taken over whole
+	started   config.Config // to find settings that need a restart
+	running   config.Config // the last one applied
 	agent     *agent.Agent
 	providers *providers
 	metrics   *metrics.Metrics
@@ -32,19 +32,18 @@ type reloader struct {
 	log       *slog.Logger
 }
 
-// reload reads the configuration again. A wrong one changes nothing.
+// reload rereads the configuration. A faulty one changes nothing.
 func (r *reloader) reload(ctx context.Context) {
 	changed, err := r.try(ctx)
 	r.metrics.Reloaded(err)
 	if err != nil {
-		r.log.Error("the configuration was not taken over, the one before stays", "error", err)
+		r.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
 	}
-	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+	r.log.Info("configuration reloaded", "changed", strings.Join(changed, ", "))
 }
 
-// try takes over a changed configuration and names what changed, or returns why it is
-// refused.
+// try applies the changed configuration and returns which settings changed.
 func (r *reloader) try(ctx context.Context) (changed []string, err error) {
 	c, err := r.reread()
 	if err != nil {
@@ -57,27 +56,27 @@ func (r *reloader) try(ctx context.Context) (changed []string, err error) {
 		return nil, err
 	}
 	if kept != nil {
-		r.log.Error("the configuration was not taken over whole; what is named goes on as it was", "error", kept)
+		r.log.Error("configuration applied in part; the providers named in the error keep their previous settings", "error", kept)
 	}
 	since := config.Changed(r.started, c)
 	if names := append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...); len(names) > 0 {
-		r.log.Warn("these settings have changed and need a restart of the agent", "settings", strings.Join(names, ", "))
+		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(names, ", "))
 	}
 	changed = config.Changed(r.running, c)
 	r.running = c
 	return changed, nil
 }
 
-// take takes over what it can: first whoever has to be ready, then who is served
-// what, and last what nobody needs any more. Where it returns an error, what is served
-// is what it was; kept names providers that stayed as they were.
+// take applies what it can: first it starts new providers, then it switches the secrets, and
+// last it stops what is no longer needed. After an error, the agent serves what it did before;
+// kept names providers that could not reload.
 func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) {
-	// A name that would move between files and providers must not fall between the two.
+	// A name that moved between files and providers would be served by neither for a moment.
 	if was, is := r.started.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
-		return nil, fmt.Errorf("other secrets come from files now (%q, before %q): restart the agent", is, was)
+		return nil, fmt.Errorf("the secrets from files have changed (%q, previously %q): restart the agent", is, was)
 	}
 	if was, is := r.started.Workloads.On(), c.Workloads.On(); was != is {
-		return nil, fmt.Errorf("workloads is on: %t, before: %t: restart the agent", is, was)
+		return nil, fmt.Errorf("workloads was switched (on: %t, previously: %t): restart the agent", is, was)
 	}
 	if kept, err = r.providers.reload(ctx, c); err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	}
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
-		r.log.Warn("streams were ended: the socket's policy no longer admits their peers", "streams", n)
+		r.log.Warn("closed streams whose peers the socket's policy no longer admits", "streams", n)
 	}
 	r.level.Set(levelOf(c.Log))
 	return kept, r.providers.keep(c)

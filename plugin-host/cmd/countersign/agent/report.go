@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-// reportOf is what / and /status show.
+// reportOf returns what / and /status show.
 func reportOf(a *agent.Agent, p *providers, child *proxyChild) status.Report {
 	r := status.Report{At: time.Now(), Build: buildinfo.This(), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
 	if counts, ok := a.Identities(); ok {

@@ -19,19 +19,18 @@ import (
 
 const keyTimeout = 30 * time.Second
 
-// errNoKey is a key that may be there at the next start.
-var errNoKey = errors.New("there is no key")
+// errNoKey means that the key may be available at the next start.
+var errNoKey = errors.New("no key")
 
-// openState returns where secrets are kept over a restart; nil where they are not. A
-// command that has no key today, as its vault may be away, too, must not keep the agent
-// from starting.
+// openState returns the storage that survives restarts; nil if there is none. A key command
+// that fails, as its vault may be down too, must not keep the agent from starting.
 func openState(ctx context.Context, c config.State, m *metrics.Metrics, log *slog.Logger) (secret.Storage, error) {
 	if c.Dir == "" {
 		return nil, nil
 	}
 	key, err := stateKey(ctx, c)
 	if errors.Is(err, errNoKey) {
-		log.Warn("nothing is kept of this run, and nothing of the last one is used", "folder", c.Dir, "error", err)
+		log.Warn("no key for the kept state: not using the state of the last run, and keeping none", "folder", c.Dir, "error", err)
 		m.Secret(secret.Event{Type: secret.StateFailed, Reason: metrics.NoKey})
 		return nil, nil
 	}
@@ -63,12 +62,12 @@ func stateKey(ctx context.Context, c config.State) ([]byte, error) {
 	return key, nil
 }
 
-// printedKey runs a program that prints a key. What it writes to its standard error
-// is not repeated: it may be the key.
+// printedKey runs a program that prints a key. Its standard error is dropped: it may hold the
+// key.
 func printedKey(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // more is no key, whatever follows
+	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is no key
 	err := command.Program{Args: args, Env: wiring.CommandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-// tokenInterval is the time between two looks at a token file. It is read for each
-// request anyhow: this is for what waits because its token was not accepted.
+// tokenInterval is how often token files are checked for changes. They are read for each
+// request anyway; a change only ends the wait after a rejected token.
 const tokenInterval = 5 * time.Second
 
 // tokenFiles remembers the files of the providers' tokens. It is safe for concurrent use.
@@ -26,8 +26,8 @@ func newTokenFiles(c config.Config) *tokenFiles {
 	return files
 }
 
-// take is told of another configuration before that is in force: what changes
-// from then on is noticed.
+// take replaces the files, before the new configuration applies, so that no later change is
+// missed.
 func (files *tokenFiles) take(c config.Config) {
 	known := map[tokenFile]os.FileInfo{}
 	for _, entry := range c.Providers {
@@ -51,7 +51,7 @@ func stat(path string) os.FileInfo {
 	return info
 }
 
-// changed returns the providers whose files are there and others than at the last look.
+// changed returns the providers whose files exist and differ from the last check.
 func (files *tokenFiles) changed() (providers []string) {
 	files.mu.Lock()
 	defer files.mu.Unlock()
@@ -65,8 +65,8 @@ func (files *tokenFiles) changed() (providers []string) {
 	return providers
 }
 
-// watch has retry called for a provider whose token has changed, until stop, which
-// returns when it has ended.
+// watch calls retry for every provider whose token has changed, until stop, which waits for
+// its end.
 func (files *tokenFiles) watch(interval time.Duration, retry func(provider string)) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -37,7 +37,7 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
 		if spec.KeyType == pki.Ed25519 {
-			log.Warn("older Envoys cannot use an Ed25519 key (1.40 was seen to)", "secret", spec.Name)
+			log.Warn("older Envoys cannot use Ed25519 keys; 1.40 can", "secret", spec.Name)
 		}
 	}
 	if c.Workloads.On() {

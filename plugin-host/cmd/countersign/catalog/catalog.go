@@ -85,7 +85,7 @@ func (c *Catalog) file(path string) (Target, error) {
 		return Target{}, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return Target{}, fmt.Errorf("there is no provider to run: %w", err)
+		return Target{}, fmt.Errorf("no provider to run: %w", err)
 	}
 	name, version, ok := verified.ParseBinaryName(filepath.Base(path))
 	if !ok || !wire.ValidName(name) {

@@ -52,7 +52,7 @@ func (c *Catalog) programs() []Item {
 	}
 	locked, ok := c.Locked.Program(Discovery, runtime.GOOS, runtime.GOARCH)
 	if i.Pinned = ok; ok && err == nil && locked.SHA256 != i.SHA256 {
-		err = fmt.Errorf("its SHA-256 is another than the locked %s", locked.SHA256)
+		err = fmt.Errorf("its SHA-256 does not match the locked %s", locked.SHA256)
 	}
 	if err != nil {
 		i.Refused = err.Error()

@@ -7,27 +7,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-// Watch adds what is read off the agent whenever somebody asks.
+// Watch adds what is collected from the agent at each scrape.
 func (m *Metrics) Watch(a *agent.Agent) {
 	m.Registry.MustRegister(&held{a}, &workloads{a}, &relayed{a})
 }
 
 var (
-	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 where the secret would be answered now.", []string{"secret"}, nil)
-	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret ends.", []string{"secret"}, nil)
+	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 if the secret can be served now.", []string{"secret"}, nil)
+	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret expires.", []string{"secret"}, nil)
 	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
-	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal ends.", []string{"secret"}, nil)
+	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal expires.", []string{"secret"}, nil)
 	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
 )
 
 var (
-	stateDesc    = prometheus.NewDesc("countersign_provider_state", "1 for the state that a provider is in.", []string{"provider", "state"}, nil)
-	restartsDesc = prometheus.NewDesc("countersign_provider_restarts_total", "How often a provider was started again because it had ended.", []string{"provider"}, nil)
-	reloadsDesc  = prometheus.NewDesc("countersign_provider_reloads_total", "How often a new binary or new settings took over.", []string{"provider"}, nil)
-	refusedDesc  = prometheus.NewDesc("countersign_provider_reload_refused", "1 where the last new binary or settings did not get ready.", []string{"provider"}, nil)
+	stateDesc    = prometheus.NewDesc("countersign_provider_state", "1 for the current state of a provider.", []string{"provider", "state"}, nil)
+	restartsDesc = prometheus.NewDesc("countersign_provider_restarts_total", "Restarts of a provider after it had exited.", []string{"provider"}, nil)
+	reloadsDesc  = prometheus.NewDesc("countersign_provider_reloads_total", "Reloads of a provider with a new binary or new settings.", []string{"provider"}, nil)
+	refusedDesc  = prometheus.NewDesc("countersign_provider_reload_refused", "1 if the last reload of a provider was rejected.", []string{"provider"}, nil)
 )
 
-// supervised is a collector of the providers' present states.
+// supervised collects the current states of the providers.
 type supervised func() map[string]*pluginhost.Provider
 
 // Describe implements [prometheus.Collector].
@@ -52,7 +52,7 @@ func (s supervised) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// held is a collector of the agent's present state.
+// held collects the current state of the agent.
 type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// configMetrics tell whether the agent runs with what its file says.
+// configMetrics count reloads of the configuration.
 type configMetrics struct {
 	taken    prometheus.Gauge
 	failures prometheus.Counter
@@ -18,10 +18,10 @@ func newConfigMetrics(r *prometheus.Registry) configMetrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "countersign_config_reload_" + name, Help: help})
 	}
 	m := configMetrics{
-		taken:   gauge("success_timestamp_seconds", "When the configuration was taken over the last time, at the start or later."),
-		refused: gauge("refused", "1 where the configuration as it is now was refused, and the one before runs on."),
+		taken:   gauge("success_timestamp_seconds", "When the configuration was last applied, at startup or by a reload."),
+		refused: gauge("refused", "1 while the current configuration file is rejected and the previous configuration stays in effect."),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "countersign_config_reload_failures_total", Help: "Changed configurations that were refused.",
+			Name: "countersign_config_reload_failures_total", Help: "Reloads whose configuration was rejected.",
 		}),
 	}
 	r.MustRegister(m.taken, m.refused, m.failures)
@@ -29,7 +29,7 @@ func newConfigMetrics(r *prometheus.Registry) configMetrics {
 	return m
 }
 
-// Reloaded is told the outcome of a reload; err is why it was refused.
+// Reloaded records the result of a reload; err is why it was rejected.
 func (m *Metrics) Reloaded(err error) {
 	m.recorder.Configuration(time.Now(), err)
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// gatewayStreams is where the numbers of the gateway socket's streams begin: each socket
-// counts its own from 1.
+// gatewayStreams is the first ID of the gateway socket's streams: each socket counts from 1.
 const gatewayStreams = 1 << 32
 
-// GatewayStream is told by the gateway's socket.
+// GatewayStream counts an event of the gateway's socket.
 func (m *Metrics) GatewayStream(e xds.Event[secret.Caller]) {
 	if e.Stream != 0 {
 		e.Stream += gatewayStreams
@@ -21,19 +20,19 @@ func (m *Metrics) GatewayStream(e xds.Event[secret.Caller]) {
 	m.Stream(e)
 }
 
-// Gateway is told by the client of the discovery service.
+// Gateway counts an event of the client of the discovery service.
 func (m *Metrics) Gateway(e gateway.Event) {
 	m.upstream.WithLabelValues(string(e)).Inc()
 }
 
 var (
-	connectedDesc = prometheus.NewDesc("countersign_gateway_connected", "1 while the discovery service is there.", nil, nil)
+	connectedDesc = prometheus.NewDesc("countersign_gateway_connected", "1 while the discovery service is connected.", nil, nil)
 	namesDesc     = prometheus.NewDesc("countersign_gateway_names", "Names of the gateway's Envoys: held, waiting, or unknown to the discovery service.", []string{"state"}, nil)
-	gatewayExpiry = prometheus.NewDesc("countersign_gateway_first_expiry_timestamp_seconds", "When the first of the gateway's held secrets ends, or ended.", nil, nil)
+	gatewayExpiry = prometheus.NewDesc("countersign_gateway_first_expiry_timestamp_seconds", "When the first of the gateway's held secrets expires.", nil, nil)
 )
 
-// relayed is a collector of what is held of a discovery service. It has nothing to tell
-// where the agent has no gateway's socket.
+// relayed collects the state of a discovery service's client. It collects nothing without a
+// gateway's socket.
 type relayed struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].

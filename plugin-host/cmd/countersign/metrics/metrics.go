@@ -47,33 +47,33 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 	m := &Metrics{
 		recorder:  recorder,
 		Registry:  prometheus.NewRegistry(),
-		rotations: counter("secret_rotations_total", "New certificates served, by who signed them.", "secret", "authority"),
+		rotations: counter("secret_rotations_total", "New certificates served, by CA.", "secret", "authority"),
 		failures:  counter("failures_total", "Failed attempts to get a certificate or roots.", "authority", "secret", "reason"),
-		expired:   counter("secret_expirations_total", "Secrets that ended without a successor.", "secret"),
-		names:     counter("secret_name_differs_total", "Certificates with another name than was asked for.", "secret"),
-		roots:     gauge("authority_roots", "Roots served of an authority.", "authority"),
-		streams:   counter("stream_events_total", "What happened on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
-		outputs:   counter("output_events_total", "What happened to written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
-		upstream:  counter("gateway_events_total", "What happened with the discovery service of a gateway: connected, failed, taken, refused, removed.", "event"),
-		restored:  counter("secret_restored_total", "Certificates of the last run that are served again.", "secret", "authority"),
-		state:     counter("state_failures_total", "What is kept over a restart and could not be: reason is store, load, refused or key.", "reason"),
+		expired:   counter("secret_expirations_total", "Secrets that expired without a successor.", "secret"),
+		names:     counter("secret_name_differs_total", "Certificates with another name than requested.", "secret"),
+		roots:     gauge("authority_roots", "Roots of an authority that are served.", "authority"),
+		streams:   counter("stream_events_total", "Events on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
+		outputs:   counter("output_events_total", "Events of written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
+		upstream:  counter("gateway_events_total", "Events of a gateway's discovery service: connected, failed, taken, refused, removed.", "event"),
+		restored:  counter("secret_restored_total", "Certificates restored from the last run.", "secret", "authority"),
+		state:     counter("state_failures_total", "Failures to keep or restore state: store, load, refused or key.", "reason"),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "countersign_refused_names_total", Help: "Names asked for that nobody configured, or not for this caller.",
+			Name: "countersign_refused_names_total", Help: "Requested names that are not configured, or not for this caller.",
 		}),
 	}
 	m.config = newConfigMetrics(m.Registry)
 	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
-		m.streams.WithLabelValues(kind.String()) // there from the start, as 0
+		m.streams.WithLabelValues(kind.String()) // exported as 0 from the start
 	}
 	for _, reason := range []string{"store", "load", "refused", NoKey} {
-		m.state.WithLabelValues(reason) // so, too
+		m.state.WithLabelValues(reason) // as above
 	}
 	return m
 }
 
-// Secret is told by the engine.
+// Secret counts an event of the engine.
 func (m *Metrics) Secret(e secret.Event) {
 	m.recorder.Secret(e)
 	switch e.Type {
@@ -96,12 +96,12 @@ func (m *Metrics) Secret(e secret.Event) {
 	}
 }
 
-// Output is told by the writers of files.
+// Output counts an event of written files.
 func (m *Metrics) Output(e output.Event) {
 	m.outputs.WithLabelValues(e.Output, string(e.Type)).Inc()
 }
 
-// Stream is told by the SDS server.
+// Stream counts an event of the SDS server.
 func (m *Metrics) Stream(e xds.Event[secret.Caller]) {
 	m.recorder.Stream(e)
 	if e.Kind == xds.Refused {

@@ -7,18 +7,18 @@ import (
 )
 
 var (
-	proxyStateDesc    = prometheus.NewDesc("countersign_proxy_state", "1 for the state that the proxy is in.", []string{"state"}, nil)
-	proxyEpochDesc    = prometheus.NewDesc("countersign_proxy_epoch", "The hot-restart epoch that the proxy is at.", nil, nil)
-	proxyRestartsDesc = prometheus.NewDesc("countersign_proxy_restarts_total", "How often the proxy was started again because it had ended.", nil, nil)
-	proxyReloadsDesc  = prometheus.NewDesc("countersign_proxy_reloads_total", "How often the proxy was told of changes, by outcome: done, failed.", []string{"outcome"}, nil)
+	proxyStateDesc    = prometheus.NewDesc("countersign_proxy_state", "1 for the current state of the proxy.", []string{"state"}, nil)
+	proxyEpochDesc    = prometheus.NewDesc("countersign_proxy_epoch", "The current hot-restart epoch of the proxy.", nil, nil)
+	proxyRestartsDesc = prometheus.NewDesc("countersign_proxy_restarts_total", "Restarts of the proxy after it had exited.", nil, nil)
+	proxyReloadsDesc  = prometheus.NewDesc("countersign_proxy_reloads_total", "Reloads of the proxy, by outcome: done, failed.", []string{"outcome"}, nil)
 )
 
-// Proxy adds the state of the proxy that runs as a child.
+// Proxy adds the state of the child proxy.
 func (m *Metrics) Proxy(p *proxy.Proxy) {
 	m.Registry.MustRegister(proxied{p})
 }
 
-// proxied is a collector of the proxy's present state.
+// proxied collects the current state of the proxy.
 type proxied struct{ *proxy.Proxy }
 
 // Describe implements [prometheus.Collector].

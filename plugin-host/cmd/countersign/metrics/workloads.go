@@ -6,18 +6,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
-// workloads is a collector of the numbers of an agent of many identities. None has the
-// name of an identity: they come from clients.
+// workloads collects the counters of an agent of many identities. No label has the name of
+// an identity, as clients choose those.
 type workloads struct{ agent *agent.Agent }
 
 var (
 	identitiesDesc = prometheus.NewDesc("countersign_workload_identities",
-		"Verified identities by what is held for them: held, missing, expired or idle; and unverified tokens.", []string{"state"}, nil)
+		"Identities by state: held, missing, expired, idle, or unverified.", []string{"state"}, nil)
 	workloadRequestsDesc = prometheus.NewDesc("countersign_workload_requests",
-		"Requests for certificates of workloads: in-flight, and waiting for their turn.", []string{"state"}, nil)
+		"Certificate requests for workloads: in-flight or waiting.", []string{"state"}, nil)
 	workloadEventsDesc = prometheus.NewDesc("countersign_workload_events_total",
-		"What happened to identities and their streams: requested, rotated, joined, failed, refused, ended, released, turned-away, over-limit.", []string{"event"}, nil)
-	workloadExpiryDesc = prometheus.NewDesc("countersign_workload_expiry_timestamp_seconds", "When the first of the held certificates ends.", nil, nil)
+		"Events of identities and their streams: requested, rotated, joined, failed, refused, ended, released, turned-away, over-limit.", []string{"event"}, nil)
+	workloadExpiryDesc = prometheus.NewDesc("countersign_workload_expiry_timestamp_seconds", "When the first of the held certificates expires.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

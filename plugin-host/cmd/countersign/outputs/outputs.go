@@ -102,7 +102,7 @@ func lookUp(what, name string, find func() (string, error)) (*int, error) {
 	}
 	text, err := find()
 	if err != nil {
-		return nil, fmt.Errorf("there is no %s %.64q; write a name or a number that this machine knows: %w", what, name, err)
+		return nil, fmt.Errorf("no such %s %.64q; use a name or number that exists on this machine: %w", what, name, err)
 	}
 	id, err := strconv.Atoi(text)
 	if err != nil {
@@ -118,7 +118,7 @@ func Write(outputs []output.Config, source secret.Source, log *slog.Logger) (sto
 	for _, cfg := range outputs {
 		all.Go(func() {
 			if err := output.Run(ctx, cfg, source); err != nil {
-				log.Error("an output is not written", "error", err) // the configuration was checked
+				log.Error("cannot write output", "error", err) // the configuration was checked
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func (b *baseID) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the running proxy has written no base id, so no epoch can follow it: %w", err)
+			return fmt.Errorf("the running proxy has not written a base ID, so it cannot be hot-restarted: %w", err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

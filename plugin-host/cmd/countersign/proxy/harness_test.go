@@ -230,7 +230,7 @@ func begun(t *testing.T, cfg Config, test func(t *testing.T, w *world)) {
 	})
 }
 
-// ended demands that the proxy has ended for good by now, with the code.
+// ended demands that proxy exited, not restarting it by now, with the code.
 func (w *world) ended(t *testing.T, want int) {
 	t.Helper()
 	synctest.Wait()

@@ -80,12 +80,12 @@ func (p *Proxy) locate(ctx context.Context, tried, located chan<- struct{}) {
 			p.mu.Lock()
 			p.locality = zone
 			p.mu.Unlock()
-			p.log.Info("the locality is known", "locality", zone, "tries", n)
+			p.log.Info("found the locality", "locality", zone, "tries", n)
 			close(located)
 			return
 		}
 		if n >= p.cfg.Locality.Tries || ctx.Err() != nil {
-			p.log.Warn("no locality was found; the proxy goes without", "tries", n, "error", err)
+			p.log.Warn("no locality found, starting the proxy without one", "tries", n, "error", err)
 			return
 		}
 		first()
@@ -105,7 +105,7 @@ func (l Locality) find(ctx context.Context) (string, error) {
 	}
 	zone := googleZone.ReplaceAllString(strings.TrimSpace(text), "")
 	if len(zone) > maxZone || !zoneName.MatchString(zone) {
-		return "", fmt.Errorf("what was found is no locality: %.64q", zone)
+		return "", fmt.Errorf("invalid locality %.64q", zone)
 	}
 	return zone, nil
 }
@@ -167,7 +167,7 @@ func (l Locality) ask(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers with %d", l.URL, answer.StatusCode)
+		return "", fmt.Errorf("%s answered with status %d", l.URL, answer.StatusCode)
 	}
 	return bounded(answer.Body)
 }
@@ -175,7 +175,7 @@ func (l Locality) ask(ctx context.Context) (string, error) {
 func bounded(r io.Reader) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxLocality+1))
 	if err == nil && len(text) > maxLocality {
-		err = errors.New("it is longer than a locality may be")
+		err = errors.New("the locality is too long")
 	}
 	return string(text), err
 }

@@ -43,18 +43,18 @@ func TestALocalityComesFromASettingAVariableAFileOrAnAddress(t *testing.T) {
 	}{
 		{Locality{Value: "region/zone/subzone"}, "region/zone/subzone", ""},
 		{Locality{Variable: "SOME_ZONE"}, "from-variable", ""},
-		{Locality{Variable: "NO_SUCH_ZONE"}, "", "is no locality"},
+		{Locality{Variable: "NO_SUCH_ZONE"}, "", "invalid locality"},
 		{Locality{File: file}, "from-file", ""},
 		{Locality{File: file + "2"}, "", "no such file"},
 		{Locality{URL: server.URL + "/google", Headers: flavor}, "eu-1", ""},
-		{Locality{URL: server.URL + "/google"}, "", "is no locality"},
+		{Locality{URL: server.URL + "/google"}, "", "invalid locality"},
 		{Locality{URL: server.URL + "/azure"}, "2", ""},
-		{Locality{URL: server.URL + "/long"}, "", "longer than a locality"},
-		{Locality{URL: server.URL + "/elsewhere"}, "", "answers with 302"},
-		{Locality{URL: server.URL + "/none"}, "", "answers with 404"},
+		{Locality{URL: server.URL + "/long"}, "", "too long"},
+		{Locality{URL: server.URL + "/elsewhere"}, "", "status 302"},
+		{Locality{URL: server.URL + "/none"}, "", "status 404"},
 		{Locality{URL: server.URL + "/slow", Timeout: 50 * time.Millisecond}, "", "deadline"},
-		{Locality{Value: "--flag"}, "", "is no locality"},
-		{Locality{Value: "a b"}, "", "is no locality"},
+		{Locality{Value: "--flag"}, "", "invalid locality"},
+		{Locality{Value: "a b"}, "", "invalid locality"},
 	} {
 		if test.from.Timeout == 0 {
 			test.from.Timeout = patience

@@ -95,7 +95,7 @@ func (p *Proxy) help(ctx context.Context) (end func()) {
 // await opens the way for the first start.
 func (p *Proxy) await(ctx context.Context, tried <-chan struct{}, ready chan<- struct{}) {
 	if p.cfg.Ready != nil {
-		p.log.Info("the proxy waits for the first secrets")
+		p.log.Info("waiting for the first secrets before starting the proxy")
 		if p.cfg.Ready(ctx) != nil {
 			return // ctx ended
 		}
@@ -116,7 +116,7 @@ func (p *Proxy) begin() {
 	}
 	p.current, p.lastError = l, ""
 	p.enter(Running)
-	p.log.Info("the proxy was started", "pid", l.PID())
+	p.log.Info("proxy started", "pid", l.PID())
 }
 
 // cannotStart is the exit code that a shell has for a program that cannot be run.
@@ -147,7 +147,7 @@ func (p *Proxy) failed(lived time.Duration, e exit, why string) {
 	p.lastError = why
 	wait, more := p.recovery.next(lived, p.cfg.RestartLimit)
 	if p.cfg.Restart == Never || p.cfg.Restart == OnFailure && e.code == 0 || !more {
-		p.log.Info("the proxy has ended for good", "reason", why, "restarts", p.restarts)
+		p.log.Info("proxy exited, not restarting it", "reason", why, "restarts", p.restarts)
 		p.code, p.stopping = e.code, true
 		p.cancel()
 		p.enter(Stopping)
@@ -155,7 +155,7 @@ func (p *Proxy) failed(lived time.Duration, e exit, why string) {
 	}
 	p.restart, p.nextStart = time.After(wait), time.Now().Add(wait)
 	p.enter(Backoff)
-	p.log.Warn("the proxy ended and will be started again", "reason", why, "next_start", p.nextStart)
+	p.log.Warn("proxy exited, restarting it", "reason", why, "next_start", p.nextStart)
 }
 
 // stop asks all that lives to end.

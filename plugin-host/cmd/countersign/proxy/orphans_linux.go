@@ -41,7 +41,7 @@ func ReapOrphans(ctx context.Context, interval time.Duration, log *slog.Logger) 
 		now := zombies()
 		for _, pid := range still(before, now) {
 			if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
-				log.Debug("an orphan was reaped", "pid", pid)
+				log.Debug("reaped an orphan", "pid", pid)
 			}
 		}
 		before = now

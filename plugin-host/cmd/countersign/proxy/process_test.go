@@ -294,7 +294,7 @@ func TestRunHasARealProcessFromStartToEnd(t *testing.T) {
 		t.Errorf("the exit code is %d", got)
 	}
 	_, err = New(Config{Command: []string{"no-such-program"}})
-	if err == nil || !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), `"no-such-program" cannot be run`) {
+	if err == nil || !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), `cannot run the program "no-such-program"`) {
 		t.Errorf("got %v", err)
 	}
 }

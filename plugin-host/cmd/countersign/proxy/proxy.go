@@ -105,14 +105,14 @@ type Proxy struct {
 // New checks the command and what it is told by. Nothing is started.
 func New(cfg Config) (*Proxy, error) {
 	if len(cfg.Command) == 0 {
-		return nil, errors.New("there is no command to run")
+		return nil, errors.New("no command to run")
 	}
 	for _, argv := range [][]string{cfg.Command, cfg.Reload.Command} {
 		if len(argv) == 0 {
 			continue
 		}
 		if _, err := exec.LookPath(argv[0]); err != nil {
-			return nil, fmt.Errorf("the program %.256q cannot be run: %w", argv[0], errors.Unwrap(err))
+			return nil, fmt.Errorf("cannot run the program %.256q: %w", argv[0], errors.Unwrap(err))
 		}
 	}
 	if cfg.Restart == "" {

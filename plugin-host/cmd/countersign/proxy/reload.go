@@ -58,12 +58,12 @@ func (p *Proxy) reload() {
 	case !p.outdated(), p.old != nil, p.job != nil: // the end of the old, or of the job, gathers again
 	case p.misses(l):
 		p.reloads++
-		p.log.Info("the proxy is replaced: the locality came after its start", "pid", l.PID(), "locality", p.zone())
+		p.log.Info("replacing the proxy: its locality was found after it had started", "pid", l.PID(), "locality", p.zone())
 		l.dismiss(p.cfg.StopTimeout)
 	case r.Signal != 0:
 		p.told(l, p.now(), l.Signal(r.Signal))
 	case r.HotRestart && p.spoilt:
-		p.log.Warn("the proxy is replaced with a gap: an epoch that failed has spoilt the base id for another", "pid", l.PID())
+		p.log.Warn("replacing the proxy without hot restart: a failed epoch has made the base ID unusable", "pid", l.PID())
 		l.dismiss(p.cfg.StopTimeout)
 	default:
 		p.prepare(l)
@@ -111,10 +111,10 @@ func (p *Proxy) told(l *life, tells news, err error) {
 	if err != nil {
 		p.failedReloads++
 		p.lastError = "reload: " + err.Error()
-		p.log.Error("the proxy was not reloaded and goes on as it was", "pid", l.PID(), "error", err)
+		p.log.Error("cannot reload the proxy, it keeps running unchanged", "pid", l.PID(), "error", err)
 	} else {
 		p.reloads++
-		p.log.Info("the proxy was told to reload", "pid", l.PID())
+		p.log.Info("proxy reloaded", "pid", l.PID())
 	}
 	p.publish()
 	p.gather()
@@ -129,7 +129,7 @@ func (p *Proxy) succeed(l *life) error {
 	}
 	p.old, p.current = l, next
 	p.publish()
-	p.log.Info("the next epoch of the proxy was started", "epoch", next.epoch, "pid", next.PID(), "old_pid", l.PID())
+	p.log.Info("started the next epoch of the proxy", "epoch", next.epoch, "pid", next.PID(), "old_pid", l.PID())
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (p *Proxy) forget() {
 	p.leave(l)
 	if !l.dismissed {
 		p.reloads++
-		p.log.Info("the epoch before has ended", "pid", l.PID(), "exit_code", l.Exit().code)
+		p.log.Info("the previous epoch has ended", "pid", l.PID(), "exit_code", l.Exit().code)
 	}
 	p.publish()
 	p.gather()
@@ -152,7 +152,7 @@ func (p *Proxy) fallBack(failed *life) {
 	p.current.knows, p.spoilt = failed.knows, true
 	p.failedReloads++
 	p.lastError = "reload: " + failed.Exit().String()
-	p.log.Error("the next epoch of the proxy ended before it took over; the one before goes on",
+	p.log.Error("the next epoch of the proxy exited before it took over; the previous one keeps running",
 		"epoch", failed.epoch, "reason", failed.Exit().String(), "pid", p.current.PID())
 	p.gather()
 }

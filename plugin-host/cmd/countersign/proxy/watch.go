@@ -78,7 +78,7 @@ func (w *watched) say(wrong error) {
 		text = wrong.Error()
 	}
 	if text != "" && text != w.said {
-		w.log.Warn("a watched folder cannot be read whole", "error", wire.CleanText(text, ""))
+		w.log.Warn("cannot read all of a watched folder", "error", wire.CleanText(text, ""))
 	}
 	w.said = text
 }

@@ -82,7 +82,7 @@ func TestAFolderThatIsTooMuchIsSaidOnce(t *testing.T) {
 	w := &watched{paths: []string{dir}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	w.digest()
 	w.digest()
-	if n := strings.Count(log.String(), "cannot be read whole"); n != 1 {
+	if n := strings.Count(log.String(), "cannot read all of a watched folder"); n != 1 {
 		t.Errorf("said %d times: %s", n, log.String())
 	}
 }

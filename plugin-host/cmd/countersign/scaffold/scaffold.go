@@ -36,7 +36,7 @@ var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0
 // withDefaults returns the plan, whole, or what is wrong with it.
 func (p Plan) withDefaults() (Plan, error) {
 	if !wire.ValidName(p.Name) {
-		return p, fmt.Errorf("the name %q is none of a provider: 1 to 63 of a-z, 0-9 and - are allowed, the first no -", wire.CleanText(p.Name, ""))
+		return p, fmt.Errorf("%q is not a valid provider name: use 1 to 63 of a-z, 0-9 and -, not starting with -", wire.CleanText(p.Name, ""))
 	}
 	file := "countersign-provider-" + p.Name
 	if p.Dir == "" {
@@ -46,7 +46,7 @@ func (p Plan) withDefaults() (Plan, error) {
 		p.Module = "example.com/" + file
 	}
 	if len(p.Module) > 255 || !modulePath.MatchString(p.Module) {
-		return p, fmt.Errorf("the module %q is no path: write one such as example.com/%s", wire.CleanText(p.Module, ""), file)
+		return p, fmt.Errorf("%q is not a module path: use one like example.com/%s", wire.CleanText(p.Module, ""), file)
 	}
 	return p, nil
 }
@@ -59,7 +59,7 @@ func Write(p Plan) (string, error) {
 		return "", err
 	}
 	if _, err := os.Lstat(p.Dir); !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%s is there already, and nothing is overwritten: name another folder by --dir", p.Dir)
+		return "", fmt.Errorf("%s already exists: choose another folder with --dir", p.Dir)
 	}
 	parent := filepath.Dir(p.Dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // source code, for whoever may read the folder

@@ -80,7 +80,7 @@ type property struct {
 func (p *properties) UnmarshalJSON(text []byte) error {
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
-		return errors.New("properties are no object")
+		return errors.New("properties is not an object")
 	}
 	for decoder.More() {
 		key, err := decoder.Token()
@@ -103,10 +103,10 @@ func Parse(text string) ([]Setting, error) {
 	}
 	var root node
 	if err := json.Unmarshal([]byte(text), &root); err != nil {
-		return nil, fmt.Errorf("the schema of its settings cannot be read: %s", wire.CleanText(err.Error(), ""))
+		return nil, fmt.Errorf("cannot parse the schema of its settings: %s", wire.CleanText(err.Error(), ""))
 	}
 	if len(root.Type) > 0 && !slices.Contains(root.Type, "object") {
-		return nil, fmt.Errorf("the schema of its settings is for %s; settings are an object", wire.CleanText(root.Type.words(), ""))
+		return nil, fmt.Errorf("the schema of its settings describes %s instead of an object", wire.CleanText(root.Type.words(), ""))
 	}
 	var r reader
 	r.object("", &root, 0)

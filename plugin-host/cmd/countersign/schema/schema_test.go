@@ -37,11 +37,11 @@ func TestEachSettingIsReadHoweverDeep(t *testing.T) {
 
 func TestAHostileSchemaIsRefusedOrBounded(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"properties": 7}`:        "cannot be read",
-		`{"properties": {"a": 7}}`: "cannot be read",
-		`{"type": "array"}`:        "is for array; settings are an object",
-		`{"type": "obj\u001bect"}`: `is for obj\x1bect`,
-		`[]`:                       "cannot be read",
+		`{"properties": 7}`:        "cannot parse",
+		`{"properties": {"a": 7}}`: "cannot parse",
+		`{"type": "array"}`:        "describes array instead of an object",
+		`{"type": "obj\u001bect"}`: `describes obj\x1bect`,
+		`[]`:                       "cannot parse",
 		"{\"properties\": {" + strings.Repeat(`"a": {},`, 2000) + `"b": {}}}`: "more than 1000 settings",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {

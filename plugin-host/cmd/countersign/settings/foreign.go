@@ -44,9 +44,9 @@ func foreignAt(s config.Socket) (*config.Foreign, error) {
 	}
 	switch {
 	case !mayBeLeft(s, peer.UID):
-		return nil, fmt.Errorf("socket.path is %q: another program, of uid %d, listens there; to leave the socket to it add %d to socket.foreign_uids, else stop it or choose another path", s.Path, peer.UID, peer.UID)
+		return nil, fmt.Errorf("socket.path is %q: another program (uid %d) is listening there; add %d to socket.foreign_uids to leave the socket to it, or stop it or choose another path", s.Path, peer.UID, peer.UID)
 	case refusal != nil:
-		return nil, fmt.Errorf("socket.path is %q: a program of uid %d listens there that is no healthy SDS server: %w; stop it or choose another path", s.Path, peer.UID, refusal)
+		return nil, fmt.Errorf("socket.path is %q: a program (uid %d) is listening there that is not a healthy SDS server: %w; stop it or choose another path", s.Path, peer.UID, refusal)
 	}
 	return &config.Foreign{UID: peer.UID, PID: peer.PID}, nil
 }
@@ -69,7 +69,7 @@ func notClear(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("socket.path is %q: a program listens there, and whether it is a Countersign is not clear: %w; stop it or choose another path", path, err)
+	return fmt.Errorf("socket.path is %q: a program is listening there, and cannot tell whether it is Countersign: %w; stop it or choose another path", path, err)
 }
 
 // mayBeLeft tells whether the workload's identity may come from a program of that

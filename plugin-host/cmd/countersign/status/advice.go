@@ -2,75 +2,75 @@ package status
 
 import "github.com/countersign-dev/countersign/sdk/ca"
 
-// does says what the engine does after an error, by the error table of package ca.
+// does says what the engine does after an error, by the action of package ca.
 var does = map[ca.Action]string{
-	ca.Wait:         "The agent tries again by itself, with growing pauses.",
-	ca.EndAttempt:   "The agent tries again after a minute, later after up to ten, and at once when token, settings or provider change.",
-	ca.RefreshToken: "The agent has read the token again, once. It tries again after a minute, later after up to ten, and at once when token, settings or provider change.",
-	ca.Configure:    "The agent sends the provider its settings and tries again.",
-	ca.Missing:      "The agent does not ask for it again before the provider changes.",
-	ca.Drop:         "The agent tries again by itself.",
+	ca.Wait:         "The agent retries automatically, with increasing delays.",
+	ca.EndAttempt:   "The agent retries after 1 to 10 minutes, or immediately when the token, the settings or the provider change.",
+	ca.RefreshToken: "The agent has reread the token and tried once more. It retries after 1 to 10 minutes, or immediately when the token, the settings or the provider change.",
+	ca.Configure:    "The agent sends the provider its settings again and retries.",
+	ca.Missing:      "The agent does not use this ability again until the provider changes.",
+	ca.Drop:         "The agent retries automatically.",
 }
 
-// advice says what the operator may do, by the reason of an [secret.Event]: one of
-// package ca, or the check of package pki that a reply failed.
+// advice says what the operator can do, by the reason of a [secret.Event]: a reason of
+// package ca, or the check of package pki that the reply failed.
 var advice = map[string]string{
-	ca.Unknown.String():         "If it lasts, read what the provider logged at that time.",
-	ca.Invalid.String():         "Compare what the secret asks for (names, key type, lifetime) with what the authority signs.",
-	ca.Denied.String():          "Have the authority allow this identity to this agent, or ask for another identity.",
-	ca.Unauthenticated.String(): "Check the token file or client certificate: that it is there, has not expired, and is meant for this authority.",
-	ca.RateLimited.String():     "Ask the authority for a larger quota, or for longer certificates.",
-	ca.Unavailable.String():     "Check that the authority is up and that this machine reaches it: address, name, firewall, its TLS roots.",
-	ca.Aborted.String():         "Nothing, unless it lasts: another request was in the way.",
-	ca.Internal.String():        "Read the authority's log, and what the provider logged at that time.",
-	ca.Deadline.String():        "Check how busy the authority is, and the network on the way to it.",
-	ca.NotConfigured.String():   "If it lasts, the provider forgets its settings: tell its author.",
-	ca.Unimplemented.String():   "Use a provider that has the ability, or leave out the setting that needs it.",
-	ca.Canceled.String():        "Nothing, unless it lasts: the provider gave a call up.",
+	ca.Unknown.String():         "If it persists, read the provider's log of that time.",
+	ca.Invalid.String():         "Compare the requested names, key type and lifetime with what the CA signs.",
+	ca.Denied.String():          "Allow this agent to request this identity at the CA, or configure another identity.",
+	ca.Unauthenticated.String(): "Check that the token file or client certificate exists, has not expired, and is issued for this CA.",
+	ca.RateLimited.String():     "Raise the quota at the CA, or configure longer lifetimes.",
+	ca.Unavailable.String():     "Check that the CA is running and reachable from this machine: address, name, firewall, TLS roots.",
+	ca.Aborted.String():         "Nothing, unless it persists: the request collided with another one.",
+	ca.Internal.String():        "Read the logs of the CA and of the provider of that time.",
+	ca.Deadline.String():        "Check the load of the CA and the network to it.",
+	ca.NotConfigured.String():   "If it persists, the provider loses its settings: report it to its author.",
+	ca.Unimplemented.String():   "Use a provider with this ability, or remove the setting that needs it.",
+	ca.Canceled.String():        "Nothing, unless it persists: the provider canceled a call.",
 
 	"format":     wrongReply,
 	"key":        wrongReply,
-	"usage":      "Have the authority sign for TLS servers and clients (a profile or template, mostly). " + notServed,
-	"ca":         "Have the authority sign an end-entity certificate (a profile or template, mostly). " + notServed,
-	"names":      "Have the authority sign the names that were asked for, or let it choose: identity_check. " + notServed,
+	"usage":      "Configure the CA to sign for TLS servers and clients, usually in a profile or template. " + notServed,
+	"ca":         "Configure the CA to sign end-entity certificates, usually in a profile or template. " + notServed,
+	"names":      "Configure the CA to sign the requested names, or relax identity_check. " + notServed,
 	"order":      wrongReply,
-	"roots":      "Check what roots the authority has, and pinned_roots. " + notServed,
-	"not-before": "Compare this machine's clock with the authority's. " + notServed,
-	"not-after":  "Ask for the lifetime that the authority gives (ttl), or set accept_longer_ttl. " + notServed,
-	"expired":    "Compare this machine's clock with the authority's. " + notServed,
-	"chain":      "Check that the authority signs under the roots that it names, and pinned_roots. " + notServed,
+	"roots":      "Check the CA's roots and pinned_roots. " + notServed,
+	"not-before": "Compare the clocks of this machine and the CA. " + notServed,
+	"not-after":  "Set ttl to the lifetime that the CA grants, or set accept_longer_ttl. " + notServed,
+	"expired":    "Compare the clocks of this machine and the CA. " + notServed,
+	"chain":      "Check that the CA's chain leads to its own roots, and check pinned_roots. " + notServed,
 }
 
 const (
-	notServed  = "Nothing of that reply was served."
-	wrongReply = "The authority or its provider answers wrongly: tell its author. " + notServed
+	notServed  = "The reply was discarded."
+	wrongReply = "The CA or its provider returned an invalid reply: report it to the provider's author. " + notServed
 )
 
-// configuration is where an error is that is of the configuration.
+// configuration is where errors of the configuration happen.
 const configuration = "configuration"
 
-// kind is an error that is not of an authority.
+// kind is an error that does not come from a CA.
 type kind struct{ reason, does, do string }
 
 var (
 	ended = kind{
-		"ended", "The agent starts the provider again after a pause; what is held is served on.",
-		"If it comes again, read the provider's last lines in the log, or put the binary (and pin) of before back and send SIGHUP.",
+		"ended", "The agent restarts the provider after a delay, and keeps serving the certificates it holds.",
+		"If it happens again, read the provider's last lines in the log, or restore the previous binary and pin and send SIGHUP.",
 	}
 	endedOften = kind{
-		"circuit open", "The agent starts the provider only now and then; what is held is served on.",
-		"Mend what its last lines in the log say, or put the binary (and pin) of before back; SIGHUP starts it at once.",
+		"circuit open", "The agent restarts the provider only occasionally, and keeps serving the certificates it holds.",
+		"Fix what the provider's last lines in the log report, or restore the previous binary and pin. SIGHUP restarts it at once.",
 	}
 	turnedDown = kind{
-		"reload refused", "What ran before runs on.",
-		"Mend the provider's settings, pin or binary, and send SIGHUP.",
+		"reload refused", "The previous provider keeps running.",
+		"Fix the provider's settings, pin or binary, and send SIGHUP.",
 	}
 	mistaken = kind{
-		"refused", "What ran before runs on.",
+		"refused", "The previous configuration stays in effect.",
 		"Fix the configuration: the log has every error, and \"countersign config validate\" with the agent's flags and variables repeats them. The agent notices a changed file.",
 	}
 	nacked = kind{
-		"refused by the client", "The client keeps what it has; it gets the next version when there is one.",
-		"Read the client's own log at that time: it may not know the kind of key, or not find the key to the chain.",
+		"rejected by the client", "The client keeps what it has, and gets the next version.",
+		"Read the client's log of that time: it may not support the key type, or the key may not match its chain.",
 	}
 )

@@ -29,22 +29,22 @@ func (m *markup) secret(r Report, s secret.Status) {
 	}
 	m.put("\n<dl class=\"facts\">\n")
 	if s.Item == nil || s.Asked != s.Item.Identity.String() {
-		m.put("<dt>Asked for</dt><dd class=\"id\">%v</dd>\n", clean(s.Asked))
+		m.put("<dt>Requested</dt><dd class=\"id\">%v</dd>\n", clean(s.Asked))
 	}
 	if s.Item != nil {
 		m.item(s.Item)
 	} else {
-		m.put("<dt>Asked of</dt><dd>%v</dd>\n", cleanAll(s.Authorities))
+		m.put("<dt>Requested from</dt><dd>%v</dd>\n", cleanAll(s.Authorities))
 	}
 	m.put("<dt>Kind</dt><dd>%v</dd>\n", clean(s.Kind))
 	if s.Restored {
-		m.put("<dt>Kept</dt><dd>from the last run</dd>\n")
+		m.put("<dt>Restored</dt><dd>from the last run</dd>\n")
 	}
 	asking := ""
 	if s.Asking {
-		asking = "; a request is on its way"
+		asking = "; a request is in flight"
 	}
-	m.put("<dt>Served so far</dt><dd>%v%v</dd>\n", s.Rotations, asking)
+	m.put("<dt>Rotations</dt><dd>%v%v</dd>\n", s.Rotations, asking)
 	m.token(s.TokenExpiry)
 	if s.Failure != nil {
 		m.failure(s.Failure)
@@ -52,14 +52,14 @@ func (m *markup) secret(r Report, s secret.Status) {
 	m.put("</dl>\n</article>")
 }
 
-// life writes the bar from issue to expiry, and its scale.
+// life draws the bar from issue to expiry, and its scale.
 func (m *markup) life(l life, bundle bool) {
 	renewal := ""
 	if !l.Renew.IsZero() {
 		renewal = "; renewal " + operatorpage.At(l.Renew, m.now).Far
 	}
 	m.put(`
-<svg class="life" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="%v %% of its life is over%v; end %v">
+<svg class="life" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="%v %% of its lifetime is over%v; expires %v">
 <rect class="track" width="1000" height="16"/>`, l.Percent(), renewal, operatorpage.At(l.Until, m.now).Far)
 	if !l.Renew.IsZero() {
 		m.put("\n<rect class=\"late\" x=\"%v\" width=\"%v\" height=\"16\"/>", l.Turn, l.Left())
@@ -103,16 +103,16 @@ func (m *markup) item(i *secret.Item) {
 	m.put("<dt>%v</dt><dd>%v%v</dd>\n", by, clean(i.Authority), signer)
 }
 
-// token writes when that for the next request ends.
+// token writes when the token for the next request expires.
 func (m *markup) token(end time.Time) {
 	if end.IsZero() {
 		return
 	}
-	m.put("<dt>Token for the next one</dt><dd>")
+	m.put("<dt>Token for the next request</dt><dd>")
 	if end.After(m.now) {
-		m.put("until ")
+		m.put("valid until ")
 	} else {
-		m.put(`<span class="mark bad">ended</span> `)
+		m.put(`<span class="mark bad">expired</span> `)
 	}
 	m.moment(end)
 	m.put("</dd>\n")
@@ -122,7 +122,7 @@ func (m *markup) failure(f *secret.Failure) {
 	m.put("<dt>Last failure</dt><dd>%v, ", clean(f.Reason))
 	m.moment(f.At)
 	if !f.NextTry.IsZero() {
-		m.put("; the next try is %v", operatorpage.At(f.NextTry, m.now).Far)
+		m.put("; next attempt %v", operatorpage.At(f.NextTry, m.now).Far)
 	}
 	m.put("</dd>\n")
 }
@@ -133,7 +133,7 @@ func (m *markup) errors(r Report) {
 			m.error(e)
 		}
 		if len(r.Errors) == 0 {
-			m.put("<p>None since the agent was started.</p>")
+			m.put("<p>None since the agent started.</p>")
 		}
 		m.put("\n")
 	})
@@ -142,7 +142,7 @@ func (m *markup) errors(r Report) {
 func (m *markup) error(e Error) {
 	present, state, words := "", "past", "earlier"
 	if e.Now {
-		present, state, words = "present", "bad", "not overcome"
+		present, state, words = "present", "bad", "unresolved"
 	}
 	m.put("\n<article class=\"error %v\">\n<h3>%v: %v</h3>\n", present, clean(e.Where), clean(e.Reason))
 	m.put("<p><span class=\"mark %v\">%v</span> ", state, words)
@@ -190,6 +190,6 @@ func (m *markup) provider(p Provider) {
 	m.fact("Refused reload", clean(p.LastReload))
 	m.id("Binary", clean(p.Path))
 	m.code("SHA-256", clean(p.SHA256))
-	m.fact("Known by", clean(p.Authentication))
+	m.fact("Authentication", clean(p.Authentication))
 	m.put("</dl>\n</article>")
 }

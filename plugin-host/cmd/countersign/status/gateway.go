@@ -4,10 +4,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/gateway"
 )
 
-// maxNames of a gateway are shown.
+// maxNames is how many names of a gateway are shown.
 const maxNames = 100
 
-// gateway writes what is held of a discovery service.
+// gateway writes the state of the connection to a discovery service.
 func (m *markup) gateway(g *gateway.Status) {
 	if g == nil {
 		return
@@ -15,20 +15,20 @@ func (m *markup) gateway(g *gateway.Status) {
 	m.section("gateway", "Gateway", func() {
 		m.put("<dl class=\"facts\">\n")
 		m.id("Discovery service", clean(g.Address))
-		m.put("<dt>It is</dt><dd>%v</dd>\n", presence(g))
+		m.put("<dt>State</dt><dd>%v</dd>\n", presence(g))
 		m.at("Since", g.Since)
-		m.fact("Known by", clean(g.Credential))
+		m.fact("Credential", clean(g.Credential))
 		if g.Failure != nil {
 			m.failure(g.Failure)
-			m.fact("It says", clean(g.Failure.Text))
+			m.fact("Error", clean(g.Failure.Text))
 		}
 		m.put("</dl>\n")
 		if len(g.Names) == 0 {
-			m.put("<p>No Envoy has asked for a name.</p>\n")
+			m.put("<p>No Envoy has requested a name.</p>\n")
 			return
 		}
-		m.table("gateway-names", "Names of the gateway", "Names that its Envoys watch",
-			[]string{"Name", "State", "Taken", "Valid until", "Watched by", "Last one refused"}, func() {
+		m.table("gateway-names", "Names of the gateway", "Names that Envoys watch",
+			[]string{"Name", "State", "Received", "Valid until", "Watched by", "Last rejection"}, func() {
 				for _, name := range g.Names[:min(maxNames, len(g.Names))] {
 					m.gatewayName(name)
 				}
@@ -39,11 +39,11 @@ func (m *markup) gateway(g *gateway.Status) {
 func presence(g *gateway.Status) string {
 	switch {
 	case g.Connected:
-		return "there"
+		return "connected"
 	case g.Failure != nil:
-		return "away; what is held is served on"
+		return "disconnected; serving what is held"
 	}
-	return "not asked"
+	return "not connected yet"
 }
 
 func (m *markup) gatewayName(n gateway.Name) {

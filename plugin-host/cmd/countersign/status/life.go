@@ -6,16 +6,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// width is that of a bar, in its own units.
+// width of the bar, in its own units.
 const width = 1000
 
-// life is a certificate's time as a bar.
+// life is the lifetime of a certificate as a bar.
 type life struct {
-	From, Renew, Until time.Time // Renew is zero where it is not renewed by time
-	Gone, Turn         int       // how far now and Renew are along the bar
+	From, Renew, Until time.Time // Renew is zero if no renewal is scheduled
+	Gone, Turn         int       // positions of now and of Renew
 }
 
-// LifeOf returns the life of what is held.
+// LifeOf returns the lifetime of the held item.
 func (r Report) LifeOf(i *secret.Item) life {
 	l := life{From: i.Issued, Renew: i.RenewAt, Until: i.NotAfter}
 	if i.Kind == secret.TrustBundle || l.From.IsZero() {
@@ -28,7 +28,7 @@ func (r Report) LifeOf(i *secret.Item) life {
 // Left is the part of the bar after the renewal point.
 func (l life) Left() int { return width - l.Turn }
 
-// Percent is how much of it is over.
+// Percent is how much of the lifetime is over.
 func (l life) Percent() int { return l.Gone * 100 / width }
 
 func (l life) along(t time.Time) int {

@@ -9,16 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
-// markup is a page that is being written. It stands in for html/template, which calls
-// methods by their names: with it the linker keeps every method of every message of
-// Envoy's, 5 MB of them.
+// markup is a page being written. It replaces html/template, which calls methods by name and
+// so makes the linker keep every method of every Envoy message, 5 MB in all.
 type markup struct {
 	out bytes.Buffer
 	now time.Time
 }
 
-// put writes markup of ours, with the arguments (%v) in it as text or as the value of
-// an attribute in double quotes: whatever they hold, they are nothing else.
+// put writes markup. Its arguments (%v) are escaped, for use as text or as an attribute's
+// value in double quotes.
 func (m *markup) put(ours string, args ...any) {
 	escaped := make([]any, len(args))
 	for i, arg := range args {
@@ -36,14 +35,14 @@ func (m *markup) moment(t time.Time) {
 // mark writes a state.
 func (m *markup) mark(s mark) { m.put(`<p><span class="mark %v">%v</span></p>`, s.Grade, s.Words) }
 
-// fact writes one line of a list of facts, where there is one.
+// fact writes one line of a list of facts, unless it is empty.
 func (m *markup) fact(name, value string) {
 	if value != "" {
 		m.put("<dt>%v</dt><dd>%v</dd>\n", name, value)
 	}
 }
 
-// code is a fact in a fixed width, id one that may be broken anywhere.
+// code is a fact in a monospaced font; id is one that may wrap anywhere.
 func (m *markup) code(name, value string) {
 	if value != "" {
 		m.put("<dt>%v</dt><dd><code>%v</code></dd>\n", name, value)
@@ -56,7 +55,7 @@ func (m *markup) id(name, value string) {
 	}
 }
 
-// at is a fact that is a time, where it is set.
+// at is a fact that is a time, unless it is zero.
 func (m *markup) at(name string, t time.Time) {
 	if t.IsZero() {
 		return
@@ -66,14 +65,14 @@ func (m *markup) at(name string, t time.Time) {
 	m.put("</dd>\n")
 }
 
-// section writes a part of the page; inside writes what is below its title.
+// section writes a part of the page; inside writes its content.
 func (m *markup) section(id, title string, inside func()) {
 	m.put("\n<section aria-labelledby=\"%v-title\" id=\"%v\" data-live>\n<h2 id=\"%v-title\">%v</h2>\n", id, id, id, title)
 	inside()
 	m.put("</section>\n")
 }
 
-// table writes one that scrolls by itself, and by keyboard.
+// table writes a table that scrolls on its own, by keyboard too.
 func (m *markup) table(id, label, caption string, columns []string, rows func()) {
 	m.put("<div class=\"scroll\" role=\"region\" tabindex=\"0\" id=\"%v\" aria-label=\"%v\">\n<table>\n<caption>%v</caption>\n<thead><tr>", id, label, caption)
 	for _, column := range columns {
@@ -88,5 +87,5 @@ func (m *markup) table(id, label, caption string, columns []string, rows func())
 	m.put("</tbody></table></div>\n")
 }
 
-// isNumber has the columns that are set to the right.
-var isNumber = map[string]bool{"Pushes": true, "Accepted": true, "Refused": true}
+// isNumber are the columns that are aligned to the right.
+var isNumber = map[string]bool{"Pushes": true, "Accepted": true, "Rejected": true}

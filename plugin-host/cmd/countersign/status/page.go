@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
-// Page returns a handler that shows a report to a person. It needs no script to be
-// read; with one it keeps itself up to date.
+// Page returns a handler that renders a report as HTML. The page is complete without its
+// script, which only keeps it up to date.
 func Page(report func() Report) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		page := write(report())
@@ -66,7 +66,7 @@ func (m *markup) foot(r Report) {
 </main>
 <footer>
 <p>countersign %v%v, %v, %v</p>
-<p><a href="/status">The same as JSON</a> · <a href="/metrics">Metrics</a> · <a href="/readyz">Readiness</a></p>
+<p><a href="/status">Status as JSON</a> · <a href="/metrics">Metrics</a> · <a href="/readyz">Readiness</a></p>
 </footer>
 <script>`, clean(r.Build.Version), revision, clean(r.Build.Platform), clean(r.Build.Go))
 	m.out.WriteString(operatorpage.Script) // as the style

@@ -140,7 +140,7 @@ func mustBePlain(t *testing.T, text string) {
 func TestThePageSaysWhenTheTokenForTheNextRequestEnds(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for want, end := range map[string]time.Time{
-		"until 12:10:00 (in 10 min)": now.Add(10 * time.Minute), "ended 11:50:00 (10 min ago)": now.Add(-10 * time.Minute), "": {},
+		"until 12:10:00 (in 10 min)": now.Add(10 * time.Minute), "expired 11:50:00 (10 min ago)": now.Add(-10 * time.Minute), "": {},
 	} {
 		_, doc := open(t, Report{At: now, Secrets: []secret.Status{{Name: "default", TokenExpiry: end}}})
 		got := strings.Join(strings.Fields(text(doc)), " ")
@@ -238,7 +238,7 @@ func TestThePageIsReadByAScreenReaderAndByKeyboard(t *testing.T) {
 	if len(bars) != 2 {
 		t.Fatalf("there are %d bars", len(bars))
 	}
-	if got := attr(bars[0], "aria-label"); attr(bars[0], "role") != "img" || got != "33 % of its life is over; renewal in 1 h 0 min; end in 2 h 0 min" {
+	if got := attr(bars[0], "aria-label"); attr(bars[0], "role") != "img" || got != "33 % of its lifetime is over; renewal in 1 h 0 min; expires in 2 h 0 min" {
 		t.Errorf("the bar says %q", got)
 	}
 }
@@ -253,7 +253,7 @@ func TestWithoutAScriptThePageIsLoadedAgain(t *testing.T) {
 
 func TestAnAgentWithoutAnythingHasAPage(t *testing.T) {
 	_, doc := open(t, Report{At: time.Now()})
-	for _, want := range []string{"All secrets are held.", "No secret is configured.", "No provider is configured.", "None since the agent was started."} {
+	for _, want := range []string{"All secrets are held.", "No secret is configured.", "No provider is configured.", "None since the agent started."} {
 		if !strings.Contains(text(doc), want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -11,34 +11,34 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// maxErrors are remembered; of one kind at one place, the last.
+// maxErrors is how many errors are remembered; of each kind and place, the last.
 const maxErrors = 20
 
-// Error is something that went wrong, with what to do about it.
+// Error is an error with advice.
 type Error struct {
-	At     time.Time `json:"at"`     // the last time
-	Count  int       `json:"count"`  // how often since the first
-	Where  string    `json:"where"`  // a secret, an authority, a provider or a stream
+	At     time.Time `json:"at"`     // of the last occurrence
+	Count  int       `json:"count"`  // of occurrences
+	Where  string    `json:"where"`  // a secret, a CA, a provider or a stream
 	Reason string    `json:"reason"` // from a fixed list
 	Text   string    `json:"text"`   // bounded and escaped
-	// Does is what the agent does about it, Do what the operator may do.
+	// Does is what the agent does about it, Do what the operator can do.
 	Does string `json:"does"`
 	Do   string `json:"do"`
-	// Now tells that it has not been overcome.
+	// Now means that it is still unresolved.
 	Now bool `json:"now"`
 }
 
-// Recorder remembers the last errors and what happened on the open streams. The zero
-// value is ready; its methods may be called by any number of goroutines at once.
+// Recorder remembers the last errors and the open streams. The zero value is ready to use;
+// its methods are safe for concurrent use.
 type Recorder struct {
 	mu      sync.Mutex
-	errors  []Error           // the newest last
-	refused map[string]string // by provider: the reload error that was told last
+	errors  []Error           // newest last
+	refused map[string]string // by provider: the last reload error
 	config  Configuration
 	streams streams
 }
 
-// Secret is told by the engine.
+// Secret records an event of the engine.
 func (r *Recorder) Secret(e secret.Event) {
 	if e.Type != secret.Failed || e.Failure == nil {
 		return
@@ -50,7 +50,7 @@ func (r *Recorder) Secret(e secret.Event) {
 	r.add(Error{At: e.Failure.At, Where: where, Reason: e.Reason, Text: e.Failure.Text, Does: does[e.Failure.Action], Do: advice[e.Reason]})
 }
 
-// Provider is told each change of a provider's state.
+// Provider records a change of a provider's state.
 func (r *Recorder) Provider(s pluginhost.Status) {
 	where := "provider " + s.Name
 	if s.State == pluginhost.Backoff || s.State == pluginhost.CircuitOpen {
@@ -65,7 +65,7 @@ func (r *Recorder) Provider(s pluginhost.Status) {
 	}
 }
 
-// Configuration is told the outcome of each reload; err is why it was refused.
+// Configuration records the result of a reload; err is why it was rejected.
 func (r *Recorder) Configuration(at time.Time, err error) {
 	now := Configuration{At: at}
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Recorder) Configuration(at time.Time, err error) {
 	r.config = now
 }
 
-// isNewRefusal tells a reload that failed from one that was told before.
+// isNewRefusal reports whether a failed reload has not been recorded before.
 func (r *Recorder) isNewRefusal(s pluginhost.Status) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,8 +89,8 @@ func (r *Recorder) isNewRefusal(s pluginhost.Status) bool {
 	return s.LastReload != "" && s.LastReload != before
 }
 
-// add remembers an error in place of the last of its kind, so that one that comes
-// again and again does not drive the others out.
+// add records an error in place of the last of its kind, so that a repeated error does not
+// push out the others.
 func (r *Recorder) add(e Error) {
 	e.Text = wire.CleanText(e.Text, "")
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *Recorder) add(e Error) {
 	r.errors = append(r.errors, e)
 }
 
-// Complete adds to a report what is remembered.
+// Complete adds what is remembered to a report.
 func (r *Recorder) Complete(to *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +118,8 @@ func (r *Recorder) Complete(to *Report) {
 	}
 }
 
-// problem is what tells an error that has not been overcome: by its time where the
-// engine has it, else by its text.
+// problem identifies an unresolved error: by its time if the engine has it, else by its
+// text.
 type problem struct {
 	where string
 	at    int64

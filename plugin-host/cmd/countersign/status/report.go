@@ -1,6 +1,7 @@
-// Package status is what an operator may see of a running agent: [Report], which is
-// /status as JSON and / as a page, and [Recorder], which remembers what the agent
-// itself forgets. None of it holds a key or a token.
+// Package status shows an operator the state of a running agent: [Report] is /status as
+// JSON and / as a page, and [Recorder] remembers the errors and streams that the agent itself
+// does not keep. The agent's goroutines call the Recorder, which has a mutex; a Report is a
+// copy. Neither holds a key or a token.
 package status
 
 import (
@@ -21,25 +22,26 @@ type Report struct {
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included
-	// Configuration is whether the agent runs with what its file says.
+	// Configuration is the result of the last reload.
 	Configuration Configuration `json:"configuration"`
 	Proxy         *proxy.Status `json:"proxy,omitempty"`
-	// Workloads are the numbers of an agent of many identities.
+	// Workloads are the counters of an agent of many identities.
 	Workloads *identities.Counts `json:"workloads,omitempty"`
-	// Gateway is what is held of a discovery service.
+	// Gateway is the state of the connection to a discovery service.
 	Gateway *gateway.Status `json:"gateway,omitempty"`
-	// OpenStreams are the newest of them, Events what has happened on all.
+	// OpenStreams are the newest ones, Events the counters of all.
 	OpenStreams []Stream `json:"open_streams,omitempty"`
 	Events      Events   `json:"stream_events"`
-	// Errors are the last ones, the newest first.
+	// Errors are the most recent ones, newest first.
 	Errors []Error `json:"errors,omitempty"`
 }
 
-// Configuration is what became of the last change of it.
+// Configuration is the result of the last reload.
 type Configuration struct {
-	// Refused is why it was not taken over, so that the one before runs on; empty: it was.
+	// Refused is why it was rejected, so that the previous one stays in effect; empty: it was
+	// not.
 	Refused string    `json:"refused,omitempty"`
-	At      time.Time `json:"at,omitzero"` // of that reload; zero: there was none since the start
+	At      time.Time `json:"at,omitzero"` // of that reload; zero: none yet
 }
 
 // Provider is one provider of the configuration.
@@ -62,7 +64,7 @@ type Provider struct {
 	NextStart      time.Time `json:"next_start,omitzero"`
 }
 
-// ProviderOf returns what may be seen of a provider.
+// ProviderOf returns the part of a provider's status that is shown.
 func ProviderOf(s pluginhost.Status) Provider {
 	out := Provider{
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,

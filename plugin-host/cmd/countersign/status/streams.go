@@ -20,7 +20,7 @@ const (
 type Stream struct {
 	ID     uint64    `json:"id"`
 	Caller string    `json:"caller"`
-	Node   string    `json:"node,omitempty"` // as the client says; bounded and escaped
+	Node   string    `json:"node,omitempty"` // as reported by the client; bounded and escaped
 	Since  time.Time `json:"since"`
 	Pushed int       `json:"pushed"`
 	Acked  int       `json:"acked"`
@@ -29,7 +29,7 @@ type Stream struct {
 	LastPush time.Time `json:"last_push,omitzero"`
 }
 
-// Events counts what has happened on all streams, those that have ended included.
+// Events counts the events of all streams, including closed ones.
 type Events struct {
 	Opened  int `json:"opened"`
 	Closed  int `json:"closed"`
@@ -44,7 +44,7 @@ type streams struct {
 	events Events
 }
 
-// Stream is told by the SDS server.
+// Stream records an event of the SDS server.
 func (r *Recorder) Stream(e xds.Event[secret.Caller]) {
 	r.mu.Lock()
 	r.streams.note(e)
@@ -77,7 +77,7 @@ func (s *streams) note(e xds.Event[secret.Caller]) {
 	}
 }
 
-// of returns the stream that the event is of; a fetch, and a stream too many, is not
+// of returns the stream of an event. Fetches, and streams beyond the limit, are not
 // remembered.
 func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 	if s.open == nil {
@@ -96,7 +96,7 @@ func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 	return stream
 }
 
-// list returns the newest streams, by their number.
+// list returns the newest streams.
 func (s *streams) list() []Stream {
 	ids := slices.SortedFunc(maps.Keys(s.open), func(a, b uint64) int { return cmp.Compare(b, a) })
 	list := make([]Stream, 0, min(maxStreams, len(ids)))

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// maxRoots of a bundle are shown.
+// maxRoots is how many roots of a bundle are shown.
 const maxRoots = 100
 
 func (m *markup) roots(r Report) {
@@ -18,7 +18,7 @@ func (m *markup) roots(r Report) {
 			}
 			name := clean(s.Name)
 			m.table(fmt.Sprintf("roots-%d", n), "Roots of "+name, "Roots in "+name,
-				[]string{"Subject", "SHA-256", "Named by", "Valid until", "Stays"}, func() {
+				[]string{"Subject", "SHA-256", "From", "Valid until", "Kept"}, func() {
 					for _, root := range s.Roots[:min(maxRoots, len(s.Roots))] {
 						m.root(root)
 					}
@@ -33,7 +33,7 @@ func (m *markup) root(root secret.Root) {
 	m.moment(root.NotAfter)
 	m.put("</td><td>")
 	if root.KeptUntil.IsZero() {
-		m.put("while it is named")
+		m.put("while its CA has it")
 	} else {
 		why := "dropped"
 		if root.Restored {
@@ -56,7 +56,7 @@ func (m *markup) streams(r Report) {
 			caption = fmt.Sprintf("Open streams, the newest %d of %d", len(r.OpenStreams), r.Streams)
 		}
 		m.table("open-streams", "Open streams", caption,
-			[]string{"Caller", "Node", "Open since", "Last push", "Pushes", "Accepted", "Refused"}, func() {
+			[]string{"Caller", "Node", "Open since", "Last push", "Pushes", "Accepted", "Rejected"}, func() {
 				for _, s := range r.OpenStreams {
 					m.stream(s)
 				}
@@ -67,11 +67,11 @@ func (m *markup) streams(r Report) {
 func (m *markup) counts(r Report) {
 	m.numbers([]number{
 		{"Open", r.Streams}, {"Opened", r.Events.Opened}, {"Closed", r.Events.Closed}, {"Pushes", r.Events.Pushed},
-		{"Accepted", r.Events.Acked}, {"Refused by clients", r.Events.Nacked}, {"Names refused", r.Events.Refused},
+		{"Accepted", r.Events.Acked}, {"Rejected by clients", r.Events.Nacked}, {"Names refused", r.Events.Refused},
 	})
 }
 
-// number is one that is counted.
+// number is a counter with its name.
 type number struct {
 	name  string
 	value int
@@ -85,16 +85,16 @@ func (m *markup) numbers(all []number) {
 	m.put("</dl>\n")
 }
 
-// workloads writes the numbers of an agent of many identities.
+// workloads writes the counters of an agent of many identities.
 func (m *markup) workloads(n *identities.Counts) {
 	if n == nil {
 		return
 	}
 	m.section("workloads", "Workloads", func() {
 		m.numbers([]number{
-			{"Identities", n.Identities}, {"With a certificate", n.Held}, {"Waiting for one", n.Missing}, {"Expired", n.Expired},
-			{"Without a stream", n.Idle}, {"Unverified tokens", n.Unverified}, {"Requests on their way", n.InFlight},
-			{"Rotations", n.Rotations}, {"Tokens refused", n.Refused}, {"Turned away", n.TurnedAway},
+			{"Identities", n.Identities}, {"With a certificate", n.Held}, {"Waiting for a certificate", n.Missing}, {"Expired", n.Expired},
+			{"Without a stream", n.Idle}, {"Unverified tokens", n.Unverified}, {"Requests in flight", n.InFlight},
+			{"Rotations", n.Rotations}, {"Tokens rejected", n.Refused}, {"Streams rejected", n.TurnedAway},
 		})
 		m.put("<dl class=\"facts\">\n")
 		if !n.NextRenewal.IsZero() {

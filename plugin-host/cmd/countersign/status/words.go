@@ -8,11 +8,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// clean makes text fit to be shown, whoever wrote it: 256 bytes at most, and what
-// does not print is escaped.
+// clean makes foreign text safe to show: at most 256 bytes, with unprintable characters
+// escaped.
 func clean(text string) string { return wire.CleanText(text, "") }
 
-// maxList are the entries shown of a list.
+// maxList is how many entries of a list are shown.
 const maxList = 20
 
 func cleanAll(list []string) string {
@@ -26,10 +26,10 @@ func cleanAll(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-// short is the beginning of a fingerprint, enough to tell it from others.
+// short is the beginning of a fingerprint, enough to recognize it.
 func short(s string) string { return s[:min(16, len(s))] }
 
-// mark is a state in words, and how grave it is: good, fair or bad.
+// mark is a state in words with its grade: good, fair or bad.
 type mark struct{ Words, Grade string }
 
 // MarkOf returns the state of a secret.
@@ -38,13 +38,13 @@ func (r Report) MarkOf(s secret.Status) mark {
 	case !s.ExpiredSince.IsZero():
 		return mark{"expired", "bad"}
 	case s.Released:
-		return mark{"released until somebody asks", "good"}
+		return mark{"idle, renewed on request", "good"}
 	case !s.Held && s.Failure != nil:
-		return mark{"not held: requests fail", "bad"}
+		return mark{"not held: requests are failing", "bad"}
 	case !s.Held:
 		return mark{"not held yet", "fair"}
 	case s.Failure != nil:
-		return mark{"held; its renewal fails", "fair"}
+		return mark{"held; renewal is failing", "fair"}
 	}
 	return mark{"held", "good"}
 }
@@ -63,7 +63,7 @@ func (p Provider) Mark() mark {
 	return mark{p.State, "fair"}
 }
 
-// Summary is the whole in a sentence.
+// Summary is the overall state in one sentence.
 func (r Report) Summary() mark {
 	held := 0
 	for _, s := range r.Secrets {

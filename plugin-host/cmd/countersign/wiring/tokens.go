@@ -15,65 +15,64 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token/exchange"
 )
 
-// Tokens are those of one provider: its sources in order, exchanged step by step.
+// Tokens is the token source of one provider: its configured sources, in order, behind its
+// exchanges.
 type Tokens interface {
 	Token(ctx context.Context) (ca.Bearer, error)
 	Rejected(t ca.Token)
 }
 
-// Book has the tokens of each provider, so that a reload that leaves an entry as it
-// is leaves what was exchanged for it, too. Of another entry, or of one that is gone,
-// nothing is kept. It is for one goroutine at a time; what it gave out is safe for any
-// number.
-type Book struct {
+// TokenCache keeps the tokens of each provider, so that a reload that leaves an entry
+// unchanged keeps its exchanged tokens, too. Tokens of changed or removed entries are
+// dropped. One goroutine uses it at a time; the Tokens it returns are safe for concurrent use.
+type TokenCache struct {
 	log     *slog.Logger
-	byEntry map[string]booked
+	byEntry map[string]cached
 }
 
-type booked struct {
+type cached struct {
 	entry  config.Provider
 	client ca.Client
-	tokens Tokens // nil: the provider gets none of the agent's
+	tokens Tokens // nil: the provider gets no token from the agent
 	steps  []token.Exchanged
 }
 
-// NewBook returns an empty one.
-func NewBook(log *slog.Logger) *Book {
-	return &Book{log: log, byEntry: map[string]booked{}}
+// NewTokenCache returns an empty cache.
+func NewTokenCache(log *slog.Logger) *TokenCache {
+	return &TokenCache{log: log, byEntry: map[string]cached{}}
 }
 
-// of returns an entry's tokens. The whole entry has to be the same, as a provider
-// exchanges by its settings.
-func (b *Book) of(entry config.Provider, client ca.Client) (Tokens, error) {
-	if known, ok := b.byEntry[entry.Name]; ok && known.client == client && reflect.DeepEqual(known.entry, entry) {
+// of returns an entry's tokens. The whole entry must be unchanged, as a provider may exchange
+// tokens by its settings.
+func (c *TokenCache) of(entry config.Provider, client ca.Client) (Tokens, error) {
+	if known, ok := c.byEntry[entry.Name]; ok && known.client == client && reflect.DeepEqual(known.entry, entry) {
 		return known.tokens, nil
 	}
-	delete(b.byEntry, entry.Name)
-	steps, err := stepsOf(entry, client, b.log)
+	delete(c.byEntry, entry.Name)
+	steps, err := stepsOf(entry, client, c.log)
 	if err != nil {
 		return nil, err
 	}
-	made := tokensOf(entry, steps, b.log)
-	b.byEntry[entry.Name] = booked{entry, client, made, steps}
+	made := tokensOf(entry, steps, c.log)
+	c.byEntry[entry.Name] = cached{entry, client, made, steps}
 	return made, nil
 }
 
-// Steps returns the agent's own tokens for the entry of that name, nil where there are
-// none, and the exchanges that they go through, without a source: for tokens that streams
-// bring. What an exchange kept is the same in both.
-func (b *Book) Steps(name string) (own Tokens, steps []token.Exchanged) {
-	known := b.byEntry[name]
+// Steps returns the agent's own tokens for an entry, nil if it has none, and the entry's
+// exchanges without a source, for the tokens of streams. Both share their cached results.
+func (c *TokenCache) Steps(name string) (own Tokens, steps []token.Exchanged) {
+	known := c.byEntry[name]
 	return known.tokens, known.steps
 }
 
-// Keep forgets the tokens of all other entries.
-func (b *Book) Keep(entries []config.Provider) {
-	maps.DeleteFunc(b.byEntry, func(name string, _ booked) bool {
+// Keep drops the tokens of all other entries.
+func (c *TokenCache) Keep(entries []config.Provider) {
+	maps.DeleteFunc(c.byEntry, func(name string, _ cached) bool {
 		return !slices.ContainsFunc(entries, func(entry config.Provider) bool { return entry.Name == name })
 	})
 }
 
-// tokensOf returns nil for a provider that gets no token of the agent's.
+// tokensOf returns nil for a provider that gets no token from the agent.
 func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) Tokens {
 	sources := entry.TokenSources()
 	if len(sources) == 0 {
@@ -89,7 +88,7 @@ func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) 
 	return ordered
 }
 
-// Through chains exchanges behind a source; nil where there are none.
+// Through chains exchanges behind a source; nil if there are none.
 func Through(source token.Source, steps []token.Exchanged) (last *token.Exchanged) {
 	for _, step := range steps {
 		step.Source = source
@@ -98,8 +97,8 @@ func Through(source token.Source, steps []token.Exchanged) (last *token.Exchange
 	return last
 }
 
-// stepsOf returns an entry's exchanges, without their sources. client is asked where
-// one is left to the provider.
+// stepsOf returns an entry's exchanges, without their sources. Those of the provider itself
+// use the client.
 func stepsOf(entry config.Provider, client ca.Client, log *slog.Logger) ([]token.Exchanged, error) {
 	var steps []token.Exchanged
 	log = log.With("provider", entry.Name)
@@ -131,8 +130,8 @@ func sourceOf(s config.TokenSource) token.Source {
 	return token.File{Path: s.File, Optional: s.Optional}
 }
 
-// CommandEnv has what a program needs to run and nothing else of the agent's: its
-// variables may have tokens.
+// CommandEnv returns the few variables that a program needs. It inherits no others from the
+// agent, as they may hold tokens.
 func CommandEnv(own map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
@@ -141,7 +140,7 @@ func CommandEnv(own map[string]string) []string {
 		}
 	}
 	for name, value := range own {
-		env = append(env, name+"="+value) // of a name twice the last one counts
+		env = append(env, name+"="+value) // the last of a repeated name counts
 	}
 	return env
 }
@@ -151,7 +150,7 @@ func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, err
 		if exchanger, ok := client.(ca.TokenExchanger); ok {
 			return exchanger, nil
 		}
-		return nil, ca.Errorf(ca.Unimplemented, "the provider exchanges no tokens")
+		return nil, ca.Errorf(ca.Unimplemented, "the provider does not exchange tokens")
 	}
 	own := exchange.Config{
 		URL: step.URL, AllowLoopbackHTTP: step.AllowLoopbackHTTP, RootFile: step.RootFile, ActorType: step.ActorType, Timeout: step.Timeout.Duration,

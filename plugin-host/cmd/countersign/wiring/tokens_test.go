@@ -48,7 +48,7 @@ func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
 		},
 	}
 	provider := &exchangingProvider{}
-	authority, err := Authority(entry, provider, NewBook(silent))
+	authority, err := Authority(entry, provider, NewTokenCache(silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 		e.Token = config.Token{TokenSource: config.TokenSource{Env: "MY_TOKEN"}, Exchange: []config.Exchange{{Provider: true, Audience: audience}}}
 		return e
 	}
-	book := NewBook(silent)
+	cache := NewTokenCache(silent)
 	for _, step := range []struct {
 		what  string
 		entry config.Provider
@@ -83,7 +83,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 	}{
 		{"the first", entry("a"), 1}, {"the same", entry("a"), 1}, {"another audience", entry("b"), 2}, {"the first again", entry("a"), 3},
 	} {
-		authority, err := Authority(step.entry, provider, book)
+		authority, err := Authority(step.entry, provider, cache)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,21 +91,21 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 			t.Errorf("%s: %d exchanges, %v", step.what, calls, err)
 		}
 	}
-	book.Keep(nil)
-	if len(book.byEntry) != 0 {
+	cache.Keep(nil)
+	if len(cache.byEntry) != 0 {
 		t.Error("the tokens of an entry that is gone are kept")
 	}
 }
 
 func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 	for says, step := range map[string]config.Exchange{
-		"https only":           {ExchangeServer: config.ExchangeServer{URL: "http://sts.example.org"}},
-		"exchanges no tokens":  {Provider: true},
-		"a secret's file, or ": {ExchangeServer: config.ExchangeServer{URL: "https://sts", Client: config.ExchangeClient{ID: "x"}}},
+		"https only":               {ExchangeServer: config.ExchangeServer{URL: "http://sts.example.org"}},
+		"does not exchange tokens": {Provider: true},
+		"a secret's file, or ":     {ExchangeServer: config.ExchangeServer{URL: "https://sts", Client: config.ExchangeClient{ID: "x"}}},
 	} {
 		entry := config.Provider{Name: "p"}
 		entry.Token = config.Token{TokenSource: config.TokenSource{Env: "X"}, Exchange: []config.Exchange{step}}
-		if _, err := Authority(entry, nil, NewBook(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
+		if _, err := Authority(entry, nil, NewTokenCache(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

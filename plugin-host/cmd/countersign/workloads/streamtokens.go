@@ -20,8 +20,8 @@ type streamTokens struct {
 
 // streamTokensOf returns what becomes of the tokens that streams bring, for the entry of
 // that name.
-func streamTokensOf(book *wiring.Book, name string) streamTokens {
-	own, steps := book.Steps(name)
+func streamTokensOf(cache *wiring.TokenCache, name string) streamTokens {
+	own, steps := cache.Steps(name)
 	return streamTokens{own, steps}
 }
 

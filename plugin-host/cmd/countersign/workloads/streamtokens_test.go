@@ -38,11 +38,11 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
 		clear(calls)
 		entry.Token.Env = own
-		book := wiring.NewBook(silent)
-		if _, err := wiring.Authority(entry, provider, book); err != nil {
+		cache := wiring.NewTokenCache(silent)
+		if _, err := wiring.Authority(entry, provider, cache); err != nil {
 			t.Fatal(err)
 		}
-		hook := streamTokensOf(book, "p").exchange()
+		hook := streamTokensOf(cache, "p").exchange()
 		send := func(brought, want ca.Token) {
 			t.Helper()
 			if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
@@ -67,20 +67,20 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 }
 
 func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
-	book := wiring.NewBook(silent)
-	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, book); err != nil {
+	cache := wiring.NewTokenCache(silent)
+	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, cache); err != nil {
 		t.Fatal(err)
 	}
-	if hook := streamTokensOf(book, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
+	if hook := streamTokensOf(cache, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
 		t.Error("there is a hook for nothing to do")
 	}
 	t.Setenv("MY_TOKEN", "mine")
 	entry := config.Provider{Name: "p"}
 	entry.Token.Env = "MY_TOKEN"
-	if _, err := wiring.Authority(entry, nil, book); err != nil {
+	if _, err := wiring.Authority(entry, nil, cache); err != nil {
 		t.Fatal(err)
 	}
-	hook := streamTokensOf(book, "p").exchange()
+	hook := streamTokensOf(cache, "p").exchange()
 	for brought, want := range map[ca.Token]ca.Token{"web": "web", "": "mine"} {
 		if got, err := hook.Token(t.Context(), brought); got != want || err != nil {
 			t.Errorf("sent %q for %q (%v)", got.Reveal(), brought.Reveal(), err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Wire gives each stream a "default" of its own, instead of the one of all.
-func Wire(cfg *agent.Config, w config.Workloads, book *wiring.Book) error {
+func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error {
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
 	peers := map[uint32]string{}
@@ -32,7 +32,7 @@ func Wire(cfg *agent.Config, w config.Workloads, book *wiring.Book) error {
 		}},
 	}
 	if len(spec.Authorities) > 0 {
-		cfg.Identities.Exchange = streamTokensOf(book, spec.Authorities[0]).exchange()
+		cfg.Identities.Exchange = streamTokensOf(cache, spec.Authorities[0]).exchange()
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}

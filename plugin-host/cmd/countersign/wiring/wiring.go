@@ -1,7 +1,8 @@
-// Package signers makes of the providers and secrets of a configuration what the host
-// runs ([Entry]) and what the engine asks and holds ([Authority], [Spec]), with the tokens
-// that travel there ([Book]); [Locked] is what a lock file pins. The agent and
-// countersign-discovery are wired by it.
+// Package wiring turns the providers and secrets of a configuration into what the plugin host
+// runs ([Entry]) and what the engine uses ([Authority], [Spec]), including the providers'
+// tokens ([TokenCache]); [Locked] reads a lock file's pins. The agent and
+// countersign-discovery call it when they start and reload; apart from the TokenCache it keeps
+// no state.
 package wiring
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Entry is what the host runs for an entry of the configuration, in that build.
+// Entry converts an entry of the configuration, in the given build, for the plugin host.
 func Entry(p config.Provider, b config.Build) pluginhost.Entry {
 	e := pluginhost.Entry{
 		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
@@ -29,14 +30,14 @@ func Entry(p config.Provider, b config.Build) pluginhost.Entry {
 		Version: b.Version, Path: b.Path, Attach: b.Attach,
 	}
 	if b.Path+b.Attach != "" {
-		e.SHA256 = "" // the pin of what is installed says nothing of it
+		e.SHA256 = "" // the pin is that of the installed build
 	}
 	return e
 }
 
-// Authority is what the engine asks for an entry of the configuration: a client, as the
-// host has found it for the entry, with the entry's tokens and trust.
-func Authority(entry config.Provider, client ca.Client, book *Book) (secret.Authority, error) {
+// Authority converts an entry of the configuration for the engine: the client that the host
+// has for it, with the entry's tokens and trust.
+func Authority(entry config.Provider, client ca.Client, cache *TokenCache) (secret.Authority, error) {
 	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
 	switch entry.IdentityCheck {
 	case "trust-domain":
@@ -44,7 +45,7 @@ func Authority(entry config.Provider, client ca.Client, book *Book) (secret.Auth
 	case "any":
 		a.Names = pki.AnyName
 	}
-	if tokens, err := book.of(entry, client); err != nil {
+	if tokens, err := cache.of(entry, client); err != nil {
 		return a, err
 	} else if tokens != nil {
 		a.Token, a.TokenRejected = tokens.Token, tokens.Rejected
@@ -65,7 +66,7 @@ func Authority(entry config.Provider, client ca.Client, book *Book) (secret.Auth
 	return a, nil
 }
 
-// Spec is what the engine holds for a secret of the configuration, which is complete.
+// Spec converts a secret of a complete configuration for the engine.
 func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
 	if entry.Kind == config.TrustBundle {
 		return secret.Spec{Name: entry.Name, Kind: secret.TrustBundle, Authorities: entry.Providers}, nil
@@ -81,8 +82,8 @@ func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
 	}, err
 }
 
-// Locked is what the lock file at path has for this platform, by the provider's name. One
-// that is not there is no error unless it is wanted.
+// Locked returns the lock file's pins for this platform, by the provider's name. A missing
+// file is an error only if it is wanted.
 func Locked(path string, wanted bool) (map[string]config.Build, error) {
 	l, err := lock.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && !wanted {
