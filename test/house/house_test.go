@@ -155,7 +155,7 @@ var arrows = map[string][]string{
 	"plugin-host/internal/confine":          {},
 	"plugin-host/internal/verified":         {"internal/text", "sdk/provider/wire"},
 	"plugin-host/internal/process":          {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/provider/wire"},
-	"plugin-host/internal/supervise":        {"internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/internal/supervise":        {"internal/clock", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
 	"plugin-host/internal/debugger":         {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/providertest":              {"plugin-host", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
 }
