@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
-// Search is where to look for providers, as main read it from flags and environment:
+// Search says where to look for providers, as main read it from flags and environment:
 // ProviderDirs (--provider-dir, in the order given), ProviderPath
 // (COUNTERSIGN_PROVIDER_PATH), Executable (the agent's own binary), DataHome
 // (XDG_DATA_HOME) and Home (HOME). Empty fields add no folder.
@@ -41,7 +41,7 @@ type RefusedError = verified.RefusedError
 // concurrent use.
 type ProcessGroups = process.Groups
 
-// Authentication is how host and provider know each other.
+// Authentication is how host and provider authenticate each other.
 type Authentication = process.Authentication
 
 // The ways; proto/provider/PROTOCOL.md has the table of the first three.
@@ -53,20 +53,20 @@ const (
 	InHost    = process.InHost
 )
 
-// Status is what is known about a provider at one moment.
+// Status describes a provider at one moment.
 type Status = supervise.Status
 
-// State is where a provider stands. README.md draws them.
+// State is a provider's place in its life cycle; README.md draws it.
 type State = supervise.State
 
 // The states.
 const (
 	Resolved    = supervise.Resolved    // found and verified, not started yet
 	Starting    = supervise.Starting    // the process is being started
-	Configuring = supervise.Configuring // it gets its settings, and gets ready
+	Configuring = supervise.Configuring // it gets its settings and becomes ready
 	Ready       = supervise.Ready       // calls are served
-	Draining    = supervise.Draining    // no new calls, those in flight are waited for
+	Draining    = supervise.Draining    // no new calls; calls in flight finish
 	Stopped     = supervise.Stopped     // for good
-	Backoff     = supervise.Backoff     // it ended; it is started again at Status.NextStart
-	CircuitOpen = supervise.CircuitOpen // it ended too often; one probe at Status.NextStart
+	Backoff     = supervise.Backoff     // it ended; the next start is at Status.NextStart
+	CircuitOpen = supervise.CircuitOpen // it crashed too often; one probe at Status.NextStart
 )

@@ -108,7 +108,7 @@ func TestABadStartIsOneSentence(t *testing.T) {
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",
 		"silent":  "start timed out after",
-		"chatty":  "to standard output",
+		"chatty":  "standard output",
 		"forged":  "outside the folder",
 		"outside": "outside the folder",
 		"version": `speaks protocol version "9"`,

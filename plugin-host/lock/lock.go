@@ -1,6 +1,9 @@
-// Package lock is the lock file: which build of which provider an agent may run, by
-// its SHA-256. [Read] takes only a file that nobody but root or this user can have
-// written; [Lock.Write] makes one.
+// Package lock reads and writes the lock file, which pins the builds of providers that an
+// agent may run by their SHA-256. [Read] refuses a file that anyone but root and this user
+// could have written; [Lock.Write] writes one.
+//
+// The commands of countersign call it, and so can an embedder, to take [Provider.SHA256]
+// for an entry. It has no goroutines and no state.
 //
 // The file is JSON:
 //
@@ -25,7 +28,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// FileName is what a lock file is called where nobody says otherwise.
+// FileName is the default name of a lock file.
 const FileName = "countersign.lock"
 
 const (
@@ -33,33 +36,33 @@ const (
 	maxFile = 1 << 20
 )
 
-// Lock is what a lock file holds. It is not safe for concurrent use.
+// Lock is the content of a lock file. It is not safe for concurrent use.
 type Lock struct {
 	Format int `json:"format"`
-	// Providers are in the order of name, os and arch, each of these once: of the
-	// versions that lie side by side, one is pinned.
+	// Providers are sorted by name, os and arch, and have one entry for each: of several
+	// installed versions, one is pinned.
 	Providers []Provider `json:"providers"`
-	// Programs are Countersign's own that are run in place of the agent's, in that order.
+	// Programs of Countersign that are no providers, in the same order.
 	Programs []Program `json:"programs,omitempty"`
 }
 
 // Provider is one build of a provider.
 type Provider struct {
 	Name string `json:"name"`
-	// Version is what it said itself when it was locked.
+	// Version that it reported when it was locked.
 	Version string `json:"version"`
-	// Protocol is the version of the protocol that it and the host agreed on.
+	// Protocol version that it and the host negotiated.
 	Protocol int `json:"protocol"`
-	// OS and Arch are Go's names of what it is built for.
+	// OS and Arch that it is built for, as GOOS and GOARCH.
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
-	// File is the name of its file, in whichever folder it is found:
-	// countersign-provider-<name>, or countersign-provider-<name>@<version>.
+	// File is its file name, in whichever folder: countersign-provider-<name> or
+	// countersign-provider-<name>@<version>.
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // 64 hex digits in lower case
 }
 
-// FileVersion is the version in the name of its file; empty: there is none.
+// FileVersion is the version in its file name; empty: none.
 func (p Provider) FileVersion() string {
 	_, version, _ := verified.ParseBinaryName(p.File)
 	return version
@@ -74,7 +77,7 @@ func (l *Lock) Of(name, goos, arch string) (Provider, bool) {
 	return l.Providers[i], true
 }
 
-// Put adds a build, in place of the one of that name and platform.
+// Put adds a build or replaces the one of that name and platform.
 func (l *Lock) Put(p Provider) {
 	same := func(other Provider) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
 	l.Providers = append(slices.DeleteFunc(l.Providers, same), p)
@@ -83,7 +86,7 @@ func (l *Lock) Put(p Provider) {
 	})
 }
 
-// Program is one build of a program that is no provider; Name is its file's.
+// Program is one build of a program that is no provider; Name is its file name.
 type Program struct {
 	Name   string `json:"name"`
 	OS     string `json:"os"`
@@ -100,7 +103,7 @@ func (l *Lock) Program(name, goos, arch string) (Program, bool) {
 	return l.Programs[i], true
 }
 
-// PutProgram adds a build, in place of the one of that name and platform.
+// PutProgram adds a build or replaces the one of that name and platform.
 func (l *Lock) PutProgram(p Program) {
 	same := func(other Program) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
 	l.Programs = append(slices.DeleteFunc(l.Programs, same), p)
@@ -121,7 +124,7 @@ func (e *Error) Error() string { return fmt.Sprintf("lock file %s: %v", e.Path, 
 // Unwrap implements [errors.Unwrap].
 func (e *Error) Unwrap() error { return e.Err }
 
-// Read reads and checks a lock file. One that is not there is an [os.ErrNotExist].
+// Read reads and checks a lock file. The error is [os.ErrNotExist] if there is none.
 func Read(path string) (*Lock, error) {
 	l, err := read(path)
 	if err != nil {
@@ -149,7 +152,7 @@ func read(path string) (*Lock, error) {
 func parse(text []byte) (*Lock, error) {
 	var l Lock
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields() // what is not understood may be what protects
+	decoder.DisallowUnknownFields() // an unknown field may be a restriction
 	if err := decoder.Decode(&l); err != nil {
 		return nil, fmt.Errorf("not a lock file (%s); create it again with `countersign provider lock`", wire.CleanText(err.Error(), ""))
 	}
@@ -178,7 +181,7 @@ func (l *Lock) check() error {
 		once(p.Name, p.OS, p.Arch)
 		errs = append(errs, p.check())
 	}
-	clear(seen) // a provider may be called like a program: its file is not
+	clear(seen) // a provider may have the name of a program, with another file
 	for _, p := range l.Programs {
 		once(p.Name, p.OS, p.Arch)
 		errs = append(errs, p.check())
@@ -215,7 +218,7 @@ func (p Provider) check() error {
 	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
 }
 
-// Write replaces the file in one step; its mode is 0644.
+// Write replaces the file atomically; its mode is 0644.
 func (l *Lock) Write(path string) error {
 	l.Format = format
 	text, err := json.MarshalIndent(l, "", "  ")

@@ -4,5 +4,5 @@ package lock
 
 import "os"
 
-// openTrusted checks nothing: access lists are not read on this system.
+// openTrusted checks nothing: it does not read this system's access lists.
 func openTrusted(path string) (*os.File, error) { return os.Open(path) }

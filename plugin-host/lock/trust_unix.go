@@ -14,9 +14,9 @@ import (
 
 const othersWrite = 0o022
 
-// openTrusted opens a file that nobody but root or this user can have written or put
-// there. What is checked is what is read: the open file, and the folder of its path
-// without symbolic links (Kubernetes mounts files as links).
+// openTrusted opens a file that only root or this user can have written or put there. It
+// checks what is read: the open file, and its folder with symbolic links resolved
+// (Kubernetes mounts files as links).
 func openTrusted(path string) (*os.File, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func checkOwner(info os.FileInfo) error {
 	return nil
 }
 
-// checkFolder: whoever may write the folder could put an older lock of ours there.
+// checkFolder: who can write the folder could put an older lock of ours there.
 func checkFolder(folder string) error {
 	info, err := os.Stat(folder)
 	if err != nil {

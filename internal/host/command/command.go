@@ -1,7 +1,7 @@
-// Package command runs a program that the operator named to its end: without a
-// shell, with no environment but the one it is given, in a process group of its own
-// that is killed when the time is over. Call [Program.RunLogged] where its output is
-// for people, else [Program.Run] with a [Head] or two.
+// Package command runs a program that the operator configured: without a shell, with only
+// the given environment, in a separate process group that is killed at the deadline. Call
+// [Program.RunLogged] to log its output, or [Program.Run] with a [Head] to capture it.
+// Token sources, outputs and health checks call it. It keeps no state.
 package command
 
 import (
@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// lastWords is how long its output is read on after its end: what it left behind
-// may hold the pipe.
+// lastWords is how long to read its output after its end: a child that it left behind may
+// hold the pipe open.
 const lastWords = 500 * time.Millisecond
 
-// ErrLeftBehind is what Run ends with where a program exited with 0 and a process that
-// it started holds its output, so that it may not be whole.
+// ErrLeftBehind is returned by Run if the program exited with 0 but a process that it
+// started holds its output open. The output may be incomplete.
 var ErrLeftBehind = errors.New("left a process running that holds its output open")
 
-// Program is what is run.
+// Program is a program to run.
 type Program struct {
 	Args []string // the program and its arguments. Required
-	Env  []string // its whole environment. Default: none
-	// KillRest kills what it left behind. Default: that goes on.
+	Env  []string // its complete environment. Default: empty
+	// KillRest kills the processes that it left behind. Default: they keep running.
 	KillRest bool
 }
 
-// Run returns nil where the program exited with 0. At the end of ctx its process group
-// is killed. The writers may be one and the same.
+// Run returns nil if the program exited with 0. When ctx ends, it kills the process group.
+// Both writers may be the same.
 func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {
-	// Where there is a parent-death signal, it is bound to the thread.
+	// On Linux the parent-death signal is bound to the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...) //nolint:gosec // the operator says what is run
-	cmd.Env = append([]string{}, p.Env...)                    // nil would be all of ours
+	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...) //nolint:gosec // the operator configured it
+	cmd.Env = append([]string{}, p.Env...)                    // nil would be our own
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr, cmd.WaitDelay = stdout, stderr, OwnGroup(), lastWords
 	cmd.Cancel = func() error { KillGroup(cmd.Process); return nil }
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, exec.ErrWaitDelay):
 		if p.KillRest {
-			KillGroup(cmd.Process) // its id is no other's: somebody in it holds the output
+			KillGroup(cmd.Process) // its id is not reused: a process in it holds the output
 		}
 		return ErrLeftBehind
 	case err != nil && ctx.Err() != nil:
@@ -57,14 +57,14 @@ func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // Head keeps the beginning of what is written to it.
 type Head struct {
-	Most int    // bytes that are kept
+	Most int    // bytes to keep
 	Full func() // called when there is more. Default: nothing
 
 	text []byte
 	over bool
 }
 
-// Write takes all and keeps what fits.
+// Write accepts everything and keeps what fits.
 func (h *Head) Write(b []byte) (int, error) {
 	room := min(len(b), h.Most-len(h.text))
 	h.text = append(h.text, b[:room]...)
@@ -80,5 +80,5 @@ func (h *Head) Write(b []byte) (int, error) {
 // Bytes returns what was kept.
 func (h *Head) Bytes() []byte { return h.text }
 
-// Over tells whether there was more.
+// Over reports whether there was more.
 func (h *Head) Over() bool { return h.over }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// OwnGroup asks for a group of its own.
+// OwnGroup asks for a separate process group.
 func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// KillGroup kills the process and all that is left of its group; gone is fine.
+// KillGroup kills the process and the rest of its group, if there is any.
 func KillGroup(leader *os.Process) { _ = syscall.Kill(-leader.Pid, syscall.SIGKILL) }

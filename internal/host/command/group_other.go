@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// OwnGroup is nothing: there are no groups.
+// OwnGroup does nothing: this system has no process groups.
 func OwnGroup() *syscall.SysProcAttr { return nil }
 
-// KillGroup kills the one process.
+// KillGroup kills the process only.
 func KillGroup(leader *os.Process) { _ = leader.Kill() }

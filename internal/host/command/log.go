@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	maxOutput = 16 << 10 // of a command, in bytes; the rest is thrown away
-	maxLines  = 20       // of it that are logged
+	maxOutput = 16 << 10 // bytes of a command's output; the rest is discarded
+	maxLines  = 20       // logged lines
 )
 
-// RunLogged is Run with both outputs in the log, a line each, cut and escaped. What a
-// program leaves behind is no failure: daemons do so.
+// RunLogged is Run that logs both outputs line by line, cut and escaped. A process that the
+// program leaves behind is not an error: it may be a daemon.
 func (p Program) RunLogged(ctx context.Context, log *slog.Logger) error {
 	out := &Head{Most: maxOutput}
 	err := p.Run(ctx, out, out)

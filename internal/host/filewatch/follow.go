@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxLinks is how many links one path may go through, as in the Linux kernel.
+// maxLinks limits the links of one path, as the Linux kernel does.
 const maxLinks = 40
 
-// everyName stands for all that is in a folder; no file is called so.
+// everyName stands for every file in a folder; it is not a valid file name.
 const everyName = ""
 
-// concerns tells whether a change of that path matters.
+// concerns reports whether a change of that path matters.
 func (w *Watcher) concerns(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -24,9 +24,9 @@ func (w *Watcher) concerns(path string) bool {
 	return in[everyName] || in[filepath.Base(path)]
 }
 
-// follow watches the folders that matter now: links may lead elsewhere than they
-// did, and a folder that was replaced is another one under the same name. It goes
-// round until nothing changed while the watches were set. w.mu is held.
+// follow watches the folders that matter now: links may have a new target, and a replaced
+// folder needs a new watch. It repeats until nothing changed while it set the watches.
+// w.mu is held.
 func (w *Watcher) follow() {
 	if w.events == nil {
 		return
@@ -48,24 +48,24 @@ func (w *Watcher) follow() {
 func (w *Watcher) watch() {
 	for _, dir := range w.events.WatchList() {
 		if w.names[dir] == nil {
-			// It fails where the folder is gone, and the watch with it.
+			// It fails if the folder is gone, and the watch with it.
 			_ = w.events.Remove(dir)
 		}
 	}
 	for dir := range w.names {
-		// A folder that cannot be watched is left to the poll.
+		// Polling covers a folder that cannot be watched.
 		_ = w.events.Add(dir)
 	}
 }
 
-// trace notes every name on the way to a file: each folder, each link, and each
-// folder and link on the way to where that leads. A name that is missing is the
-// last one. Of a path that ends in a separator, every name in that folder is noted.
+// trace collects every name on the way to a file: each folder and link, and those on the
+// way to a link's target, up to the first missing name. For a path that ends in a
+// separator it adds every name in that folder.
 func trace(path string, names map[string]map[string]bool) {
 	whole := os.IsPathSeparator(lastByte(path))
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return // there is no working folder any more
+		return // the working folder is gone
 	}
 	dir, rest := split(path)
 	for links := 0; len(rest) > 0; {
@@ -75,7 +75,7 @@ func trace(path string, names map[string]map[string]bool) {
 		case "", ".":
 			continue
 		case "..":
-			dir = filepath.Dir(dir) // of a real folder, so no link comes in between
+			dir = filepath.Dir(dir) // dir has no links
 			continue
 		}
 		note(names, dir, name)

@@ -1,7 +1,9 @@
-// Package filewatch tells when files may have changed, however that was done:
-// written in place, replaced, removed and made again, or reached through a link, a
-// chain of links or a folder that was exchanged. Call [New], and read the files
-// whenever [Watcher.C] says so: what has really changed, only their content tells.
+// Package filewatch signals when files may have changed: written in place, replaced,
+// recreated, or reached through a changed link or folder. Call [New], and read the files
+// whenever [Watcher.C] receives; compare their content to see what has changed.
+//
+// Everything that follows files calls it: secrets, roots, tokens, configurations, resources.
+// One goroutine for each Watcher reads events and polls; a mutex guards the watched paths.
 package filewatch
 
 import (
@@ -18,16 +20,16 @@ const (
 	defaultPoll     = 10 * time.Second
 )
 
-// Options say how closely files are watched. The zero value is useful.
+// Options of a Watcher. The zero value is ready to use.
 type Options struct {
-	// Debounce is how long more changes are awaited after the first. Default: 100 ms.
+	// Debounce is how long to collect changes after the first one. Default: 100 ms.
 	Debounce time.Duration
-	// Poll is the time between two looks without any event: some file systems (NFS,
-	// FUSE) tell none. Default: 10 s.
+	// Poll is the interval of signals without an event: some file systems (NFS, FUSE) send
+	// none. Default: 10 s.
 	Poll time.Duration
-	// NoEvents leaves it to Poll alone. Default: false.
+	// NoEvents uses Poll only. Default: false.
 	NoEvents bool
-	// Log is told where events cannot be had. Default: silent.
+	// Log reports missing events. Default: discard.
 	Log *slog.Logger
 }
 
@@ -44,26 +46,26 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Watcher watches a set of files. Its methods may be called by any goroutine.
+// Watcher watches a set of files. It is safe for concurrent use.
 type Watcher struct {
-	// C receives when it is time to look; several changes may be told as one.
+	// C receives when files may have changed; several changes may be one signal.
 	C <-chan struct{}
 
 	opts   Options
 	tell   chan struct{}
-	events *fsnotify.Watcher // nil: there are none, the poll must do
+	events *fsnotify.Watcher // nil: polling only
 	done   chan struct{}
 	wg     sync.WaitGroup
 	close  sync.Once
 
 	mu    sync.Mutex
 	paths []string
-	names map[string]map[string]bool // what matters, by the real folder that it is in
+	names map[string]map[string]bool // names that matter, by their real folder
 }
 
-// New returns a Watcher of these files; they need not exist. A path that ends in a
-// separator is a folder, of which any file is watched that is or comes to be directly
-// in it. A look after New misses nothing: whatever changes later is told.
+// New returns a Watcher of these files, which need not exist. A path that ends in a
+// separator is a folder, of which all files are watched, future ones too. Reading the files
+// after New misses no change: later ones are signalled.
 func New(opts Options, paths ...string) *Watcher {
 	tell := make(chan struct{}, 1)
 	w := &Watcher{C: tell, tell: tell, opts: opts.withDefaults(), done: make(chan struct{})}
@@ -80,7 +82,7 @@ func New(opts Options, paths ...string) *Watcher {
 	return w
 }
 
-// Set watches these files instead. A look after Set misses nothing.
+// Set watches these files instead. Reading them after Set misses no change.
 func (w *Watcher) Set(paths ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,12 +90,12 @@ func (w *Watcher) Set(paths ...string) {
 	w.follow()
 }
 
-// Close ends the watch and returns when it has ended. It may be called again.
+// Close ends the watch and returns when it has ended. It may be called twice.
 func (w *Watcher) Close() {
 	w.close.Do(func() {
 		close(w.done)
 		if w.events != nil {
-			_ = w.events.Close() // nothing is kept that could be lost
+			_ = w.events.Close() // nothing to lose
 		}
 	})
 	w.wg.Wait()
@@ -132,13 +134,13 @@ func (w *Watcher) run() {
 	}
 }
 
-// look has the owner look, after the folders that matter now are watched.
+// look updates the watches, then signals the owner.
 func (w *Watcher) look() {
 	w.mu.Lock()
 	w.follow()
 	w.mu.Unlock()
 	select {
 	case w.tell <- struct{}{}:
-	default: // he will, already
+	default: // already signalled
 	}
 }

@@ -1,5 +1,6 @@
-// Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits:
-// call [Listen], register services, and call [Server.Serve].
+// Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits: call
+// [Listen], register services, and call [Server.Serve]. The SDS server and the Workload API
+// use it. gRPC owns the goroutines; the policy is replaced atomically.
 package grpcsocket
 
 import (
@@ -19,18 +20,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
-// Config is where and to whom a server answers.
+// Config of a server.
 type Config struct {
-	// Path of the unix socket, 107 bytes at most. Required.
+	// Path of the unix socket, at most 107 bytes. Required.
 	Path string
-	// Mode of the socket's file. Default: 0600.
+	// Mode of the socket file. Default: 0600.
 	Mode fs.FileMode
-	// Policy says which peers are answered. Default: the own user and root.
+	// Policy decides which peers are served. Default: this user and root.
 	Policy unixpeer.Policy
-	// Handshake is how long a new connection may take until it speaks HTTP/2.
-	// Default: 10 s.
+	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
 	Handshake time.Duration
-	// Log. Default: silent.
+	// Log. Default: discard.
 	Log *slog.Logger
 }
 
@@ -38,11 +38,11 @@ const (
 	// maxMessage and maxHeaders bound one message and its metadata, in bytes.
 	maxMessage = 4 << 20
 	maxHeaders = 64 << 10
-	// maxStreams of one connection: Envoy has one for each secret.
+	// maxStreams of one connection: Envoy opens one for each secret.
 	maxStreams = 10_000
-	// A peer that is gone without a word is noticed after these.
+	// Keepalive detects a peer that vanished.
 	pingEvery, pingTimeout = time.Minute, 20 * time.Second
-	// maxIdle is how long a connection without a stream is kept: clients come again.
+	// maxIdle is how long a connection without a stream is kept; clients reconnect.
 	maxIdle = 5 * time.Minute
 )
 
@@ -54,8 +54,7 @@ type Server struct {
 	log    *slog.Logger
 }
 
-// Listen takes the socket; [Server.Serve] answers. Connections that come between the
-// two wait.
+// Listen opens the socket. Connections wait until [Server.Serve].
 func Listen(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if unixpeer.MissingProtection != "" {
@@ -93,7 +92,7 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 		grpc.ConnectionTimeout(cfg.Handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// Whatever is asked, only the right peer is answered.
+		// Serve admitted peers only, whatever the method.
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if _, err := s.Admit(ctx); err != nil {
 				return nil, err
@@ -119,8 +118,8 @@ func (s *Server) Admit(ctx context.Context) (secret.Caller, error) {
 	return s.policy.Load().Admit(ctx)
 }
 
-// SetPolicy says from now on which peers are answered. RPCs that have begun go on; it
-// returns what tells their callers whom the policy no longer admits.
+// SetPolicy replaces the policy. RPCs in progress go on; gone reports whether the new
+// policy no longer admits their caller.
 func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 	s.policy.Store(&p)
 	return func(c secret.Caller) bool {
@@ -128,8 +127,7 @@ func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 	}
 }
 
-// Serve answers until [Server.Close]; it then returns nil. what is served is for the
-// log.
+// Serve serves until [Server.Close] and then returns nil. It logs what.
 func (s *Server) Serve(what string) error {
 	s.log.Info(what, "socket", s.socket.Addr().String())
 	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -138,8 +136,8 @@ func (s *Server) Serve(what string) error {
 	return nil
 }
 
-// Close calls end, which ends the streams, waits for connections to close until ctx ends, and
-// removes the socket. It may be called twice.
+// Close calls end, which must end the streams, waits for connections to close until ctx
+// ends, and removes the socket. It may be called twice.
 func (s *Server) Close(ctx context.Context, end func()) error {
 	quiet := make(chan struct{})
 	go func() {

@@ -1,10 +1,10 @@
-// Package protect keeps a process's keys out of core dumps and of what another process
-// of the same user may read of its memory: call [Process] before the first key exists,
-// and tell the operator what [Missing] says.
+// Package protect keeps a process's keys out of core dumps and out of reach of other
+// processes of the same user. Programs call [Process] before the first key exists, and log
+// [Missing].
 package protect
 
 // Process protects this process for as long as it runs.
 func Process() error { return protect() }
 
-// Missing is what cannot be protected on this system, in words; empty: nothing.
+// Missing describes what this system cannot protect; empty: nothing is missing.
 func Missing() string { return missing }

@@ -1,7 +1,7 @@
-// Package safefile reads files that may be anything, with [Read], and writes files so that
-// nobody sees them half done: [Create] makes one that has its mode and owner before its
-// content and is on the disk when it returns, the caller renames it, and [Sync] has the new
-// name reach the disk.
+// Package safefile reads untrusted files with [Read] and writes files atomically: [Create]
+// writes a new file, sets mode and owner before the content, and syncs it; the caller
+// renames it; [Sync] makes the new name durable. Outputs and the state folder use it. It
+// keeps no state.
 package safefile
 
 import (
@@ -11,19 +11,19 @@ import (
 	"os"
 )
 
-// File is one to write.
+// File is a file to write.
 type File struct {
 	Mode fs.FileMode
-	// UID and GID own it; nil is who runs this.
+	// UID and GID of the owner. Default: this process's.
 	UID, GID *int
 	Content  []byte
 }
 
-// private is the mode until the file has its own.
+// private is the mode until the file gets its own.
 const private = 0o600
 
-// Create makes a file of that name in the folder, in place of one that an earlier
-// call left unfinished; a link there is removed, not followed.
+// Create makes a file of that name in the folder and replaces one that an earlier call left
+// unfinished. It removes a link and does not follow it.
 func Create(folder *os.Root, name string, file File) error {
 	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -35,9 +35,9 @@ func Create(folder *os.Root, name string, file File) error {
 	return errors.Join(file.fill(out), out.Close())
 }
 
-// fill gives a new file away before it has content. Until its mode is set nobody but
-// the agent can open it, and its user comes last, as one without CAP_FOWNER cannot
-// change the mode of what is another's.
+// fill sets group, mode and owner before the content. Until the mode is set only this
+// process can open the file. The owner comes last: without CAP_FOWNER the mode of another
+// user's file cannot be changed.
 func (f File) fill(out *os.File) error {
 	if err := give(out, nil, f.GID); err != nil {
 		return err
@@ -75,7 +75,7 @@ func orKeep(id *int) int {
 	return *id
 }
 
-// Sync has the names of a folder reach the disk.
+// Sync makes the names in a folder durable.
 func Sync(root *os.Root) error {
 	folder, err := root.Open(".")
 	if err != nil {

@@ -4,5 +4,5 @@ package safefile
 
 import "os"
 
-// syncNames does nothing: a folder cannot be synced here.
+// syncNames does nothing: this system cannot sync a folder.
 func syncNames(*os.File) error { return nil }

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// umask belongs to the whole process. While a socket is made it is stricter; a
-// file that somebody else makes in that moment has fewer rights, never more.
+// umask guards the process's umask, which is stricter while a socket is made. A file that
+// another goroutine creates in that moment gets fewer permissions, never more.
 var umask sync.Mutex
 
-// listenWithMode makes the file with its mode from the first moment on.
+// listenWithMode creates the socket file with its final mode.
 func listenWithMode(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	umask.Lock()
 	defer umask.Unlock()

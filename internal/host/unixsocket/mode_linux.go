@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenWithMode makes the file with no more rights than mode from the first moment
-// on: Linux takes them from the descriptor. The umask would do it, too, and belongs to
-// the whole process: a child that an embedder starts in that moment would inherit it.
+// listenWithMode creates the socket file with no more permissions than mode: Linux takes
+// them from the descriptor. The umask would work, too, but is process-wide: a child that an
+// embedder starts in that moment would inherit it.
 func listenWithMode(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	listen := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var failed error
@@ -31,8 +31,8 @@ func listenWithMode(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// widen gives the file back what the umask took. Its path is resolved once, and no
-// link is followed.
+// widen restores permissions that the umask removed. It resolves the path once and follows
+// no link.
 func widen(path string, mode fs.FileMode) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

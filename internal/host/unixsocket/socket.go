@@ -1,5 +1,6 @@
-// Package unixsocket makes listening unix sockets whose files are handled with
-// care: call [Listen].
+// Package unixsocket opens listening unix sockets and handles their files with care: call
+// [Listen]. The gRPC sockets and the status page use it. It has no goroutines; the lock on
+// the socket belongs to the process.
 package unixsocket
 
 import (
@@ -14,23 +15,23 @@ import (
 	"time"
 )
 
-// maxPath is how long the path of a unix socket may be, in bytes (sun_path less
-// its final zero; Linux has 108).
+// maxPath is the maximum length of a socket path in bytes (sun_path of 108 on Linux,
+// without its final NUL).
 const maxPath = 107
 
-// Socket is a listening unix socket whose file is ours.
+// Socket is a listening unix socket that owns its file.
 type Socket struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo // as it was made
 	lock *os.File
 	log  *slog.Logger
-	told atomic.Int64 // when it was said last that none can be accepted, Unix seconds
+	told atomic.Int64 // last report of a failed Accept, in Unix seconds
 }
 
-// Listen makes the socket's file with its mode, and its folder (0700) where that is
-// missing. What is at the path already is replaced only under the lock beside it,
-// and only if it is a socket of our user that refuses connections.
+// Listen creates the socket file with its mode, and its folder (0700) if that is missing.
+// It replaces an existing file only while it holds the lock file beside it, and only if it
+// is a socket of this user that refuses connections.
 func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, the limit is %d", path, len(path), maxPath)
@@ -50,8 +51,8 @@ func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	return s, nil
 }
 
-// Accept implements [net.Listener]. That connections cannot be accepted, for want of
-// descriptors for one, is said once a minute: gRPC tries again without a word.
+// Accept implements [net.Listener]. It logs failures, such as too few descriptors, once a
+// minute: gRPC retries silently.
 func (s *Socket) Accept() (net.Conn, error) {
 	conn, err := s.UnixListener.Accept()
 	if err == nil {
@@ -64,8 +65,8 @@ func (s *Socket) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// prepareFolder makes the folder where it is missing, for our user only. One that
-// others may write is used, as Kubernetes mounts such, but said.
+// prepareFolder creates a missing folder, for this user only. It accepts one that others
+// can write, as Kubernetes mounts them, with a warning.
 func prepareFolder(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the socket's folder: %w", err)
@@ -88,7 +89,7 @@ func bind(path string, mode fs.FileMode) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // by path it could be another's
+	listener.SetUnlinkOnClose(false) // the path could be another socket by then
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -96,7 +97,7 @@ func bind(path string, mode fs.FileMode) (*Socket, error) {
 	return &Socket{UnixListener: listener, path: path, file: info}, nil
 }
 
-// removeStale removes a socket that its owner left behind.
+// removeStale removes a socket that an earlier process left behind.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -120,12 +121,12 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// Close stops listening and removes the file, if it is still ours. The lock's file
-// stays: who removes it could remove one that somebody else has just locked.
+// Close stops listening and removes the file if it is still ours. The lock file stays:
+// removing it could remove one that another process has just locked.
 func (s *Socket) Close() error {
 	err := s.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {
-		return nil // grpc closes its listener, and so do we
+		return nil // gRPC has closed its listener already
 	}
 	if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.file) {
 		err = errors.Join(err, os.Remove(s.path))

@@ -8,20 +8,20 @@ import (
 	"os"
 )
 
-// lockFile makes the file; a file that is open cannot be removed or made anew here.
+// lockFile creates the file; an open file cannot be removed on this system.
 func lockFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// Locked cannot tell here: there is no lock.
+// Locked is unknown: this system has no lock.
 func Locked(string) (bool, error) { return false, nil }
 
-// listenWithMode leaves the rights to the folder's.
+// listenWithMode leaves the permissions to the folder.
 func listenWithMode(path string, _ fs.FileMode) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 }
 
 func ours(os.FileInfo) bool { return true }
 
-// refused takes every failure to connect for a refusal.
+// refused treats every failure to connect as a refusal.
 func refused(error) bool { return true }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes the lock that whoever serves the socket holds. The kernel gives
-// it back when the process ends, however it ends.
+// lockFile takes the lock that the server of the socket holds. The kernel releases it when
+// the process ends, however it ends.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -29,8 +29,8 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// Locked tells whether somebody who made the socket at path with [Listen] still
-// serves it, in whichever process. It makes no file.
+// Locked reports whether any process serves the socket at path that it opened with
+// [Listen]. It creates no file.
 func Locked(path string) (bool, error) {
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

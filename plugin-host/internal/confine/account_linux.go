@@ -14,8 +14,8 @@ type account struct {
 	home     string
 }
 
-// lookupUser finds a user by name or number; "" is the host's own, nil. A number
-// that no user has is taken, with the same number for the group.
+// lookupUser finds a user by name or number; nil is the host's own, for "". It accepts a
+// number without a user, with the same number for the group.
 func lookupUser(name string) (*account, error) {
 	if name == "" {
 		return nil, nil
@@ -28,7 +28,7 @@ func lookupUser(name string) (*account, error) {
 		found, err = user.LookupId(name)
 	}
 	if _, notNumber := strconv.ParseUint(name, 10, 32); err != nil && notNumber == nil {
-		found, err = &user.User{Uid: name, Gid: name, HomeDir: "/"}, nil // nobody has it yet
+		found, err = &user.User{Uid: name, Gid: name, HomeDir: "/"}, nil // no such user yet
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unknown user %.256q: use the name or number of a user of this machine: %w", name, err)
@@ -51,7 +51,7 @@ func accountOf(u *user.User) (*account, error) {
 	return &account{uint32(uid), uint32(gid), u.HomeDir}, nil
 }
 
-// Owns gives a file to whom the provider runs as.
+// Owns gives a file to the provider's user.
 func (r *Restraint) Owns(path string) error {
 	if r.user == nil {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups is the part of the cgroup v2 tree that this process may shape: a service
-// with Delegate=yes of systemd has one, a container with a writable tree, too.
+// cgroups is the part of the cgroup v2 tree that this process may manage: that of a
+// systemd service with Delegate=yes, or of a container with a writable tree.
 // https://docs.kernel.org/admin-guide/cgroup-v2.html
 type cgroups struct{ path string }
 
-// prefix begins the names of providers' groups; the host's pid follows.
+// prefix of providers' groups; the host's pid follows.
 const prefix = "countersign-provider-"
 
 // leafName is the group that the host itself moves to.
 const leafName = "countersign-agent"
 
-// delegatedCgroups finds the tree and hands these controllers down in it.
+// delegatedCgroups finds the tree and enables these controllers in it.
 func delegatedCgroups(controllers []string) (*cgroups, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -38,7 +38,7 @@ func delegatedCgroups(controllers []string) (*cgroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	if filepath.Base(own) == leafName { // where a host before this one moved itself, or systemd's DelegateSubgroup= did
+	if filepath.Base(own) == leafName { // an earlier host, or systemd's DelegateSubgroup=, moved us there
 		own = filepath.Dir(own)
 	}
 	path := filepath.Join(mount, own)
@@ -48,8 +48,8 @@ func delegatedCgroups(controllers []string) (*cgroups, error) {
 	return prepareCgroups(path, controllers)
 }
 
-// delegated tells whether whoever made the cgroup leaves what is below it to this
-// process: systemd marks it, and the root that a container sees is the container's.
+// delegated reports whether this process may manage the groups below. systemd marks such
+// a cgroup; the root that a container sees belongs to the container.
 func delegated(path, own string) bool {
 	for _, mark := range []string{"user.delegate", "trusted.delegate"} {
 		var value [2]byte
@@ -85,8 +85,8 @@ func unifiedPath(text string) (string, bool) {
 	return "", false
 }
 
-// prepareCgroups moves this process into a leaf below own, as a group that limits
-// others may have no processes itself, and hands the controllers down.
+// prepareCgroups moves this process into a leaf below own and enables the controllers: a
+// group that limits others must not have processes itself.
 func prepareCgroups(own string, controllers []string) (*cgroups, error) {
 	there, err := os.ReadFile(filepath.Join(own, "cgroup.controllers"))
 	if err != nil {
@@ -124,7 +124,7 @@ func (g *cgroups) sweep() {
 	}
 }
 
-// cgroup holds one process of a provider and all that it starts.
+// cgroup holds one process of a provider and its descendants.
 type cgroup struct {
 	path string
 	dir  *os.File
@@ -142,7 +142,7 @@ func (g *cgroups) make(name string, l Limits) (*cgroup, error) {
 		on          bool
 	}{
 		{"memory.max", strconv.FormatInt(l.Memory, 10), l.Memory > 0},
-		{"memory.oom.group", "1", l.Memory > 0}, // all of it ends, not a part
+		{"memory.oom.group", "1", l.Memory > 0}, // kill the whole group, not a part
 		{"pids.max", strconv.Itoa(l.Processes), l.Processes > 0},
 		{"cpu.max", fmt.Sprintf("%d 100000", int(l.CPU*100_000)), l.CPU > 0},
 	} {
@@ -164,7 +164,7 @@ func (g *cgroups) make(name string, l Limits) (*cgroup, error) {
 func (c *cgroup) remove() {
 	_ = c.dir.Close() // nil is an error, too
 	_ = writeControl(c.path, "cgroup.kill", "1")
-	// The last process leaves a moment after it was killed.
+	// The group is empty a moment after the kill.
 	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
 		if err := os.Remove(c.path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return
@@ -173,7 +173,7 @@ func (c *cgroup) remove() {
 	}
 }
 
-// writeControl writes a control file, which must be there.
+// writeControl writes an existing control file.
 func writeControl(dir, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if err != nil {

@@ -1,6 +1,8 @@
-// Package confine bounds what a provider's process may take of the machine, and
-// whom it runs as. Ask [New] for a [Restraint] once; it holds any number of
-// processes.
+// Package confine limits the resources of a provider's processes and sets the user that
+// they run as. [New] makes one [Restraint] for all processes of a provider.
+//
+// Package pluginhost makes the restraint, package process applies it to each start. It has
+// no goroutines; cgroups live in the kernel and go with their process.
 package confine
 
 import (
@@ -10,24 +12,23 @@ import (
 	"strings"
 )
 
-// Limits bound what a provider may take of the machine. Zero is no limit of ours.
-// What cannot be applied on this machine is logged, and the provider runs without.
+// Limits bound the resources of a provider. Zero means no limit. The host logs a limit
+// that this system cannot apply, and runs the provider without it.
 type Limits struct {
-	// Memory in bytes, [MinMemory] at least. By cgroup v2 it bounds the provider and
-	// all that it starts; elsewhere each process, by its private data (RLIMIT_DATA),
-	// with 128 MiB more for what a runtime reserves and does not use.
+	// Memory in bytes, at least [MinMemory]. With cgroup v2 it bounds the provider and its
+	// descendants together; otherwise each process, by its private data (RLIMIT_DATA),
+	// plus 128 MiB that a runtime reserves and does not use.
 	Memory int64
-	// Descriptors that a process may have open (RLIMIT_NOFILE), [MinDescriptors] at least.
+	// Descriptors that a process may have open (RLIMIT_NOFILE), at least [MinDescriptors].
 	Descriptors int
-	// Processes and threads, [MinProcesses] at least: of the provider by cgroup v2;
-	// elsewhere of its user, and not at all without one of its own (RLIMIT_NPROC).
+	// Processes and threads, at least [MinProcesses]: of the provider with cgroup v2;
+	// otherwise of its separate user (RLIMIT_NPROC), and not at all without one.
 	Processes int
-	// CPU is how many processors' time it may use, [MinCPU] at least: 0.5 is half of
-	// one. By cgroup v2 only.
+	// CPU in processors, at least [MinCPU]: 0.5 is half of one. Needs cgroup v2.
 	CPU float64
 }
 
-// What a provider that does its work gets along with.
+// The least that a working provider needs.
 const (
 	MinMemory      = 64 << 20
 	MinDescriptors = 32
@@ -35,7 +36,7 @@ const (
 	MinCPU         = 0.01
 )
 
-// Check tells what nobody could live with.
+// Check returns an error for limits that no provider could work with.
 func (l Limits) Check() error {
 	var errs []error
 	tooLow := func(name string, value, least any) {
@@ -50,13 +51,13 @@ func (l Limits) Check() error {
 	if l.Processes != 0 && l.Processes < MinProcesses {
 		tooLow("processes", l.Processes, MinProcesses)
 	}
-	if l.CPU != 0 && !(l.CPU >= MinCPU) { // not NaN either
+	if l.CPU != 0 && !(l.CPU >= MinCPU) { // catches NaN, too
 		tooLow("cpu", l.CPU, MinCPU)
 	}
 	return errors.Join(errs...)
 }
 
-// environment tells a program in Go what it may take: it cleans up in time instead
+// environment tells a Go program its limits, so that it collects garbage in time instead
 // of being killed.
 func (l Limits) environment() []string {
 	var env []string
@@ -69,10 +70,10 @@ func (l Limits) environment() []string {
 	return env
 }
 
-// Unapplied are limits that cannot be applied here, each with the reason.
+// Unapplied are limits that this system cannot apply, each with the reason.
 type Unapplied []string
 
 func (u *Unapplied) add(limit, why string) { *u = append(*u, limit+": "+why) }
 
-// String joins them into a sentence for a log.
+// String joins them for a log.
 func (u Unapplied) String() string { return strings.Join(u, "; ") }

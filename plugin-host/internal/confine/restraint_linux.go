@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved is what a program in Go maps at its start and hardly touches; 64 MiB of
-// it are too few (measured).
+// reserved is for what a Go program maps at its start and hardly touches; 64 MiB were too
+// little (measured).
 const reserved = 128 << 20
 
 // Restraint is what holds the processes of one provider.
@@ -22,8 +22,8 @@ type Restraint struct {
 	made   atomic.Int64
 }
 
-// New finds out what can be applied here, and returns what cannot. name is the
-// provider's, and user whom it runs as: empty is the host's own.
+// New prepares the limits that this system can apply and returns the others. The provider
+// called name runs as user; empty means the host's user.
 func New(name, user string, limits Limits) (*Restraint, Unapplied, error) {
 	r := &Restraint{limits: limits, group: name}
 	var err error
@@ -41,7 +41,7 @@ func New(name, user string, limits Limits) (*Restraint, Unapplied, error) {
 	return r, nil, nil
 }
 
-// User returns whom the provider runs as, where that is another than the host.
+// User returns the user that the provider runs as, if it is not the host's.
 func (r *Restraint) User() (uid uint32, own bool) {
 	if r.user == nil {
 		return 0, false
@@ -49,7 +49,7 @@ func (r *Restraint) User() (uid uint32, own bool) {
 	return r.user.uid, true
 }
 
-// Environment is what the process is told of all this.
+// Environment returns the variables that tell the process of its limits and user.
 func (r *Restraint) Environment() []string {
 	env := r.limits.environment()
 	if r.user != nil {
@@ -58,7 +58,7 @@ func (r *Restraint) Environment() []string {
 	return env
 }
 
-// controllers are those of cgroup v2 that the limits need.
+// controllers returns the cgroup v2 controllers that the limits need.
 func (l Limits) controllers() (names []string) {
 	for name, on := range map[string]bool{"memory": l.Memory > 0, "pids": l.Processes > 0, "cpu": l.CPU > 0} {
 		if on {
@@ -68,7 +68,7 @@ func (l Limits) controllers() (names []string) {
 	return names
 }
 
-// withoutCgroups names what is weaker or missing without them.
+// withoutCgroups returns the limits that are weaker or missing without cgroups.
 func (r *Restraint) withoutCgroups(why error) (missing Unapplied) {
 	if r.limits.Memory > 0 {
 		missing.add("memory", fmt.Sprintf("limited per process (RLIMIT_DATA), not in total: %v", why))
@@ -82,13 +82,13 @@ func (r *Restraint) withoutCgroups(why error) (missing Unapplied) {
 	return missing
 }
 
-// Confinement is what holds one process and all that it starts.
+// Confinement holds one process and its descendants.
 type Confinement struct {
 	restraint *Restraint
 	cgroup    *cgroup // nil: none
 }
 
-// Confine sets what holds from the first instruction on.
+// Confine sets what applies from the first instruction on.
 func (r *Restraint) Confine(attr *syscall.SysProcAttr) (*Confinement, error) {
 	if r.user != nil {
 		attr.Credential = &syscall.Credential{Uid: r.user.uid, Gid: r.user.gid, Groups: []uint32{}}
@@ -105,8 +105,8 @@ func (r *Restraint) Confine(attr *syscall.SysProcAttr) (*Confinement, error) {
 	return c, nil
 }
 
-// Started sets what can be set from outside only, a moment after the start, and
-// returns what could not be.
+// Started sets the limits that can only be set from outside, right after the start, and
+// returns those that failed.
 func (c *Confinement) Started(pid int) (missing Unapplied) {
 	l := c.restraint.limits
 	for _, limit := range []struct {
@@ -130,8 +130,8 @@ func (c *Confinement) Started(pid int) (missing Unapplied) {
 	return missing
 }
 
-// Ended ends and removes what the process left behind. It may be called twice, and
-// on nil.
+// Ended kills and removes what the process left behind. It may be called twice, and on
+// nil.
 func (c *Confinement) Ended() {
 	if c != nil && c.cgroup != nil {
 		c.cgroup.remove()

@@ -18,10 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// errDetached is why a life ends that did nothing wrong.
+// errDetached ends a life that did nothing wrong.
 var errDetached = errors.New("closed by the host")
 
-// Attached is a life that somebody else has started, behind a [Debugger].
+// Attached is a provider behind a [Debugger], which its author started.
 type Attached struct {
 	wire.Provider // set by Connect
 	path          string
@@ -33,12 +33,12 @@ type Attached struct {
 	ended chan struct{}
 }
 
-// Attach makes one that is not connected yet.
+// Attach returns one that is not connected yet.
 func Attach(path string, callTimeout time.Duration) *Attached {
 	return &Attached{path: path, timeout: callTimeout, ended: make(chan struct{})}
 }
 
-// Check demands that nobody else can have put the socket there.
+// Check fails if another user could have put the socket there.
 func Check(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -58,14 +58,14 @@ func Check(path string) error {
 	return errors.Join(verified.CheckOwner(path, folder, private), verified.CheckOwner(path, path, info))
 }
 
-// Connect reaches it.
+// Connect connects to the Debugger.
 func (a *Attached) Connect(context.Context) (err error) {
 	if err := Check(a.path); err != nil {
 		return err
 	}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return dialSameUser(ctx, a.path) }
 	a.conn, err = grpc.NewClient("passthrough:///provider",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel says who is at a unix socket
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // checkPeer authenticates the unix socket
 		grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig())
 	if err == nil {
 		a.Provider = wire.NewRemote(a.conn, wire.RemoteOptions{Timeout: a.timeout})
@@ -73,17 +73,17 @@ func (a *Attached) Connect(context.Context) (err error) {
 	return err
 }
 
-// Ended is closed once it was given up; Err then says why.
+// Ended is closed when the host has given it up; Err then says why.
 func (a *Attached) Ended() <-chan struct{} { return a.ended }
 
-// Err says why it was given up.
+// Err says why the host gave it up.
 func (a *Attached) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
 }
 
-// Health asks whether it is alive.
+// Health checks whether the Debugger is alive.
 func (a *Attached) Health(ctx context.Context) error {
 	_, err := healthv1.NewHealthClient(a.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: wire.HealthService})
 	return wire.FromStatus(err)
@@ -107,7 +107,7 @@ func (a *Attached) Stop(context.Context) {
 	}
 }
 
-// Report returns what is known about it.
+// Report describes it.
 func (a *Attached) Report() process.Report {
 	return process.Report{Authentication: process.Attached, Protocol: 1}
 }

@@ -23,18 +23,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// agentSocket is the socket's name, in the private folder, where agents attach.
+// agentSocket is the name of the socket that agents attach to, in the private folder.
 const agentSocket = "agent"
 
 // callTimeout bounds a call whose caller set no deadline.
 const callTimeout = 30 * time.Second
 
-// Debugger stands between agents and one provider that its author starts by himself,
-// in a debugger for one. The provider serves as stock go-plugin does, in a private
-// folder, and takes nobody but the Debugger (mutual TLS); agents attach to
-// [Debugger.Socket] (Entry.Attach of package pluginhost). Both must be processes of this user. What
-// the provider's certificate is cannot be known: the line that says so goes to the
-// author's terminal. It may end and be started again as often as he likes.
+// Debugger connects agents to one provider that its author starts by hand, for example in
+// a debugger. The provider serves as stock go-plugin does, in a private folder, and accepts
+// only the Debugger (mutual TLS). Agents attach to [Debugger.Socket] (Entry.Attach of
+// package pluginhost). Both must be processes of this user. The Debugger cannot know the
+// provider's certificate, as the handshake line goes to the author's terminal. The author
+// may restart the provider at any time.
 type Debugger struct {
 	folder *process.Folder
 	host   *process.Pair
@@ -78,19 +78,19 @@ func (d *Debugger) open(log *slog.Logger) (err error) {
 	}
 	d.server = grpc.NewServer(wire.ServerOptions(log)...)
 	wire.Register(d.server, wire.V1(), d.remote)
-	// Serving, whatever the provider does: one that stands at a breakpoint is not dead.
+	// Always serving: a provider at a breakpoint is not dead.
 	serving := health.NewServer()
 	serving.SetServingStatus(wire.HealthService, healthv1.HealthCheckResponse_SERVING)
 	healthv1.RegisterHealthServer(d.server, serving)
 	go func() {
 		defer close(d.served)
-		_ = d.server.Serve(sameUser{listener}) // it ends by Close alone
+		_ = d.server.Serve(sameUser{listener}) // only Close ends it
 	}()
 	return nil
 }
 
-// tls presents ours and takes any certificate: that the peer is of this user, in this
-// folder, was seen on the socket.
+// tls presents ours and accepts any certificate: dial checked that the peer is a process
+// of this user, in this folder.
 func (d *Debugger) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.host.TLS},
@@ -98,13 +98,13 @@ func (d *Debugger) tls() *tls.Config {
 	}
 }
 
-// Folder is the private folder, for what belongs beside the sockets.
+// Folder is the private folder; more files can go beside the sockets.
 func (d *Debugger) Folder() string { return d.folder.Path }
 
 // Socket is what agents attach to.
 func (d *Debugger) Socket() string { return filepath.Join(d.folder.Path, agentSocket) }
 
-// Environment are the variables that make a process the provider. None is a secret.
+// Environment returns the variables that make a process the provider. None is secret.
 func (d *Debugger) Environment() []string {
 	return []string{
 		wire.MagicCookieKey + "=" + wire.MagicCookieValue, wire.EnvVersions + "=1",
@@ -112,7 +112,7 @@ func (d *Debugger) Environment() []string {
 	}
 }
 
-// dial reaches the provider that was started last.
+// dial connects to the provider that was started last.
 func (d *Debugger) dial(ctx context.Context, _ string) (net.Conn, error) {
 	paths, err := filepath.Glob(filepath.Join(d.folder.Path, "plugin*")) // as go-plugin calls them
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *Debugger) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return dialSameUser(ctx, newest)
 }
 
-// Await waits until a provider serves, and asks what it is.
+// Await waits until a provider serves and returns its metadata.
 func (d *Debugger) Await(ctx context.Context) (wire.Metadata, error) {
 	for {
 		if err := d.connected(ctx); err != nil {
@@ -141,7 +141,7 @@ func (d *Debugger) Await(ctx context.Context) (wire.Metadata, error) {
 		if ca.ReasonFor(err) != ca.Unavailable || ctx.Err() != nil {
 			return m, err
 		}
-		select { // it was one that has just ended
+		select { // that one has just ended
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 		}
@@ -161,8 +161,8 @@ func (d *Debugger) connected(ctx context.Context) error {
 	}
 }
 
-// Close lets agents and provider go, and removes the folder. The provider's process is
-// its author's: it goes on.
+// Close disconnects agents and provider and removes the folder. The provider's process
+// goes on.
 func (d *Debugger) Close() {
 	d.server.Stop()
 	<-d.served

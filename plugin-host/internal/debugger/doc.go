@@ -1,6 +1,5 @@
-// Package debugger lets agents use a provider that its author started by hand, in a
-// debugger for instance: [Debugger] stands between the two, [Attached] is its other end, in
-// the agent.
+// Package debugger lets agents use a provider that its author started by hand, for example
+// in a debugger: [Debugger] connects the two, [Attached] is its other end, in the agent.
 //
 // `countersign provider debug` runs a Debugger; package pluginhost attaches to one where
 // an entry says so. The gRPC server and connection own their goroutines; Close and Stop

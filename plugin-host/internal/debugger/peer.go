@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// sameUser is a listener that takes connections of this user alone.
+// sameUser is a listener that accepts connections of this user only.
 type sameUser struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -21,7 +21,7 @@ func (l sameUser) Accept() (net.Conn, error) {
 	}
 }
 
-// dialSameUser connects to a socket that a process of this user serves.
+// dialSameUser connects to a socket and checks that a process of this user serves it.
 func dialSameUser(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -34,7 +34,7 @@ func dialSameUser(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// checkPeer refuses the other end of a unix socket that is not of this user.
+// checkPeer fails if the other end of a unix socket is not a process of this user.
 func checkPeer(conn net.Conn) error {
 	uid, err := peerUID(conn.(*net.UnixConn)) //nolint:errcheck // both ways to get one are unix sockets
 	if err == nil && uid != os.Geteuid() {

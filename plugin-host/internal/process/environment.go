@@ -9,13 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// passed are the host's own variables that reach a provider. Everything else,
-// tokens and cloud keys above all, does not.
+// passed are the host's variables that a provider inherits. It gets no others, above all
+// no tokens and cloud keys.
 var passed = []string{"PATH", "HOME", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 
-// environment returns a provider's environment: those of passed that are in host,
-// what follows from its user and limits, what the entry sets, and what the protocol
-// says.
+// environment returns a provider's environment: the passed variables of host, those for
+// its user and limits, the entry's and the protocol's; later ones win.
 func environment(host, confined []string, entry map[string]string, protocol []string) []string {
 	vars := map[string]string{}
 	for _, v := range host {
@@ -40,7 +39,7 @@ func environment(host, confined []string, entry map[string]string, protocol []st
 	return env
 }
 
-// CheckEnvironment refuses variables that are no variables, or the protocol's own.
+// CheckEnvironment refuses invalid variables and the protocol's own.
 func CheckEnvironment(entry map[string]string) error {
 	for key, value := range entry {
 		switch {

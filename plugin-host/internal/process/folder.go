@@ -11,18 +11,17 @@ import (
 // maxRuntimePath leaves room for a socket's name within the 107 bytes of its path.
 const maxRuntimePath = 80
 
-// runtimePrefix begins the names of private folders, and of nothing that anybody else
-// would make: what is left behind is removed by it.
+// runtimePrefix of private folders. It is unique to them: sweep removes leftovers by it.
 const runtimePrefix = ".countersign-run-"
 
-// Folder is the private folder of one start. It is locked while its host
-// lives, so that another can tell what was left behind.
+// Folder is the private folder of one start. Its host holds a lock on it, so that other
+// hosts can recognize leftovers.
 type Folder struct {
 	Path string
 	lock *os.File
 }
 
-// NewFolder makes one below base, and removes those of hosts that are gone.
+// NewFolder makes a folder below base and removes leftovers of hosts that are gone.
 func NewFolder(base string) (*Folder, error) {
 	sweep(base)
 	base, err := filepath.Abs(base)
@@ -40,8 +39,8 @@ func NewFolder(base string) (*Folder, error) {
 	return d, nil
 }
 
-// makeLocked makes a folder and locks it. Between the two it looks like one that was
-// left behind, and another start may sweep it away: then it is made again.
+// makeLocked makes a folder and locks it. In between it looks like a leftover and another
+// start may sweep it away, so it tries again.
 func makeLocked(base string) (*Folder, error) {
 	var lost error
 	for range 20 {
@@ -51,7 +50,7 @@ func makeLocked(base string) (*Folder, error) {
 		}
 		lock, err := lockDir(path)
 		if err != nil {
-			_ = os.Remove(path) // whoever sweeps it may have been faster
+			_ = os.Remove(path) // unless a sweep was faster
 			lost = fmt.Errorf("lock %s: %w", path, err)
 			continue
 		}
@@ -65,13 +64,13 @@ func makeLocked(base string) (*Folder, error) {
 	return nil, lost
 }
 
-// Remove removes it and releases its lock.
+// Remove removes the folder and releases its lock.
 func (d *Folder) Remove() {
 	_ = os.RemoveAll(d.Path)
 	closeAll(d.lock)
 }
 
-// sweep removes folders of ours that nobody has locked.
+// sweep removes our folders that no host has locked.
 func sweep(base string) {
 	left, _ := filepath.Glob(filepath.Join(base, runtimePrefix+"[0-9]*"))
 	for _, path := range left {

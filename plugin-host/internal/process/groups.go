@@ -6,27 +6,26 @@ import (
 	"sync"
 )
 
-// Groups are the ids of the process groups that providers run in, and of the
-// users that they run as. One value is shared by all providers of an agent
-// (Options.Groups) and asked by its sockets' policy, so that no provider is served a
-// secret. The zero value is empty and ready; it is safe for concurrent use.
+// Groups are the process groups and users of providers. All providers of an agent share
+// one value (Options.Groups), and the policy of its sockets asks it, so that no provider
+// is served a secret. The zero value is empty and ready; it is safe for concurrent use.
 //
-// A user of its own keeps any provider out. Its group keeps out one that has gone
-// astray, not a malicious one: a process can leave its group.
+// A separate user keeps any provider out. The process group keeps out a faulty provider
+// but not a malicious one, which can leave its group.
 type Groups struct {
 	mu    sync.RWMutex
 	ids   map[int]bool
 	users map[uint32]bool
 }
 
-// ContainsUser tells whether a provider has run, runs or will run as the user.
+// ContainsUser reports whether a provider has run, runs or will run as the user.
 func (g *Groups) ContainsUser(uid uint32) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.users[uid]
 }
 
-// AddUser notes a user that a provider will run as.
+// AddUser adds a user that a provider will run as.
 func (g *Groups) AddUser(uid uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,9 +35,8 @@ func (g *Groups) AddUser(uid uint32) {
 	g.users[uid] = true
 }
 
-// Contains tells whether a provider runs in the group. While one is being started
-// it waits until that one's group is known, a millisecond or so: otherwise a
-// provider could connect before it is listed.
+// Contains reports whether a provider runs in the group. It waits for a start in progress,
+// about a millisecond: otherwise a provider could connect before its group is listed.
 func (g *Groups) Contains(id int) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

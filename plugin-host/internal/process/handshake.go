@@ -18,13 +18,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// maxHandshake is how long the handshake line may be, in bytes.
+// ErrVersion is the error of a provider that chose a version nobody offered.
+var ErrVersion = errors.New("provider speaks protocol version")
+
+// maxHandshake is the maximum length of the handshake line in bytes.
 const maxHandshake = wire.MaxHandshake
 
-// channelAddress is what a provider names that serves the inherited channel.
+// channelAddress names the inherited channel.
 const channelAddress = wire.ChannelAddress
 
-// handshake is what a provider's first line says, checked.
+// handshake is a checked handshake line.
 type handshake struct {
 	version int
 	network string
@@ -33,8 +36,8 @@ type handshake struct {
 	auth    Authentication
 }
 
-// parseHandshake checks the first line of a provider's standard output. Whatever
-// it lets through may be dialled.
+// parseHandshake parses and checks the first line of a provider's standard output. The
+// host may dial whatever it returns.
 func parseHandshake(line string, offered []int, folder string) (handshake, error) {
 	fields := strings.Split(strings.TrimSuffix(line, "\r"), "|")
 	if len(fields) < 5 || len(fields) > 6 {
@@ -47,8 +50,8 @@ func parseHandshake(line string, offered []int, folder string) (handshake, error
 	h := handshake{network: fields[2], address: fields[3]}
 	version, err := strconv.Atoi(fields[1])
 	if err != nil || !slices.Contains(offered, version) {
-		return handshake{}, fmt.Errorf("provider speaks protocol version %s, this host offers %v; use a provider built for one of these",
-			text.Quote(fields[1]), offered)
+		return handshake{}, fmt.Errorf("%w %s, this host offers %v; use a provider built for one of these",
+			ErrVersion, text.Quote(fields[1]), offered)
 	}
 	h.version = version
 	if fields[4] != "grpc" {
@@ -93,7 +96,7 @@ func (h *handshake) parseCert(field string) error {
 	return nil
 }
 
-// checkAddress lets through the channel and paths in the provider's own folder.
+// checkAddress accepts the channel and paths in the provider's own folder.
 func checkAddress(network, address, folder string) error {
 	if network == "tcp" && runtime.GOOS == "windows" { // stock plugin.Serve has nothing else there
 		if host, _, err := net.SplitHostPort(address); err == nil && host == "127.0.0.1" {
@@ -113,8 +116,8 @@ func checkAddress(network, address, folder string) error {
 	return nil
 }
 
-// readHandshake reads the first line, and refuses a longer one, one that is cut
-// off, and one that comes with more.
+// readHandshake reads the first line. It refuses one that is too long, incomplete or
+// followed by more.
 func readHandshake(r io.Reader) (string, error) {
 	buf := make([]byte, 0, maxHandshake+1)
 	for {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Pair is a P-256 key with a certificate of its own, for one start of one process.
+// Pair is a P-256 key and its self-signed certificate, for one start of one process.
 type Pair struct {
 	cert    []byte // DER
 	CertPEM []byte
@@ -33,8 +33,8 @@ func NewPair() (*Pair, error) {
 		Subject:      pkix.Name{CommonName: "localhost"},
 		DNSNames:     []string{"localhost"},
 		NotBefore:    time.Now().Add(-time.Hour),
-		// As long as a process may run: it is trusted for being this one, by both
-		// ends, and forgotten with the process.
+		// Longer than any process runs: both ends trust exactly this certificate and
+		// forget it with the process.
 		NotAfter:              time.Now().AddDate(30, 0, 0),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
@@ -57,14 +57,14 @@ func NewPair() (*Pair, error) {
 	}, nil
 }
 
-// pinned is a TLS configuration that presents ours and accepts exactly the one
-// certificate peer (DER).
+// pinned returns a TLS configuration that presents ours and accepts only the certificate
+// peer (DER).
 func pinned(ours *Pair, peer []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{ours.TLS},
-		// No chain and no name is looked at: the peer is known byte for byte, and
-		// the handshake proves that it has the key.
+		// Chain and name do not matter: the certificate is known byte for byte, and the
+		// handshake proves possession of the key.
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection below is stricter
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 || !bytes.Equal(cs.PeerCertificates[0].Raw, peer) {

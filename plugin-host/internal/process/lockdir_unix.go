@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockDir takes the lock of a folder, or fails at once. It goes with the process.
+// lockDir locks a folder or fails at once. The lock ends with the process.
 func lockDir(path string) (*os.File, error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -21,7 +21,7 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// isThere tells whether the folder that is locked is still the one of that name.
+// isThere reports whether the locked folder still has its name.
 func (d *Folder) isThere() bool {
 	held, err := d.lock.Stat()
 	if err != nil {

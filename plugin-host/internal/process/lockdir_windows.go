@@ -2,8 +2,8 @@ package process
 
 import "os"
 
-// lockDir opens something that is not locked: folders cannot be here, and what a
-// killed host left behind stays, see sweep's owner check.
+// lockDir locks nothing: this system cannot lock folders. Leftovers of a killed host
+// stay.
 func lockDir(string) (*os.File, error) { return os.Open(os.DevNull) }
 
 func (d *Folder) isThere() bool { return true }

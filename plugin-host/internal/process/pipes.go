@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// pipes are what host and process have between them. The child's ends are closed
-// in the host as soon as it has them.
+// pipes connect host and process. The host closes the child's ends once the child has
+// them.
 type pipes struct {
 	stdout, stderr     *os.File
 	childOut, childErr *os.File
@@ -37,7 +37,7 @@ func newPipes() (pipes, error) {
 	return p, nil
 }
 
-// inherited are the descriptors from 3 on.
+// inherited returns the child's descriptors from 3 on.
 func (p *pipes) inherited() []*os.File {
 	if p.childLifeline == nil {
 		return nil
@@ -52,8 +52,8 @@ func (p *pipes) env() []string {
 	return []string{wire.EnvLifelineFD + "=3", wire.EnvChannelFD + "=4"}
 }
 
-// handOver writes the start-up data. It fits the socket's buffer: nobody waits for
-// a provider that does not read it, and one that is gone is seen elsewhere.
+// handOver writes the start-up data. It fits the socket's buffer, so the write does not
+// block on a provider that does not read it. Errors show elsewhere.
 func (p *pipes) handOver(data wire.StartData) {
 	if p.lifeline != nil {
 		_, _ = data.WriteTo(p.lifeline)
@@ -67,7 +67,7 @@ func (p *pipes) firstLine(ctx context.Context) (string, error) {
 	return readHandshake(p.stdout)
 }
 
-// expire ends the readers a little later.
+// expire ends the reads after a while.
 func (p *pipes) expire(after time.Duration) {
 	_ = p.stdout.SetReadDeadline(time.Now().Add(after))
 	_ = p.stderr.SetReadDeadline(time.Now().Add(after))
@@ -98,7 +98,7 @@ func (p *pipes) close() {
 	}
 }
 
-// closeAll closes files; those that are closed already, or nil, are passed over.
+// closeAll closes files and ignores those that are nil or closed.
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		_ = f.Close()

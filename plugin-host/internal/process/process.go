@@ -18,11 +18,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// lastWords is how long the output of a process that ended is waited for: a child
-// that it left behind may hold the pipe.
+// lastWords is how long to read the output of a process that has ended: a child that it
+// left behind may hold the pipe open.
 const lastWords = 500 * time.Millisecond
 
-// Process is one running provider. What it is asked after it ended fails Unavailable.
+// Process is one running provider. Calls after its end fail with Unavailable.
 type Process struct {
 	wire.Provider // set by Connect
 	opts          Options
@@ -40,17 +40,17 @@ type Process struct {
 	shake        handshake
 	conn         *grpc.ClientConn
 	metadata     atomic.Pointer[wire.Metadata]
+	stray        atomic.Int64 // bytes on standard output after the handshake line
 
 	ended  chan struct{}
 	mu     sync.Mutex
-	reaped bool  // its pid may be somebody else's
+	reaped bool  // another process may have its pid
 	err    error // why it ended; the first reason counts
 }
 
-// await sees the end of the process, takes what is left of its group along, and
-// tells.
+// await waits for the end of the process, kills the rest of its group and closes ended.
 func (p *Process) await() {
-	unreaped := awaitExit(p.pid) // until it is reaped the group's id is nobody else's
+	unreaped := awaitExit(p.pid) // until it is reaped, no other group can have its id
 	if unreaped {
 		p.endGroup()
 	}
@@ -77,7 +77,7 @@ func (p *Process) endGroup() {
 	p.reaped = true
 }
 
-// fail notes why it ends; the first reason counts.
+// fail records why it ends; the first reason counts.
 func (p *Process) fail(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,11 +103,11 @@ func (p *Process) Kill(reason error) {
 	defer p.mu.Unlock()
 	if !p.reaped {
 		killGroup(p.pid)
-		_ = p.cmd.Process.Kill() // where there are no groups
+		_ = p.cmd.Process.Kill() // on systems without groups
 	}
 }
 
-// Metadata implements [wire.Provider], and remembers.
+// Metadata implements [wire.Provider] and remembers the result for Report.
 func (p *Process) Metadata(ctx context.Context) (wire.Metadata, error) {
 	m, err := p.Provider.Metadata(ctx)
 	if err == nil {
@@ -116,7 +116,7 @@ func (p *Process) Metadata(ctx context.Context) (wire.Metadata, error) {
 	return m, err
 }
 
-// Health asks whether it is alive.
+// Health checks whether it is alive.
 func (p *Process) Health(ctx context.Context) error {
 	_, err := healthv1.NewHealthClient(p.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: wire.HealthService})
 	return wire.FromStatus(err)
@@ -148,7 +148,7 @@ func (p *Process) terminate() {
 	}
 }
 
-// release gives back what prepare made.
+// release frees what prepare made.
 func (p *Process) release() {
 	if p.conn != nil {
 		_ = p.conn.Close()
@@ -182,12 +182,22 @@ func HasEnded(life interface{ Ended() <-chan struct{} }) bool {
 	}
 }
 
-// LastWords waits until everything that it wrote on standard error before it ended was
-// read.
+// LastWords waits until the standard error of the ended process is read.
 func (p *Process) LastWords() { <-p.relay.done }
+
+// Stray returns how many bytes it wrote to standard output after the handshake line, once Stop
+// has returned.
+func (p *Process) Stray() int64 { return p.stray.Load() }
+
+// ExitCode returns its exit status once it has ended; -1 if a signal ended it.
+func (p *Process) ExitCode() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
 
 // Conn is the connection to the provider; nil before Connect.
 func (p *Process) Conn() *grpc.ClientConn { return p.conn }
 
-// EndLifeline does what the end of this process would: the provider is to exit.
+// EndLifeline closes the lifeline, as the end of this process would: the provider must
+// exit.
 func (p *Process) EndLifeline() { p.pipes.endLifeline() }

@@ -9,5 +9,5 @@ const MissingProtection = "the verified file is executed by path, a provider tha
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit returns at once: here the process is reaped as it is seen to have ended.
+// awaitExit returns at once: this system reaps a process when it reports the end.
 func awaitExit(int) (unreaped bool) { return false }

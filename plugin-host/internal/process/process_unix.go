@@ -29,7 +29,7 @@ func (p *pipes) makeSockets() error {
 }
 
 func socketPair(name string) (host, child *os.File, err error) {
-	// Both numbers have to be close-on-exec before anything else is started.
+	// Both must be close-on-exec before another goroutine starts a process.
 	syscall.ForkLock.RLock()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -46,5 +46,5 @@ func socketPair(name string) (host, child *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
 }
 
-// killGroup ends what is left of a process group.
+// killGroup kills the rest of a process group.
 func killGroup(id int) { _ = syscall.Kill(-id, syscall.SIGKILL) }

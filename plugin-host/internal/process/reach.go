@@ -18,11 +18,11 @@ import (
 
 type dialer func(context.Context, string) (net.Conn, error)
 
-// reach returns how to get to the provider: the table of PROTOCOL.md.
+// reach returns how to connect to the provider, by the table of PROTOCOL.md.
 func (p *Process) reach() (credentials.TransportCredentials, dialer) {
 	switch p.shake.auth {
 	case Channel:
-		return insecure.NewCredentials(), p.dialChannel // nobody else has an end of it
+		return insecure.NewCredentials(), p.dialChannel // only these two processes have it
 	case AutoMTLS:
 		return credentials.NewTLS(pinned(p.host, p.shake.cert.Raw)), p.dialSocket
 	default:
@@ -30,7 +30,7 @@ func (p *Process) reach() (credentials.TransportCredentials, dialer) {
 	}
 }
 
-// Connect reads the handshake line and reaches the provider as that line says.
+// Connect reads the handshake line and connects to the provider as that line says.
 func (p *Process) Connect(ctx context.Context) error {
 	line, err := p.pipes.firstLine(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (p *Process) Connect(ctx context.Context) error {
 		return err
 	}
 	if p.shake.auth == Channel {
-		p.folder.Remove() // it has no socket; so a host that is killed leaves no folder behind
+		p.folder.Remove() // not needed without a socket; a killed host then leaves no folder
 	}
 	p.readers.Go(p.ignoreStdout)
 	credentials, dial := p.reach()
@@ -65,7 +65,7 @@ func (p *Process) protocol() wire.Protocol {
 	return wire.V1()
 }
 
-// silent says why there is no handshake line.
+// silent returns why there is no handshake line.
 func (p *Process) silent(ctx context.Context, line string, err error) error {
 	if !errors.Is(err, io.EOF) {
 		return errors.Join(context.Cause(ctx), err)
@@ -79,9 +79,10 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 	return fmt.Errorf("closed standard output before completing the handshake line: %s", text.Quote(line))
 }
 
-// ignoreStdout reads what must not be there, so that nobody blocks on it.
+// ignoreStdout drains standard output, so that the provider does not block on it.
 func (p *Process) ignoreStdout() {
-	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
+	n, _ := io.Copy(io.Discard, p.pipes.stdout)
+	if p.stray.Store(n); n > 0 {
 		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
 	}
 }

@@ -25,14 +25,14 @@ const (
 	maxAttrs   = 16      // of one record
 )
 
-// relay brings what a provider writes on standard error into the host's log. All
-// of it is foreign: bounded, escaped, and never trusted to be a record.
+// relay copies a provider's standard error to the host's log. All of it is untrusted:
+// bounded, escaped, and parsed as a record only if it is one.
 type relay struct {
 	log  *slog.Logger
 	done chan struct{}
 
 	mu   sync.Mutex
-	why  string // the first line of a Go program's death; its stack comes after
+	why  string // the first line of a Go panic; its stack follows
 	last []string
 
 	tokens  float64
@@ -53,7 +53,7 @@ func (r *relay) run(stderr io.Reader) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			r.take(line)
 		}
-		for errors.Is(err, bufio.ErrBufferFull) { // the rest of a line that is too long
+		for errors.Is(err, bufio.ErrBufferFull) { // skip the rest of a line that is too long
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil {
@@ -75,7 +75,7 @@ func (r *relay) take(line []byte) {
 	r.record(line)
 }
 
-// keep keeps a line for the crash report.
+// keep adds a line to the crash report.
 func (r *relay) keep(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *relay) keep(line string) {
 	r.last = r.last[max(0, len(r.last)-keptLines):]
 }
 
-// allowed is a bucket that fills by linesASec.
+// allowed is a token bucket that refills at linesASec.
 func (r *relay) allowed(now time.Time) bool {
 	r.tokens = min(linesBurst, r.tokens+linesASec*now.Sub(r.filled).Seconds())
 	r.filled = now
@@ -98,7 +98,7 @@ func (r *relay) allowed(now time.Time) bool {
 	return true
 }
 
-// record logs a line: hclog's JSON as the record that it is, anything else as text.
+// record logs a line: hclog's JSON as a record, anything else as text.
 func (r *relay) record(line []byte) {
 	var fields map[string]any
 	if line[0] != '{' || json.Unmarshal(line, &fields) != nil {
@@ -139,7 +139,7 @@ func levelOf(name string) slog.Level {
 	return slog.LevelInfo
 }
 
-// lines returns the crash report: why it ended, where it said so, and its last lines.
+// lines returns the crash report: the panic, if any, and the last lines.
 func (r *relay) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,7 @@ type Options struct {
 	Protocols   []wire.Protocol // the versions offered
 	Groups      *Groups         // lists the processes' groups
 	CallTimeout time.Duration   // of a call whose caller set no deadline
-	Log         *slog.Logger    // gets the provider's own records, too
+	Log         *slog.Logger    // also gets the provider's own records
 	Stderr      io.Writer       // gets a raw copy of what the provider writes there
 }
 
@@ -35,9 +35,9 @@ type Program struct {
 	Hold   *confine.Restraint
 }
 
-// Start starts a process of the program. It returns as soon as that runs;
-// [Process.Connect] does the rest. It must be called on a thread that outlives the
-// process, see [ForbidPrivileges].
+// Start starts a process of the program and returns as soon as it runs;
+// [Process.Connect] does the rest. The calling thread must outlive the process: on Linux
+// the process dies with it.
 func Start(opts Options, program Program, number int) (*Process, error) {
 	if err := program.Binary.Unchanged(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (p *Process) prepare(hold *confine.Restraint) (err error) {
 	return err
 }
 
-// start executes what was verified.
+// start executes the verified content.
 func (p *Process) start(program Program) (err error) {
 	b := program.Binary
 	path, extra := b.Command()

@@ -13,13 +13,13 @@ func (s *Supervisor) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certif
 	return call(ctx, s, func(ctx context.Context, i Instance) (ca.Certificate, error) {
 		cert, err := i.CSRSign(ctx, req)
 		if err == nil {
-			cert.Signer = signer(i) // of this life: the next may be another version
+			cert.Signer = signer(i) // the next life may be another version
 		}
 		return cert, err
 	})
 }
 
-// signer names a provider and its version.
+// signer returns a provider's name and version.
 func signer(i Instance) string {
 	m := i.Report().Metadata
 	return strings.TrimSpace(m.Name + " " + m.Version)
@@ -35,8 +35,8 @@ func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca
 	return call(ctx, s, func(ctx context.Context, i Instance) (ca.ExchangedToken, error) { return i.ExchangeToken(ctx, req) })
 }
 
-// WatchRoots implements [ca.RootWatcher]. It goes on when the process is another:
-// changed is called again only for roots that differ.
+// WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is
+// called only for roots that differ.
 func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	var last []byte
 	for {
@@ -57,8 +57,8 @@ func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) 
 	}
 }
 
-// watchOne watches until this life is about to end. It takes no place of a call's:
-// it would keep it for ever.
+// watchOne watches until this life is about to end. It takes no slot, which it would keep
+// for ever.
 func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,8 +66,8 @@ func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) er
 	return l.WatchRoots(ctx, changed)
 }
 
-// call waits for a life, and makes one call of it. A provider that says it has no
-// settings gets them and is asked once more.
+// call waits for a life and makes one call to it. A provider that lost its settings gets
+// them again, and the call is repeated once.
 func call[T any](ctx context.Context, s *Supervisor, f func(context.Context, Instance) (T, error)) (T, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()

@@ -11,13 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// gate is where calls wait for a life to go to. The supervisor moves it, everybody
-// reads it.
+// gate is where calls wait for a life that is ready. Only the supervisor moves it.
 type gate struct {
 	mu      sync.Mutex
 	status  Status
 	life    *life         // where calls go; nil: they wait
-	changed chan struct{} // closed, and replaced, at each change
+	changed chan struct{} // closed and replaced at each change
 }
 
 func (g *gate) read() Status {
@@ -26,7 +25,7 @@ func (g *gate) read() Status {
 	return g.status
 }
 
-// move tells a new status and where calls go.
+// move sets the status and the life that calls go to.
 func (g *gate) move(status Status, l *life) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -35,8 +34,8 @@ func (g *gate) move(status Status, l *life) {
 	g.changed = make(chan struct{})
 }
 
-// wait returns the life to call. While the circuit is open, and after the end, it
-// fails at once.
+// wait returns the life to call. It fails at once while the circuit is open and after
+// Close.
 func (g *gate) wait(ctx context.Context) (*life, error) {
 	for {
 		g.mu.Lock()

@@ -14,8 +14,8 @@ const (
 	healthMisses   = 3
 )
 
-// askHealth kills a life that does not answer: one that was stopped (SIGSTOP) or
-// hangs for good is no better than one that ended. It asks until calls go elsewhere.
+// askHealth kills a life that does not answer, such as a stopped (SIGSTOP) or hanging one.
+// It returns when calls go elsewhere.
 func (s *Supervisor) askHealth(l *life) {
 	ticker := time.NewTicker(s.opts.HealthInterval)
 	defer ticker.Stop()

@@ -10,42 +10,42 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// errClosing is why a life ends that did nothing wrong.
+// errClosing ends a life that did nothing wrong.
 var errClosing = errors.New("closed by the host")
 
-// Instance is one running provider: a process, or a value in this process, or
-// a test's. What it is asked after it ended fails Unavailable.
+// Instance is one running provider: a process, or a value in this process or in a test.
+// Calls after its end fail with Unavailable.
 type Instance interface {
 	wire.Provider
-	// Connect reaches it; before, only what follows may be called.
+	// Connect connects to it. Before, only the methods below may be called.
 	Connect(ctx context.Context) error
-	// Ended is closed as soon as it has ended, by itself or not; Err then says why.
+	// Ended is closed when it has ended, for whatever reason; Err then says why.
 	Ended() <-chan struct{}
 	Err() error
-	// Health asks whether it is alive.
+	// Health checks whether it is alive.
 	Health(ctx context.Context) error
 	// Kill ends it at once; reason becomes Err.
 	Kill(reason error)
-	// Stop asks it to end and kills it where it has not when ctx ends. It returns
-	// when nothing of it is left. It is called once.
+	// Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing
+	// of it is left. It is called once.
 	Stop(ctx context.Context)
-	// Report returns what is known about it.
+	// Report describes it.
 	Report() process.Report
 }
 
-// life is one life of a provider: first on its way to ready, then what calls go to.
+// life is one life of a provider: first on its way to ready, then the target of calls.
 type life struct {
 	Instance // nil if the start failed
 	plan     *Plan
 	number   int
 
-	reload  *reload            // who asked for it; nil: the supervisor itself
+	reload  *reload            // that asked for it; nil: a start or restart
 	cancel  context.CancelFunc // gives up the way to ready
 	outcome chan error         // of the way to ready
 
 	since   time.Time       // when it became ready
 	slots   chan struct{}   // one for each call in flight
-	leaving context.Context // ends when no new calls are taken
+	leaving context.Context // ends when it takes no new calls
 	leave   context.CancelFunc
 	again   sync.Mutex // held while it is configured once more
 }
@@ -66,14 +66,14 @@ func (l *life) end() <-chan struct{} {
 	return l.Ended()
 }
 
-// open lets calls in, so many at once.
+// open makes it ready for that many calls at once.
 func (l *life) open(calls int) {
 	l.since, l.slots = time.Now(), make(chan struct{}, calls)
 	l.leaving, l.leave = context.WithCancel(context.Background())
 }
 
-// enter takes a slot for one call. It is false when the life is about to end
-// or ended before there was one: the call then waits for the next life.
+// enter takes a slot for one call. It is false if the life ends or stops taking calls
+// before a slot is free: the call then waits for the next life.
 func (l *life) enter(ctx context.Context) (bool, error) {
 	select {
 	case <-l.leaving.Done():
@@ -94,7 +94,7 @@ func (l *life) enter(ctx context.Context) (bool, error) {
 
 func (l *life) exit() { <-l.slots }
 
-// over reports whether calls go to another life now, or soon will.
+// over reports whether calls go to another life, or soon will.
 func (l *life) over() bool {
 	// A stream can break a moment before its process is known to have ended.
 	select {
@@ -107,8 +107,7 @@ func (l *life) over() bool {
 	}
 }
 
-// drain takes no new calls and waits for those in flight, as long as most and
-// until ctx ends.
+// drain rejects new calls and waits for those in flight, up to most and until ctx ends.
 func (l *life) drain(ctx context.Context, most time.Duration) {
 	l.leave()
 	ctx, cancel := context.WithTimeout(ctx, most)

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// prepare makes a life ready to be called. Settings that a life of the same binary
-// took already are proven, and not checked on their own again.
+// prepare makes a life ready for calls. If its plan is proven, an earlier life accepted
+// the settings and they are not validated again.
 func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 		if err == nil || ca.ActionFor(err) != ca.Wait {
 			return err
 		}
-		// Its CA is away: the provider is not to blame and not started again.
+		// Its CA is unavailable: restarting the provider would not help.
 		s.log.Warn("provider is not ready yet", "error", text.Clean(err.Error()), "next_try_in", wait)
 		if l.reload == nil {
 			s.tellFirst(nil)
@@ -41,7 +41,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 	}
 }
 
-// greet reaches the provider and hears who it is.
+// greet connects to the provider and checks its name.
 func (s *Supervisor) greet(ctx context.Context, l *life) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, fmt.Errorf("start timed out after %s", s.opts.StartTimeout))
 	defer cancel()
@@ -60,7 +60,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) error {
 	return nil
 }
 
-// validate has the settings checked, and makes one error of all their faults.
+// validate has the provider validate the settings and joins all faults into one error.
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.CallTimeout)
 	defer cancel()
@@ -92,12 +92,12 @@ func (s *Supervisor) configure(ctx context.Context, l *life) error {
 	return l.Ready(ctx)
 }
 
-// configureAgain gives the settings to a provider that lost them.
+// configureAgain sends the settings to a provider that lost them.
 func (s *Supervisor) configureAgain(ctx context.Context, l *life) error {
 	l.again.Lock()
 	defer l.again.Unlock()
 	if l.Ready(ctx) == nil {
-		return nil // somebody else was faster
+		return nil // another call was faster
 	}
 	return s.configure(ctx, l)
 }

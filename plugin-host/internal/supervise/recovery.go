@@ -5,28 +5,27 @@ import (
 	"time"
 )
 
-// When a provider that ended is started again.
+// When to restart a provider that ended.
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 30 * time.Second
-	healthyAfter = time.Minute // of being ready: earlier crashes are forgotten
+	healthyAfter = time.Minute // ready for so long, earlier crashes are forgotten
 
-	crashLimit  = 5 // so many
+	crashLimit  = 5 // crashes within crashWindow open the circuit
 	crashWindow = 2 * time.Minute
 	firstProbe  = 30 * time.Second
 	maxProbe    = 5 * time.Minute
 )
 
-// recovery decides how long a provider stays away after it ended. It is a plain
-// value of whoever supervises.
+// recovery decides how long to wait before a restart. The supervisor owns it.
 type recovery struct {
 	backoff time.Duration // the last one
 	probe   time.Duration // the last wait of an open circuit; 0: it was not open
 	crashes []time.Time   // those in crashWindow
 }
 
-// next returns how long to wait after a life that ended at now and had been ready
-// for ready, and whether the circuit is open meanwhile.
+// next returns how long to wait after a life that ended at now, having been ready for
+// ready, and whether the circuit is open until then.
 func (r *recovery) next(now time.Time, ready time.Duration) (wait time.Duration, open bool) {
 	if ready >= healthyAfter {
 		*r = recovery{}
@@ -35,8 +34,8 @@ func (r *recovery) next(now time.Time, ready time.Duration) (wait time.Duration,
 	for now.Sub(r.crashes[0]) > crashWindow {
 		r.crashes = r.crashes[1:]
 	}
-	// After an open circuit one more crash opens it again: it was a probe, until
-	// a minute of health has shown otherwise.
+	// After an open circuit the next life is a probe: one crash opens the circuit again,
+	// unless it was healthy for a minute.
 	if r.probe > 0 || len(r.crashes) >= crashLimit {
 		r.probe = double(r.probe, firstProbe, maxProbe)
 		return r.probe, true
@@ -49,7 +48,7 @@ func double(last, first, most time.Duration) time.Duration {
 	return min(max(first, 2*last), most)
 }
 
-// jitter returns between half of d and d, so that many agents do not come back at once.
+// jitter returns between d/2 and d, so that many agents do not restart at once.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }

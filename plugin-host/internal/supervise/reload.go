@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// reload asks run to go over to another plan.
+// reload asks run to switch to another plan.
 type reload struct {
 	ctx   context.Context // bounds the way to ready
 	plan  *Plan
@@ -25,7 +25,7 @@ func (s *Supervisor) reload(r *reload) {
 		r.reply <- nil
 		return
 	}
-	if s.coming != nil { // of the old plan: it is superseded, and comes back if the new one is no better
+	if s.coming != nil { // of the old plan: superseded, and restarted if the new one fails
 		s.abandon()
 		s.restart = time.After(0)
 	}
@@ -33,7 +33,7 @@ func (s *Supervisor) reload(r *reload) {
 	s.begin(r.plan, r)
 }
 
-// turnDown keeps what there was: the new plan did not get ready.
+// turnDown keeps the old plan: the new one did not get ready.
 func (s *Supervisor) turnDown(l *life, err error) {
 	if l.Instance != nil {
 		s.dismiss(l, func() {})
@@ -44,10 +44,11 @@ func (s *Supervisor) turnDown(l *life, err error) {
 	s.publish()
 }
 
-// Reload starts a life of the plan beside the one that is ready. Calls move when the new
-// one is ready, and those in flight end in the old one. If it does not get ready before
-// ctx ends (or [Options.CallTimeout], without a deadline), the error says why and the old
-// one stays. If nothing has changed, nothing is started. Reloads must not overlap.
+// Reload starts a life of the plan beside the one that is ready. When the new one is
+// ready, new calls go to it, and calls in flight finish in the old one. If it does not get
+// ready before ctx ends ([Options.CallTimeout] without a deadline), Reload returns the
+// reason and keeps the old one. If nothing has changed, nothing is started. Reloads must
+// not overlap.
 func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()

@@ -22,7 +22,7 @@ func (r *resident) Err() error                    { return errClosing }
 func (r *resident) Health(context.Context) error  { return nil }
 func (r *resident) Kill(error)                    {}
 
-// Stop closes the provider where it can be closed.
+// Stop closes the provider if it has a Close method.
 func (r *resident) Stop(context.Context) {
 	if c, ok := r.Provider.(interface{ Close() error }); ok {
 		_ = c.Close()

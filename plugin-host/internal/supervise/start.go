@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
-// begin starts a life of the plan. What becomes of it is a message to run.
+// begin starts a life of the plan. Its outcome is a message to run.
 func (s *Supervisor) begin(p *Plan, r *reload) {
 	s.number++
 	ctx := context.Background()
@@ -37,7 +37,7 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	}()
 }
 
-// abandon gives up what is on its way.
+// abandon gives up the life on its way to ready.
 func (s *Supervisor) abandon() {
 	l := s.coming
 	if l == nil {
@@ -46,32 +46,32 @@ func (s *Supervisor) abandon() {
 	s.coming = nil
 	l.cancel()
 	if l.Instance != nil {
-		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // nobody asks any more
+		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // no longer of interest
 	}
 	if l.reload != nil {
 		l.reload.reply <- errClosing
 	}
 }
 
-// bring makes the life ready to be called, or says why it is not.
+// bring makes the life ready for calls or returns why it cannot.
 func (s *Supervisor) bring(ctx context.Context, l *life, proven bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-l.Ended(): // makes everything below pointless
+		case <-l.Ended(): // nothing below can succeed
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	err := s.prepare(ctx, l, proven)
 	if err != nil && process.HasEnded(l) {
-		return l.Err() // says more than the broken call
+		return l.Err() // says more than the failed call
 	}
 	return err
 }
 
-// tellFirst tells Start, once, how the first life got on.
+// tellFirst sends Start the outcome of the first life, once.
 func (s *Supervisor) tellFirst(err error) {
 	select {
 	case s.first <- err:

@@ -7,48 +7,48 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// State is where a provider stands.
+// State is a provider's place in its life cycle.
 type State string
 
-// The states. A provider goes from resolved to ready, from ready to backoff and
-// back while it crashes, and by draining to stopped at the end.
+// The states. A provider goes from resolved to ready, from ready to backoff and back
+// after a crash, and through draining to stopped on Close.
 const (
 	Resolved    State = "resolved"     // found and verified, not started yet
 	Starting    State = "starting"     // the process is being started
-	Configuring State = "configuring"  // it gets its settings, and gets ready
+	Configuring State = "configuring"  // it gets its settings and becomes ready
 	Ready       State = "ready"        // calls are served
-	Draining    State = "draining"     // no new calls, those in flight are waited for
+	Draining    State = "draining"     // no new calls; calls in flight finish
 	Stopped     State = "stopped"      // for good
-	Backoff     State = "backoff"      // it ended; it is started again at NextStart
-	CircuitOpen State = "circuit open" // it ended too often; one probe at NextStart
+	Backoff     State = "backoff"      // it ended; the next start is at NextStart
+	CircuitOpen State = "circuit open" // it crashed too often; one probe at NextStart
 )
 
-// Status is what is known about a provider at one moment.
+// Status describes a provider at one moment.
 type Status struct {
 	Name     string // of the entry
 	Provider string // of the binary
 	State    State
-	Since    time.Time // when it came into State
+	Since    time.Time // when it entered State
 
 	Path   string // of the binary; empty in process
 	SHA256 string // of the binary, lower-case hex; empty in process
 
-	Generation     int                    // the number of the life that is ready, or on its way to it
-	Restarts       int                    // how often it was started again because it had ended
-	Reloads        int                    // how often a new binary or new settings took over
+	Generation     int                    // number of the life that is ready, or on its way
+	Restarts       int                    // after it ended
+	Reloads        int                    // to a new binary or new settings
 	PID            int                    // 0 while there is no process
 	Authentication process.Authentication // empty until the handshake
 	Protocol       int                    // version of the protocol; 0 until the handshake
-	Metadata       wire.Metadata          // what it said about itself last
+	Metadata       wire.Metadata          // the last that it sent
 
-	LastError string    // why it ended last, or is not ready yet
-	Crash     []string  // the last lines it wrote before it ended last
+	LastError string    // why it ended or is not ready yet
+	Crash     []string  // its last lines before it ended
 	NextStart time.Time // in Backoff and CircuitOpen
 
-	LastReload string // why the last Reload did not take over; empty where it did
+	LastReload string // why the last Reload failed; empty: it did not
 }
 
-// Take fills in what a Status says of one life.
+// Take fills in the report of one life.
 func (s *Status) Take(r process.Report) {
 	if s.PID = r.PID; r.PID == 0 {
 		s.Crash = r.Crash

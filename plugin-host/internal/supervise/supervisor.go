@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
-// Options bound a supervisor. All fields are required.
+// Options of a supervisor. All fields are required.
 type Options struct {
 	StartTimeout   time.Duration // from the start to the metadata
 	CallTimeout    time.Duration // of a call whose caller set no deadline, and of each Configure
@@ -24,38 +24,38 @@ type Options struct {
 	Log            *slog.Logger
 }
 
-// Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts
-// every process; each message to it is a case of its select and a method.
+// Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every
+// process; each message to it is a case of its select and a method.
 type Supervisor struct {
 	opts Options
 	name string // of the entry
 	log  *slog.Logger
 	gate gate
 
-	begun   sync.Once    // by Start, or by Close in its stead
+	begun   sync.Once    // by Start, or by Close if nothing was started
 	close   sync.Once    // of closing
 	first   chan error   // the first outcome, for Start
 	reloads chan *reload // one at a time
 	closing chan struct{}
 	closed  chan struct{} // closed when nothing is left
-	gone    chan struct{} // a life that left is no more
+	gone    chan struct{} // a dismissed life has ended
 
-	// What follows is run's own.
+	// The goroutine run owns the rest.
 
 	plan     *Plan            // what is started when a life ends
 	current  *life            // where calls go; nil: there is none
 	coming   *life            // the one on its way to ready; nil: there is none
 	restart  <-chan time.Time // when the next is started; nil: not needed
-	leaving  int              // lives that are being stopped beside the current one
+	leaving  int              // dismissed lives that have not ended yet
 	number   int              // of the last life that was started
 	status   Status           // the gate has a copy
 	recovery recovery
-	patience context.Context // ends when lives that are leaving have had their time
+	patience context.Context // ends when dismissed lives have had their time
 	hurry    context.CancelFunc
 }
 
-// New makes a supervisor that has started nothing yet. It closes the plan, and each
-// that takes its place.
+// New makes a supervisor that has started nothing yet. It closes the plan, and those that
+// replace it.
 func New(opts Options, p *Plan) *Supervisor {
 	s := &Supervisor{
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
@@ -70,16 +70,16 @@ func New(opts Options, p *Plan) *Supervisor {
 	return s
 }
 
-// Start starts the provider and returns when it is ready. A handshake that fails and
-// settings that are refused are errors, and close the supervisor; a provider that says
-// that its CA is away is started all the same and gets ready later. ctx bounds the
-// start alone. It must be called once.
+// Start starts the provider and returns when it is ready. If the handshake fails or the
+// provider rejects its settings, it closes the supervisor and returns the error. If the
+// provider's CA is unavailable, it succeeds and the provider gets ready later. ctx bounds
+// Start only. It must be called once.
 func (s *Supervisor) Start(ctx context.Context) error {
 	s.begun.Do(func() { go s.run() })
 	var err error
 	select {
 	case err = <-s.first:
-	case <-s.closing: // by a Close beside it
+	case <-s.closing: // by a concurrent Close
 		err = errClosing
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -91,9 +91,8 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close takes no new calls, waits for those in flight as long as [Options.StopTimeout]
-// allows, and ends the process. It may be called twice and returns when nothing of the
-// provider is left.
+// Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends the
+// process and returns when nothing of it is left. It may be called twice.
 func (s *Supervisor) Close() {
 	s.close.Do(func() { close(s.closing) })
 	s.begun.Do(func() {
@@ -103,14 +102,15 @@ func (s *Supervisor) Close() {
 	<-s.closed
 }
 
-// Status returns what is known now.
+// Status returns the current status.
 func (s *Supervisor) Status() Status { return s.gate.read() }
 
 // run starts one life after the other until Close.
 //
-// It keeps its thread: the parent-death signal of a process is bound to the thread
-// that started it, so that thread has to live as long as the process. It is not
-// unlocked, so that no other goroutine runs with what ForbidPrivileges took.
+// It stays on its thread: the parent-death signal of a process is bound to the thread that
+// started it, so that thread has to live as long as the process. It does not unlock the
+// thread, so that no other goroutine runs without the privileges that ForbidPrivileges
+// dropped.
 func (s *Supervisor) run() {
 	runtime.LockOSThread()
 	defer close(s.closed)
@@ -136,7 +136,7 @@ func (s *Supervisor) run() {
 	}
 }
 
-// due is when the next life is to be started, if none is on its way already.
+// due returns when to start the next life, unless one is on its way.
 func (s *Supervisor) due() <-chan time.Time {
 	if s.coming != nil {
 		return nil
@@ -144,7 +144,7 @@ func (s *Supervisor) due() <-chan time.Time {
 	return s.restart
 }
 
-// settle takes the outcome of the life on its way: it is ready, or why it is not.
+// settle handles the outcome of the life on its way: it is ready, or err says why not.
 func (s *Supervisor) settle(err error) {
 	l := s.coming
 	s.coming = nil
@@ -164,8 +164,8 @@ func (s *Supervisor) settle(err error) {
 	}
 }
 
-// takeOver sends calls to the new life, and lets the old one go when those in
-// flight have ended.
+// takeOver sends new calls to the new life and dismisses the old one when its calls have
+// finished.
 func (s *Supervisor) takeOver(l *life) {
 	old := s.current
 	s.restart = nil
@@ -184,7 +184,7 @@ func (s *Supervisor) takeOver(l *life) {
 	}
 }
 
-// follow makes a plan whose life is ready the one that lives are started from.
+// follow replaces the plan by one whose life is ready.
 func (s *Supervisor) follow(p *Plan) {
 	s.plan.Close()
 	s.plan, s.recovery = p, recovery{}
@@ -193,7 +193,7 @@ func (s *Supervisor) follow(p *Plan) {
 	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
 }
 
-// bury notes the end of the current life and when the next one is started.
+// bury handles the end of the current life and schedules the next one.
 func (s *Supervisor) bury() {
 	l := s.current
 	s.current = nil
@@ -202,7 +202,7 @@ func (s *Supervisor) bury() {
 	s.failed(time.Since(l.since), l.Err())
 }
 
-// failed says why there is no life that is ready, and plans the next start.
+// failed records why no life is ready and schedules the next start.
 func (s *Supervisor) failed(ready time.Duration, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	wait, open := s.recovery.next(time.Now(), ready)
@@ -214,7 +214,7 @@ func (s *Supervisor) failed(ready time.Duration, err error) {
 	}
 }
 
-// enter changes the state, and with it where calls go.
+// enter changes the state and where calls go.
 func (s *Supervisor) enter(state State) {
 	s.status.State, s.status.Since = state, time.Now()
 	if state != Backoff && state != CircuitOpen {
@@ -238,7 +238,7 @@ func (s *Supervisor) publish() {
 // stop ends a life and waits until nothing is left of it.
 func (s *Supervisor) stop(l *life) {
 	if l.Instance == nil {
-		return // it could not even be started
+		return // the start failed
 	}
 	ctx, cancel := context.WithTimeout(s.patience, s.opts.StopTimeout)
 	defer cancel()
@@ -246,7 +246,7 @@ func (s *Supervisor) stop(l *life) {
 	s.status.Take(l.Report())
 }
 
-// dismiss stops a life beside everything else.
+// dismiss stops a life in the background, after first.
 func (s *Supervisor) dismiss(l *life, first func()) {
 	s.leaving++
 	go func() {
