@@ -14,6 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
+// ErrVersion is the error of [Probe.Connect] for a provider that chose a protocol version
+// that was not offered.
+var ErrVersion = process.ErrVersion
+
 // Probe is one process of a provider, started like any other but driven step by step by
 // its caller: nothing configures it, checks its health or restarts it. Call
 // [Probe.Launch], [Probe.Connect], the provider's methods, then [Probe.Close], from one
@@ -128,6 +132,24 @@ func (p *Probe) EndLifeline() {
 	if process, ok := p.life.(*process.Process); ok {
 		process.EndLifeline()
 	}
+}
+
+// Stray returns how many bytes the provider wrote to standard output after its handshake
+// line, once [Probe.Close] has returned.
+func (p *Probe) Stray() int64 {
+	if process, ok := p.life.(*process.Process); ok {
+		return process.Stray()
+	}
+	return 0
+}
+
+// ExitCode waits for the end of the process and returns its exit status; -1 if a signal
+// ended it.
+func (p *Probe) ExitCode() int {
+	if process, ok := p.life.(*process.Process); ok {
+		return process.ExitCode()
+	}
+	return -1
 }
 
 // Ended is closed when the process has ended; Err then says how.

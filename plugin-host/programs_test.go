@@ -198,8 +198,7 @@ var providers = map[string]func(){
 	},
 }
 
-// hang waits to be killed. The runtime ends a program whose goroutines all wait for good; one
-// that sleeps goes on.
+// hang blocks until the process is killed. With select {} the runtime could report a deadlock.
 func hang() { time.Sleep(24 * time.Hour) }
 
 // servePinned is a provider as another language would have it: no channel, mutual

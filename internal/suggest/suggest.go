@@ -1,11 +1,11 @@
-// Package near finds the word that somebody meant: [Word] returns the known one
-// nearest to what he wrote.
+// Package suggest finds the word that was probably meant by a mistyped one: [Word] returns the
+// nearest known word.
 package suggest
 
 import "strings"
 
-// Word returns the known word that a mistyped one most likely means, or "" where
-// none is near. Case does not count.
+// Word returns the known word that a mistyped one most likely means, or "" if none is near. It
+// ignores case.
 func Word(word string, known []string) string {
 	best, most := "", max(2, len(word)/3)
 	for _, candidate := range known {
@@ -16,7 +16,7 @@ func Word(word string, known []string) string {
 	return best
 }
 
-// distance is the number of letters to add, drop or change (Levenshtein).
+// distance is the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

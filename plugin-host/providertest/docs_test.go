@@ -50,8 +50,9 @@ func TestConformance(t *testing.T) {
 ` + "```" + `
 
 A check that cannot decide says why and is reported as not run: the provider lacks the ability, a
-value has no process, a check that it builds on failed, or the kit file lacks what only the author
-can give. Everything in that file is optional; paths are relative to its folder:
+value has no process, a process does not show how long a cancelled call keeps running, a check that
+it builds on failed, or the kit file lacks what only the author can give. Everything in that file is
+optional; paths are relative to its folder:
 
 ` + "```yaml" + `
 settings: {address: ca.example.org}   # valid settings

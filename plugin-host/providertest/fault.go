@@ -155,7 +155,7 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 	return gone(probe, lifelineBound)
 }
 
-// watchOn has a watch in flight when it returns, where there is something to tell.
+// watchOn starts a watch and waits for its first set.
 func watchOn(ctx context.Context, probe *pluginhost.Probe) {
 	told, over := make(chan struct{}, 1), make(chan struct{})
 	go func() {

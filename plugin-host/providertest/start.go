@@ -103,25 +103,18 @@ func (r *rig) refusesUnknown(ctx context.Context, _ *conformance.Session) error 
 	switch err := probe.Connect(ctx); {
 	case err == nil:
 		return errors.New("it goes on, in a version that it does not have")
-	case strings.Contains(err.Error(), wrongVersion):
+	case errors.Is(err, pluginhost.ErrVersion): // as stock go-plugin does
 		return nil
 	}
 	if err := gone(probe, startBound); err != nil {
 		return err
 	}
 	why := probe.Why(nil) // its last words are read
-	if _, after := r.seen.stderr.read(); after == before || strings.Contains(probe.Err().Error(), "status 0") {
+	if _, after := r.seen.stderr.read(); after == before || probe.ExitCode() == 0 {
 		return fmt.Errorf("%w, and it wrote %d bytes", why, after-before)
 	}
 	return nil
 }
-
-// wrongVersion is what the host says of a provider that names a version nobody offered, as
-// stock go-plugin does.
-const wrongVersion = "provider speaks protocol version"
-
-// tooLate is what the host says of a provider that is not there in time.
-const tooLate = "it did not get through its start within"
 
 func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
 	for _, protocol := range []wire.Protocol{wire.V1(), conformance.V2()} {
@@ -133,13 +126,21 @@ func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
 }
 
 func (r *rig) inVersion(ctx context.Context, s *conformance.Session, protocol wire.Protocol) error {
-	probe, err := r.probe(ctx, r.protocols(protocol))
-	if err != nil && protocol.Version > 1 && !strings.Contains(err.Error(), tooLate) {
-		return nil // it does not speak it
-	} else if err != nil {
+	probe, err := pluginhost.NewProbe(r.protocols(protocol), r.entry)
+	if err != nil {
 		return err
 	}
 	defer probe.Close()
+	if err := probe.Launch(); err != nil {
+		return err
+	}
+	switch err := probe.Connect(ctx); {
+	case err == nil:
+	case protocol.Version > 1 && (errors.Is(err, pluginhost.ErrVersion) || gone(probe, startBound) == nil):
+		return nil // it does not speak it
+	default:
+		return err
+	}
 	if err := probe.Configure(ctx, r.entry.Settings); err != nil {
 		return err
 	}

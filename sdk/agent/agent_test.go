@@ -92,7 +92,7 @@ func TestAnAgentThatCannotHaveItsSocketAsksNobody(t *testing.T) {
 	if err := os.WriteFile(cfg.Socket.Path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := agent.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if err := agent.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("got %v", err)
 	}
 	if n := len(authority.Requests()); n != 0 {
@@ -243,7 +243,7 @@ func TestAWorkloadAPISocketThatIsAnothersLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(cfg.WorkloadAPI.Path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(cfg.Socket.Path); err == nil {

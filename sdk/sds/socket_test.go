@@ -38,12 +38,12 @@ func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
 			_ = l.Close()
 		}, ""},
 		"live socket":     {func(t *testing.T, path string) { listenPlain(t, path) }, "served by another program"},
-		"file":            {func(t *testing.T, path string) { writeFile(t, path) }, "is no socket"},
-		"link to a file":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path) }, "is no socket"},
-		"another's":       {func(t *testing.T, path string) { deadSocketOf(t, path, 65534) }, "socket of another user"},
-		"link as a lock":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path+".lock") }, "open the lock"},
+		"file":            {func(t *testing.T, path string) { writeFile(t, path) }, "is not a socket"},
+		"link to a file":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path) }, "is not a socket"},
+		"another's":       {func(t *testing.T, path string) { deadSocketOf(t, path, 65534) }, "another user's socket"},
+		"link as a lock":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path+".lock") }, "open the socket's lock"},
 		"another server":  {func(t *testing.T, path string) { start(t, secrettest.New(), sds.Config{Path: path}) }, "another Countersign"},
-		"too long a path": {nil, "107 at most"},
+		"too long a path": {nil, "the limit is 107"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(shortDir(t), "socket")

@@ -62,7 +62,7 @@ func TestTheExamplesOfServersAreRight(t *testing.T) {
 	mustDo(t, err)
 	sum := sha256.Sum256(content)
 	for _, name := range []string{"nginx", "haproxy", "postgresql"} {
-		checked(t, ".", filepath.Join(bin, "countersign"), "config", "check", "--config", programs.File(t, "examples/"+name+"/countersign.yaml"),
+		checked(t, ".", filepath.Join(bin, "countersign"), "config", "validate", "--config", programs.File(t, "examples/"+name+"/countersign.yaml"),
 			"--set", "providers.file.sha256="+hex.EncodeToString(sum[:]))
 	}
 }

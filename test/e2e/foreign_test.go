@@ -103,6 +103,6 @@ func TestAForeignSocketOfAnotherUserIsLeftAloneOnlyWhereThatUserIsAllowed(t *tes
 		t.Errorf("exit code %d: %s", b.cmd.ProcessState.ExitCode(), said)
 	}
 	allowed := f.beside(t, "--set", "socket.foreign_uids=65534")
-	allowed.log.await(t, "another program (uid 65534) answers at")
+	allowed.log.await(t, "leaving the SDS socket to another program")
 	allowed.log.await(t, "secrets are served", f.files)
 }

@@ -34,7 +34,7 @@ func TestTheImageHasWhatTheSidecarsConfigurationNames(t *testing.T) {
 	pod := t.TempDir() // what is mounted, below its working folder
 	file := filepath.Join(pod, "countersign.yaml")
 	writeWhole(t, file, []byte(strings.ReplaceAll(text, "lock: /usr/", "lock: "+root+"/usr/")))
-	check := exec.Command(filepath.Join(root, "usr/bin/countersign"), "config", "check", "--config", file, "--provider-dir", filepath.Join(root, "usr/lib/countersign/providers"))
+	check := exec.Command(filepath.Join(root, "usr/bin/countersign"), "config", "validate", "--config", file, "--provider-dir", filepath.Join(root, "usr/lib/countersign/providers"))
 	mustDo(t, os.MkdirAll(filepath.Join(pod, "var/run/secrets/istio"), 0o755))
 	writeWhole(t, filepath.Join(pod, "var/run/secrets/istio/root-cert.pem"), nil)
 	check.Dir = pod

@@ -85,7 +85,7 @@ func mustShowTheAgent(t *testing.T, text string) {
 	t.Helper()
 	for _, want := range []string{
 		"All secrets are held.", envoyID, clientID, "moody (provider moody ", "Renewal", "Expiry", "dropped until", "ready", "Restarts",
-		`CN=\\<script\\>alert(1)\\</script\\>\\<img src=x onerror=\\"alert(1)\\"\\>\u202e`, "uid:", "None since the agent was started.",
+		`CN=\<script\>alert(1)\</script\>\<img src=x onerror=\"alert(1)\"\>\u202e`, "uid:", "None since the agent started.",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q:\n%s", want, text)
@@ -182,7 +182,7 @@ func isReadAloud(t *testing.T, b *browser, p *statusPage) {
 		}
 	}
 	if !slices.ContainsFunc(said, func(s string) bool {
-		return strings.HasPrefix(s, "image: ") && strings.Contains(s, "% of its life is over; renewal ")
+		return strings.HasPrefix(s, "image: ") && strings.Contains(s, "% of its lifetime is over; renewal ")
 	}) {
 		t.Errorf("a screen reader is not told what the bars show: %q", said)
 	}

@@ -135,7 +135,7 @@ func TestNobodyIsAnsweredBeforeTheLocalClusterIsSynced(t *testing.T) {
 	write(t, filepath.Join(dir, "kube.yaml"), api.kubeconfig())
 	p := start(t, dir)
 	p.tls(t)
-	p.log.await(t, `a new (certificate) is served`)
+	p.log.await(t, `serving new (certificate)`)
 	who := caller{p.authority(t).client(t, ""), goodToken}
 	if _, err := who.first(t, p.tls(t), secretURL, "kubernetes://x"); status.Code(err) != codes.Unavailable {
 		t.Errorf("before: %v", err)

@@ -201,7 +201,7 @@ func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"a setting":        {strings.Replace(alone, "listen:", "lisen:", 1), `unknown setting "lisen"`},
 		"no such provider": {strings.Replace(alone, "PROVIDERS", "dev: true\nproviders: [{name: vault}]", 1), `provider "vault" is not installed`},
-		"another pin":      {strings.Replace(alone, "PROVIDERS", "providers: [{name: file, sha256: "+strings.Repeat("0a", 32)+"}]", 1), "is pinned"},
+		"another pin":      {strings.Replace(alone, "PROVIDERS", "providers: [{name: file, sha256: "+strings.Repeat("0a", 32)+"}]", 1), "the pin is"},
 		"no folder":        {strings.Replace(alone, "DIR/resources", "DIR/none", 1), "resources.folder is "},
 		"no pod":           {strings.Replace(alone, "cluster: {disabled: true}\n", "", 1), "this is no pod of Kubernetes; name a kubeconfig"},
 		"the address":      {strings.Replace(alone, "127.0.0.1:0'}\ncert", "192.0.2.1:1'}\ncert", 1), `listen.tls is "192.0.2.1:1"`},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -144,7 +145,7 @@ func moment(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return at.UTC().Format(time.RFC3339)
+	return clock.Stamp(at)
 }
 
 func (t tables) secrets(r seen) {

@@ -79,7 +79,7 @@ func TestWhatIsNoKubeconfigInTheFolderCostsTheOthersNothing(t *testing.T) {
 	_ = os.Remove(filepath.Join(dir, "another.yaml"))
 	s[0].fail(0)
 	r.ready(t).synced(t, "east", s[1])
-	for id, want := range map[string]string{"pipe": "no regular file", "long": "more than 1048576 bytes", "dangling": "cannot be read"} {
+	for id, want := range map[string]string{"pipe": "not a regular file", "long": "more than 1048576 bytes", "dangling": "cannot be read"} {
 		if got := r.status(id); got.State != Failed || !strings.Contains(got.Fault, want) {
 			t.Errorf("%s: %+v", id, got)
 		}

@@ -1,4 +1,4 @@
-// Package buildinfo tells what the running binary is made of: [This].
+// Package buildinfo identifies the running binary: [This].
 package buildinfo
 
 import (

@@ -1,6 +1,6 @@
-// Package configschema makes the JSON Schema of a configuration's file from its
-// structs and their comments, for the tests that hold the schema in the repository
-// against them: [Of] makes it, [Text] writes it, [Check] holds a file against it.
+// Package configschema generates the JSON Schema of a configuration file from its structs and
+// their comments, for the tests that keep the schemas in the repository up to date: [Of]
+// generates it, [Text] formats it, [Check] validates a file against it.
 package configschema
 
 import (

@@ -1,6 +1,6 @@
-// Package operatorpage serves HTTP to operators and probes, without authentication: on a
-// Unix socket, on a loopback address, or where others may reach what tells nothing secret.
-// Call [Listen], then [Page.Show] when there is something to be seen.
+// Package operatorpage serves HTTP to operators and probes, without authentication: on a Unix
+// socket, on a loopback address, or on any address if the content is not confidential. A
+// program calls [Listen] when it starts, then [Page.Show] when there is something to show.
 package operatorpage
 
 import (

@@ -72,7 +72,7 @@ func beProvider(file string) {
 		fmt.Fprintln(os.Stderr, "no licence was found")
 		os.Exit(3)
 	case "silent":
-		time.Sleep(24 * time.Hour) // a program whose goroutines all wait for good is ended by the runtime
+		time.Sleep(24 * time.Hour) // with select {} the runtime could report a deadlock
 	default:
 		_, version, _ := strings.Cut(name, "@")
 		if version == "" || version == "9.9.9" {

@@ -21,7 +21,7 @@ func lookupUser(name string) (*account, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("user is %s, but this process is not root: start it as root or omit user", quoted(name))
+		return nil, fmt.Errorf("user is %.256q, but this process is not root: start it as root or omit user", name)
 	}
 	found, err := user.Lookup(name)
 	if err != nil {
@@ -31,22 +31,19 @@ func lookupUser(name string) (*account, error) {
 		found, err = &user.User{Uid: name, Gid: name, HomeDir: "/"}, nil // no such user yet
 	}
 	if err != nil {
-		return nil, fmt.Errorf("unknown user %s: use the name or number of a user of this machine: %w", quoted(name), err)
+		return nil, fmt.Errorf("unknown user %.256q: use the name or number of a user of this machine: %w", name, err)
 	}
 	return accountOf(found)
 }
 
-// quoted returns a setting's value, bounded and quoted.
-func quoted(text string) string { return strconv.Quote(text[:min(len(text), 256)]) }
-
 func accountOf(u *user.User) (*account, error) {
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("invalid user number %s: %w", quoted(u.Uid), err)
+		return nil, fmt.Errorf("invalid user number %.256q: %w", u.Uid, err)
 	}
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("invalid group number %s: %w", quoted(u.Gid), err)
+		return nil, fmt.Errorf("invalid group number %.256q: %w", u.Gid, err)
 	}
 	if uid == 0 {
 		return nil, errors.New("user is root: use an unprivileged user")

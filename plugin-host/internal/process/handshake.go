@@ -18,6 +18,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
+// ErrVersion is the error of a provider that chose a version nobody offered.
+var ErrVersion = errors.New("provider speaks protocol version")
+
 // maxHandshake is the maximum length of the handshake line in bytes.
 const maxHandshake = wire.MaxHandshake
 
@@ -47,8 +50,8 @@ func parseHandshake(line string, offered []int, folder string) (handshake, error
 	h := handshake{network: fields[2], address: fields[3]}
 	version, err := strconv.Atoi(fields[1])
 	if err != nil || !slices.Contains(offered, version) {
-		return handshake{}, fmt.Errorf("provider speaks protocol version %s, this host offers %v; use a provider built for one of these",
-			text.Quote(fields[1]), offered)
+		return handshake{}, fmt.Errorf("%w %s, this host offers %v; use a provider built for one of these",
+			ErrVersion, text.Quote(fields[1]), offered)
 	}
 	h.version = version
 	if fields[4] != "grpc" {

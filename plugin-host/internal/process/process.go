@@ -40,6 +40,7 @@ type Process struct {
 	shake        handshake
 	conn         *grpc.ClientConn
 	metadata     atomic.Pointer[wire.Metadata]
+	stray        atomic.Int64 // bytes on standard output after the handshake line
 
 	ended  chan struct{}
 	mu     sync.Mutex
@@ -183,6 +184,16 @@ func HasEnded(life interface{ Ended() <-chan struct{} }) bool {
 
 // LastWords waits until the standard error of the ended process is read.
 func (p *Process) LastWords() { <-p.relay.done }
+
+// Stray returns how many bytes it wrote to standard output after the handshake line, once Stop
+// has returned.
+func (p *Process) Stray() int64 { return p.stray.Load() }
+
+// ExitCode returns its exit status once it has ended; -1 if a signal ended it.
+func (p *Process) ExitCode() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
 
 // Conn is the connection to the provider; nil before Connect.
 func (p *Process) Conn() *grpc.ClientConn { return p.conn }

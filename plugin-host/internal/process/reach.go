@@ -81,7 +81,8 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 
 // ignoreStdout drains standard output, so that the provider does not block on it.
 func (p *Process) ignoreStdout() {
-	if n, _ := io.Copy(io.Discard, p.pipes.stdout); n > 0 {
+	n, _ := io.Copy(io.Discard, p.pipes.stdout)
+	if p.stray.Store(n); n > 0 {
 		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
 	}
 }

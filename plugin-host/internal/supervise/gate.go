@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -47,7 +48,7 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 			return nil, &ca.Error{
 				Reason: ca.Unavailable, RetryAfter: max(0, time.Until(status.NextStart)),
 				Message: "provider " + text.Quote(status.Name) + " crashed too often, next try at " +
-					status.NextStart.UTC().Format(time.RFC3339) + ": " + status.LastError,
+					clock.Stamp(status.NextStart) + ": " + status.LastError,
 			}
 		case status.State == Stopped || status.State == Draining:
 			return nil, ca.Errorf(ca.Unavailable, "provider %q is closed", status.Name)

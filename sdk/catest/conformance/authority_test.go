@@ -206,8 +206,8 @@ func refusingSubjects(err error) func() wire.Provider {
 	})
 }
 
-// crowded refuses more than nine at once. Those who are in company wait for the one too many,
-// so that it does not hang on the moment whether so many meet.
+// crowded refuses more than nine calls at once. Calls that overlap wait for one to be refused,
+// so that the refusal does not depend on timing.
 func crowded() func() error {
 	var inside, refused atomic.Int64
 	return func() error {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(patient{m})
 }
 
-// patient are tests that have ended when nothing lingers.
+// patient waits for lingering calls before goroutines are counted.
 type patient struct{ *testing.M }
 
 func (p patient) Run() int {
@@ -40,7 +40,7 @@ func (p patient) Run() int {
 
 var lingering sync.WaitGroup
 
-// linger goes on for so long that no busy machine could be the reason.
+// linger blocks for longer than any busy machine delays a call.
 func linger() {
 	lingering.Add(1)
 	defer lingering.Done()
@@ -156,7 +156,7 @@ func (s spoiled) Invoke(ctx context.Context, method string, args, reply any, opt
 	return s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
-// spoil answers a call in the place of the provider, or leaves it to it.
+// spoil answers a call in place of the provider, or passes it on.
 type spoil func(method string, args, reply any) (err error, done bool)
 
 // Each of these breaks one rule of the protocol.

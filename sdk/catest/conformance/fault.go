@@ -40,10 +40,10 @@ func cancelledEnds(ctx context.Context, s *Session) error {
 		return err
 	}
 	if i.Conn != nil && i.Busy == nil {
-		return NotRun("from outside a process nobody sees how long a call goes on that was given up")
+		return NotRun("a process does not show how long a cancelled call keeps running")
 	}
 	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
-		// One that has not begun yet, or was over already, ends in time whatever the provider does.
+		// An attempt shows nothing if the call had not begun or was over when it was cancelled.
 		if err := twice(func() error { return s.cancelled(ctx, i, after) }); err != nil {
 			return err
 		}
@@ -69,14 +69,14 @@ func (s *Session) cancelled(ctx context.Context, i *Instance, after time.Duratio
 	case <-time.After(after):
 	}
 	cancel()
-	whole := func() { _ = s.SignOnce(ctx, i) } // what comes of it has a check of its own
-	if !inTime(promptness, whole, i.ended(over)) {
-		return fmt.Errorf("given up after %s, it goes on", after)
+	control := func() { _ = s.SignOnce(ctx, i) } // whether it signs is another check's to say
+	if !inTime(promptness, control, i.ended(over)) {
+		return fmt.Errorf("cancelled after %s, it was still running %s later", after, promptness)
 	}
 	return nil
 }
 
-// ended tells whether what was given up has ended on both sides of the boundary.
+// ended reports whether a cancelled call has ended on both sides of the boundary.
 func (i *Instance) ended(over <-chan struct{}) func() bool {
 	return func() bool { return closed(over) && (i.Busy == nil || i.Busy() == 0) }
 }
@@ -87,7 +87,7 @@ func lateIsNoRefusal(ctx context.Context, s *Session) error {
 		return err
 	}
 	if i.Conn != nil {
-		return NotRun("over the boundary it is the caller's side that says so")
+		return NotRun("over the boundary the caller's own deadline answers first")
 	}
 	req, _, err := s.good()
 	if err != nil {

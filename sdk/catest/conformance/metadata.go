@@ -146,12 +146,12 @@ func declaredIsThere(ctx context.Context, s *Session) error {
 	})
 }
 
-// watchIsThere returns the error of a watch that ends at once.
+// watchIsThere returns the error of a watch that ends immediately.
 func watchIsThere(ctx context.Context, s *Session, i *Instance, _ wire.Ability) error {
 	w := s.watch(ctx, i)
 	defer w.close()
-	question := func() { _, _ = s.metadata(ctx, i) } // has a check of its own
-	if inTime(s.quiet, question, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
+	control := func() { _, _ = s.metadata(ctx, i) } // the answer is another check's to judge
+	if inTime(s.quiet, control, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
 		return w.err
 	}
 	return nil

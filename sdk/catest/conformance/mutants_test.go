@@ -49,8 +49,7 @@ func failedOf(results []Result) []string {
 	return failed
 }
 
-// Each of these breaks one rule, and none other. What follows a slash in its name tells it from
-// others that break the same rule.
+// Each of these breaks exactly one rule. A name after a slash distinguishes mutants of one rule.
 func mutants() map[string]func() wire.Provider {
 	all := map[string]func() wire.Provider{}
 	for _, some := range []map[string]func() wire.Provider{outerMutants(), schemaMutants(), chainMutants(), signMutants(), refusalMutants(), faultMutants(), rootMutants(), watchMutants(), tokenMutants()} {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// slice is the time between two looks at what is waited for.
+// slice is the polling interval.
 const slice = 5 * time.Millisecond
 
-// until waits for something, for d, and tells whether it came. It looks three times at least:
-// where the machine stands still, d is over with one look.
+// until polls done for d and reports whether it became true. It polls at least three times, as
+// on a stalled machine d can pass between two polls.
 func until(d time.Duration, done func() bool) bool {
 	begin := time.Now()
-	for looks := 0; looks < 3 || time.Since(begin) < d; looks++ {
+	for polls := 0; polls < 3 || time.Since(begin) < d; polls++ {
 		if done() {
 			return true
 		}
@@ -23,13 +23,13 @@ func until(d time.Duration, done func() bool) bool {
 	return done()
 }
 
-// inTime waits for something, for d and as long as the likes of it take from begin to end at this
-// moment. So the provider has had its turn however busy the machine is.
-func inTime(d time.Duration, likes func(), done func() bool) bool {
+// inTime is until, followed by a control: a comparable operation from start to finish. The
+// busier the machine, the longer that takes, and the more time the provider has.
+func inTime(d time.Duration, control func(), done func() bool) bool {
 	if until(d, done) {
 		return true
 	}
-	likes()
+	control()
 	return until(0, done)
 }
 
@@ -42,7 +42,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// prompt lets a provider try three times: a busy machine is not its fault.
+// prompt allows three attempts, as a busy machine can delay one.
 func prompt(do func() error) error {
 	var err error
 	for range 3 {
@@ -53,8 +53,8 @@ func prompt(do func() error) error {
 	return err
 }
 
-// twice tries a few times, and returns an error that comes a second time. It is for tries of
-// which some tell nothing.
+// twice makes five attempts and returns an error once two have failed. It is for attempts that
+// can pass without showing anything.
 func twice(do func() error) error {
 	failed := false
 	for range 5 {
@@ -67,11 +67,11 @@ func twice(do func() error) error {
 	return nil
 }
 
-// sending makes one call, that everything is ready for.
+// sending makes one call that has been prepared.
 type sending func(ctx context.Context) error
 
-// together makes n calls at once, and returns the first error. What takes a while is done by
-// prepare; only when all are prepared are they sent.
+// together makes n calls at once and returns the first error. It prepares all of them before
+// it sends one, so that slow preparation does not spread them out.
 func together(ctx context.Context, n int, prepare func() (sending, error)) error {
 	errs := make([]error, n)
 	var prepared, all sync.WaitGroup

@@ -92,7 +92,7 @@ func (s *Session) configured(ctx context.Context, list *[]*Instance) (*Instance,
 	return i, Configure(ctx, i, s.Kit.Settings)
 }
 
-// Configure sends settings and waits, as a host does, until the provider is ready.
+// Configure sends settings and, as a host does, waits until the provider is ready.
 func Configure(ctx context.Context, p wire.Provider, settings map[string]any) error {
 	if err := p.Configure(ctx, settings); err != nil {
 		return fmt.Errorf("it refuses the settings: %w", err)
@@ -205,7 +205,7 @@ func (s *Session) SignOnce(ctx context.Context, client ca.Client) error {
 	return send(ctx)
 }
 
-// signing makes a good request and returns what has it signed.
+// signing prepares a good request and returns the call that has it signed.
 func (s *Session) signing(client ca.Client) (sending, error) {
 	req, key, err := s.good()
 	return func(ctx context.Context) error {

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-var runs = flag.Int("runs", 20, "how often each check is run, against its mutant and against a good provider")
+var runs = flag.Int("runs", 20, "how often to run each check against its mutant and against a good provider")
 
-// atOnce is how many providers are tested at once. They mostly wait.
+// atOnce is how many providers are tested in parallel. They mostly wait.
 const atOnce = 24
 
-// A verdict must not depend on the moment: each check is run many times, as an author runs
-// it, against the provider that breaks its rule and against a good one.
-func TestNoVerdictDependsOnTheMoment(t *testing.T) {
+// Run each check many times, as an author runs it, against the provider that breaks its rule and
+// against a good one. No verdict may be wrong.
+func TestNoVerdictDependsOnTiming(t *testing.T) {
 	var all sync.WaitGroup
 	wrong, done := newTally(), newTally()
 	slots := make(chan struct{}, atOnce)
@@ -58,7 +58,7 @@ func TestNoVerdictDependsOnTheMoment(t *testing.T) {
 	}
 }
 
-// upTo returns a check and all that it comes after.
+// upTo returns a check and all those that it builds on.
 func upTo(id string) []Check {
 	wanted := map[string]bool{id: true}
 	all := Checks()

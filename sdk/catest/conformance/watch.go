@@ -53,7 +53,7 @@ func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
 	return w
 }
 
-// close gives the watch up. What it says has a check of its own, and so has one that goes on.
+// close cancels the watch and gives it time to end. How it ends is another check's to judge.
 func (w *watching) close() {
 	w.end()
 	until(promptness, w.ended)
@@ -61,7 +61,7 @@ func (w *watching) close() {
 
 func (w *watching) ended() bool { return closed(w.over) }
 
-// first waits for the first set. One that is told counts, also where the watch has ended since.
+// first waits for the first set. It counts even if the watch has ended since.
 func (w *watching) first() ([]byte, error) {
 	select {
 	case roots := <-w.told:
@@ -109,7 +109,7 @@ func (s *Session) firstOfWatch(ctx context.Context) ([]byte, error) {
 	return w.first()
 }
 
-// anotherWatch is a watch from its begin to its first set, whatever comes of it.
+// anotherWatch is the control for watches: it opens one and waits for its first set.
 func (s *Session) anotherWatch(ctx context.Context) func() {
 	return func() { _, _ = s.firstOfWatch(ctx) }
 }
@@ -192,7 +192,7 @@ func watchEnds(ctx context.Context, s *Session) error {
 		return err
 	}
 	if i.Conn != nil && i.Busy == nil {
-		return NotRun("from outside a process nobody sees how long a watch goes on that was given up")
+		return NotRun("a process does not show how long a cancelled watch keeps running")
 	}
 	return prompt(func() error { return s.watchEndsOnce(ctx, i) })
 }
@@ -205,7 +205,7 @@ func (s *Session) watchEndsOnce(ctx context.Context, i *Instance) error {
 	}
 	w.end()
 	if !inTime(promptness, s.anotherWatch(ctx), i.ended(w.over)) {
-		return errors.New("it goes on")
+		return fmt.Errorf("it was still running %s later", promptness)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 	if err := s.firstWithToken(ctx, i, later); err != nil {
 		return fmt.Errorf("the new watch: %w", err)
 	}
-	// It may have ended, if with the right word.
+	// It may have ended, but only as unavailable.
 	if inTime(s.quiet, s.anotherWatch(ctx), earlier.ended) && (earlier.err == nil || ca.ActionFor(earlier.err) != ca.Wait) {
 		return fmt.Errorf("the earlier watch ended with %w", orNone(earlier.err))
 	}
@@ -261,7 +261,7 @@ func watchEndsWithItsTaker(ctx context.Context, s *Session) error {
 		return err
 	}
 	if i.Conn != nil {
-		return NotRun("over the boundary a watch that nobody takes is given up")
+		return NotRun("over the boundary the host cancels a watch that nobody reads")
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()

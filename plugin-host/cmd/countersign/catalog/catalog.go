@@ -1,7 +1,7 @@
-// Package catalog is which providers are installed and which of them are pinned:
-// [Catalog.List] looks, [Catalog.Verify] holds files against their pins,
-// [Catalog.Lock] makes pins, and [Catalog.Find] finds the one that a person named.
-// Only a binary that is pinned, or that somebody named for it, is ever run.
+// Package catalog knows which providers are installed and pinned, for the provider commands:
+// [Catalog.List] lists them, [Catalog.Verify] checks files against their pins, [Catalog.Lock]
+// pins them, and [Catalog.Find] finds one by name. It only runs binaries that are pinned or
+// that the operator named for that purpose.
 package catalog
 
 import (
@@ -21,28 +21,28 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Catalog is where providers are looked for, and what pins them. It is not safe for
-// concurrent use with [Catalog.Lock].
+// Catalog is where providers are found, and what pins them. [Catalog.Lock] must not run
+// concurrently with other methods.
 type Catalog struct {
-	// Options are for every process that is started; Dev is not looked at. Required.
+	// Options are used for every process that is started; Dev is ignored. Required.
 	Options pluginhost.Options
 	// Locked is the lock file's content; never nil.
 	Locked *lock.Lock
-	// Entries are the configuration's: their pins, users, limits and variables count
-	// for the provider that each is of. Default: none.
+	// Entries are those of the configuration: their pins, users, limits and variables
+	// apply to their providers. Default: none.
 	Entries []pluginhost.Entry
 }
 
 // Target is one binary to run.
 type Target struct {
-	Name    string // of the provider; empty: whatever it calls itself
+	Name    string // of the provider; empty: unknown
 	Version string // in the name of its file
 	Path    string
 	Pin     string // SHA-256 in hex; empty: it is not pinned
 	entry   pluginhost.Entry
 }
 
-// Label is what sentences call it.
+// Label names it in messages.
 func (t Target) Label() string {
 	switch {
 	case t.Name == "":
@@ -53,7 +53,7 @@ func (t Target) Label() string {
 	return t.Name
 }
 
-// Entry is the entry that runs it; without the settings.
+// Entry returns the entry that runs it, without settings.
 func (t Target) Entry() pluginhost.Entry {
 	e := t.entry
 	e.Provider = cmp.Or(t.Name, "provider")
@@ -78,7 +78,7 @@ func (c *Catalog) Find(what string) (Target, error) {
 	return c.target(found), nil
 }
 
-// file is a binary by its path. Its name says whose it is, or says nothing.
+// file returns a binary by its path. The file name may tell the provider.
 func (c *Catalog) file(path string) (Target, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Catalog) locked(name string) (lock.Provider, bool) {
 	return c.Locked.Of(name, runtime.GOOS, runtime.GOARCH)
 }
 
-// Description is what a provider said of itself when it was run once.
+// Description is what a provider reported when it was run once.
 type Description struct {
 	wire.Metadata
 	Protocol       int
@@ -127,10 +127,10 @@ type Description struct {
 	Settings       []schema.Setting
 }
 
-// Describe runs the target once, without settings, and asks what it is.
+// Describe runs the target once, without settings, and queries its metadata.
 func (c *Catalog) Describe(ctx context.Context, t Target) (Description, error) {
 	opts := c.Options
-	opts.Dev = true // whether it may run was the caller's to decide
+	opts.Dev = true // the caller has decided that it may run
 	probe, err := pluginhost.NewProbe(opts, t.Entry())
 	if err != nil {
 		return Description{}, bare(err)
@@ -151,16 +151,16 @@ func (c *Catalog) Describe(ctx context.Context, t Target) (Description, error) {
 	return Description{m, s.Protocol, s.Authentication, s.SHA256, settings}, errors.Join(t.Check(m), err)
 }
 
-// bare leaves out the name of the entry, which was made for the occasion.
+// bare removes the name of the entry, which exists only for this call.
 func bare(err error) error { return cmp.Or(errors.Unwrap(err), err) }
 
-// Check compares what a provider says with the name of its file.
+// Check compares what a provider reports with the name of its file.
 func (t Target) Check(m wire.Metadata) error {
 	switch {
 	case t.Name != "" && m.Name != t.Name:
-		return fmt.Errorf("it calls itself %q, its file %q: rename the file %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
+		return fmt.Errorf("its name is %q, but its file says %q: rename the file to %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
 	case t.Version != "" && m.Version != t.Version:
-		return fmt.Errorf("it says that it is version %q, its file says %q: rename the file %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
+		return fmt.Errorf("its version is %q, but its file says %q: rename the file to %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 type Item struct {
 	Name        string   `json:"name"`
 	FileVersion string   `json:"file_version,omitempty"`
-	Version     string   `json:"version,omitempty"` // as a pinned provider said itself
+	Version     string   `json:"version,omitempty"` // reported by a pinned provider
 	Protocol    int      `json:"protocol,omitempty"`
 	Abilities   []string `json:"abilities,omitempty"`
 	Path        string   `json:"path"`
@@ -22,13 +22,12 @@ type Item struct {
 	Pinned      bool     `json:"pinned"`
 	ShadowedBy  string   `json:"shadowed_by,omitempty"`
 	Refused     string   `json:"refused,omitempty"`
-	// Program tells that it is no provider, and which command runs it.
+	// Program is the command that runs it, if it is not a provider.
 	Program string `json:"program,omitempty"`
 }
 
-// List returns every installed provider, in the order of search. Those that are pinned
-// are run, all at once and without settings, to ask what they are; what is wrong with
-// one is said of that one.
+// List returns every installed provider, in search order. Pinned providers are run, all at
+// once and without settings, to query their metadata; an error is reported in its Item.
 func (c *Catalog) List(ctx context.Context) []Item {
 	found := verified.Finder{Dirs: c.Options.Dirs}.List()
 	items := make([]Item, len(found))
@@ -40,7 +39,7 @@ func (c *Catalog) List(ctx context.Context) []Item {
 	return append(items, c.programs()...)
 }
 
-// programs are those of Countersign's that are installed; none is run.
+// programs returns Countersign's installed programs; none is run.
 func (c *Catalog) programs() []Item {
 	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(Discovery)
 	if found.Path == "" {
@@ -88,7 +87,7 @@ func (i *Item) describe(ctx context.Context, c *Catalog, t Target) error {
 	return nil
 }
 
-// Note is what a person has to know of it.
+// Note is the remark for people.
 func (i Item) Note() string {
 	switch {
 	case i.Refused != "":
@@ -100,7 +99,7 @@ func (i Item) Note() string {
 	case i.Program != "":
 		return "run by " + i.Program
 	case !i.Pinned:
-		return "not locked, so it was not run"
+		return "not locked, so not run"
 	}
-	return "can " + strings.Join(i.Abilities, ", ")
+	return "abilities: " + strings.Join(i.Abilities, ", ")
 }

@@ -15,7 +15,7 @@ func valueOf(c *Config) reflect.Value { return reflect.ValueOf(c).Elem() }
 func ParseAssignment(text string) (Assignment, error) {
 	path, value, ok := strings.Cut(text, "=")
 	if !ok || path == "" {
-		return Assignment{}, fmt.Errorf("--set is %q: write SETTING=VALUE, such as rotation.ratio=0.3 or providers.file.sha256=…", clip(text))
+		return Assignment{}, fmt.Errorf("--set is %.256q: write SETTING=VALUE, such as rotation.ratio=0.3 or providers.file.sha256=…", text)
 	}
 	return Assignment{Path: path, Value: value, Origin: "--set " + path}, nil
 }
@@ -51,11 +51,11 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 		}
 		d.assign(field, a, rest, join(path, key))
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && !hasName(v.Type().Elem()):
-		d.problems.add(fmt.Errorf("setting %q: the entries of %s have no names; write them in the file", clip(a.Path), path))
+		d.problems.add(fmt.Errorf("setting %.256q: the entries of %s have no names; write them in the file", a.Path, path))
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
 		d.assign(entryOf(v, key), a, rest, join(path, key))
 	default:
-		d.problems.add(fmt.Errorf("unknown setting %q: %s has no settings of its own", clip(a.Path), path))
+		d.problems.add(fmt.Errorf("unknown setting %.256q: %s has no settings of its own", a.Path, path))
 	}
 }
 

@@ -46,7 +46,7 @@ func (c *Config) UseBuild(provider string, b Build) error {
 		}
 		known = append(known, entry.binary())
 	}
-	return fmt.Errorf("no entry of providers has the provider %q; there are: %s", clip(provider), strings.Join(known, ", "))
+	return fmt.Errorf("no entry of providers has the provider %.256q; there are: %s", provider, strings.Join(known, ", "))
 }
 
 func (c *Config) setBuild(provider string, b Build) {

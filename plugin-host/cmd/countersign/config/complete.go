@@ -88,7 +88,7 @@ func shown(value any) string {
 		return "not set"
 	}
 	if text, ok := value.(string); ok {
-		return fmt.Sprintf("%q", clip(text))
+		return fmt.Sprintf("%.256q", text)
 	}
 	return fmt.Sprint(value)
 }
@@ -101,7 +101,7 @@ func (c *Config) checkProviders(p *problems) {
 	for i := range c.Providers {
 		c.checkProvider(p, &c.Providers[i], i)
 		if name := c.Providers[i].Name; seen[name] {
-			p.add(fmt.Errorf("providers has %q twice: give each its own name, and the binary's in \"provider\"", clip(name)))
+			p.add(fmt.Errorf("providers has %.256q twice: give each its own name, and the binary's in \"provider\"", name))
 		}
 		seen[c.Providers[i].Name] = true
 	}

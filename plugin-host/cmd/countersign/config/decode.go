@@ -161,11 +161,11 @@ func (d *decoder) unknown(t reflect.Type, path, key string) {
 	if meant := suggest.Word(key, known); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", join(path, meant))
 	}
-	d.problems.add(fmt.Errorf("unknown setting %q%s: %s", clip(join(path, key)), d.source, hint))
+	d.problems.add(fmt.Errorf("unknown setting %.256q%s: %s", join(path, key), d.source, hint))
 }
 
 func (d *decoder) problem(path string, node any, allowed string) {
-	value := fmt.Sprintf("%q", clip(fmt.Sprint(node)))
+	value := fmt.Sprintf("%.256q", fmt.Sprint(node))
 	if isSecret(path) {
 		value = "(set)"
 	}

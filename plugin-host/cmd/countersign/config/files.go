@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
@@ -84,13 +85,13 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 	case s.Name == "" || len(s.Name) > maxSecretName || strings.HasPrefix(s.Name, "file-"):
 		c.say(p, fmt.Sprintf("files.secrets.%d.name", i), s.Name, fmt.Sprintf("write 1 to %d bytes that do not begin with file-", maxSecretName))
 	case pair == bundle, bundle && s.Chain+s.Key != "":
-		p.add(fmt.Errorf("files.secrets.%s: write either chain and key, or roots", clip(s.Name)))
+		p.add(fmt.Errorf("files.secrets.%s: write either chain and key, or roots", text.Clean(s.Name)))
 	case s.Name == DefaultSecret && bundle, s.Name == RootCA && pair:
 		p.add(fmt.Errorf("files.secrets.%s: clients expect a key-pair by the name default and a trust-bundle by the name ROOTCA", s.Name))
 	case c.configured(s.Name):
-		p.add(fmt.Errorf("%q is both in secrets and in files.secrets: use each name once", clip(s.Name)))
+		p.add(fmt.Errorf("%.256q is both in secrets and in files.secrets: use each name once", s.Name))
 	case slices.ContainsFunc(c.Files.Secrets[:i], func(other FileSecret) bool { return other.Name == s.Name }):
-		p.add(fmt.Errorf("files.secrets has %q twice: use each name once", clip(s.Name)))
+		p.add(fmt.Errorf("files.secrets has %.256q twice: use each name once", s.Name))
 	}
 }
 

@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/internal/text"
+)
 
 // Foreign is another program that serves SDS at socket.path.
 type Foreign struct {
@@ -32,5 +36,5 @@ func (c *Config) elsewhere(name string) bool {
 
 // foreignRule is why another program serves a name.
 func (c *Config) foreignRule() string {
-	return fmt.Sprintf("another program (uid %d) serves %s", c.foreign.UID, clip(c.Socket.Path))
+	return fmt.Sprintf("another program (uid %d) serves %s", c.foreign.UID, text.Clean(c.Socket.Path))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
@@ -72,12 +73,12 @@ func (c *Config) completeOutputs(p *problems) {
 			c.say(p, fmt.Sprintf("outputs.%d.name", i), o.Name, "write a name for the log and the metrics")
 			continue
 		}
-		path := "outputs." + clip(o.Name)
+		path := "outputs." + text.Clean(o.Name)
 		o.complete()
 		c.checkOutput(p, o, path)
 		for _, at := range o.paths() {
 			if other, ok := taken[at]; ok {
-				p.add(fmt.Errorf("%s writes %s, which outputs.%s writes, too", path, clip(at), clip(other)))
+				p.add(fmt.Errorf("%s writes %s, which outputs.%s writes, too", path, text.Clean(at), text.Clean(other)))
 			}
 			taken[at] = o.Name
 		}

@@ -3,7 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // problems collects all that is wrong, so that one start tells all of it.
@@ -13,7 +14,7 @@ func (p *problems) add(err error) { p.errs = append(p.errs, err) }
 
 // say adds the sentence: a setting, its value, and what is allowed.
 func (p *problems) say(setting, value, source, allowed string) {
-	p.add(fmt.Errorf("%s is %s%s: %s", clip(setting), value, source, allowed))
+	p.add(fmt.Errorf("%s is %s%s: %s", text.Clean(setting), value, source, allowed))
 }
 
 // check adds an error, if it is one.
@@ -24,11 +25,3 @@ func (p *problems) check(err error) {
 }
 
 func (p *problems) err() error { return errors.Join(p.errs...) }
-
-// clip bounds foreign text for a sentence.
-func clip(text string) string {
-	if len(text) > 256 {
-		return strings.ToValidUTF8(text[:256], "") + "…"
-	}
-	return text
-}

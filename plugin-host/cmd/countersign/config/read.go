@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
@@ -101,5 +102,5 @@ func decodeFile(v reflect.Value, name string, content []byte) (map[string]bool, 
 // oneLine makes a sentence of what the YAML library says over several lines.
 func oneLine(err error) string {
 	words := strings.Join(strings.Fields(err.Error()), " ")
-	return clip(strings.TrimPrefix(words, "yaml: "))
+	return text.Clean(strings.TrimPrefix(words, "yaml: "))
 }

@@ -31,7 +31,7 @@ func (c *Config) completeSecrets(p *problems) {
 	for i := range c.Secrets {
 		s := &c.Secrets[i]
 		if seen[s.Name] {
-			p.add(fmt.Errorf("secrets has %q twice: a name is served once", clip(s.Name)))
+			p.add(fmt.Errorf("secrets has %.256q twice: a name is served once", s.Name))
 		}
 		seen[s.Name] = true
 		c.completeSecret(p, s, i)

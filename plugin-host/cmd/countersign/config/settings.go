@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/suggest"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Setting is one that has a flag and a variable of its own.
@@ -99,7 +100,7 @@ func fromEnvironment(environ []string) ([]Assignment, error) {
 		case ok, !strings.HasPrefix(name, prefix), name == variable(ConfigFlag),
 			slices.Contains(others, name), isLink(name, value):
 		default:
-			wrong.add(fmt.Errorf("unknown variable %s: %s", clip(name), suggestVariable(name, names)))
+			wrong.add(fmt.Errorf("unknown variable %s: %s", text.Clean(name), suggestVariable(name, names)))
 		}
 	}
 	return found, wrong.err()

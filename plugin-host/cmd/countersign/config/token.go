@@ -176,7 +176,7 @@ func (c Command) fault(path string) error {
 	case len(c.Args) == 0:
 		return fmt.Errorf("%s.args is not set: write the program and its arguments as a list", path)
 	case !filepath.IsAbs(c.Args[0]):
-		return fmt.Errorf("%s.args begins with %q: write the program's absolute path", path, clip(c.Args[0]))
+		return fmt.Errorf("%s.args begins with %.256q: write the program's absolute path", path, c.Args[0])
 	case c.Timeout.Duration < 0:
 		return fmt.Errorf("%s.timeout is %s: write more than 0s", path, c.Timeout)
 	}

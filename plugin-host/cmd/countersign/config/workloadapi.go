@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -69,12 +70,12 @@ func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints
 		c.say(p, fmt.Sprintf("workload_api.identities.%d.name", i), "", "write the name of a secret")
 		return
 	}
-	path := "workload_api.identities." + clip(w.Name)
+	path := "workload_api.identities." + text.Clean(w.Name)
 	if w.Bundle == "" {
 		w.Bundle = RootCA
 	}
 	if names[w.Name] {
-		p.add(fmt.Errorf("workload_api.identities has %q twice", clip(w.Name)))
+		p.add(fmt.Errorf("workload_api.identities has %.256q twice", w.Name))
 	}
 	if hints[w.Hint] {
 		c.say(p, path+".hint", w.Hint, "another identity has it, too; each needs its own")

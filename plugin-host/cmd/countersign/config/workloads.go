@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -191,18 +192,18 @@ func (c *Config) refuseCommon(p *problems) {
 		case s.Name == DefaultSecret && len(s.Providers) > 1:
 			c.say(p, "secrets."+DefaultSecret+".providers", s.Providers, "with workloads, exactly one provider signs")
 		case s.Name != DefaultSecret && s.Name != RootCA && s.Kind != TrustBundle:
-			p.add(fmt.Errorf("secrets.%s is a key pair: %s", clip(s.Name), own))
+			p.add(fmt.Errorf("secrets.%s is a key pair: %s", text.Clean(s.Name), own))
 		}
 	}
 	if len(c.Files.Secrets) > 0 {
-		p.add(fmt.Errorf("files.secrets has %q: with workloads, nothing is served from files, as every workload could read it; remove it", clip(c.Files.Secrets[0].Name)))
+		p.add(fmt.Errorf("files.secrets has %.256q: with workloads, nothing is served from files, as every workload could read it; remove it", c.Files.Secrets[0].Name))
 	}
 	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
 	if c.WorkloadAPI.Socket != "" {
 		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads, it is not available, as its streams carry no credential; remove it")
 	}
 	if len(c.Outputs) > 0 {
-		p.add(fmt.Errorf("outputs.%s: with workloads, nothing is written to files, as the agent has no identity of its own; remove it", clip(c.Outputs[0].Name)))
+		p.add(fmt.Errorf("outputs.%s: with workloads, nothing is written to files, as the agent has no identity of its own; remove it", text.Clean(c.Outputs[0].Name)))
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package metrics counts what a running agent does and shows what it holds, for
-// Prometheus: [New], whose methods are the hooks of the sdk.
+// Package metrics exports the metrics of a running agent to Prometheus. The agent calls [New]
+// and passes the methods of the result to the SDK as hooks; they are safe for concurrent use.
 package metrics
 
 import (

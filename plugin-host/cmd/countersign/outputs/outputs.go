@@ -1,5 +1,5 @@
-// Package outputs writes secrets into files as the configuration says: [Configs] checks
-// what it says, [Write] writes.
+// Package outputs writes secrets to files, as configured. The agent calls [Configs], which
+// validates, and [Write], which keeps the files up to date in one goroutine per output.
 package outputs
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Configs returns what the configuration says of written files.
+// Configs converts and validates the outputs of the configuration.
 func Configs(c config.Config, observe func(output.Event), log *slog.Logger) ([]output.Config, error) {
 	var all []output.Config
 	var errs []error
@@ -96,7 +96,7 @@ func lookUp(what, name string, find func() (string, error)) (*int, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if id, err := strconv.ParseUint(name, 10, 32); err == nil && id != math.MaxUint32 { // which is chown's word for "as it is"
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil && id != math.MaxUint32 { // which chown takes for "unchanged"
 		number := int(id)
 		return &number, nil
 	}
@@ -111,7 +111,7 @@ func lookUp(what, name string, find func() (string, error)) (*int, error) {
 	return &id, nil
 }
 
-// Write keeps all files up until the function that it returns is called.
+// Write keeps all files up to date until the returned function is called.
 func Write(outputs []output.Config, source secret.Source, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
@@ -107,5 +109,5 @@ func signedSentence(ctx context.Context, client ca.Client, check pki.Check, repl
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s until %s, under %s", chain.Identity, chain.Leaf.NotAfter.UTC().Format(time.RFC3339), chain.Root.Subject), nil
+	return fmt.Sprintf("%s until %s, under %s", text.Clean(chain.Identity.String()), clock.Stamp(chain.Leaf.NotAfter), text.Clean(chain.Root.Subject.String())), nil
 }

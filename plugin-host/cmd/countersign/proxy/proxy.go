@@ -1,6 +1,7 @@
-// Package proxy runs the agent's proxy as a child: it starts when the first secrets
-// are held, is restarted when it ends, told of changed files, and ended before the
-// agent. Call [New] and then [Proxy.Run].
+// Package proxy runs the agent's proxy as a child process: it starts the proxy when the first
+// secrets are held, restarts it when it exits, reloads it when watched files change, and stops
+// it before the agent ends. The agent calls [New] and then [Proxy.Run], whose goroutine owns
+// the child process.
 package proxy
 
 import (

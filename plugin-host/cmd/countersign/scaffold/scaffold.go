@@ -1,5 +1,5 @@
-// Package scaffold writes the module of a new provider: [Write]. It needs no network:
-// what a module has to know of its dependencies is copied from the sdk's source.
+// Package scaffold creates the module of a new provider, for "provider new": call [Write]. It
+// needs no network: the versions of the dependencies are copied from the SDK's source.
 package scaffold
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Plan is what to write.
+// Plan describes the module to create.
 type Plan struct {
 	Name   string // of the provider: 1 to 63 of a-z, 0-9 and -. Required.
-	Dir    string // the folder to make. Default: countersign-provider-<Name>.
+	Dir    string // the folder to create. Default: countersign-provider-<Name>.
 	Module string // Default: example.com/countersign-provider-<Name>.
 	SDK    SDK
 }

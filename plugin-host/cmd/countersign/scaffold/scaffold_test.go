@@ -18,15 +18,15 @@ func TestWhatCannotBeWrittenLeavesNothingBehind(t *testing.T) {
 		plan scaffold.Plan
 		want string
 	}{
-		"no name":        {scaffold.Plan{}, `the name "" is none of a provider`},
-		"a capital":      {scaffold.Plan{Name: "Acme"}, `the name "Acme" is none of a provider`},
-		"a path":         {scaffold.Plan{Name: "../acme"}, "is none of a provider"},
+		"no name":        {scaffold.Plan{}, `"" is not a valid provider name`},
+		"a capital":      {scaffold.Plan{Name: "Acme"}, `"Acme" is not a valid provider name`},
+		"a path":         {scaffold.Plan{Name: "../acme"}, "is not a valid provider name"},
 		"too long":       {scaffold.Plan{Name: strings.Repeat("a", 64)}, "1 to 63"},
-		"a line end":     {scaffold.Plan{Name: "acme", Module: "example.org/a\nreplace x => y"}, "is no path"},
-		"an empty part":  {scaffold.Plan{Name: "acme", Module: "example.org//a"}, "is no path"},
-		"an old folder":  {scaffold.Plan{Name: "acme", Dir: "old"}, "old is there already, and nothing is overwritten"},
-		"a file":         {scaffold.Plan{Name: "acme", Dir: "file"}, "file is there already"},
-		"a dangling end": {scaffold.Plan{Name: "acme", Dir: "link"}, "link is there already"},
+		"a line end":     {scaffold.Plan{Name: "acme", Module: "example.org/a\nreplace x => y"}, "is not a module path"},
+		"an empty part":  {scaffold.Plan{Name: "acme", Module: "example.org//a"}, "is not a module path"},
+		"an old folder":  {scaffold.Plan{Name: "acme", Dir: "old"}, "old already exists"},
+		"a file":         {scaffold.Plan{Name: "acme", Dir: "file"}, "file already exists"},
+		"a dangling end": {scaffold.Plan{Name: "acme", Dir: "link"}, "link already exists"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -1,6 +1,6 @@
-// Package schema reads the JSON Schema of a provider's settings for people:
-// [Parse] makes one [Setting] of each property, however deep. A schema is foreign
-// text: what is not understood is passed over, and all of it is bounded.
+// Package schema presents the JSON Schema of a provider's settings to people, for the provider
+// commands: [Parse] returns a [Setting] for each property at any depth. A schema is untrusted:
+// unknown parts are ignored, and everything is bounded.
 package schema
 
 import (

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
@@ -121,18 +122,18 @@ func (q *query) get(ctx context.Context, w io.Writer, timeout time.Duration) err
 }
 
 func (q *query) whyNot(err error, timeout time.Duration) error {
-	names := strings.Join(q.names, ", ")
+	names := text.Clean(strings.Join(q.names, ", "))
 	switch status.Code(err) {
 	case codes.NotFound:
-		return fmt.Errorf("the agent does not serve %.256s", names)
+		return fmt.Errorf("the agent does not serve %s", names)
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("%.256s: not all ready within %s", names, timeout)
+		return fmt.Errorf("%s: not all ready within %s", names, timeout)
 	case codes.PermissionDenied:
-		return fmt.Errorf("the agent at %s denies access to this user: %.256s", q.socket, status.Convert(err).Message())
+		return fmt.Errorf("the agent at %s denies access to this user: %s", q.socket, text.Clean(status.Convert(err).Message()))
 	case codes.Unavailable:
-		return fmt.Errorf("no agent is listening on %s: %.256s", q.socket, status.Convert(err).Message())
+		return fmt.Errorf("no agent is listening on %s: %s", q.socket, text.Clean(status.Convert(err).Message()))
 	}
-	return fmt.Errorf("%s: %.256s", status.Code(err), status.Convert(err).Message())
+	return fmt.Errorf("%s: %s", status.Code(err), text.Clean(status.Convert(err).Message()))
 }
 
 func (q *query) missing(shown []secretShown) error {
@@ -143,7 +144,7 @@ func (q *query) missing(shown []secretShown) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the agent does not serve %.256s", strings.Join(missing, ", "))
+		return fmt.Errorf("the agent does not serve %s", text.Clean(strings.Join(missing, ", ")))
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -131,8 +133,8 @@ func (p *printer) rows(s secretShown, event string) error {
 		if s.Kind == config.TrustBundle {
 			who = "root " + c.Subject
 		}
-		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), s.Name, event,
-			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), who); err != nil {
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), text.Clean(s.Name), event,
+			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), text.Clean(who)); err != nil {
 			return err
 		}
 	}
@@ -143,7 +145,7 @@ func (p *printer) rows(s secretShown, event string) error {
 func short(s string, n int) string { return s[:min(n, len(s))] }
 
 func expiry(at, now time.Time) string {
-	return at.UTC().Format(time.RFC3339) + " (" + until(at.Sub(now)) + ")"
+	return clock.Stamp(at) + " (" + until(at.Sub(now)) + ")"
 }
 
 // until formats a duration for people.

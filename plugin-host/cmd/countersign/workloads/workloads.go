@@ -1,5 +1,6 @@
-// Package workloads makes an agent one of many identities: [Wire] gives each stream a
-// secret of its own, [Followed] exchanges the tokens that streams bring.
+// Package workloads configures an agent of many identities, for package agent: [Wire] gives
+// each stream its own secret, and [Followed] exchanges the tokens of streams. A Followed is
+// safe for concurrent use.
 package workloads
 
 import (
