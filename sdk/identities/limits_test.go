@@ -122,6 +122,7 @@ func TestTheVerifierIsAskedOnceForATokenHoweverManyBringIt(t *testing.T) {
 				t.Error("a token was taken that nobody verified")
 			}
 		}
+		synctest.Wait() // the verification ends in the same moment as those who wait for it
 		e.verifier.hang.Store(false)
 		for range 50 {
 			_, err := e.tryJoin("forged:web")
