@@ -127,18 +127,18 @@ type Action int
 
 // The actions. The caller keeps serving what it holds, whatever the action.
 const (
-	// Wait: retry with backoff and jitter, or after RetryAfter.
+	// Wait means to retry with backoff and jitter, or after RetryAfter.
 	Wait Action = iota
-	// EndAttempt: give up this attempt. The next comes after one minute, doubling to
+	// EndAttempt means to give up this attempt. The next comes after one minute, doubling to
 	// ten, or at once when the token, the settings or the provider change.
 	EndAttempt
-	// RefreshToken: read the token again and retry once; then as EndAttempt.
+	// RefreshToken means to read the token again and retry once; then as EndAttempt.
 	RefreshToken
-	// Configure: send the settings, then retry.
+	// Configure means to send the settings, then retry.
 	Configure
-	// Missing: the authority lacks the ability; remember that and do not ask again.
+	// Missing means that the authority lacks the ability: remember that and do not ask again.
 	Missing
-	// Drop: the caller went away; retry nothing.
+	// Drop means that the caller went away: retry nothing.
 	Drop
 )
 

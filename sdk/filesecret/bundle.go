@@ -13,11 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// maxRoots bounds the certificates of a bundle.
+// maxRoots is the maximum number of certificates in a bundle.
 const maxRoots = 1000
 
-// readBundle reads trust anchors from a file. Those that cannot be any are left
-// out and named by the sentences of skipped; that none is left is an error.
+// readBundle reads trust anchors from a file. It skips invalid ones and describes them in
+// skipped; if none is left, it returns an error.
 func readBundle(spec Spec, read reader, now time.Time) (item *secret.Item, skipped []string, err error) {
 	text, err := read(spec.Roots)
 	if err != nil {
@@ -36,7 +36,7 @@ func parseRoots(text []byte, now time.Time) (roots *pki.Bundle, skipped []string
 	var good []*x509.Certificate
 	for n := 1; ; n++ {
 		block, rest := pem.Decode(text)
-		// pem.Decode passes over what it cannot read; a root must not vanish so.
+		// pem.Decode skips what it cannot parse; no root may vanish silently.
 		if lost := bytes.Count(text[:len(text)-len(rest)], begin); block == nil && lost > 0 || lost > 1 {
 			skipped = append(skipped, fmt.Sprintf("a malformed PEM block before the end of block %d", n))
 		}
@@ -60,8 +60,8 @@ func parseRoots(text []byte, now time.Time) (roots *pki.Bundle, skipped []string
 	return pki.NewBundle(good...), skipped, nil
 }
 
-// rootOf returns the certificate of a block, or why it can verify nobody. One that
-// is not self-signed is taken: the operator may trust an intermediate.
+// rootOf returns the certificate of a block, or why it cannot verify a peer. It accepts
+// one that is not self-signed: the operator may trust an intermediate.
 func rootOf(block *pem.Block, now time.Time) (cert *x509.Certificate, fault string) {
 	if block.Type != "CERTIFICATE" {
 		return nil, fmt.Sprintf("it is %.64q, not a certificate", block.Type)

@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// entry is one name. The Source's lock guards it, except what only its goroutine
+// entry is one name. The Source's lock guards it, except for the fields that only run
 // uses.
 type entry struct {
 	spec    Spec   // fixed
@@ -15,21 +15,21 @@ type entry struct {
 
 	watchers  []*watcher
 	held      *secret.Item
-	forbidden bool // a link of it leads out of the folders
+	forbidden bool // the path or a link leads out of the folders
 	count     int
 	failure   *secret.Failure
 
-	// Of the goroutine alone:
-	seen    bool          // it was looked at
-	said    string        // what was last complained of
-	pause   time.Duration // before the next look at files that are not good
-	again   time.Time     // when that is; zero where they are good
-	mourned bool          // the expiry was told
+	// Owned by the run goroutine:
+	seen    bool          // it was read at least once
+	said    string        // the last failure logged
+	pause   time.Duration // before invalid files are read again
+	again   time.Time     // when to do so; zero if the files are valid
+	mourned bool          // the expiry was reported
 }
 
 type watcher struct{ notify func(name string) }
 
-// notices returns the calls that tell the watchers; they are made with no lock held.
+// notices returns the calls that notify the watchers, to be made without a lock.
 func (e *entry) notices() []func() {
 	var calls []func()
 	for _, w := range e.watchers {
@@ -53,7 +53,7 @@ func (e *entry) status(now time.Time) secret.Status {
 	return status
 }
 
-// label is the entry's name for a metric: never one that a client chose.
+// label returns the name for metrics, never one that a client chose.
 func (e *entry) label() string {
 	if !e.dynamic {
 		return e.spec.Name

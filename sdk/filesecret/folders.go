@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// errForbidden: a link leads out of the allowed folders.
+// errForbidden means that the path or a link leads out of the allowed folders.
 var errForbidden = errors.New("it lies outside the folders that names of files may read from")
 
-// folders are those that dynamic names may read from, as absolute paths. They may
-// themselves be links: that is the operator's choice.
+// folders are the absolute paths that dynamic names may read from. The operator may
+// configure links to folders.
 type folders []string
 
 func newFolders(paths []string) (folders, error) {
@@ -30,7 +30,7 @@ func newFolders(paths []string) (folders, error) {
 	return all, nil
 }
 
-// allow tells whether a path, by its name alone, lies in one of the folders.
+// allow reports whether the path itself, links aside, lies in one of the folders.
 func (f folders) allow(path string) bool {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -44,9 +44,8 @@ func (f folders) allow(path string) bool {
 	return false
 }
 
-// read reads a file that lies in one of the folders when all links are followed.
-// It is opened from that folder by [os.Root], so that a link that is put in its
-// way meanwhile does not lead out either.
+// read reads a file that lies in one of the folders after all links are resolved. It opens
+// the file through [os.Root], so a link created meanwhile cannot lead out either.
 func (f folders) read(path string) ([]byte, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {
@@ -58,7 +57,7 @@ func (f folders) read(path string) ([]byte, error) {
 	for _, folder := range f {
 		folder, err := filepath.EvalSymlinks(folder)
 		if err != nil {
-			continue // it is not there
+			continue // it does not exist
 		}
 		if name, ok := below(folder, real); ok {
 			return readBelow(folder, name, path)
@@ -72,7 +71,7 @@ func readBelow(folder, name, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // only read, so the error does not matter
 	info, err := root.Stat(name)
 	if err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func readBelow(folder, name, path string) ([]byte, error) {
 	return readAll(file, path)
 }
 
-// below returns the name of path below folder.
+// below returns path relative to folder; ok is false if it is not below.
 func below(folder, path string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path, strings.TrimSuffix(folder, string(filepath.Separator))+string(filepath.Separator))
 	return name, ok && name != ""

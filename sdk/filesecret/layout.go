@@ -8,14 +8,14 @@ import (
 // Layout is where a platform mounts a workload's files.
 type Layout struct{ Chain, Key, Roots string }
 
-// Folders that platforms mount files into, seen from the working folder, as Istio's
+// Folders into which platforms mount files, relative to the working directory, as Istio's
 // agent looks for them.
 const (
 	CredentialsFolder  = "./var/run/secrets/workload-spiffe-credentials"
 	CertificatesFolder = "./etc/certs"
 )
 
-// Layouts returns the known layouts; the first that is there counts.
+// Layouts returns the known layouts; use the first that exists.
 func Layouts() []Layout {
 	return []Layout{
 		istioLayout(CredentialsFolder),
@@ -31,10 +31,10 @@ func istioLayout(folder string) Layout {
 	return Layout{filepath.Join(folder, "cert-chain.pem"), filepath.Join(folder, "key.pem"), filepath.Join(folder, "root-cert.pem")}
 }
 
-// HasPair tells whether a chain and a key are there now.
+// HasPair reports whether the chain and the key exist now.
 func (l Layout) HasPair() bool { return isThere(l.Chain) && isThere(l.Key) }
 
-// HasRoots tells whether roots are there now.
+// HasRoots reports whether the roots exist now.
 func (l Layout) HasRoots() bool { return isThere(l.Roots) }
 
 func isThere(path string) bool {

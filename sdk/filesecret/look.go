@@ -15,14 +15,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// minPause is how long after a look at bad files the next one comes; it doubles up
-// to maxPause. Events and the poll come besides.
+// minPause is the wait before invalid files are read again; it doubles up to maxPause.
+// Events and polls trigger further reads.
 const (
 	minPause = 250 * time.Millisecond
 	maxPause = 30 * time.Second
 )
 
-// run looks at the files until ctx ends.
+// run reads the files until ctx ends.
 func (s *Source) run(ctx context.Context) {
 	defer close(s.done)
 	defer s.files.Close()
@@ -34,7 +34,7 @@ func (s *Source) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.files.C:
-			s.files.Set(s.paths()...) // the system's roots may be other files now
+			s.files.Set(s.paths()...) // the system's roots may now be in other files
 			s.look(everything)
 		case <-s.poke:
 			s.files.Set(s.paths()...)
@@ -59,7 +59,7 @@ func (s *Source) untilRetry() time.Duration {
 
 func everything(*entry) bool { return true }
 
-// all returns the entries, bundles first: a chain is held against them.
+// all returns the entries, bundles first, as chains are checked against them.
 func (s *Source) all() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s Spec) paths() []string {
 	return []string{s.Roots}
 }
 
-// look reads the files of those that are wanted, and serves what has changed.
+// look reads the files of the wanted entries and serves what has changed.
 func (s *Source) look(wanted func(*entry) bool) {
 	for _, e := range s.all() {
 		if !wanted(e) {
@@ -125,7 +125,7 @@ func (s *Source) readEntry(e *entry) (item *secret.Item, skipped []string, err e
 	return item, nil, err
 }
 
-// take serves the item, if it is another than before.
+// take serves the item if it has changed.
 func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
 	e.again, e.pause = time.Time{}, 0
 	if item.Kind == secret.KeyPair {
@@ -155,7 +155,7 @@ func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
 	}
 }
 
-// complain says once what was left out.
+// complain logs once which roots were skipped.
 func (s *Source) complain(e *entry, skipped []string) {
 	said := strings.Join(skipped, "\n")
 	if said == e.said {
@@ -182,7 +182,7 @@ func (s *Source) report(e *entry, item *secret.Item) {
 	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
 }
 
-// fail keeps what is held, says once what is wrong, and sets the next look.
+// fail keeps the held item, logs a new error once, and schedules the next read.
 func (s *Source) fail(e *entry, err error) {
 	e.pause = min(max(minPause, 2*e.pause), maxPause)
 	now := s.config.Now()
@@ -208,7 +208,7 @@ func (s *Source) fail(e *entry, err error) {
 	}
 }
 
-// mourn tells once that what is held has ended.
+// mourn reports once that the held item has expired.
 func (s *Source) mourn(e *entry) {
 	if e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
 		return
@@ -218,12 +218,12 @@ func (s *Source) mourn(e *entry) {
 	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
 }
 
-// leadsTo returns the fingerprint of the root, of those that are served from
-// files, that a chain leads to; empty where it leads to none.
+// leadsTo returns the fingerprint of the root, among those served from files, that the
+// item's chain leads to; empty if there is none.
 func (s *Source) leadsTo(item *secret.Item) string {
 	certs, err := pki.ParseCertificates(item.Chain)
 	if err != nil {
-		return "" // it was parsed before
+		return "" // unreachable: it was parsed before
 	}
 	opts := x509.VerifyOptions{
 		Intermediates: pki.NewBundle(certs[1:]...).Pool(), CurrentTime: s.config.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
@@ -234,7 +234,7 @@ func (s *Source) leadsTo(item *secret.Item) string {
 		}
 		roots, err := pki.ParseCertificates(e.held.Roots)
 		if err != nil {
-			continue // it was parsed before
+			continue // unreachable: it was parsed before
 		}
 		opts.Roots = pki.NewBundle(roots...).Pool()
 		if paths, err := certs[0].Verify(opts); err == nil {

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// The names that carry their files, as Istio has them.
+// The prefixes of names that carry their paths, as in Istio.
 const (
 	certPrefix = "file-cert:" // file-cert:<chain>~<key>
 	rootPrefix = "file-root:" // file-root:<ca>, file-root:system
 )
 
-// maxName bounds a name that carries its files.
+// maxName bounds the length of such a name.
 const maxName = 4096
 
-// isDynamic tells whether a name carries its files.
+// isDynamic reports whether a name carries its paths.
 func isDynamic(name string) bool {
 	return strings.HasPrefix(name, certPrefix) || strings.HasPrefix(name, rootPrefix)
 }
 
-// parseName returns the files that a dynamic name is about.
+// parseName returns the Spec for a dynamic name.
 func parseName(name string) (Spec, error) {
 	if len(name) > maxName {
 		return Spec{}, fmt.Errorf("the name has %d bytes, %d are allowed", len(name), maxName)
@@ -37,7 +37,7 @@ func parseName(name string) (Spec, error) {
 	return Spec{Name: name, Chain: chain, Key: key}, checkPaths(chain, key)
 }
 
-// checkPaths refuses what means another file than it seems to.
+// checkPaths rejects paths that may mean another file than they appear to.
 func checkPaths(paths ...string) error {
 	for _, path := range paths {
 		switch {

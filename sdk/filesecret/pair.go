@@ -12,18 +12,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// authority is what stands in an [secret.Item] for where it came from.
+// authority is the Authority of every [secret.Item] from files.
 const authority = "mounted files"
 
-// maxChain bounds the certificates of a chain, as package pki does.
+// maxChain is the maximum number of certificates in a chain, as in package pki.
 const maxChain = 10
 
-// reader reads a file; it may refuse to.
+// reader reads a file or refuses to.
 type reader func(path string) ([]byte, error)
 
-// readPair reads a chain and its key. A key that is not the leaf's, a certificate
-// that has ended or has not begun is an error: whoever replaces two files has one
-// of each for a moment.
+// readPair reads a chain and its key. It rejects a key that does not match the leaf and a
+// certificate that is expired or not yet valid: while two files are being replaced, one is
+// old and one is new for a moment.
 func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
 	certs, err := readChain(spec.Chain, read)
 	if err != nil {
@@ -51,8 +51,8 @@ func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
 	return pairItem(spec.Name, certs, encoded), nil
 }
 
-// readChain returns the leaf and the intermediates. A root at the end is left out:
-// whoever verifies has it, or it is worth nothing.
+// readChain returns the leaf and the intermediates. It drops a trailing root: a verifier
+// either has it already or must not trust it.
 func readChain(path string, read reader) ([]*x509.Certificate, error) {
 	text, err := read(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func checkTimes(leaf *x509.Certificate, path string, now time.Time) error {
 
 func pairItem(name string, certs []*x509.Certificate, key []byte) *secret.Item {
 	leaf, chain := certs[0], pki.EncodeCertificates(certs)
-	// A leaf whose names are no identity is served all the same: it is the operator's.
+	// Serve a leaf even if its names are not a valid identity: the operator chose it.
 	identity, _ := pki.IdentityOf(leaf)
 	return &secret.Item{
 		Name: name, Kind: secret.KeyPair, Version: version.Of(chain), Chain: chain, Key: key,

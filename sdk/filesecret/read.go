@@ -7,13 +7,12 @@ import (
 	"os"
 )
 
-// maxFile bounds what is read of one file. The bundle of an operating system has
-// some 220 kB.
+// maxFile bounds the size of a file. An operating system's bundle has about 220 kB.
 const maxFile = 1 << 20
 
 // readFile reads a regular file of at most 1 MiB.
 func readFile(path string) ([]byte, error) {
-	// Asked before it is opened: opening a named pipe would wait for a writer.
+	// Stat before opening: opening a named pipe would wait for a writer.
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

@@ -8,8 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// refusals says which names were refused, ten times a minute at most: a client
-// chooses them.
+// refusals logs rejected names, at most ten per minute, as clients choose them.
 type refusals struct {
 	log *slog.Logger
 	now func() time.Time
@@ -21,7 +20,7 @@ type refusals struct {
 
 func (r *refusals) tell(name string, why error) {
 	if !isDynamic(name) {
-		return // another source may know it
+		return // another source may have it
 	}
 	if r.count() {
 		r.log.Warn("file name refused", "name", text.Clean(name), "error", text.Clean(why.Error()))

@@ -1,8 +1,8 @@
-// Package filesecret serves secrets that others put into files: [New] makes a
-// [secret.Source] that reads them, checks them, and watches them for changes,
-// however these are made. Names are configured, or carry their files (file-cert:,
-// file-root:) where folders are allowed for that. [Mounted] finds the files that a
-// platform mounts.
+// Package filesecret serves secrets from files that others write. [New] makes a
+// [secret.Source] that reads and checks the files and watches them for changes of any
+// kind. Names are configured or carry their paths (file-cert:, file-root:) within allowed
+// folders. [Layouts] lists where platforms mount files. One goroutine reads the files; a
+// lock guards what is served.
 package filesecret
 
 import (
@@ -22,39 +22,38 @@ import (
 
 const defaultMaxNames = 100
 
-// Config says which files are served by which names.
+// Config says which files to serve under which names.
 type Config struct {
 	// Secrets are the configured names.
 	Secrets []Spec
-	// Folders are those that the names file-cert:<chain>~<key> and file-root:<ca>
-	// may read from; file-root:system is always allowed where there is one. A link
-	// that leads out of them is not followed. Default: such names are unknown.
+	// Folders are those that the names file-cert:<chain>~<key> and file-root:<ca> may read
+	// from; with any folder, file-root:system is allowed, too. Links that lead outside are
+	// not followed. Default: such names are unknown.
 	Folders []string
-	// MaxNames bounds how many such names are served at once. Default: 100.
+	// MaxNames bounds how many such names are served at a time. Default: 100.
 	MaxNames int
 	// SystemRoots are the files and folders with the system's roots. Default: the
 	// well-known ones.
 	SystemRoots []string
 
-	// Debounce is how long more changes of files are awaited after the first.
-	// Default: 100 ms.
+	// Debounce is how long to wait for more file changes after the first. Default: 100 ms.
 	Debounce time.Duration
-	// Poll is the time between two looks at all files, as some file systems tell of
-	// no change. Default: 10 s.
+	// Poll is the interval at which to read all files, as some file systems report no
+	// changes. Default: 10 s.
 	Poll time.Duration
-	// NoEvents leaves it to Poll alone. Default: false.
+	// NoEvents disables file events and relies on Poll alone. Default: false.
 	NoEvents bool
 
-	// Observe is told what happens, for metrics; see [secret.Config]. A name that
-	// carries its files is told by its prefix alone. Default: nobody.
+	// Observe receives events, for metrics; see [secret.Config]. An event shows only the
+	// prefix of a name that carries its paths. Default: none.
 	Observe func(secret.Event)
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log never gets a key. Default: silent.
+	// Log receives no key. Default: silent.
 	Log *slog.Logger
 }
 
-// Spec is one secret and its files (PEM): Chain and Key, or Roots.
+// Spec is one secret and its PEM files: either Chain and Key, or Roots.
 type Spec struct {
 	Name       string
 	Chain, Key string
@@ -95,9 +94,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Source is a [secret.Source] of files. All methods may be called by any
-// goroutine. A name that carries its files is read while somebody watches it; to
-// Peek alone it is not ready.
+// Source is a [secret.Source] backed by files. All methods are safe for concurrent use. It
+// reads a name that carries its paths only while someone watches it; until then Peek
+// returns ErrNotReady.
 type Source struct {
 	config  Config
 	folders folders
@@ -106,19 +105,19 @@ type Source struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	dynamic int // how many of them
+	dynamic int // number of dynamic entries
 	closed  bool
 
-	poke   chan struct{} // the entries have changed
+	poke   chan struct{} // signals changed entries
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
 var _ secret.Source = (*Source)(nil)
 
-// New reads the configured secrets once and returns a Source that keeps an eye on
-// their files until [Source.Close]. Bad or missing files are no error: they are
-// logged, shown by [Source.Status] and read again.
+// New reads the configured secrets once and returns a Source that watches their files
+// until [Source.Close]. Invalid or missing files are no error: the Source logs them, shows
+// them in [Source.Status] and reads them again.
 func New(config Config) (*Source, error) {
 	config = config.withDefaults()
 	allowed, err := newFolders(config.Folders)
@@ -138,7 +137,7 @@ func New(config Config) (*Source, error) {
 		}
 		s.entries[spec.Name] = &entry{spec: spec, read: readFile}
 	}
-	// The watch first: no change falls between it and the first look.
+	// Watch first, so that no change falls between the watch and the first read.
 	s.files = filewatch.New(filewatch.Options{
 		Debounce: config.Debounce, Poll: config.Poll, NoEvents: config.NoEvents, Log: config.Log,
 	}, s.paths()...)
@@ -149,8 +148,8 @@ func New(config Config) (*Source, error) {
 	return s, nil
 }
 
-// Close ends the watch of the files. Watchers are told; Peek then answers
-// [secret.ErrClosed]. It may be called more than once and returns nil.
+// Close stops watching the files and notifies watchers; Peek then returns
+// [secret.ErrClosed]. Close is idempotent and returns nil.
 func (s *Source) Close() error {
 	s.cancel()
 	<-s.done
@@ -160,7 +159,7 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// end marks the Source as closed and returns whom to tell, the first time.
+// end marks the Source as closed and, the first time, returns the notices to send.
 func (s *Source) end() (tell []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +173,7 @@ func (s *Source) end() (tell []func()) {
 	return tell
 }
 
-// Peek returns what is held for name now, or an error that is [secret.ErrUnknown],
+// Peek returns the item held for name, or an error that is [secret.ErrUnknown],
 // [secret.ErrNotReady] or [secret.ErrClosed].
 func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	s.mu.Lock()
@@ -192,7 +191,7 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	return e.held, nil
 }
 
-// Watch has notify called after each new item for name, and when the Source ends; see
+// Watch calls notify after each new item for name and when the Source closes; see
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
 	s.mu.Lock()
@@ -212,7 +211,7 @@ func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (
 	return func() { s.leave(e, w) }, nil
 }
 
-// leave removes a watcher; a dynamic name goes with its last one.
+// leave removes a watcher, and a dynamic name with its last watcher.
 func (s *Source) leave(e *entry, w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +223,7 @@ func (s *Source) leave(e *entry, w *watcher) {
 	}
 }
 
-// admit makes the entry of a dynamic name. s.mu is held.
+// admit makes the entry of a dynamic name; the caller holds s.mu.
 func (s *Source) admit(name string) (*entry, error) {
 	spec, err := s.parse(name)
 	if err != nil {
@@ -266,7 +265,7 @@ func (s *Source) parse(name string) (Spec, error) {
 func (s *Source) nudge() {
 	select {
 	case s.poke <- struct{}{}:
-	default: // it will look, already
+	default: // a wake-up is pending
 	}
 }
 

@@ -9,15 +9,14 @@ import (
 	"slices"
 )
 
-// System in place of a path means the roots of the operating system.
+// System, in place of a path, means the operating system's roots.
 const System = "system"
 
-// maxSystem bounds what is read of all files together.
+// maxSystem bounds the total size read, in bytes.
 const maxSystem = 4 << 20
 
-// systemFiles and systemFolders are where operating systems keep their roots; the
-// first file that is there is taken, and without any all folders (as crypto/x509
-// knows them).
+// systemFiles and systemFolders are where operating systems keep their roots, as in
+// crypto/x509. The first existing file counts; if there is none, all folders do.
 var (
 	systemFiles = []string{
 		"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
@@ -43,8 +42,8 @@ func systemPlaces(configured []string) []string {
 	return systemFolders
 }
 
-// systemPaths returns every file that holds roots of the system: the places, and
-// what is in those that are folders.
+// systemPaths returns every file that may hold system roots: the places, with folders
+// replaced by the files in them.
 func systemPaths(places []string) []string {
 	var paths []string
 	for _, place := range places {
@@ -61,8 +60,8 @@ func systemPaths(places []string) []string {
 	return paths
 }
 
-// readSystem returns the PEM of all of them. A file that cannot be read is passed
-// over where another one can: folders of roots have all kinds of files.
+// readSystem returns the concatenated PEM of all files. It skips unreadable files if
+// another one can be read: folders of roots contain all kinds of files.
 func readSystem(paths []string) ([]byte, error) {
 	var all bytes.Buffer
 	var errs []error

@@ -10,8 +10,8 @@ import (
 // of a failure.
 type Counts struct {
 	Identities int `json:"identities"`           // verified, with or without a stream
-	Idle       int `json:"idle,omitempty"`       // of them, without one
-	Unverified int `json:"unverified,omitempty"` // tokens that nobody has vouched for yet
+	Idle       int `json:"idle,omitempty"`       // those without a stream
+	Unverified int `json:"unverified,omitempty"` // tokens not verified yet
 	Streams    int `json:"streams"`
 	Held       int `json:"held"` // identities with a valid certificate
 	// Missing counts identities with a stream but no valid certificate; Expired those of
@@ -20,7 +20,7 @@ type Counts struct {
 	Expired  int `json:"expired,omitempty"`
 	Failing  int `json:"failing,omitempty"` // whose last attempt failed
 	InFlight int `json:"in_flight,omitempty"`
-	Waiting  int `json:"waiting,omitempty"` // to be asked for when there is room
+	Waiting  int `json:"waiting,omitempty"` // queued for a free request slot
 
 	// NextRenewal and NextExpiry are the earliest of all; zero if there are none.
 	NextRenewal time.Time `json:"next_renewal,omitzero"`
@@ -31,11 +31,11 @@ type Counts struct {
 	// The fields below count since the start.
 	Requests  int `json:"requests"`           // attempts to get a certificate
 	Rotations int `json:"rotations"`          // certificates served
-	Joins     int `json:"joins"`              // requests that only told whose a token is
+	Joins     int `json:"joins"`              // requests that only identified a token's owner
 	Failures  int `json:"failures,omitempty"` // attempts that failed
-	Refused   int `json:"refused,omitempty"`  // tokens that the authority said no to
-	Ended     int `json:"ended,omitempty"`    // streams whose time was over
-	Released  int `json:"released,omitempty"` // identities that were let go of
+	Refused   int `json:"refused,omitempty"`  // tokens that the authority refused
+	Ended     int `json:"ended,omitempty"`    // streams ended by the Set
+	Released  int `json:"released,omitempty"` // idle identities removed
 	// TurnedAway counts rejected streams; OverLimit those of them rejected for a limit.
 	TurnedAway int `json:"turned_away,omitempty"`
 	OverLimit  int `json:"over_limit,omitempty"`

@@ -35,8 +35,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", int(k))
 }
 
-// Item is one version of a secret. Everyone who serves it shares it, and nobody modifies
-// it once a [Source] has returned it: a rotation makes a new Item.
+// Item is one version of a secret. All servers share it. It is immutable once a [Source]
+// has returned it: a rotation makes a new Item.
 //
 // Printing, logging and JSON encoding never show the key.
 type Item struct {

@@ -31,7 +31,7 @@ var _ Source = (*Manager)(nil)
 // does not wait for the first certificate. With a [Storage], it waits up to 5 seconds to
 // restore what the last run stored and is still valid. Close stops the Manager. An error
 // names the invalid secret or authority, its value and what is allowed; New has then
-// contacted nobody.
+// contacted no authority.
 func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())

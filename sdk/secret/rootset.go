@@ -26,7 +26,7 @@ type droppedRoot struct {
 	cert  *x509.Certificate
 	until time.Time
 	// restored: the root comes from the last run and the authority has not spoken yet, so
-	// nobody knows whether it was dropped.
+	// it is unknown whether it was dropped.
 	restored bool
 }
 

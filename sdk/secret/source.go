@@ -13,17 +13,17 @@ import (
 
 // The errors of a [Source]. Wrapped errors carry the name; no error carries a key.
 var (
-	// ErrUnknown: the name is not configured, or not for this caller. A caller cannot tell
-	// the two apart and so learns nothing about other names.
+	// ErrUnknown means that the name is not configured, or not for this caller. A caller
+	// cannot tell the two apart and so learns nothing about other names.
 	ErrUnknown = errors.New("unknown secret")
-	// ErrNotReady: the name is configured, but no valid item is held yet or the held one
-	// has expired. A watcher is notified when that changes.
+	// ErrNotReady means that the name is configured, but no valid item is held yet or the
+	// held one has expired. A watcher is notified when that changes.
 	ErrNotReady = errors.New("secret is not ready")
-	// ErrClosed: the source is closed and will not answer again.
+	// ErrClosed means that the source is closed and will not answer again.
 	ErrClosed = errors.New("secret source is closed")
-	// ErrEnded: the source no longer serves this caller, for example because its token
-	// expired, and the caller's stream must end. It wraps the cause, an error of package
-	// ca.
+	// ErrEnded means that the source no longer serves this caller, for example because its
+	// token expired, and the caller's stream must end. It wraps the cause, an error of
+	// package ca.
 	ErrEnded = errors.New("the caller is no longer served")
 )
 
@@ -59,7 +59,7 @@ func (c Caller) String() string {
 // outside world.
 type Source interface {
 	// Peek returns the item held for name, or an error that is ErrUnknown, ErrNotReady or
-	// ErrClosed ([errors.Is]). The item is shared: nobody may modify it.
+	// ErrClosed ([errors.Is]). The item is shared: do not modify it.
 	Peek(caller Caller, name string) (*Item, error)
 
 	// Watch calls notify with name after each change of what Peek would return, but not

@@ -12,25 +12,25 @@ import (
 
 // The reasons for a failed handshake: the Reason of an [*Error] ([errors.Is]).
 var (
-	// ErrNotHeld: the source does not have the secret. The error also wraps the source's
-	// own, such as [secret.ErrClosed].
+	// ErrNotHeld means that the source does not have the secret. The error also wraps the
+	// source's own, such as [secret.ErrClosed].
 	ErrNotHeld = errors.New("a secret that TLS needs is not held")
-	// ErrRootsGone: the source had roots and no longer has any. The old roots are not
-	// used. The error also wraps the source's own.
+	// ErrRootsGone means that the source had roots and no longer has any. The old roots
+	// are not used. The error also wraps the source's own.
 	ErrRootsGone = errors.New("the roots that peers were verified with are gone")
-	// ErrEmptyBundle: the trust bundle has no roots.
+	// ErrEmptyBundle means that the trust bundle has no roots.
 	ErrEmptyBundle = errors.New("the trust bundle is empty")
-	// ErrMalformed: the source returned something other than a secret of this kind.
+	// ErrMalformed means that the source returned something other than a secret of this kind.
 	ErrMalformed = errors.New("a secret cannot be used for TLS")
-	// ErrUntrusted: the peer's chain does not lead to the roots.
+	// ErrUntrusted means that the peer's chain does not lead to the roots.
 	ErrUntrusted = errors.New("the peer's certificate is not trusted")
-	// ErrNoID: the peer's certificate has no SPIFFE ID, or more than one.
+	// ErrNoID means that the peer's certificate has no SPIFFE ID, or more than one.
 	ErrNoID = errors.New("the peer's certificate has no SPIFFE ID")
-	// ErrTrustDomain: the peer is in another trust domain.
+	// ErrTrustDomain means that the peer is in another trust domain.
 	ErrTrustDomain = errors.New("the peer is of another trust domain")
-	// ErrOtherName: the peer has a different name.
+	// ErrOtherName means that the peer has a different name.
 	ErrOtherName = errors.New("the peer has another name")
-	// ErrRefused: the authorizer returned an error, which this one wraps.
+	// ErrRefused means that the authorizer returned an error, which this one wraps.
 	ErrRefused = errors.New("the peer is refused")
 )
 

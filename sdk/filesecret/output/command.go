@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// passed are the variables that a command gets; all others may hold secrets.
+// passed lists the variables that a command gets; any other may hold a secret.
 var passed = []string{"PATH", "HOME", "LANG", "TZ"}
 
-// Command returns a Reload that runs a program, found by its path, with these
-// arguments and no shell. It and its children are killed after timeout; what it leaves
-// behind when it has ended goes on.
+// Command returns a Reload that runs a program by path, with these arguments and no shell.
+// After timeout it kills the program and its children; processes left behind by a finished
+// program keep running.
 func Command(argv []string, timeout time.Duration) Reload {
 	return func(ctx context.Context, log *slog.Logger) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -1,6 +1,6 @@
-// Package output writes secrets to files for programs that read such: [Run] keeps
-// a set of files up with a [secret.Source], and tells a program after each change.
-// It needs nobody to be connected.
+// Package output writes secrets to files for programs that read them. [Run] keeps a set of
+// files in sync with a [secret.Source] and reloads a program after each change; its
+// goroutine owns all state.
 package output
 
 import (
@@ -18,7 +18,7 @@ import (
 // Content is what a file holds.
 type Content string
 
-// The contents. A keystore has the key with its chain; a truststore has the roots.
+// The contents. A keystore holds the key with its chain, a truststore the roots.
 const (
 	Chain       Content = "chain"             // PEM, leaf first
 	Key         Content = "key"               // PEM, PKCS #8
@@ -34,10 +34,10 @@ const (
 	defaultMode    = 0o644
 )
 
-// Contents are all of them.
+// Contents lists all of them.
 var Contents = []Content{Chain, Key, Roots, Combined, PKCS12, PKCS12Roots, JKSRoots}
 
-// DefaultMode is the mode of a file with this content that sets none.
+// DefaultMode returns the mode of a file whose Mode is zero: 0600 with a key, else 0644.
 func (c Content) DefaultMode() fs.FileMode {
 	if c.holdsKey() {
 		return defaultKeyMode
@@ -45,60 +45,59 @@ func (c Content) DefaultMode() fs.FileMode {
 	return defaultMode
 }
 
-// holdsKey tells whether who reads the file has the key.
+// holdsKey reports whether the file contains the key.
 func (c Content) holdsKey() bool { return c == Key || c == Combined || c == PKCS12 }
 
 func (c Content) needsRoots() bool { return c == Roots || c == PKCS12Roots || c == JKSRoots }
 
 // File is one file of a set.
 type File struct {
-	Name    string // in the folder; no path
+	Name    string // in the folder; not a path
 	Content Content
-	// Mode is the file's. Default: 0600 with a key, else 0644.
+	// Mode is the file's mode. Default: 0600 with a key, else 0644.
 	Mode fs.FileMode
 }
 
-// Config is one set of files and what happens after it was written.
+// Config is one set of files and what to do after writing it.
 type Config struct {
-	Name string // of the output, for logs and metrics
-	// Pair and Bundle are the secrets to write. Where no file needs one of them, it
-	// need not be set.
+	Name string // the output's name, for logs and metrics
+	// Pair and Bundle are the secrets to write. One that no file needs may be empty.
 	Pair, Bundle string
-	// Folder takes the files; it is made (0755) where it is missing.
+	// Folder holds the files; if missing, it is created with mode 0755.
 	Folder string
 	Files  []File
-	// Link makes the set one: the files are in a new folder each time, and the
-	// symbolic link of this name in Folder leads to it. Default: the files are
-	// replaced one after the other in Folder, those with a key last.
+	// Link makes updates atomic: each set goes into a new folder, and the symbolic link of
+	// this name in Folder points to it. Default: the files are replaced one by one in
+	// Folder, those with a key last.
 	Link string
-	// UID and GID own the files; nil is who runs this.
+	// UID and GID own the files; nil means this process's.
 	UID, GID *int
-	// Password returns that of keystores and truststores. Default: "changeit", as
-	// Java has it, where the files' modes protect the key.
+	// Password returns the password of keystores and truststores. Default: "changeit", as
+	// in Java; the files' modes protect the key.
 	Password func() (string, error)
 
-	// Reload is done after the set was written, or nil for nothing.
+	// Reload runs after the set was written; nil does nothing.
 	Reload Reload
-	// Pause is the least time between two reloads: a burst of changes is one.
+	// Pause is the minimum time between two reloads; changes in between share one.
 	// Default: 1 s.
 	Pause time.Duration
 
-	// Observe is told what happens. It must not block. Default: nobody.
+	// Observe receives events. It must not block. Default: none.
 	Observe func(Event)
-	// Log never gets a key. Default: silent.
+	// Log receives no key. Default: silent.
 	Log *slog.Logger
 }
 
-// Reload tells a program that its files have changed. It ends with ctx.
+// Reload tells a program that its files have changed. It must return when ctx ends.
 type Reload func(ctx context.Context, log *slog.Logger) error
 
-// Event is something that a metric may count.
+// Event is an occurrence that a metric may count.
 type Event struct {
 	Output string
 	Type   EventType
 }
 
-// EventType is what happened, one word that fits a metric.
+// EventType names an event in one word that fits a metric label.
 type EventType string
 
 // The events.
@@ -109,12 +108,12 @@ const (
 	ReloadFailed EventType = "reload-failed"
 )
 
-// IstioFiles are the names of Istio's layout.
+// IstioFiles returns the files of Istio's layout.
 func IstioFiles() []File {
 	return []File{{Name: "root-cert.pem", Content: Roots}, {Name: "cert-chain.pem", Content: Chain}, {Name: "key.pem", Content: Key}}
 }
 
-// Check returns an error for a Config that cannot work.
+// Check returns an error if the Config is invalid.
 func (c Config) Check() error {
 	if c.Folder == "" || len(c.Files) == 0 {
 		return errors.New("name a folder and at least one file")
@@ -141,8 +140,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// isName tells whether it names a file in a folder. A leading dot is left to the
-// files that are not finished.
+// isName reports whether name is a file name without a path. A leading dot is reserved for
+// temporary files.
 func isName(name string) bool {
 	return name != "" && len(name) < 200 && !strings.HasPrefix(name, ".") && filepath.Base(name) == name && !strings.ContainsAny(name, "\\\x00\n")
 }

@@ -78,7 +78,7 @@ func jksTrustStore(s set, password string) ([]byte, error) {
 	}
 	store := keystore.New(keystore.WithOrderedAliases())
 	for _, root := range roots {
-		// The time is the root's, so that the same roots give the same file.
+		// Use the root's own time, so that the same roots give the same file.
 		entry := keystore.TrustedCertificateEntry{CreationTime: root.NotBefore.Truncate(time.Second), Certificate: keystore.Certificate{Type: "X509", Content: root.Raw}}
 		if err := store.SetTrustedCertificateEntry(alias(root), entry); err != nil {
 			return nil, err
@@ -91,5 +91,5 @@ func jksTrustStore(s set, password string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// alias names a root in a store, in the lower case that Java makes of it.
+// alias names a root in a store, in lower case, as Java converts it.
 func alias(root *x509.Certificate) string { return "root-" + pki.Fingerprint(root)[:16] }

@@ -8,16 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// minRetry is how long after a failed write or reload the next one comes; it doubles
-// up to maxRetry.
+// minRetry is the wait after a failed write or reload; it doubles up to maxRetry.
 const (
 	minRetry = time.Second
 	maxRetry = time.Minute
 )
 
-// Run writes the set when its secrets are there, and whenever they change, until
-// ctx ends; then it returns nil. A failed write or reload is logged, told and tried
-// again, and what was there stays.
+// Run writes the set once its secrets are available and whenever they change. It returns
+// nil when ctx ends, and an error if cfg is invalid. It logs, reports and retries a failed
+// write or reload, and keeps the existing files meanwhile.
 func Run(ctx context.Context, cfg Config, source secret.Source) error {
 	if err := cfg.Check(); err != nil {
 		return fmt.Errorf("output %q: %w", cfg.Name, err)
@@ -32,27 +31,27 @@ func Run(ctx context.Context, cfg Config, source secret.Source) error {
 	return nil
 }
 
-// writer is one output. Its goroutine, run, owns it.
+// writer is one output. Its goroutine, run, owns its state.
 type writer struct {
 	Config
 	source  secret.Source
 	changed chan struct{}
 
-	written set // the last one
+	written set // the last set written
 	writes  failures
-	number  string    // of the next set behind the link
-	due     bool      // a reload is
-	last    time.Time // when the last one began
+	number  string    // for the next set behind the link
+	due     bool      // a reload is due
+	last    time.Time // start of the last reload
 	reloads failures
 }
 
-// failures are those in a row.
+// failures tracks consecutive failures.
 type failures struct {
-	said string        // the last of them
-	wait time.Duration // after it
+	said string        // text of the last one
+	wait time.Duration // the wait after it
 }
 
-// failed returns when to try again, and whether the failure is another than the last.
+// failed returns the wait before the next try, and whether the error is new.
 func (f *failures) failed(err error) (wait time.Duration, news bool) {
 	news = f.said != err.Error()
 	*f = failures{err.Error(), min(max(minRetry, 2*f.wait), maxRetry)}
@@ -83,7 +82,7 @@ func (w *writer) watch() (stop func(), err error) {
 func (w *writer) notify(string) {
 	select {
 	case w.changed <- struct{}{}:
-	default: // it is known already
+	default: // a notice is pending
 	}
 }
 
@@ -105,11 +104,10 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// idle is how long nothing is looked at without a notice.
+// idle is how long to wait if there is no notice.
 const idle = time.Hour
 
-// write writes what is held, if it is other than what was written, and returns
-// when to try again.
+// write writes the held secrets if they have changed and returns when to try again.
 func (w *writer) write() time.Duration {
 	now, ok := w.peek()
 	if !ok || now.same(w.written) {
@@ -130,8 +128,7 @@ func (w *writer) write() time.Duration {
 	return idle
 }
 
-// reload tells the program, unless it was told a moment ago, and returns when it
-// is time.
+// reload calls Reload unless it just did, and returns when to try again.
 func (w *writer) reload(ctx context.Context) time.Duration {
 	pause := max(w.Pause, w.reloads.wait)
 	if wait := pause - time.Since(w.last); !w.last.IsZero() && wait > 0 {
@@ -141,9 +138,9 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 	err := w.Reload(ctx, w.Log)
 	switch {
 	case ctx.Err() != nil:
-		return idle // it was cut short, or comes with the next start
+		return idle // it was interrupted; the next start reloads
 	case err != nil:
-		// A program that was not told goes on to show a certificate that ends.
+		// A program that does not reload keeps presenting an expiring certificate.
 		wait, news := w.reloads.failed(err)
 		wait = max(w.Pause, wait)
 		if news {
@@ -168,14 +165,14 @@ func (w *writer) peek() (s set, ok bool) {
 		}
 		item, err := w.source.Peek(secret.Caller{}, one.name)
 		if err != nil {
-			return set{}, false // a notice will come
+			return set{}, false // a notice will follow
 		}
 		*one.item = item
 	}
 	return s, true
 }
 
-// set is what the files are made from.
+// set holds the items that the files are made from.
 type set struct{ pair, bundle *secret.Item }
 
 func (s set) same(other set) bool {

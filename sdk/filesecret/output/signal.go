@@ -12,19 +12,18 @@ import (
 	"syscall"
 )
 
-// Process is one to be told by a signal.
+// Process identifies the process to signal.
 type Process struct {
-	// PIDFile holds its number. Nobody but root and its own user may write it.
+	// PIDFile is the path of its PID file. Only root and UID may have write access.
 	PIDFile string
-	// Executable is the path of the program that it has to run. Required.
+	// Executable is the path of the program that the process must run. Required.
 	Executable string
-	// UID is whom it has to run as.
+	// UID is the user that the process must run as.
 	UID int
 }
 
-// Signal returns a Reload that sends a process a signal, after its user and its
-// executable were found right. The process that was checked is the one that gets
-// it, whatever becomes of its number.
+// Signal returns a Reload that signals a process after checking its user and executable.
+// Only the checked process can get the signal, even if its PID is reused.
 func Signal(p Process, signal syscall.Signal) Reload {
 	return func(_ context.Context, _ *slog.Logger) error {
 		pid, err := p.pid()
@@ -35,14 +34,14 @@ func Signal(p Process, signal syscall.Signal) Reload {
 	}
 }
 
-// pid returns the number on the first line: PostgreSQL writes more below it.
+// pid returns the PID from the first line: PostgreSQL writes more lines.
 func (p Process) pid() (int, error) {
-	// A pipe without a writer must not hold the agent.
+	// Opening a pipe without a writer must not block the agent.
 	file, err := os.OpenFile(p.PIDFile, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = file.Close() }() // it is only read
+	defer func() { _ = file.Close() }() // only read, so the error does not matter
 	if err := p.checkFile(file); err != nil {
 		return 0, err
 	}

@@ -12,8 +12,8 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK
 
-// signal holds the process by a descriptor while it is checked: where it ends and
-// another takes its number, the signal goes nowhere.
+// signal holds a pidfd while it checks the process. If the process exits and its PID is
+// reused, the signal goes nowhere.
 func (p Process) signal(pid int, signal syscall.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -22,7 +22,7 @@ func (p Process) signal(pid int, signal syscall.Signal) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // nothing is kept that could be lost
+	defer func() { _ = unix.Close(fd) }() // closing it loses nothing
 	if err := p.check(pid); err != nil {
 		return err
 	}

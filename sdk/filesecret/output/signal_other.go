@@ -10,8 +10,7 @@ import (
 
 const nonBlocking = 0
 
-// signal needs to know that the process is the one that was meant, which only
-// Linux can tell.
+// signal always fails: only Linux can guarantee that the checked process gets the signal.
 func (p Process) signal(int, syscall.Signal) error {
 	return errors.New("a process is signalled on Linux only; use a command")
 }

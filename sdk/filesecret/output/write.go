@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// unfinished begins the name of a file or link that is not renamed yet.
+	// unfinished prefixes the name of a file or link not yet renamed.
 	unfinished = ".new-"
-	// replaced begins the name of a file that another takes the place of.
+	// replaced prefixes the name of a file being replaced.
 	replaced = ".old-"
 )
 
-// put writes the whole set or, as far as the file system allows, nothing: all
-// contents are on the disk before the first name changes.
+// put writes the whole set or, as far as the file system allows, nothing: it syncs all
+// contents to disk before it changes the first name.
 func (w *writer) put(s set) error {
 	if err := makeFolder(w.Folder); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (w *writer) put(s set) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = folder.Close() }() // what was written is synced
+	defer func() { _ = folder.Close() }() // everything written is synced
 	w.checkFolder(folder)
 	if w.Link == "" {
 		return w.putFlat(folder, s)
@@ -37,11 +37,11 @@ func (w *writer) put(s set) error {
 	return w.putGeneration(folder, s)
 }
 
-// folderMode lets programs of other users in; the files' modes protect the key.
+// folderMode admits programs of other users; the files' modes protect the key.
 const folderMode = 0o755
 
-// makeFolder makes a folder and those above it, as far as they are missing, with their
-// mode whatever the umask: a service's is often 0077.
+// makeFolder makes a folder and its missing parents with folderMode, whatever the umask,
+// which is often 0077 for a service.
 func makeFolder(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -54,15 +54,15 @@ func makeFolder(path string) error {
 	err := os.Mkdir(path, folderMode)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return nil // somebody else was faster
+		return nil // another process made it
 	case err != nil:
 		return err
 	}
 	return os.Chmod(path, folderMode)
 }
 
-// checkFolder says once for each start that others may put files of theirs there;
-// Kubernetes mounts such folders.
+// checkFolder warns once per start if others can write to the folder; Kubernetes mounts
+// such folders.
 func (w *writer) checkFolder(folder *os.Root) {
 	info, err := folder.Stat(".")
 	if err == nil && w.written == (set{}) && info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
@@ -70,13 +70,13 @@ func (w *writer) checkFolder(folder *os.Root) {
 	}
 }
 
-// putFlat replaces the files one after the other. Where one cannot be, those before it
-// are put back: a chain beside another key would be worse than an old pair.
+// putFlat replaces the files one by one. If one fails, it restores those before it: a
+// chain beside the wrong key would be worse than an old pair.
 func (w *writer) putFlat(folder *os.Root, s set) error {
 	files := slices.Clone(w.Files)
-	// A reader that finds the new key finds its chain, too.
+	// The key comes last, so a reader that finds the new key finds its chain, too.
 	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a), rank(b)) })
-	tidy(folder, files) // after one that was killed
+	tidy(folder, files) // leftovers of a run that was killed
 	defer tidy(folder, files)
 	for _, file := range files {
 		if err := w.create(folder, unfinished+file.Name, file, s); err != nil {
@@ -84,8 +84,8 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 		}
 	}
 	for n, file := range files {
-		// The first time there is none; a file system may know no links, and then what
-		// was there cannot be put back.
+		// This fails the first time, as there is no old file. On a file system without
+		// links, the old file cannot be restored.
 		_ = folder.Link(file.Name, replaced+file.Name)
 		if err := folder.Rename(unfinished+file.Name, file.Name); err != nil {
 			return errors.Join(err, putBack(folder, files[:n]))
@@ -106,12 +106,12 @@ func putBack(folder *os.Root, files []File) error {
 
 func tidy(folder *os.Root, files []File) {
 	for _, file := range files {
-		_ = folder.Remove(unfinished + file.Name) // it is there only after a failure
+		_ = folder.Remove(unfinished + file.Name) // it exists only after a failure
 		_ = folder.Remove(replaced + file.Name)
 	}
 }
 
-// rank puts what holds a key last.
+// rank sorts files that hold a key last.
 func rank(file File) int {
 	if file.Content.holdsKey() {
 		return 1
@@ -119,7 +119,7 @@ func rank(file File) int {
 	return 0
 }
 
-// create makes a file that has its mode and owner before its content.
+// create makes a file and sets its mode and owner before it writes the content.
 func (w *writer) create(folder *os.Root, name string, file File, s set) error {
 	content, err := w.render(file.Content, s)
 	if err != nil {
