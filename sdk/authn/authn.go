@@ -1,7 +1,7 @@
-// Package authn tells who a caller is: an [Authenticator] makes an [Identity] of a
-// [Credential]. [Certificates] knows callers by client certificates; the packages
-// jwt and tokenreview below know them by tokens; [Ordered] asks several. It knows
-// no secrets and serves no streams: whoever does asks here once for each stream.
+// Package authn identifies callers: an [Authenticator] turns a [Credential] into an
+// [Identity]. [Certificates] handles client certificates; the packages jwt and
+// tokenreview below handle tokens; [Ordered] tries several. Stream servers call it once
+// per stream; it starts no goroutine and knows neither secrets nor streams.
 package authn
 
 import (
@@ -15,56 +15,55 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Credential is what a caller showed when its stream opened. However it is printed,
-// logged or marshalled, the token does not appear.
+// Credential is what a caller presented when its stream opened. The token never
+// appears, however the value is printed, logged or marshalled.
 type Credential struct {
-	// Token is a bearer token, empty where there is none.
+	// Token is a bearer token, empty if there is none.
 	Token ca.Token
-	// Chain is what the TLS handshake got of the peer, leaf first
-	// ([crypto/tls.ConnectionState.PeerCertificates]). The handshake has proved that
-	// the peer holds the leaf's key; nothing else of it needs to be verified yet.
+	// Chain is the peer's chain from the TLS handshake, leaf first
+	// ([crypto/tls.ConnectionState.PeerCertificates]). The handshake proved possession
+	// of the leaf's key; nothing else may be verified yet.
 	Chain []*x509.Certificate
-	// Cluster is the cluster that the caller says it is in. It proves nothing: it
-	// only chooses who is asked about the token. See [Clusters].
+	// Cluster is the cluster the caller claims. It proves nothing and only selects who
+	// verifies the token. See [Clusters].
 	Cluster string
 }
 
-// String tells what there is of each.
+// String says which parts are present.
 func (c Credential) String() string {
 	return fmt.Sprintf("token %q, %d certificates, cluster %.256q", c.Token.String(), len(c.Chain), c.Cluster)
 }
 
-// Format prints the same for every verb: fmt itself would show the token for %d.
+// Format prints the same for every verb: fmt would reveal the token for %d.
 func (c Credential) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, c.String()) // a fmt.State does not fail
 }
 
-// LogValue keeps the chain out of a log, too.
+// LogValue keeps the chain out of logs, too.
 func (c Credential) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Authenticator verifies one kind of credential. Any number of goroutines may call
-// it at once.
+// Authenticator verifies one kind of credential. It must be safe for concurrent use.
 type Authenticator interface {
-	// Authenticate returns who has shown the credential. An error is (or wraps)
-	// [ErrNotMine], [ErrRefused] or [ErrUnavailable]; one that is none of them counts
-	// as refused. Its text is for the log: it may hold foreign text, which is bounded,
-	// and never the token.
+	// Authenticate returns the identity that the credential proves. An error is or
+	// wraps [ErrNotMine], [ErrRefused] or [ErrUnavailable]; any other counts as
+	// refused. Its text is for the log: it may contain foreign text of limited length,
+	// but never the token.
 	Authenticate(ctx context.Context, c Credential) (Identity, error)
 }
 
-// Why there is no identity.
+// Reasons why there is no identity.
 var (
-	// ErrNotMine: there is no credential of this kind, or it is for somebody else to
-	// verify, as the token of another issuer.
+	// ErrNotMine means that there is no credential of this kind, or that another
+	// authenticator must verify it, as for a token of another issuer.
 	ErrNotMine = errors.New("no credential of this kind")
-	// ErrRefused: the credential is of this kind and is not good.
+	// ErrRefused means that the credential is of this kind and is invalid.
 	ErrRefused = errors.New("the credential is refused")
-	// ErrUnavailable: whether it is good cannot be told now, as whoever knows does not
-	// answer. The caller may come again with the same credential.
+	// ErrUnavailable means that the credential cannot be verified now because the
+	// verifying service does not answer. The caller may retry with the same credential.
 	ErrUnavailable = errors.New("the credential cannot be verified now")
 )
 
-// Errorf returns an error of that outcome: [ErrNotMine], [ErrRefused] or
+// Errorf returns an error that wraps outcome: [ErrNotMine], [ErrRefused] or
 // [ErrUnavailable].
 func Errorf(outcome error, format string, args ...any) error {
 	return fmt.Errorf("%w: %w", outcome, fmt.Errorf(format, args...))

@@ -12,17 +12,17 @@ import (
 
 const maxChain = 10
 
-// Certificates knows callers by the client certificate of the TLS handshake: an
-// X509-SVID, which is verified with the roots of its own trust domain and no other.
+// Certificates identifies callers by the client certificate of the TLS handshake, an
+// X509-SVID, verified only with the roots of its own trust domain.
 type Certificates struct {
-	// Roots returns the roots of a trust domain as they are now; nil or empty where the
-	// domain is not known. It must not block. Required.
+	// Roots returns the current roots of a trust domain; nil or empty if the domain is
+	// unknown. It must not block. Required.
 	Roots func(trustDomain string) *pki.Bundle
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// Authenticate verifies the chain. The identity lasts as long as the leaf.
+// Authenticate verifies the chain. The identity expires with the leaf.
 func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, error) {
 	if len(c.Chain) == 0 {
 		return Identity{}, ErrNotMine
@@ -34,7 +34,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, e
 	if fault := leafFault(leaf); fault != "" {
 		return Identity{}, Errorf(ErrRefused, "%s", fault)
 	}
-	// One URI names one trust domain, and with it the roots: with two, the roots of
+	// One URI means one trust domain and thus one set of roots: with two, the roots of
 	// one domain could vouch for a name in another.
 	if len(leaf.URIs) != 1 {
 		return Identity{}, Errorf(ErrRefused, "the certificate names %d URIs; exactly one, a SPIFFE ID, is allowed", len(leaf.URIs))
@@ -50,7 +50,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, e
 	return id, nil
 }
 
-// leafFault says why a leaf is none (X509-SVID standard, section 4).
+// leafFault says why a leaf is not an X509-SVID (X509-SVID standard, section 4).
 func leafFault(leaf *x509.Certificate) string {
 	switch {
 	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:

@@ -7,39 +7,37 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Kind is the way in which a caller was verified, one word that fits a metric.
+// Kind is how a caller was verified, one word that fits a metric.
 type Kind string
 
-// The ways.
+// The kinds.
 const (
 	ByCertificate Kind = "certificate"
 	ByJWT         Kind = "jwt"
 	ByTokenReview Kind = "token-review"
 )
 
-// Identity is who a caller is, verified: a SPIFFE ID, a Kubernetes service account,
-// or both. What is empty was not told by whoever vouches.
+// Identity is a verified caller: a SPIFFE ID, a Kubernetes service account, or both.
+// Empty fields were not attested.
 type Identity struct {
 	Kind Kind
-	// SPIFFEID is as [pki.ParseSPIFFEID] takes it.
+	// SPIFFEID is valid for [pki.ParseSPIFFEID].
 	SPIFFEID string
-	// Namespace and ServiceAccount are both set or both empty. They are those of the
-	// SPIFFE ID where its path is /ns/<namespace>/sa/<service account>.
+	// Namespace and ServiceAccount are both set or both empty. They match the SPIFFE ID
+	// if its path is /ns/<namespace>/sa/<service account>.
 	Namespace, ServiceAccount string
-	// Issuer vouches for it: a trust domain for a certificate, the claim iss for a
-	// JWT, the API server's URL for a TokenReview.
+	// Issuer attests the identity: a trust domain for a certificate, the claim iss for
+	// a JWT, the API server's URL for a TokenReview.
 	Issuer string
-	// Cluster is the one whose API server has reviewed the token. A certificate names
-	// none.
+	// Cluster is the one whose API server reviewed the token. Empty for certificates.
 	Cluster string
-	// Pod, PodUID, Node and ServiceAccountUID are what Kubernetes has bound the token
-	// to.
+	// Pod, PodUID, Node and ServiceAccountUID are what Kubernetes bound the token to.
 	Pod, PodUID, Node, ServiceAccountUID string
-	// Expiry is when the credential ends; zero where it does not say.
+	// Expiry is when the credential expires; zero if it does not say.
 	Expiry time.Time
 }
 
-// String returns the SPIFFE ID, or the service account as Kubernetes names its user.
+// String returns the SPIFFE ID, or the service account's Kubernetes user name.
 func (id Identity) String() string {
 	switch {
 	case id.SPIFFEID != "":
@@ -50,8 +48,8 @@ func (id Identity) String() string {
 	return ""
 }
 
-// OfSPIFFEID returns the identity with that SPIFFE ID, and with the service account
-// that its path may name.
+// OfSPIFFEID returns the identity with that SPIFFE ID and the service account its path
+// may name.
 func OfSPIFFEID(text string) (Identity, error) {
 	parsed, err := pki.ParseSPIFFEID(text)
 	if err != nil {

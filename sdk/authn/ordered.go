@@ -9,18 +9,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Ordered asks one authenticator after the other; the first that knows the caller
-// wins. One that refuses does not end the search: a caller with an expired
-// certificate and a good token is who the token says. The error is a [*UnknownCallerError].
+// Ordered tries authenticators in order; the first success wins. A refusal does not end
+// the search: a caller with an expired certificate and a valid token is identified by
+// the token. The error is a [*UnknownCallerError].
 type Ordered []Named
 
-// Named is an authenticator with the name that it has in a log.
+// Named is an authenticator with its name for logs.
 type Named struct {
 	Name          string
 	Authenticator Authenticator
 }
 
-// Authenticate asks each, in order.
+// Authenticate tries each authenticator in order.
 func (o Ordered) Authenticate(ctx context.Context, c Credential) (Identity, error) {
 	refusal := &UnknownCallerError{outcome: ErrNotMine}
 	for _, each := range o {
@@ -36,18 +36,17 @@ func (o Ordered) Authenticate(ctx context.Context, c Credential) (Identity, erro
 	return Identity{}, refusal
 }
 
-// UnknownCallerError is why nobody knows a caller. Its text is one sentence, the same whatever
-// the reasons are, and fit for the caller; a [slog.Logger] is told the reasons. It
-// wraps [ErrUnavailable] where somebody could not tell, else [ErrRefused] where
-// somebody has refused, else [ErrNotMine].
+// UnknownCallerError says that no authenticator identified a caller. Its text is the
+// same whatever the reasons and safe to show to the caller; a [slog.Logger] receives
+// the reasons. It wraps [ErrUnavailable] if any authenticator was unavailable, else
+// [ErrRefused] if any refused, else [ErrNotMine].
 type UnknownCallerError struct {
-	// Reasons has one entry for each authenticator, in their order.
+	// Reasons has one entry per authenticator, in order.
 	Reasons []Reason
 	outcome error
 }
 
-// Reason is what one authenticator said, at most 256 bytes of it, with the token
-// replaced.
+// Reason is the error of one authenticator, at most 256 bytes, with the token replaced.
 type Reason struct {
 	Name, Text string
 }
@@ -57,18 +56,18 @@ func (r *UnknownCallerError) add(name string, err error, token ca.Token) {
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		r.outcome = ErrUnavailable
-	case !errors.Is(err, ErrNotMine) && r.outcome == ErrNotMine: //nolint:errorlint // it is one of the three themselves
+	case !errors.Is(err, ErrNotMine) && r.outcome == ErrNotMine: //nolint:errorlint // one of the three sentinels
 		r.outcome = ErrRefused
 	}
 }
 
-// Error tells the caller nothing about why.
+// Error returns a fixed text that reveals no reason to the caller.
 func (*UnknownCallerError) Error() string { return "the caller could not be authenticated" }
 
 // Unwrap returns one of the three outcomes.
 func (r *UnknownCallerError) Unwrap() error { return r.outcome }
 
-// LogValue returns the reasons by the authenticators' names.
+// LogValue returns the reasons keyed by authenticator name.
 func (r *UnknownCallerError) LogValue() slog.Value {
 	reasons := make([]slog.Attr, len(r.Reasons))
 	for i, reason := range r.Reasons {
@@ -77,12 +76,11 @@ func (r *UnknownCallerError) LogValue() slog.Value {
 	return slog.GroupValue(reasons...)
 }
 
-// Clusters chooses who verifies a token by the cluster that the credential names,
-// which is empty where it names none. It returns nil for a cluster that nobody
-// knows; the caller is refused then.
+// Clusters returns the authenticator for the cluster a credential names, which may be
+// empty, or nil for an unknown cluster, whose callers are refused.
 type Clusters func(cluster string) Authenticator
 
-// Authenticate asks the authenticator of the credential's cluster.
+// Authenticate calls the authenticator of the credential's cluster.
 func (f Clusters) Authenticate(ctx context.Context, c Credential) (Identity, error) {
 	if c.Token == "" {
 		return Identity{}, ErrNotMine

@@ -14,16 +14,16 @@ const (
 	accountPlace   = "{service_account}"
 )
 
-// Template makes SPIFFE IDs of Kubernetes' service accounts. The zero value makes
-// none: identities then have a service account only.
+// Template maps Kubernetes service accounts to SPIFFE IDs. With the zero value
+// identities have no SPIFFE ID.
 type Template struct {
 	text string
 }
 
-// ParseTemplate checks the text, as in
-// spiffe://cluster.local/ns/{namespace}/sa/{service_account}: each of the two stands
-// once and is a path segment of its own, so that no two accounts share an ID. Empty
-// text is the zero Template.
+// ParseTemplate parses a template such as
+// spiffe://cluster.local/ns/{namespace}/sa/{service_account}: each placeholder must
+// occur once, as a whole path segment, so that no two accounts share an ID. Empty text
+// returns the zero Template.
 func ParseTemplate(text string) (Template, error) {
 	if text == "" {
 		return Template{}, nil
@@ -44,10 +44,10 @@ func fill(text, namespace, account string) string {
 	return strings.NewReplacer(namespacePlace, namespace, accountPlace, account).Replace(text)
 }
 
-// IsZero tells whether the template makes no SPIFFE IDs.
+// IsZero reports whether the template yields no SPIFFE IDs.
 func (t Template) IsZero() bool { return t.text == "" }
 
-// Identity returns the identity of a user of Kubernetes, as
+// Identity returns the identity of a Kubernetes user such as
 // system:serviceaccount:<namespace>:<service account>.
 func (t Template) Identity(user string) (Identity, error) {
 	rest, ok := strings.CutPrefix(user, subjectPrefix)
@@ -67,8 +67,8 @@ func (t Template) Identity(user string) (Identity, error) {
 	return id, nil
 }
 
-// areServiceAccount holds the names to what Kubernetes allows, an RFC 1123 label and
-// a subdomain: a slash or a colon in one would make it another's.
+// areServiceAccount checks the names against Kubernetes' rules (RFC 1123 label and
+// subdomain): a slash or a colon could yield another account's ID.
 func areServiceAccount(namespace, account string) bool {
 	if len(namespace) > 63 || strings.Contains(namespace, ".") || len(account) > 253 {
 		return false

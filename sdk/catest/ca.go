@@ -1,7 +1,7 @@
-// Package catest is a certificate authority in memory, for tests: [NewCA] makes
-// one, [CA.Next] and [CA.Always] make it fail, hang, dawdle or answer wrongly, and
-// [CA.Requests] tells what it was asked. It has no goroutine and no timer at rest,
-// so that it works inside a testing/synctest bubble.
+// Package catest is an in-memory certificate authority for tests: a test creates it
+// with [NewCA], makes it fail, hang, delay or answer wrongly with [CA.Next] and
+// [CA.Always], and inspects calls with [CA.Requests]. At rest it has no goroutine and
+// no timer, so it works in a testing/synctest bubble.
 package catest
 
 import (
@@ -18,29 +18,29 @@ import (
 
 const defaultCALifetime = 10 * 365 * 24 * time.Hour
 
-// Options shape a [CA]. The zero value is a root that signs with ECDSA P-256.
+// Options configure a [CA]. The zero value is a root that signs with ECDSA P-256.
 type Options struct {
-	// Now is the authority's clock. Default: [time.Now].
+	// Now is the CA's clock. Default: [time.Now].
 	Now func() time.Time
-	// KeyType is the kind of the authority's own keys. Default: ECDSA P-256.
+	// KeyType is the type of the CA's own keys. Default: ECDSA P-256.
 	KeyType pki.KeyType
-	// Intermediates is how many CAs stand between the root and a leaf. Default: 0.
+	// Intermediates is the number of CAs between the root and a leaf. Default: 0.
 	Intermediates int
-	// CALifetime is the lifetime of the root and the intermediates, counted from
-	// an hour ago. Default: 10 years.
+	// CALifetime is the lifetime of the root and the intermediates, starting an hour
+	// ago. Default: 10 years.
 	CALifetime time.Duration
-	// TTL is the lifetime of every leaf, whatever was asked for. Default: what was
-	// asked for, or 24 hours.
+	// TTL is the lifetime of every leaf, whatever is requested. Default: the requested
+	// TTL, or 24 hours.
 	TTL time.Duration
 }
 
-// CA is a [ca.Client], [ca.RootSource] and [ca.RootWatcher] that signs what it is
-// asked for, without looking at who asks. It is safe for concurrent use.
+// CA is a [ca.Client], [ca.RootSource] and [ca.RootWatcher] that signs every request
+// from any caller. It is safe for concurrent use.
 type CA struct {
 	opts Options
 
 	mu       sync.Mutex
-	issuers  []issuer // the root first, the one that signs leaves last
+	issuers  []issuer // root first, the leaf-signing CA last
 	roots    *pki.Bundle
 	watchers map[chan struct{}]bool
 	planned  []Fault
@@ -48,8 +48,7 @@ type CA struct {
 	requests []ca.SignRequest
 }
 
-// NewCA makes an authority with new keys. It panics where the options cannot be
-// met, as a test would.
+// NewCA creates a CA with new keys. It panics if the options cannot be satisfied.
 func NewCA(opts Options) *CA {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -62,8 +61,8 @@ func NewCA(opts Options) *CA {
 	return c
 }
 
-// Rotate replaces the root and the intermediates by new ones: they sign from now
-// on, the new root is the only one told, and watchers are called.
+// Rotate replaces the root and the intermediates: the new ones sign from now on, only
+// the new root is published, and watchers are called.
 func (c *CA) Rotate() {
 	issuers := make([]issuer, 1, 1+c.opts.Intermediates)
 	issuers[0] = newIssuer(c.opts, "root", nil)
@@ -76,8 +75,8 @@ func (c *CA) Rotate() {
 	c.SetRoots(pki.NewBundle(issuers[0].cert))
 }
 
-// SetRoots replaces the roots that are told, by whatever way, and calls watchers.
-// Which root signs is unaffected: so old and new ones overlap.
+// SetRoots replaces the published roots everywhere and calls watchers. It does not
+// change which root signs, so old and new roots can overlap.
 func (c *CA) SetRoots(roots *pki.Bundle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,26 +84,26 @@ func (c *CA) SetRoots(roots *pki.Bundle) {
 	for watcher := range c.watchers {
 		select {
 		case watcher <- struct{}{}:
-		default: // it was told already and has not looked yet
+		default: // a notification is already pending
 		}
 	}
 }
 
-// Bundle returns the roots that are told now.
+// Bundle returns the published roots.
 func (c *CA) Bundle() *pki.Bundle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.roots
 }
 
-// Requests returns what CSRSign was called with so far, failed calls included.
+// Requests returns the requests CSRSign has received so far, failed calls included.
 func (c *CA) Requests() []ca.SignRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.requests)
 }
 
-// CSRSign implements [ca.Client]: the names of the CSR are signed.
+// CSRSign implements [ca.Client]. It signs the names in the CSR.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	fault := c.begin(req)
 	if err := fault.before(ctx); err != nil {
@@ -113,7 +112,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	return c.sign(req, fault)
 }
 
-// begin records the request and takes what was planned for it.
+// begin records the request and returns the fault planned for it.
 func (c *CA) begin(req ca.SignRequest) Fault {
 	req.CSR = slices.Clone(req.CSR)
 	c.mu.Lock()
@@ -166,10 +165,10 @@ func (c *CA) ttl(req ca.SignRequest) time.Duration {
 // Roots implements [ca.RootSource].
 func (c *CA) Roots(context.Context) ([]byte, error) { return c.Bundle().PEM(), nil }
 
-// WatchRoots implements [ca.RootWatcher]. It returns when ctx ends or changed
-// fails.
+// WatchRoots implements [ca.RootWatcher]. It returns when ctx ends or changed returns
+// an error.
 func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	// Made here, not in NewCA: a channel belongs to the synctest bubble it was made in.
+	// Created here, not in NewCA: a channel belongs to the synctest bubble that created it.
 	told := make(chan struct{}, 1)
 	c.mu.Lock()
 	c.watchers[told] = true

@@ -10,21 +10,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Fault is how one call of CSRSign goes wrong. The zero value is a good answer;
-// of several fields, the delay comes first and the broken reply last.
+// Fault is how one call of CSRSign fails. The zero value succeeds. If several fields
+// are set, the delay applies first and the broken reply last.
 type Fault struct {
-	// Delay is waited before anything else. Default: none.
+	// Delay is the initial wait. Default: none.
 	Delay time.Duration
-	// Hang keeps the call until its context ends. Default: false.
+	// Hang blocks the call until its context ends. Default: false.
 	Hang bool
-	// Err is the answer instead of a certificate. Default: nil.
+	// Err is returned instead of a certificate. Default: nil.
 	Err error
-	// Break changes the certificate before it is signed: one of this package's
-	// functions, [WrongKey] to [OtherAuthority], or your own. Default: nil.
+	// Break modifies the certificate before signing: one of this package's functions,
+	// [WrongKey] to [OtherAuthority], or your own. Default: nil.
 	Break func(*Draft)
 }
 
-// Next plans the fault for the next n calls that nothing is planned for yet.
+// Next plans the fault for the next n calls that have none planned.
 func (c *CA) Next(n int, fault Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,14 +33,14 @@ func (c *CA) Next(n int, fault Fault) {
 	}
 }
 
-// Always sets the fault of all calls that nothing is planned for; Fault{} ends it.
+// Always sets the fault for all calls that have none planned; Fault{} clears it.
 func (c *CA) Always(fault Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.always = fault
 }
 
-// before does what comes before a certificate.
+// before applies the faults that precede a certificate.
 func (f Fault) before(ctx context.Context) error {
 	if f.Delay > 0 {
 		timer := time.NewTimer(f.Delay)
@@ -59,18 +59,18 @@ func (f Fault) before(ctx context.Context) error {
 	return f.Err
 }
 
-// Draft is a reply before it is signed.
+// Draft is an unsigned reply.
 type Draft struct {
-	Leaf  *x509.Certificate   // the template of the leaf
+	Leaf  *x509.Certificate   // the leaf's template
 	Key   crypto.PublicKey    // the leaf's key
-	Above []*x509.Certificate // what follows the leaf in the chain
-	Root  *x509.Certificate   // the root that the chain leads to
-	Roots *pki.Bundle         // the roots that the reply tells
+	Above []*x509.Certificate // certificates after the leaf in the chain
+	Root  *x509.Certificate   // the root of the chain
+	Roots *pki.Bundle         // the roots in the reply
 
-	issuer issuer // who signs the leaf
+	issuer issuer // signs the leaf
 }
 
-// WrongKey puts another key into the leaf.
+// WrongKey gives the leaf a different key.
 func WrongKey(d *Draft) {
 	key, err := pki.GenerateKey(pki.ECDSAP256)
 	if err != nil {
@@ -79,7 +79,7 @@ func WrongKey(d *Draft) {
 	d.Key = key.Public()
 }
 
-// WrongName puts another SPIFFE ID into the leaf.
+// WrongName gives the leaf a different SPIFFE ID.
 func WrongName(d *Draft) {
 	d.Leaf.URIs = []*url.URL{{Scheme: "spiffe", Host: "wrong-name.test", Path: "/somebody-else"}}
 }
@@ -90,35 +90,35 @@ func LeafIsCA(d *Draft) {
 	d.Leaf.KeyUsage |= x509.KeyUsageCertSign
 }
 
-// WrongUsage makes the leaf a certificate for signing code.
+// WrongUsage makes the leaf a code signing certificate.
 func WrongUsage(d *Draft) {
 	d.Leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 }
 
-// Expired lets the leaf end a second after it began, minutes ago.
+// Expired makes the leaf expire a second after its start, minutes ago.
 func Expired(d *Draft) { d.Leaf.NotAfter = d.Leaf.NotBefore.Add(time.Second) }
 
-// NotYetValid lets the leaf begin an hour late.
+// NotYetValid makes the leaf valid only in an hour.
 func NotYetValid(d *Draft) {
 	d.Leaf.NotBefore = d.Leaf.NotBefore.Add(time.Hour)
 	d.Leaf.NotAfter = d.Leaf.NotAfter.Add(time.Hour)
 }
 
-// TooLong lets the leaf live an hour longer than it should.
+// TooLong extends the leaf's lifetime by an hour.
 func TooLong(d *Draft) { d.Leaf.NotAfter = d.Leaf.NotAfter.Add(time.Hour) }
 
-// RootInChain puts the root at the end of the chain.
+// RootInChain appends the root to the chain.
 func RootInChain(d *Draft) { d.Above = append(d.Above, d.Root) }
 
-// NoIntermediates leaves out what stands between leaf and root.
+// NoIntermediates omits the intermediates.
 func NoIntermediates(d *Draft) { d.Above = nil }
 
-// NoRoots tells no root.
+// NoRoots omits the roots.
 func NoRoots(d *Draft) { d.Roots = nil }
 
-// OtherAuthority has the leaf signed by a CA that leads to none of the roots.
+// OtherAuthority signs the leaf with a CA that chains to none of the roots.
 func OtherAuthority(d *Draft) {
-	// The leaf tells the time by the authority's clock.
+	// The leaf's times follow the CA's clock.
 	begin := func() time.Time { return d.Leaf.NotBefore }
 	d.issuer = newIssuer(Options{Now: begin, CALifetime: defaultCALifetime}, "stranger", nil)
 	d.Above = nil

@@ -32,7 +32,7 @@ func newIssuer(opts Options, name string, parent *issuer) issuer {
 	return issuer{parent.issue(template, key.Public()), key}
 }
 
-// issue signs the template, with a random serial number.
+// issue signs the template with a random serial number.
 func (i issuer) issue(template *x509.Certificate, key crypto.PublicKey) *x509.Certificate {
 	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, key, i.key)
 	if err != nil {
@@ -54,10 +54,9 @@ func leafTemplate(csr *x509.CertificateRequest, now time.Time, ttl time.Duration
 	}
 }
 
-// IstioFiles returns the authority as the files of Istio's layout, by name:
-// ca-cert.pem and ca-key.pem (PKCS #8), cert-chain.pem (the signing CA and what
-// stands above it, without the root; empty where the root signs) and
-// root-cert.pem.
+// IstioFiles returns the CA in Istio's file layout, keyed by name: ca-cert.pem,
+// ca-key.pem (PKCS #8), cert-chain.pem (the signing CA and its issuers without the
+// root; empty if the root signs) and root-cert.pem.
 func (c *CA) IstioFiles() map[string][]byte {
 	c.mu.Lock()
 	issuers, roots := c.issuers, c.roots
@@ -75,7 +74,7 @@ func (c *CA) IstioFiles() map[string][]byte {
 	}
 }
 
-// upwards returns the intermediates, the one that signs leaves first.
+// upwards returns the intermediates, the leaf-signing one first.
 func upwards(issuers []issuer) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for i := len(issuers) - 1; i > 0; i-- {

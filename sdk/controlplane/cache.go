@@ -1,9 +1,9 @@
-// Package controlplane mounts Countersign's secrets in a control plane that is built
-// on go-control-plane: [New] makes a cache for the Secret type, which stands in a
-// MuxCache beside the caches of listeners, clusters and whatever else there is.
+// Package controlplane serves Countersign's secrets from a control plane built on
+// go-control-plane: its author calls [New] and puts the [Cache] for the Secret type
+// into a MuxCache beside the caches for listeners, clusters and other types.
 //
-// That interface knows no peer, so who asks is a function of the request's node; see
-// [Config]. What it demands of a cache is written down in watch.go.
+// go-control-plane's cache interface has no peer, so the caller is derived from the
+// request's node; see [Config]. watch.go lists what the interface requires of a cache.
 package controlplane
 
 import (
@@ -23,42 +23,42 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// TypeURL is the one type that a [Cache] answers for, the key of its place in a
-// MuxCache that classifies by type.
+// TypeURL is the only type a [Cache] serves, and its key in a MuxCache that classifies
+// by type.
 const TypeURL = sds.TypeURL
 
-// Config is what a [Cache] is made of.
+// Config configures a [Cache]. Secrets and Caller are required.
 type Config struct {
-	// Secrets are what is served. Required.
+	// Secrets is the source to serve. Required.
 	Secrets secret.Source
-	// Caller returns who asks, or a status error that ends the stream or fetch. It is
-	// asked for each request and must not block. Required.
+	// Caller returns the caller, or a status error that ends the stream or fetch. It is
+	// called for every request and must not block. Required.
 	//
-	// A node is what the client says of itself. Where one client must not get what is
-	// another's, the control plane's callbacks have to hold node.id against the peer
-	// of the stream, or to put what they verified in its place.
+	// A node is self-declared and proves nothing. If clients must not get each other's
+	// secrets, the control plane's callbacks must check node.id against the stream's
+	// peer or replace it with a verified value.
 	Caller func(*corev3.Node) (secret.Caller, error)
-	// Refused is told of each name that is left out, as nobody configured it or not
-	// for this caller: once on a stream at least. The name is the client's own text. It
-	// must not block, and is called by several goroutines. Default: nobody is told.
+	// Refused is called for each name left out because it is not configured, or not for
+	// this caller: at least once per stream. The name is client-supplied text. Refused
+	// must not block and must be safe for concurrent use. Default: none.
 	Refused func(caller secret.Caller, name string)
-	// Hold is how long the update of a certificate waits for the acknowledgement of
-	// the roots that it leads to. Default: 5 s; negative: not at all.
+	// Hold limits how long a certificate update waits for the ACK of the roots it
+	// chains to. Default: 5 s; negative disables waiting.
 	Hold time.Duration
 }
 
 const (
-	// maxNames and maxName (in bytes) bound what a client may ask for, as on an
-	// engine of sdk/xds.
+	// maxNames and maxName (in bytes) limit what a client may request, as in an sdk/xds
+	// engine.
 	maxNames = 10_000
 	maxName  = 8300
-	// maxResponse bounds the bytes of the resources in one response: clients refuse more
-	// than 4 MiB by default. What does not fit follows in the next.
+	// maxResponse limits the bytes of resources in one response: gRPC clients reject
+	// more than 4 MiB by default. The rest follows in the next response.
 	maxResponse = 2 << 20
 )
 
-// Cache is the cache of secrets. Its methods may be called by any number of
-// goroutines at once. Make one with [New]; it has nothing to be closed.
+// Cache is a go-control-plane cache for secrets. Its methods are safe for concurrent
+// use. Create one with [New]; it needs no Close.
 type Cache struct {
 	cfg       Config
 	resources xds.Source[secret.Caller]
@@ -66,8 +66,8 @@ type Cache struct {
 
 var _ cachev3.Cache = (*Cache)(nil)
 
-// New checks the configuration and returns a cache. It starts nothing: a goroutine
-// belongs to each open watch.
+// New checks the configuration and returns a cache. It starts nothing: each open watch
+// has its own goroutine.
 func New(cfg Config) (*Cache, error) {
 	switch {
 	case cfg.Secrets == nil:
@@ -84,10 +84,10 @@ func New(cfg Config) (*Cache, error) {
 	return &Cache{cfg: cfg, resources: sds.Resources(cfg.Secrets)}, nil
 }
 
-// CreateWatch answers a state-of-the-world request as soon as there is something that
-// the client does not have, and again with each change until it is cancelled. An
-// error is a status that ends the stream: another type, too many names, a caller who
-// is refused, a source that is closed (Unavailable).
+// CreateWatch answers a state-of-the-world request as soon as there is something new
+// for the client, and again after each change until it is cancelled. An error is a
+// status that ends the stream: an unsupported type, too many names, a refused caller,
+// or a closed source (Unavailable).
 func (c *Cache) CreateWatch(req *cachev3.Request, sub cachev3.Subscription, out chan cachev3.Response) (cancel func(), err error) {
 	s, err := c.subscribe(req, sub.SubscribedResources())
 	if err != nil {
@@ -99,8 +99,8 @@ func (c *Cache) CreateWatch(req *cachev3.Request, sub cachev3.Subscription, out 
 	})
 }
 
-// CreateDeltaWatch answers an incremental request, otherwise like [Cache.CreateWatch].
-// A name that is refused is in removed_resources, once.
+// CreateDeltaWatch answers an incremental request; otherwise it is like
+// [Cache.CreateWatch]. A refused name appears in removed_resources, once.
 func (c *Cache) CreateDeltaWatch(req *cachev3.DeltaRequest, sub cachev3.Subscription, out chan cachev3.DeltaResponse) (cancel func(), err error) {
 	s, err := c.subscribe(req, sub.SubscribedResources())
 	if err != nil {
@@ -114,8 +114,8 @@ func (c *Cache) CreateDeltaWatch(req *cachev3.DeltaRequest, sub cachev3.Subscrip
 	})
 }
 
-// Fetch answers once. It waits for secrets that are not ready until ctx ends; refused
-// names are left out, and where that leaves nothing the answer is NotFound.
+// Fetch answers once. It waits until ctx ends for secrets that are not ready. Refused
+// names are left out; if none remain the error is NotFound.
 func (c *Cache) Fetch(ctx context.Context, req *cachev3.Request) (cachev3.Response, error) {
 	names := map[string]struct{}{}
 	for _, name := range req.GetResourceNames() {
@@ -139,7 +139,7 @@ func (c *Cache) Fetch(ctx context.Context, req *cachev3.Request) (cachev3.Respon
 	return r, nil
 }
 
-// request is what both dialects ask with.
+// request is what requests of both dialects have in common.
 type request interface {
 	GetTypeUrl() string
 	GetNode() *corev3.Node
@@ -147,7 +147,7 @@ type request interface {
 	GetErrorDetail() *rpcstatus.Status
 }
 
-// accepted returns the nonce of the response that a request acknowledges, if it does.
+// accepted returns the nonce of the response a request acknowledges, or "".
 func accepted(req request) string {
 	if req.GetErrorDetail() != nil {
 		return ""
@@ -155,8 +155,8 @@ func accepted(req request) string {
 	return req.GetResponseNonce()
 }
 
-// subscribe returns the names of a request as a subscription. Neither no name nor the
-// wildcard is a subscription for secrets.
+// subscribe turns a request's names into a subscription. For secrets neither an empty
+// list nor the wildcard subscribes to anything.
 func (c *Cache) subscribe(req request, names map[string]struct{}) (*subscription, error) {
 	switch {
 	case req.GetTypeUrl() != TypeURL:
@@ -172,6 +172,6 @@ func (c *Cache) subscribe(req request, names map[string]struct{}) (*subscription
 	for name := range names {
 		s.names = append(s.names, name)
 	}
-	slices.Sort(s.names) // so that the same content is the same bytes
+	slices.Sort(s.names) // so that equal content has equal bytes
 	return s, nil
 }

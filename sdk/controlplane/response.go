@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// response is a batch, or the error that ends the stream, for a stream of the state of
-// the world.
+// response is a state-of-the-world response: a batch, or the error that ends the
+// stream.
 type response struct {
 	cachev3.PassthroughResponse
 	batch batch
@@ -30,20 +30,20 @@ func newResponse(req *cachev3.Request, b batch, err error, taken func()) *respon
 	}
 }
 
-// GetDiscoveryResponse is what a server calls when it is about to send.
+// GetDiscoveryResponse returns the response; the server calls it just before sending.
 func (r *response) GetDiscoveryResponse() (*discoveryv3.DiscoveryResponse, error) {
 	r.taken()
 	return r.DiscoveryResponse, r.err
 }
 
-// GetReturnedResources is what a server calls when it has given the response a nonce.
+// GetReturnedResources returns what the client then has. The server calls it after assigning a nonce.
 func (r *response) GetReturnedResources() map[string]string {
 	return r.batch.returned(r.DiscoveryResponse.GetNonce())
 }
 
 func (r *response) GetContext() context.Context { return r.ctx }
 
-// deltaResponse is the same for an incremental stream.
+// deltaResponse is the incremental counterpart of response.
 type deltaResponse struct {
 	cachev3.DeltaPassthroughResponse
 	batch batch
@@ -62,18 +62,18 @@ func newDeltaResponse(req *cachev3.DeltaRequest, b batch, err error, taken func(
 	}
 }
 
-// GetDeltaDiscoveryResponse is what a server calls when it is about to send.
+// GetDeltaDiscoveryResponse returns the response; the server calls it just before sending.
 func (r *deltaResponse) GetDeltaDiscoveryResponse() (*discoveryv3.DeltaDiscoveryResponse, error) {
 	r.taken()
 	return r.DeltaDiscoveryResponse, r.err
 }
 
-// GetReturnedResources is what a server calls when it has given the response a nonce.
+// GetReturnedResources returns what the client then has. The server calls it after assigning a nonce.
 func (r *deltaResponse) GetReturnedResources() map[string]string {
 	return r.batch.returned(r.DeltaDiscoveryResponse.GetNonce())
 }
 
-// GetNextVersionMap is the old name for it, by which servers of v0.14.0 still call.
+// GetNextVersionMap is the former name of GetReturnedResources, which v0.14.0 servers still call.
 func (r *deltaResponse) GetNextVersionMap() map[string]string { return r.GetReturnedResources() }
 
 func (r *deltaResponse) GetContext() context.Context { return context.Background() }

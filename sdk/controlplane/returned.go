@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// What the client has goes from one watch of a stream to the next as its "returned
-// resources", which the server keeps and does not look into. A value is a flag with a
-// nonce, a NUL, and the version; one without a NUL is a version that the client brought
-// from an earlier stream.
+// The server carries what the client has from one watch of a stream to the next in
+// "returned resources", a map it does not interpret. A value is a flag with a nonce, a
+// NUL, and the version; a value without a NUL is a version the client brought from an
+// earlier stream.
 const (
 	flagRefused = "refused"
-	flagSent    = "sent " // with this nonce, and was not acknowledged
+	flagSent    = "sent " // with this nonce, not yet acknowledged
 )
 
-// receipt learns the nonce of a response. The server gives it one after it has taken
-// the response and before it asks for the returned resources, so it belongs to the
-// server's goroutine.
+// receipt receives the nonce of a response. The server assigns it after taking the
+// response and before asking for the returned resources, so the server's goroutine owns
+// it.
 type receipt struct{ nonce string }
 
-// returned writes what the client has once it has the batch, which went out with the
-// nonce. The server changes the map that it is given: it is a new one each time.
+// returned encodes what the client has once it accepts the batch sent with nonce. The
+// map is new on each call because the server modifies it.
 func (b batch) returned(nonce string) map[string]string {
 	b.sent.nonce = nonce
 	out := make(map[string]string, len(b.has))
@@ -38,8 +38,8 @@ func (b batch) returned(nonce string) map[string]string {
 	return out
 }
 
-// bring reads what the client has of the names that it asks for. acked is the nonce of
-// a response that it accepted with this request, or empty.
+// bring decodes what the client has of the names it requests. acked is the nonce of the
+// response accepted by this request, or empty.
 func (s *subscription) bring(returned map[string]string, acked string) {
 	for _, name := range s.names {
 		value, ok := returned[name]
@@ -58,8 +58,8 @@ func (s *subscription) bring(returned map[string]string, acked string) {
 	}
 }
 
-// covers tells whether who acknowledged one nonce has the response with the other:
-// the servers count.
+// covers reports whether acknowledging one nonce includes the response with the other;
+// servers number them consecutively.
 func covers(acked, nonce string) bool {
 	a, err := strconv.ParseInt(acked, 10, 64)
 	if err != nil {
@@ -69,8 +69,8 @@ func covers(acked, nonce string) bool {
 	return err == nil && a >= n
 }
 
-// afresh forgets what the client has of names that it has just subscribed to: they are
-// told again, unless it has brought the very version along.
+// afresh forgets what the client has for newly subscribed names, so that they are sent
+// again unless the client brought the current version.
 func (s *subscription) afresh(names []string, brought map[string]string) {
 	for _, name := range names {
 		delete(s.had, name)

@@ -16,39 +16,39 @@ import (
 
 var errClosed = status.Error(codes.Unavailable, "the source of secrets is closed")
 
-// subscription is what one watch asks for and what its client has of it. It has no
-// goroutine and no lock.
+// subscription is what one watch requests and what its client has. It has no goroutine
+// and no lock.
 type subscription struct {
 	cache   *Cache
 	caller  secret.Caller
-	removes bool // the dialect tells of names that are unknown
+	removes bool // the dialect reports unknown names
 	names   []string
 	had     map[string]had
-	held    map[string]time.Time // until when updates are kept back at most
+	held    map[string]time.Time // deadlines for delayed updates
 }
 
-// had is what the client was told of one name.
+// had is what the client was sent for one name.
 type had struct {
 	version string    // of the content; empty for none
-	refused bool      // that there is no such name
-	until   time.Time // roots that are not acknowledged: waited for until then at most
-	sent    *receipt  // the response that these roots were sent with
+	refused bool      // reported as unknown
+	until   time.Time // deadline for the ACK of unacknowledged roots
+	sent    *receipt  // the response that carried these roots
 }
 
-// batch is what is to be told now.
+// batch is what to send now.
 type batch struct {
 	resources []*xds.Resource
 	removed   []string
 	size      int
 	full      bool           // something did not fit
-	wake      time.Time      // when to look again, without a change; zero: never
-	has       map[string]had // all that the client then has
+	wake      time.Time      // when to look again without a change; zero: never
+	has       map[string]had // everything the client has afterwards
 	sent      *receipt
 }
 
 func (b batch) empty() bool { return len(b.resources)+len(b.removed) == 0 }
 
-// next returns what the client is to be told now, and counts it as told.
+// next returns what to send to the client now and records it as sent.
 func (s *subscription) next(now time.Time) (batch, error) {
 	b := batch{sent: &receipt{}}
 	var found, needing, roots []*xds.Resource
@@ -77,7 +77,7 @@ func (s *subscription) next(now time.Time) (batch, error) {
 		}
 	}
 	for _, r := range needing {
-		if !b.full && !s.holds(&b, r, roots, now) { // where it is full, the roots may be among the rest
+		if !b.full && !s.holds(&b, r, roots, now) { // if it is full, the roots may be in the rest
 			s.tell(&b, r, now)
 		}
 	}
@@ -85,7 +85,7 @@ func (s *subscription) next(now time.Time) (batch, error) {
 	return b, nil
 }
 
-// unchanged notes that the client has what there is of a name.
+// unchanged records that the client has the current version of a name.
 func (s *subscription) unchanged(name string) {
 	h := s.had[name]
 	h.refused = false
@@ -93,7 +93,7 @@ func (s *subscription) unchanged(name string) {
 	delete(s.held, name)
 }
 
-// all waits until every name is there or refused, and returns what is there.
+// all waits until every name is available or refused, and returns the available ones.
 func (s *subscription) all(ctx context.Context) (batch, error) {
 	for _, name := range s.names {
 		if len(name) > maxName {
@@ -132,7 +132,7 @@ func (s *subscription) refuse(b *batch, name string) {
 	s.cache.cfg.Refused(s.caller, name)
 }
 
-// tell puts a resource into the batch, if it fits.
+// tell adds a resource to the batch if it fits.
 func (s *subscription) tell(b *batch, r *xds.Resource, now time.Time) {
 	size := len(r.Name) + len(r.Version) + len(r.Body.GetTypeUrl()) + len(r.Body.GetValue())
 	if b.size > 0 && b.size+size > maxResponse {
@@ -149,13 +149,13 @@ func (s *subscription) tell(b *batch, r *xds.Resource, now time.Time) {
 	delete(s.held, r.Name)
 }
 
-// holds tells whether a certificate is kept back, as its roots are on their way.
+// holds reports whether a certificate must wait because its roots are in flight.
 func (s *subscription) holds(b *batch, r *xds.Resource, roots []*xds.Resource, now time.Time) bool {
 	until := s.awaited(r.Needs, roots)
 	if until.IsZero() {
 		return false
 	}
-	// The first bound stands: roots that change again and again must not starve it.
+	// The first deadline stands: roots that keep changing must not starve it.
 	if first, held := s.held[r.Name]; held {
 		until = first
 	}
@@ -169,8 +169,8 @@ func (s *subscription) holds(b *batch, r *xds.Resource, roots []*xds.Resource, n
 	return true
 }
 
-// awaited returns until when a root is on its way to the client: zero if it
-// acknowledged a bundle that has it, or asks for none that does.
+// awaited returns the deadline for an in-flight root: zero if the client acknowledged a
+// bundle that contains it, or requests none that does.
 func (s *subscription) awaited(root string, bundles []*xds.Resource) (until time.Time) {
 	for _, b := range bundles {
 		if !slices.Contains(b.Provides, root) {

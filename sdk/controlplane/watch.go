@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// watch answers one request of a stream until it is cancelled. What go-control-plane
-// v0.14.0 (pkg/server) demands of it, and is written nowhere:
+// watch answers one request of a stream until it is cancelled. go-control-plane v0.14.0
+// (pkg/server) imposes these undocumented requirements:
 //
-//   - Once cancel has returned nothing may be sent: the incremental server closes the
-//     channel then, and the ordered one has another watch on it.
-//   - The goroutine that calls CreateWatch and cancel is the one that empties the
-//     channel, so neither may wait for room in it. It is shared by the types of a stream
-//     and has room for two responses of each: one may be on its way, no more.
-//   - What a request asks for is to be in the channel when CreateWatch returns: the
-//     next request is looked at only after that.
-//   - A watch may answer more than once: a client that does not acknowledge must get the
-//     next version, too.
-//   - The maps of a Subscription are changed in place once its watch is cancelled, so
+//   - Nothing may be sent after cancel returns: the incremental server then closes the
+//     channel, and the ordered one reuses it for another watch.
+//   - The goroutine that calls CreateWatch and cancel also drains the channel, so
+//     neither may block on it. The types of a stream share it and it has room for two
+//     responses each, so at most one may be in flight.
+//   - The answer to a request must be in the channel when CreateWatch returns: the
+//     server reads the next request only after that.
+//   - A watch may answer more than once: a client that does not acknowledge must still
+//     get the next version.
+//   - The server modifies the maps of a Subscription once its watch is cancelled, so
 //     they are copied.
 //   - A nil response ends a stream in one server and panics in the other; an error from
 //     GetDiscoveryResponse ends it in both.
@@ -25,19 +25,19 @@ type watch[R any] struct {
 	sub   *subscription
 	build func(b batch, err error, taken func()) R
 
-	// All below belongs to run, once it has begun.
+	// The fields below belong to run once it has started.
 	out      chan R
-	offer    chan R // out while response is to be sent, else nil
+	offer    chan R // out while response is waiting to be sent, else nil
 	response R
-	taken    chan struct{} // closed when the server takes the response; nil where none is on its way
+	taken    chan struct{} // closed when the server takes the response; nil if none is in flight
 	over     error
 	timer    *time.Timer
-	changed  chan struct{} // a slot of one
+	changed  chan struct{} // capacity one
 
 	stop, done chan struct{}
 }
 
-// open answers what can be answered and leaves a goroutine to see to the rest.
+// open answers what it can immediately and starts a goroutine for the rest.
 func open[R any](s *subscription, out chan R, build func(batch, error, func()) R) (cancel func(), err error) {
 	if len(s.names) == 0 {
 		return func() {}, nil
@@ -56,7 +56,7 @@ func open[R any](s *subscription, out chan R, build func(batch, error, func()) R
 	select {
 	case w.offer <- w.response:
 		w.offer = nil
-	default: // nothing to say, or no room
+	default: // nothing to send, or no room
 	}
 	go func() {
 		defer close(w.done)
@@ -67,7 +67,7 @@ func open[R any](s *subscription, out chan R, build func(batch, error, func()) R
 	return func() { end(); <-w.done }, nil
 }
 
-// observe has the watch told of changes, from before the first look.
+// observe subscribes the watch to changes, before the first look.
 func (w *watch[R]) observe() (unwatch func()) {
 	var stops []func()
 	for _, name := range w.sub.names {
@@ -75,7 +75,7 @@ func (w *watch[R]) observe() (unwatch func()) {
 			continue
 		}
 		stop, err := w.sub.cache.resources.Watch(w.sub.caller, name, w.notify)
-		if err == nil { // else there will be no change
+		if err == nil { // otherwise there will be no change
 			stops = append(stops, stop)
 		}
 	}
@@ -89,12 +89,12 @@ func (w *watch[R]) observe() (unwatch func()) {
 func (w *watch[R]) notify(string) {
 	select {
 	case w.changed <- struct{}{}:
-	default: // a notice is waiting already
+	default: // a notification is already pending
 	}
 }
 
-// run sends what there is, one response at a time: what changes while one is on its
-// way is looked at when the server has taken it.
+// run sends responses one at a time: changes during a send are handled when the server
+// has taken the response.
 func (w *watch[R]) run() {
 	for {
 		changed := w.changed
@@ -117,8 +117,8 @@ func (w *watch[R]) run() {
 	}
 }
 
-// look prepares a response where there is something to tell. A source that is closed
-// is told once: it ends the stream.
+// look prepares a response if there is something to send. A closed source is reported
+// once: it ends the stream.
 func (w *watch[R]) look() {
 	if w.over != nil {
 		return

@@ -17,15 +17,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// The metadata of an RPC that is looked at.
+// The RPC metadata keys that are read.
 const (
 	authorization = "authorization"
-	clusterID     = "clusterid" // as Istio's agents send it
+	clusterID     = "clusterid" // as sent by Istio's agents
 	scheme        = "bearer "
 	maxToken      = 64 << 10
 )
 
-// What a client sees: nothing of why.
+// What a client sees: no details of the reason.
 var (
 	errNotReady    = status.Error(codes.Unavailable, "the server is not ready yet; come again")
 	errUnknown     = status.Error(codes.Unauthenticated, "the caller could not be authenticated")
@@ -33,7 +33,7 @@ var (
 	errPlaintext   = status.Error(codes.Unauthenticated, "a token is taken over TLS only")
 )
 
-// open takes a stream or fetch in, or returns the status that it is refused with.
+// open admits a stream or fetch, or returns the status that refuses it.
 func (s *Server) open(ctx context.Context, service string) (*session, error) {
 	if err := s.cfg.Ready(); err != nil {
 		return nil, s.refuse(ctx, notReady, errNotReady, shown(err.Error()))
@@ -61,8 +61,8 @@ func (s *Server) open(ctx context.Context, service string) (*session, error) {
 	return of, nil
 }
 
-// admit tells the engine who the caller of an opened stream is. What has been changed
-// since it was authenticated counts.
+// admit returns the caller of an opened stream to the engine. It accounts for changes
+// since the caller was authenticated.
 func (s *Server) admit(ctx context.Context) (*Caller, error) {
 	of := sessionOf(ctx)
 	if of == nil {
@@ -88,7 +88,7 @@ func (s *Server) admit(ctx context.Context) (*Caller, error) {
 	return of.admitted(), nil
 }
 
-// authenticate returns who has shown the credential, or a status.
+// authenticate returns the identity that the credential proves, or a status.
 func (s *Server) authenticate(ctx context.Context, credential authn.Credential) (authn.Identity, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.Times.Authenticate)
 	defer cancel()
@@ -110,15 +110,15 @@ func (s *Server) authenticate(ctx context.Context, credential authn.Credential) 
 	return authn.Identity{}, s.refuse(ctx, reason, seen, reasons(err, credential.Token))
 }
 
-// reasons are what a log is told of an error.
+// reasons returns what to log about an error.
 func reasons(err error, token ca.Token) any {
 	if known, ok := errors.AsType[*authn.UnknownCallerError](err); ok {
-		return known // its LogValue has them all, cleaned
+		return known // its LogValue lists all reasons, sanitized
 	}
 	return text.Redact(err.Error(), token)
 }
 
-// credentialOf returns what the caller has shown, or a status.
+// credentialOf returns the caller's credential, or a status.
 func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	var out authn.Credential
 	secure := false
@@ -143,8 +143,8 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	return out, nil
 }
 
-// tokenOf returns the bearer token in the metadata, empty where there is none, or what
-// is wrong with it.
+// tokenOf returns the bearer token in the metadata, empty if there is none, or what is
+// wrong with it.
 func tokenOf(values []string) (token ca.Token, fault string) {
 	switch len(values) {
 	case 0:
@@ -171,5 +171,5 @@ func addressOf(ctx context.Context) string {
 	return ""
 }
 
-// shown is foreign text as it may be shown.
+// shown returns foreign text sanitized for display.
 func shown(foreign string) string { return text.Clean(foreign) }

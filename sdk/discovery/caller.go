@@ -1,7 +1,7 @@
-// Package discovery serves Envoy's resources of many kinds to callers that it knows:
-// the aggregated discovery service (ADS) and the secret discovery service (SDS) over
-// TLS, with one [Type] for each kind of resource. Call [New], then [Server.Run] with the
-// listeners. It knows no Kubernetes and no secrets; control-plane/kubernetes brings both.
+// Package discovery serves Envoy resources to authenticated callers: the aggregated and secret
+// discovery services (ADS, SDS) over TLS, with one [Type] per kind of resource. A control plane
+// calls [New], then [Server.Run] with its listeners; Run's goroutine ends expired streams. The
+// package depends on neither Kubernetes nor secrets; see control-plane/kubernetes.
 package discovery
 
 import (
@@ -13,35 +13,35 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Type is one kind of resource, with its source.
+// Type is one kind of resource with its source.
 type Type = xds.Type[*Caller]
 
-// Caller is who has opened a stream. It is shared by all that serve the stream, and
-// nobody changes it.
+// Caller is the authenticated client of a stream. Everything that serves the stream
+// shares it; it is immutable.
 type Caller struct {
-	// Identity was verified when the stream opened; every right comes from it.
+	// Identity was verified when the stream opened; every permission derives from it.
 	Identity authn.Identity
-	// Cluster is the one that the caller is in: that of the API server that has reviewed
-	// its token, else one that its trust domain may claim. Empty where the caller has
-	// claimed one that it may not: it gets nothing of any cluster then.
+	// Cluster is the caller's cluster: that of the API server that reviewed its token,
+	// else one that its trust domain may claim. It is empty after a disallowed claim:
+	// such a caller gets nothing of any cluster.
 	Cluster string
-	// Node is what the first request says of the caller.
+	// Node is what the first request says about the caller.
 	Node Node
 
-	session *session // whose caller it is
+	session *session // the session of the caller
 }
 
-// Node is what a client says of itself. It proves nothing: it selects among what the
-// caller may have anyway, and never gives a right.
+// Node is what a client says about itself. It proves nothing: it selects among what the
+// caller is allowed to have and never grants anything.
 type Node struct {
 	ID string
-	// Metadata is node.metadata as it came, never nil.
+	// Metadata is node.metadata as received, never nil.
 	Metadata *structpb.Struct
-	// Labels are the labels in the metadata (LABELS), those that are text.
+	// Labels are the string-valued labels in the metadata (LABELS).
 	Labels map[string]string
 }
 
-// LogValue tells who the caller is, and nothing that it only says of itself.
+// LogValue returns the caller's verified attributes, nothing it only says about itself.
 func (c *Caller) LogValue() slog.Value {
 	if c == nil {
 		return slog.StringValue("nobody")

@@ -7,10 +7,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// clusterOf returns the cluster that a caller is in: the one whose API server has
-// vouched for it, else the one that it claims if its trust domain may. A claim that may
-// not be made leaves the caller without a cluster, as another than it named would answer
-// a question that it did not ask.
+// clusterOf returns the caller's cluster: the one whose API server vouched for it, else
+// the one it claims if its trust domain may. A disallowed claim leaves the caller
+// without a cluster, because substituting another would answer a question it did not
+// ask.
 func (c Config) clusterOf(id authn.Identity, claim string) string {
 	if id.Cluster != "" {
 		return id.Cluster
@@ -31,7 +31,7 @@ func (c Config) clusterOf(id authn.Identity, claim string) string {
 	return ""
 }
 
-// trustDomainOf returns that of the SPIFFE ID, empty where there is none.
+// trustDomainOf returns the trust domain of the SPIFFE ID, or "" if there is none.
 func trustDomainOf(id authn.Identity) string {
 	domain, _, _ := strings.Cut(strings.TrimPrefix(id.SPIFFEID, "spiffe://"), "/")
 	return domain

@@ -13,82 +13,82 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Config is what a server is made of.
+// Config configures a server. Types and Authenticator are required.
 type Config struct {
-	// Types are served, pushed in Envoy's order whatever theirs is here: clusters,
-	// endpoints, listeners, routes, secrets, then the others as they stand. Required.
+	// Types lists what is served. Whatever their order here, they are pushed in Envoy's order:
+	// clusters, endpoints, listeners, routes, secrets, then the rest as given. Required.
 	Types []Type
-	// Authenticator tells who a caller is ([authn.Ordered]). Required.
+	// Authenticator identifies callers ([authn.Ordered]). Required.
 	Authenticator authn.Authenticator
-	// TLS has the server's certificate, by GetCertificate where it rotates; Options
-	// without a Peer make one that fits (package tlsconfig). Whom the client's
-	// certificate names is for the Authenticator to verify, so what this says of client
-	// certificates is not looked at. TLS 1.2 at least. Required with a TLS listener.
+	// TLS holds the server's certificate, in GetCertificate if it rotates; tlsconfig
+	// Options without a Peer produce a suitable one. Its client certificate settings
+	// are ignored because the Authenticator verifies client certificates. TLS 1.2 or
+	// later. Required with a TLS listener.
 	TLS *tls.Config
-	// AllowTokenOverPlaintext takes tokens on the plaintext listener, where whoever
-	// listens on the way can read and use them. Default: false, and nobody can be
-	// authenticated there.
+	// AllowTokenOverPlaintext accepts tokens on the plaintext listener, where an
+	// eavesdropper can read and reuse them. Default: false; nobody can authenticate
+	// there.
 	AllowTokenOverPlaintext bool
-	// Clusters says, by trust domain, which clusters its members may claim to be in.
-	// One that is not in it may claim LocalCluster only.
+	// Clusters maps a trust domain to the clusters its members may claim. A trust
+	// domain not listed may claim only LocalCluster.
 	Clusters map[string][]string
-	// LocalCluster is the cluster of a caller that claims none.
+	// LocalCluster is the cluster of callers that claim none.
 	LocalCluster string
-	// Ready returns nil, or why streams cannot be answered yet. It is called for each
-	// stream that comes and must not block. Default: ready at once.
+	// Ready returns nil, or why streams cannot be served yet. It is called for each new
+	// stream and must not block. Default: ready at once.
 	Ready func() error
-	// Limits and Times bound what a client may take.
+	// Limits and Times bound the resources a client may use.
 	Limits Limits
 	Times  Times
-	// Observe is told what happens on streams. It must not block. Default: nobody.
+	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[*Caller])
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log never gets a token or a key. Default: silent.
+	// Log never receives a token or a key. Default: no logging.
 	Log *slog.Logger
 }
 
-// Limits are counts and sizes. What is beyond them is refused with ResourceExhausted, a
-// node with InvalidArgument; a connection is closed.
+// Limits are counts and sizes. Exceeding one ends in ResourceExhausted, for a node in
+// InvalidArgument; an excess connection is closed.
 type Limits struct {
 	// Connections of all clients. Default: 20,000.
 	Connections int
-	// Streams of all clients, those of one identity, and those of one connection (Envoy
-	// has one for each secret where it speaks SDS). Default: 20,000, 2,000 and 1,000.
+	// Streams of all clients, of one identity, and of one connection (Envoy opens one
+	// per secret over SDS). Default: 20,000, 2,000 and 1,000.
 	Streams, StreamsOfIdentity, StreamsOfConnection int
-	// Message is the size of a request in bytes. Default: 4 MiB.
+	// Message is the maximum size of a request in bytes. Default: 4 MiB.
 	Message int
-	// Metadata is the size of a node's metadata in bytes. Default: 64 KiB.
+	// Metadata is the maximum size of a node's metadata in bytes. Default: 64 KiB.
 	Metadata int
-	// Names bound what a stream asks for; a node id is required always.
+	// Names bounds what a stream may request; a node id is always required.
 	Names xds.Limits
 }
 
-// Times are how long things may take.
+// Times are timeouts and intervals.
 type Times struct {
-	// Handshake of a connection until it speaks HTTP/2. Default: 10 s.
+	// Handshake is how long a connection may take to speak HTTP/2. Default: 10 s.
 	Handshake time.Duration
-	// Authenticate is how long it may take to tell who a caller is. Default: 10 s.
+	// Authenticate is how long authentication may take. Default: 10 s.
 	Authenticate time.Duration
-	// FirstRequest is how long a stream may say nothing at first. Default: 30 s.
+	// FirstRequest is how long a new stream may stay silent. Default: 30 s.
 	FirstRequest time.Duration
-	// Lifetime of a stream, 10 % more or less, so that streams that came together do not
-	// come again together. Default: 1 h.
+	// Lifetime of a stream, varied by 10 % so that streams opened together do not
+	// reconnect together. Default: 1 h.
 	Lifetime time.Duration
-	// Drain is how long it takes until all streams were ended when the server is to
-	// stop. Default: 10 s; negative: at once.
+	// Drain is how long a stopping server takes to end all streams. Default: 10 s;
+	// negative: at once.
 	Drain time.Duration
-	// PingEvery is after how long a quiet client is asked whether it is there, and
-	// PingTimeout how long it may take to answer. Default: 30 s and 10 s.
+	// PingEvery is how long a client may be idle before it is pinged, PingTimeout how
+	// long it may take to answer. Default: 30 s and 10 s.
 	PingEvery, PingTimeout time.Duration
-	// PingAtMost is how often a client may ask that; one that asks more often is sent
-	// away. Default: every 10 s.
+	// PingAtMost is the minimum interval between a client's pings; a client that pings
+	// more often is disconnected. Default: 10 s.
 	PingAtMost time.Duration
-	// Idle is how long a connection without a stream is kept. Default: 5 min.
+	// Idle is how long a connection without streams is kept. Default: 5 min.
 	Idle time.Duration
 }
 
-// checked returns the config with its defaults filled in.
+// checked validates the config and returns it with defaults applied.
 func (c Config) checked() (Config, error) {
 	if err := c.fault(); err != nil {
 		return c, err
@@ -109,7 +109,7 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// fault says what is wrong with a config.
+// fault returns an error for an invalid config.
 func (c Config) fault() error {
 	if c.Authenticator == nil {
 		return errors.New("discovery: Config.Authenticator is required; without it nobody is known")

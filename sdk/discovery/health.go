@@ -13,7 +13,7 @@ import (
 
 var errDraining = errors.New("the server is shutting down")
 
-// ready returns nil, or why a stream that came now would not be answered.
+// ready returns nil, or why a new stream would not be served.
 func (s *Server) ready() error {
 	if s.roster.isDraining() {
 		return errDraining
@@ -21,8 +21,8 @@ func (s *Server) ready() error {
 	return s.cfg.Ready()
 }
 
-// Probes answers /healthz, always with 200, and /readyz, with 200 or with 503 and the
-// reason as text. It tells whoever asks: do not show it to the world.
+// Probes serves /healthz, always 200, and /readyz, 200 or 503 with the reason as text.
+// It is unauthenticated: do not expose it publicly.
 func (s *Server) Probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
@@ -41,14 +41,14 @@ func answer(w http.ResponseWriter, err error) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// health is gRPC's own probe, for anybody. It has no Watch, as a stream for anybody
-// would be a stream that costs.
+// health is the gRPC health service, open to anyone. It has no Watch, because a stream
+// open to anyone would cost resources.
 type health struct {
 	healthv1.UnimplementedHealthServer
 	server *Server
 }
 
-// Check tells whether streams are answered. Only the server as a whole is known.
+// Check reports whether streams are served. It knows only the server as a whole.
 func (h health) Check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if req.GetService() != "" {
 		return nil, status.Error(codes.NotFound, "only the service \"\" is known")

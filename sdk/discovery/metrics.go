@@ -9,27 +9,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Metrics are counts since the server was made. Their keys come from the configuration
-// and from fixed lists, never from a client.
+// Metrics are counts since the server was created. Their keys come from the
+// configuration and fixed lists, never from a client.
 type Metrics struct {
-	// Streams are those that are open now.
+	// Streams is the number of open streams.
 	Streams int
-	// Subscribed are, by type URL, the open streams that watch something of a type,
-	// Refusing those of them whose client has refused what it was sent last.
+	// Subscribed counts, by type URL, the open streams that watch a resource of a type,
+	// and Refusing those of them whose client rejected the last response.
 	Subscribed, Refusing map[string]int
-	// Pushes, Nacks and Names are by type URL: what was sent, what clients have refused,
-	// and names that were left out as unknown or not for the caller.
+	// Pushes, Nacks and Names count, by type URL, responses sent, NACKs received, and
+	// names left out as unknown or not for the caller.
 	Pushes, Nacks, Names map[string]uint64
-	// Authentications are by the kind of credential, Refusals by the reason why a stream
-	// was not taken in: not-ready, no-credential, refused, unavailable, malformed,
-	// plaintext, limit.
+	// Authentications are by kind of credential, Refusals by the reason a stream was
+	// refused: not-ready, no-credential, refused, unavailable, malformed, plaintext,
+	// limit.
 	Authentications map[authn.Kind]uint64
 	Refusals        map[string]uint64
-	// Ended are the streams that the server has ended, by reason: age,
-	// credential-expired, no-request, shutdown, roots-changed, asked.
+	// Ended counts the streams the server ended, by reason: age, credential-expired,
+	// no-request, shutdown, roots-changed, asked.
 	Ended map[string]uint64
-	// Sent and Acked tell how long it took from a change until a stream was sent it, and
-	// until its client has acknowledged it.
+	// Sent and Acked measure the time from a change until a stream was sent it, and
+	// until its client acknowledged it.
 	Sent, Acked Histogram
 }
 
@@ -37,11 +37,11 @@ type Metrics struct {
 type Histogram struct {
 	Count uint64
 	Sum   time.Duration
-	// Buckets has, by its upper bound in seconds, how many were no longer.
+	// Buckets maps an upper bound in seconds to how many durations were no longer.
 	Buckets map[float64]uint64
 }
 
-// bounds of the buckets, in seconds.
+// bounds are the bucket bounds in seconds.
 var bounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 
 func (h *Histogram) add(d time.Duration) {
@@ -59,7 +59,7 @@ func (h Histogram) clone() Histogram {
 	return h
 }
 
-// metrics is where they are counted.
+// metrics is the mutable state behind Metrics.
 type metrics struct {
 	mu sync.Mutex
 	Metrics
@@ -71,7 +71,7 @@ func newMetrics(urls []string) *metrics {
 		Authentications: map[authn.Kind]uint64{}, Refusals: map[string]uint64{}, Ended: map[string]uint64{},
 		Sent: Histogram{Buckets: map[float64]uint64{}}, Acked: Histogram{Buckets: map[float64]uint64{}},
 	}}
-	for _, url := range urls { // there from the start, as 0
+	for _, url := range urls { // present from the start, as 0
 		m.Pushes[url], m.Nacks[url], m.Names[url] = 0, 0, 0
 	}
 	for _, r := range allReasons {
@@ -97,7 +97,7 @@ func (m *metrics) ended(why string, n int) {
 	m.count(func(m *Metrics) { m.Ended[why] += uint64(max(n, 0)) }) // #nosec G115 -- never negative
 }
 
-// Metrics returns the counts as they are now.
+// Metrics returns the current counts.
 func (s *Server) Metrics() Metrics {
 	subscribed, refusing := s.subscriptions()
 	m := s.metrics
@@ -111,11 +111,11 @@ func (s *Server) Metrics() Metrics {
 	return out
 }
 
-// subscriptions are counted while nothing else is locked: whoever counts a push holds its
-// session.
+// subscriptions runs with no other lock held: counting a push happens with its session
+// locked.
 func (s *Server) subscriptions() (subscribed, refusing map[string]int) {
 	subscribed, refusing = map[string]int{}, map[string]int{}
-	for _, url := range s.urls { // there from the start, as 0
+	for _, url := range s.urls { // present from the start, as 0
 		subscribed[url], refusing[url] = 0, 0
 	}
 	for _, of := range s.roster.all() {
@@ -134,7 +134,7 @@ func (s *Server) subscriptions() (subscribed, refusing map[string]int) {
 	return subscribed, refusing
 }
 
-// observe is told what happens on streams.
+// observe handles the engine's stream events.
 func (s *Server) observe(e xds.Event[*Caller]) {
 	switch e.Kind {
 	case xds.Pushed:

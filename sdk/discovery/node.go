@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// What Istio's proxies say of themselves in the node's metadata.
+	// Keys that Istio's proxies set in the node's metadata.
 	clusterKey = "CLUSTER_ID"
 	labelsKey  = "LABELS"
 )
 
-// meet returns the caller as the first request says that it is. Neither the identity nor
-// a cluster that was claimed, or told, before is changed by it.
+// meet returns the caller as amended by the first request. That changes neither the
+// identity nor a cluster claimed or determined before.
 func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Caller, error) {
 	node, err := nodeOf(from, s.cfg.Limits.Metadata)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Ca
 	return &known, nil
 }
 
-// clusterOf returns a session's cluster, and says where it may not be the one claimed.
+// clusterOf returns a session's cluster and logs a claim that is not allowed.
 func (s *Server) clusterOf(of *session, claim string) string {
 	cluster := s.cfg.clusterOf(of.identity, claim)
 	if cluster == "" && claim != "" {
@@ -43,7 +43,7 @@ func (s *Server) clusterOf(of *session, claim string) string {
 	return cluster
 }
 
-// nodeOf takes what a client says of itself, of limit bytes of metadata at most.
+// nodeOf parses what a client says about itself, with at most limit bytes of metadata.
 func nodeOf(from *corev3.Node, limit int) (Node, error) {
 	node := Node{ID: from.GetId(), Metadata: from.GetMetadata(), Labels: map[string]string{}}
 	if node.Metadata == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reason is why a stream was not taken in, one word that fits a metric.
+// reason is why a stream was refused, one word that fits a metric.
 type reason string
 
 const (
@@ -21,32 +21,32 @@ const (
 
 var allReasons = []reason{notReady, noCredential, refused, unavailable, malformed, plaintext, overLimit}
 
-// refuse counts and logs why, and returns what the client sees.
+// refuse counts and logs the reason and returns what the client sees.
 func (s *Server) refuse(ctx context.Context, r reason, seen error, why any) error {
 	s.metrics.refuse(r)
 	s.say("a stream is refused", "reason", string(r), "because", why, "peer", addressOf(ctx))
 	return seen
 }
 
-// perMinute is how many lines strangers may have written to the log.
+// perMinute limits the log lines that strangers can cause.
 const perMinute = 30
 
-// say logs what a client gave reason for.
+// say logs an event caused by a client.
 func (s *Server) say(what string, args ...any) {
 	if unsaid, ok := s.said.allow(time.Now()); ok {
 		s.cfg.Log.Warn(what, append(args, "suppressed", unsaid)...)
 	}
 }
 
-// limiter lets some lines a minute through.
+// limiter limits log lines per minute.
 type limiter struct {
 	mu     sync.Mutex
-	begun  time.Time // the present minute
-	lines  int       // in it
+	begun  time.Time // start of the current minute
+	lines  int       // logged in this minute
 	unsaid int
 }
 
-// allow tells whether a line may be logged, and how many went unsaid before it.
+// allow reports whether a line may be logged and how many were suppressed before it.
 func (l *limiter) allow(now time.Time) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

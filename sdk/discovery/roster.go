@@ -11,17 +11,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ending is why the server ends a stream when its time has come.
+// ending is why the server ends a stream when its time is up.
 type ending int
 
 const (
-	unheard ending = iota // it says nothing
+	unheard ending = iota // no first request came
 	aged
 	expired
 	drained
 )
 
-// endings are what streams are ended with, each with its name in the metrics.
+// endings are the final statuses of streams, with their names in the metrics.
 var endings = [...]struct {
 	name   string
 	status error
@@ -32,13 +32,13 @@ var endings = [...]struct {
 	drained: {"shutdown", status.Error(codes.Unavailable, "the server is shutting down; come again")},
 }
 
-// roster is who is here and when each is to go. One heap of deadlines serves all: a
-// stream costs neither a goroutine nor a timer for it.
+// roster tracks open sessions and when each must end. One heap of deadlines serves all:
+// no stream needs a goroutine or timer of its own.
 type roster struct {
 	limits Limits
 	times  Times
 	now    func() time.Time
-	wake   chan struct{} // a deadline is sooner than it was
+	wake   chan struct{} // a deadline moved forward
 
 	mu         sync.Mutex
 	open       map[*session]struct{}
@@ -55,7 +55,7 @@ func newRoster(c Config) *roster {
 	}
 }
 
-// enter takes a session in, or returns the status to refuse it with.
+// enter adds a session, or returns the status to refuse it with.
 func (r *roster) enter(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *roster) leave(s *session) {
 	}
 }
 
-// speaks gives a session its whole life, now that its first request is there.
+// speaks gives a session its full lifetime once its first request has arrived.
 func (r *roster) speaks(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ func (r *roster) speaks(s *session) {
 	r.nudge()
 }
 
-// drain takes nobody in any more and has everybody leave, one after the other.
+// drain refuses new sessions and spreads the ends of all others over time.
 func (r *roster) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +126,8 @@ func (r *roster) drain() {
 	r.nudge()
 }
 
-// due returns the sessions whose time has come, by reason, each of them once, and how
-// long it is until the next one's.
+// due removes the sessions whose time is up and returns them by reason, and how long it
+// is until the next one.
 func (r *roster) due() (gone map[ending]map[*session]bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *roster) due() (gone map[ending]map[*session]bool, wait time.Duration) {
 	return gone, look
 }
 
-// ended returns what a session was ended with: it may not be known to the engine yet.
+// ended returns the status that ended a session, which the engine may not know yet.
 func (r *roster) ended(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +162,7 @@ func (r *roster) plan(s *session) time.Time {
 	return s.ends
 }
 
-// all returns who is here, in the order in which they came.
+// all returns the sessions in the order in which they opened.
 func (r *roster) all() []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,11 +183,11 @@ func (r *roster) isDraining() bool {
 func (r *roster) nudge() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // one waits already
+	default: // a wakeup is already pending
 	}
 }
 
-// deadlines is a heap of sessions, whoever is to go first on top.
+// deadlines is a heap of sessions, earliest deadline first.
 type deadlines []*session
 
 func (d deadlines) Len() int           { return len(d) }

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// maxHeaders is the size of an RPC's metadata in bytes: a token of Kubernetes has
-	// two thousand.
+	// maxHeaders is the maximum size of an RPC's metadata in bytes: a Kubernetes token
+	// takes about two thousand.
 	maxHeaders = 80 << 10
-	// grace is what is left to clients that do not let go when all streams were ended.
+	// grace is how long clients may take to disconnect once all streams have ended.
 	grace = 5 * time.Second
 )
 
-// Listeners are where a server answers: one or both. The server closes them.
+// Listeners are the listeners of a server: one or both. The server closes them.
 type Listeners struct {
-	// TLS needs [Config].TLS.
+	// TLS requires [Config].TLS.
 	TLS net.Listener
-	// Plaintext is where clients are not told apart by certificates.
+	// Plaintext serves clients that cannot authenticate by certificate.
 	Plaintext net.Listener
 }
 
@@ -37,10 +37,10 @@ type serving struct {
 	on net.Listener
 }
 
-// Run answers until ctx ends, then drains: no stream is taken in any more, connections
-// are told to go elsewhere, and the streams are ended one after the other within
-// [Times].Drain. It returns when all is quiet, nil or what is wrong with a listener. A
-// server runs once.
+// Run serves until ctx ends, then drains: it refuses new streams, sends GOAWAY on
+// connections and ends the streams one after the other within [Times].Drain. It returns
+// when all goroutines are done, with nil or the error of a listener. A server runs
+// once.
 func (s *Server) Run(ctx context.Context, on Listeners) error {
 	all, err := s.servers(on)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s serving) serve() error {
 	return nil
 }
 
-// servers makes what answers on the listeners.
+// servers creates the gRPC servers for the listeners.
 func (s *Server) servers(on Listeners) (all []serving, err error) {
 	switch {
 	case on.TLS == nil && on.Plaintext == nil:
@@ -82,8 +82,8 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 	}
 	slots := make(chan struct{}, s.cfg.Limits.Connections)
 	if on.TLS != nil {
-		// TLS reads whole records ahead: a second buffer of 32 KiB was half of what a
-		// stream costs.
+		// TLS reads whole records ahead: a second buffer of 32 KiB would be half of
+		// what a stream costs.
 		server := s.newGRPC(grpc.Creds(credentials.NewTLS(s.tlsConfig())), grpc.ReadBufferSize(0))
 		all = append(all, serving{server, &limited{on.TLS, slots, s}})
 	}
@@ -94,9 +94,9 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 	return all, nil
 }
 
-// tlsConfig asks clients for a certificate and verifies none: a handshake must not fail
+// tlsConfig requests a client certificate but verifies none: a handshake must not fail
 // where a token would do, and only the authenticator knows the roots of each trust
-// domain. That the client has the certificate's key is proved all the same.
+// domain. The client still proves possession of the certificate's key.
 func (s *Server) tlsConfig() *tls.Config {
 	c := s.cfg.TLS.Clone()
 	c.ClientAuth, c.ClientCAs = tls.RequestClientCert, nil
@@ -113,7 +113,7 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(uint32(min(s.cfg.Limits.StreamsOfConnection, 1<<20))), // #nosec G115 -- bounded
 		grpc.ConnectionTimeout(t.Handshake),
-		// Connections have no end of their own: their streams have.
+		// Connections have no age limit of their own: their streams have.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.PingEvery, Timeout: t.PingTimeout, MaxConnectionIdle: t.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: t.PingAtMost, PermitWithoutStream: true}),
 	)...)
@@ -121,7 +121,7 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 	return server
 }
 
-// drain ends all streams over a while, then what is left at once.
+// drain ends all streams over a while, then ends the rest at once.
 func (s *Server) drain(all []serving) {
 	s.cfg.Log.Info("the server is shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
 	s.roster.drain()
@@ -132,7 +132,7 @@ func (s *Server) drain(all []serving) {
 		defer close(gone)
 		var each sync.WaitGroup
 		for _, server := range all {
-			each.Go(server.GracefulStop) // GOAWAY first
+			each.Go(server.GracefulStop) // sends GOAWAY first
 		}
 		each.Wait()
 	}()
@@ -148,15 +148,15 @@ func (s *Server) drain(all []serving) {
 	s.engine.Close(endings[drained].status)
 }
 
-// limited is a listener with room for so many connections.
+// limited is a listener with a limited number of connections.
 type limited struct {
 	net.Listener
 	slots  chan struct{}
 	server *Server
 }
 
-// Accept closes the connections that there is no room for: one that waits in the
-// kernel's queue would be answered when its client has long given up.
+// Accept closes connections over the limit: one waiting in the kernel's queue would be
+// answered long after its client has given up.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -174,7 +174,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// counted is a connection that gives back its place.
+// counted is a connection that frees its place when closed.
 type counted struct {
 	net.Conn
 	free func()

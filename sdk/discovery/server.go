@@ -15,15 +15,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// look is how long the clock goes unwatched at most: a suspend or a jump of the clock
-// moves no timer.
+// look is the maximum interval between clock checks: timers do not notice a suspend or
+// a clock jump.
 const look = 30 * time.Second
 
-// Server answers streams. Its methods may be called by any number of goroutines at once.
-// Make one with [New].
+// Server serves streams. Its methods are safe for concurrent use. Create one with
+// [New].
 type Server struct {
 	cfg     Config
-	urls    []string // of the types, in the order in which they are pushed
+	urls    []string // type URLs in push order
 	engine  *xds.Engine[*Caller]
 	roster  *roster
 	metrics *metrics
@@ -32,8 +32,8 @@ type Server struct {
 	runs    atomic.Bool
 }
 
-// New returns a server. It starts nothing. What is required and missing, or makes no
-// sense, is an error.
+// New returns a server, or an error if a setting is missing or invalid. It starts
+// nothing.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.checked()
 	if err != nil {
@@ -44,7 +44,7 @@ func New(cfg Config) (*Server, error) {
 	slices.SortStableFunc(types, func(a, b Type) int { return cmp.Compare(rank(a.URL), rank(b.URL)) })
 	for i, t := range types {
 		s.urls = append(s.urls, t.URL)
-		if t.Source != nil { // without one the engine says what is missing
+		if t.Source != nil { // otherwise the engine reports what is missing
 			types[i].Source = watch(t.Source, i)
 		}
 	}
@@ -55,8 +55,8 @@ func New(cfg Config) (*Server, error) {
 	return s, err
 }
 
-// order is that of pushes on an aggregated stream: what refers to something comes after
-// it (Envoy's xDS protocol, "Eventual consistency considerations").
+// order is the push order on an aggregated stream: a resource follows what it refers to
+// (Envoy's xDS protocol, "Eventual consistency considerations").
 var order = []string{
 	"type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -74,9 +74,9 @@ func rank(url string) int {
 	return len(order)
 }
 
-// Reauthorize ends the streams whose certificate is of the trust domain and does not
-// verify any more, and returns how many. Call it after the roots of the domain have
-// changed: whoever comes meanwhile is verified by what they are now.
+// Reauthorize ends the streams whose certificate is of the trust domain and no longer
+// verifies, and returns how many. Call it after the domain's roots have changed: new
+// streams are verified with the new roots.
 func (s *Server) Reauthorize(trustDomain string) int {
 	s.round.Add(1)
 	ended := s.engine.End(func(c *Caller) bool {
@@ -86,8 +86,8 @@ func (s *Server) Reauthorize(trustDomain string) int {
 	return ended
 }
 
-// isKnown tells whether the certificate that a caller has shown is good as of now.
-// Where that cannot be told it stays as good as it was.
+// isKnown reports whether the caller's certificate is valid now. If that cannot be
+// determined, it stays valid.
 func (s *Server) isKnown(c *Caller) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Times.Authenticate)
 	defer cancel()
@@ -98,8 +98,8 @@ func (s *Server) isKnown(c *Caller) bool {
 	return id.Kind == c.Identity.Kind && id.SPIFFEID == c.Identity.SPIFFEID
 }
 
-// End ends the streams of the identities that match with a status error, and returns how
-// many. Whoever comes meanwhile is authenticated once more: let the authenticator know
+// End ends the streams of matching identities with a status error and returns how many.
+// Streams that open meanwhile are authenticated again, so update the authenticator
 // first.
 func (s *Server) End(match func(authn.Identity) bool, err error) int {
 	s.round.Add(1)
@@ -108,7 +108,7 @@ func (s *Server) End(match func(authn.Identity) bool, err error) int {
 	return ended
 }
 
-// keepTime ends streams whose time has come until ctx ends.
+// keepTime ends streams whose time is up, until ctx ends.
 func (s *Server) keepTime(ctx context.Context) {
 	timer := time.NewTimer(look)
 	defer timer.Stop()
@@ -123,7 +123,7 @@ func (s *Server) keepTime(ctx context.Context) {
 	}
 }
 
-// endDue ends what is due and returns when to look again.
+// endDue ends due sessions and returns when to look again.
 func (s *Server) endDue() time.Duration {
 	due, wait := s.roster.due()
 	for why, gone := range due {

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// The services, as the status shows them.
+// The service names shown in the status.
 const (
 	adsStream = "ADS"
 	adsDelta  = "ADS delta"
@@ -21,7 +21,7 @@ const (
 	sdsFetch  = "SDS fetch"
 )
 
-// register puts the services on a gRPC server.
+// register registers the services on a gRPC server.
 func (s *Server) register(on grpc.ServiceRegistrar) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(on, aggregated{server: s})
 	if slices.Contains(s.urls, secretURL) {
@@ -30,7 +30,7 @@ func (s *Server) register(on grpc.ServiceRegistrar) {
 	healthv1.RegisterHealthServer(on, health{server: s})
 }
 
-// aggregated is the service of all types.
+// aggregated serves ADS, all types.
 type aggregated struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	server *Server
@@ -46,7 +46,7 @@ func (a aggregated) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscov
 	return serve(a.server, stream, "", adsDelta, a.server.engine.StreamDelta)
 }
 
-// secrets is the service of the Secret type.
+// secrets serves SDS, the Secret type.
 type secrets struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	server *Server
@@ -72,16 +72,16 @@ func (d secrets) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryReq
 	return d.server.engine.Fetch(context.WithValue(ctx, sessionKey{}, of), req, secretURL)
 }
 
-// stream is one whose session is in its context.
+// stream is a stream whose context holds its session.
 type stream[Q, R any] struct {
 	xds.Stream[Q, R]
 	ctx context.Context
 }
 
-// Context returns the stream's own, with the session.
+// Context returns the stream's context with the session.
 func (s stream[Q, R]) Context() context.Context { return s.ctx }
 
-// serve takes a stream in and serves it.
+// serve admits and serves a stream.
 func serve[Q, R any](s *Server, on xds.Stream[Q, R], implied, service string, run func(xds.Stream[Q, R], string) error) error {
 	of, err := s.open(on.Context(), service)
 	if err != nil {

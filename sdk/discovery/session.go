@@ -9,41 +9,41 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// session is one stream or fetch, from its admission to its end.
+// session is one stream or fetch, from admission to end.
 type session struct {
 	number   uint64
 	service  string
-	peer     string // its address
+	peer     string // remote address
 	identity authn.Identity
-	chain    []*x509.Certificate // where that is how it was verified
+	chain    []*x509.Certificate // if the identity was verified by it
 	claim    string              // the cluster in the RPC's metadata
 	since    time.Time
 	round    uint64 // of authentications; see [Server.Reauthorize]
 
-	// What follows is the roster's.
+	// The roster owns the fields below.
 	ends  time.Time
 	why   ending
-	place int   // in the heap, -1 where it is not there any more
-	over  error // what it was ended with
+	place int   // index in the heap, -1 once removed
+	over  error // the status that ended it
 
 	mu     sync.Mutex
-	caller *Caller // nil until it is authenticated
+	caller *Caller // nil until authenticated
 	types  []progress
 }
 
-// progress is what a session has had of one type.
+// progress is the state of one type on a session.
 type progress struct {
 	subscribed  int
 	pushes      uint64
 	sent, acked string
 	refused     *Refusal
-	// When what is to be looked at has changed first, what was looked at last, and
-	// what was sent and not acknowledged yet; zero for no change.
+	// When pending changes began before a lookup, in the last lookup, and in an
+	// unacknowledged response; zero for no change.
 	changed, looked, sending time.Time
-	listing                  bool // names that are subscribed to come of a changed list
+	listing                  bool // subscriptions now come from a changed list
 }
 
-// sessionKey is where the context of a stream has its session.
+// sessionKey is the context key of a stream's session.
 type sessionKey struct{}
 
 func (s *session) met(caller *Caller) {
@@ -58,7 +58,7 @@ func (s *session) admitted() *Caller {
 	return s.caller
 }
 
-// of calls f with the progress of a type, if there is such a type.
+// of calls f with the progress of a type, if the type exists.
 func (s *session) of(typ int, f func(p *progress)) {
 	if s == nil || typ < 0 {
 		return
@@ -68,7 +68,7 @@ func (s *session) of(typ int, f func(p *progress)) {
 	f(&s.types[typ])
 }
 
-// sessionOf returns the session that the server has put into the context.
+// sessionOf returns the session in the context.
 func sessionOf(ctx context.Context) *session {
 	of, _ := ctx.Value(sessionKey{}).(*session)
 	return of

@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// Status is what a server is doing, in an order that does not change by itself. It has no
-// key and no token.
+// Status is a snapshot of a server, in stable order. It contains no keys or tokens.
 type Status struct {
-	// NotReady is why streams are not answered yet, empty where they are.
+	// NotReady says why streams are not served yet; empty if they are.
 	NotReady string `json:"not_ready,omitempty"`
-	// Draining: the server is shutting down.
+	// Draining means that the server is shutting down.
 	Draining bool `json:"draining,omitempty"`
 	// Streams are in the order in which they were opened.
 	Streams []StreamStatus `json:"streams"`
 }
 
-// StreamStatus is one stream or fetch. What the client says of itself is cut to 256
-// bytes and escaped.
+// StreamStatus is one stream or fetch. Text from the client is truncated to 256 bytes
+// and escaped.
 type StreamStatus struct {
 	Number  uint64 `json:"number"`
 	Service string `json:"service"`
 	Peer    string `json:"peer"`
-	// Identity was verified, by a credential of that kind.
+	// Identity was verified with a credential of the kind below.
 	Identity string `json:"identity"`
 	Kind     string `json:"kind"`
 	Cluster  string `json:"cluster"`
-	// Node is the node id, empty before the first request.
+	// Node is the node id; empty before the first request.
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
-	// Expires is when the server ends it.
+	// Expires is when the server will end the stream.
 	Expires time.Time    `json:"expires"`
 	Types   []TypeStatus `json:"types"`
 }
 
-// TypeStatus is what a stream has of one type. A version is of the content, and empty
-// where nothing but removals was sent.
+// TypeStatus is the state of one type on a stream. A version identifies content; it is
+// empty if only removals were sent.
 type TypeStatus struct {
 	Type string `json:"type"`
 	// Subscribed is how many names the stream watches.
@@ -43,24 +42,24 @@ type TypeStatus struct {
 	Pushes     uint64 `json:"pushes"`
 	Sent       string `json:"sent"`
 	Acked      string `json:"acked"`
-	// Refused is the last refusal, which a later acknowledgement does not hide.
+	// Refused is the last rejection; a later ACK does not clear it.
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
-// Refusing tells whether the client has refused what it was sent last, so that it works
-// with something older.
+// Refusing reports whether the client rejected the last response and so runs with an
+// older version.
 func (t TypeStatus) Refusing() bool {
 	return t.Refused != nil && t.Refused.Version == t.Sent && t.Acked != t.Sent
 }
 
-// Refusal is a version that a client has not taken.
+// Refusal is a version that a client rejected.
 type Refusal struct {
 	Version string    `json:"version"`
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
 }
 
-// Status returns what the server is doing now.
+// Status returns a snapshot of the server.
 func (s *Server) Status() Status {
 	out := Status{Draining: s.roster.isDraining(), Streams: []StreamStatus{}}
 	if err := s.cfg.Ready(); err != nil {
@@ -94,5 +93,5 @@ func (p *progress) status(url string) TypeStatus {
 	return TypeStatus{Type: url, Subscribed: p.subscribed, Pushes: p.pushes, Sent: p.sent, Acked: p.acked, Refused: p.refused}
 }
 
-// index returns which type that is, -1 for none.
+// index returns the index of a type URL, or -1 if it is not served.
 func (s *Server) index(url string) int { return slices.Index(s.urls, url) }

@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// watch returns the source of a type, watched. What knows a wildcard still does.
+// watch wraps the source of a type for measurement and keeps its wildcard support.
 func watch(source xds.Source[*Caller], typ int) xds.Source[*Caller] {
 	if lister, ok := source.(xds.Lister[*Caller]); ok {
 		return listed{watched{source, typ}, lister}
@@ -14,14 +14,14 @@ func watch(source xds.Source[*Caller], typ int) xds.Source[*Caller] {
 	return watched{source, typ}
 }
 
-// watched is a source that notes who has subscribed to how much, and when what they
-// watch has changed.
+// watched is a source that records how much each caller subscribes to and when what it
+// watches changed.
 type watched struct {
 	xds.Source[*Caller]
 	typ int
 }
 
-// Watch asks the source.
+// Watch calls the source's Watch.
 func (w watched) Watch(caller *Caller, name string, notify func(string)) (func(), error) {
 	of := caller.session
 	stop, err := w.Source.Watch(caller, name, func(name string) {
@@ -38,25 +38,25 @@ func (w watched) Watch(caller *Caller, name string, notify func(string)) (func()
 	}, nil
 }
 
-// Peek asks the source.
+// Peek calls the source's Peek.
 func (w watched) Peek(caller *Caller, name string) (*xds.Resource, error) {
 	caller.session.of(w.typ, (*progress).look)
 	return w.Source.Peek(caller, name)
 }
 
-// listed is the same of a source with a wildcard.
+// listed is watched for a source with a wildcard.
 type listed struct {
 	watched
 	lister xds.Lister[*Caller]
 }
 
-// List asks the source.
+// List calls the source's List.
 func (l listed) List(caller *Caller) ([]string, error) {
 	caller.session.of(l.typ, (*progress).list)
 	return l.lister.List(caller)
 }
 
-// WatchList asks the source.
+// WatchList calls the source's WatchList.
 func (l listed) WatchList(caller *Caller, notify func()) (func(), error) {
 	return l.lister.WatchList(caller, func() {
 		caller.session.of(l.typ, (*progress).change)
@@ -70,8 +70,8 @@ func (p *progress) change() {
 	}
 }
 
-// subscribe takes a name. One that the client has asked for is sent for that reason, not
-// because something has changed.
+// subscribe counts a name. A name the client requests is sent for that reason, not
+// because of a change.
 func (p *progress) subscribe() {
 	p.subscribed++
 	if !p.listing {
@@ -86,8 +86,7 @@ func (p *progress) list() {
 	p.listing = true
 }
 
-// look begins to measure: what has changed before is in what is sent next, if in
-// anything.
+// look starts a measurement: earlier changes are in the next response, if in any.
 func (p *progress) look() {
 	p.listing = false
 	if !p.changed.IsZero() {
@@ -95,15 +94,15 @@ func (p *progress) look() {
 	}
 }
 
-// push returns how long what was sent took since it had changed; false where no change
-// was the reason.
+// push returns how long after its change a response was sent; false if no change caused
+// it.
 func (p *progress) push(version string) (time.Duration, bool) {
 	p.pushes++
 	p.sent, p.sending, p.looked = version, p.looked, time.Time{}
 	return time.Since(p.sending), !p.sending.IsZero()
 }
 
-// ack is the same for the acknowledgement.
+// ack is the counterpart of push for the ACK.
 func (p *progress) ack(version string) (time.Duration, bool) {
 	began := p.sending
 	p.sending = time.Time{}

@@ -12,11 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// maxFaults of a refused answer are told.
+// maxFaults limits the faults reported for a rejected answer.
 const maxFaults = 5
 
-// take puts what is good of an answer on the shelf, and acknowledges it, or refuses it with
-// what is wrong: one bad secret costs the others nothing.
+// take stores the good part of an answer and acknowledges it, or rejects it with its
+// faults: one bad secret does not affect the others.
 func (s *session) take(answer *discoveryv3.DeltaDiscoveryResponse) error {
 	if answer.GetTypeUrl() != typeURL {
 		return ca.Errorf(ca.Internal, "it sent the type %.256q, which was not asked for", answer.GetTypeUrl())
@@ -37,8 +37,8 @@ func (s *session) take(answer *discoveryv3.DeltaDiscoveryResponse) error {
 	return s.send(verdict(answer, faults))
 }
 
-// place puts one secret on the shelf; the error is for the service and says which and
-// why. One that was not asked for is left unread.
+// place stores one secret; the error, meant for the service, names the secret and the
+// reason. A secret that was not requested is not read.
 func (s *session) place(resource *discoveryv3.Resource) error {
 	name := resource.GetName()
 	if _, asked := s.subscribed[name]; !asked {

@@ -23,18 +23,18 @@ import (
 const typeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
 const (
-	// maxSecret bounds one secret, in bytes: Kubernetes has 1 MiB for all of one's keys.
+	// maxSecret limits one secret, in bytes: Kubernetes allows 1 MiB for all its keys.
 	maxSecret = 1<<20 + 64<<10
-	// maxVersion bounds what the service calls a version, which is held beside it.
+	// maxVersion limits a version string of the service, which is stored as well.
 	maxVersion = 1024
-	// maxKey bounds a private key in PEM, of which one of RSA with 16,384 bits has some
-	// 13 KB: to read one of a megabyte takes minutes.
+	// maxKey limits a private key in PEM; RSA with 16,384 bits takes about 13 KB.
+	// Parsing a key of a megabyte takes minutes.
 	maxKey = 16 << 10
 )
 
-// taken are the fields that a secret may have, by message. All others are refused, those
-// that this program does not know among them: a later Envoy may, and some have it read
-// files (filename, watched_directory), its environment, or run a key provider.
+// taken lists the fields a secret may have, by message. All others are rejected,
+// including unknown ones, which a later Envoy may know; some make Envoy read files
+// (filename, watched_directory) or its environment, or run a key provider.
 var taken = map[protoreflect.FullName][]protoreflect.Name{
 	(*tlsv3.Secret)(nil).ProtoReflect().Descriptor().FullName():                       {"name", "tls_certificate", "validation_context"},
 	(*tlsv3.TlsCertificate)(nil).ProtoReflect().Descriptor().FullName():               {"certificate_chain", "private_key", "ocsp_staple"},
@@ -42,15 +42,15 @@ var taken = map[protoreflect.FullName][]protoreflect.Name{
 	(*corev3.DataSource)(nil).ProtoReflect().Descriptor().FullName():                  {"inline_bytes", "inline_string"},
 }
 
-// checked is a secret that was found good.
+// checked is a secret that passed all checks.
 type checked struct {
 	resource *xds.Resource
-	notAfter time.Time // of the leaf, or of the root that lasts longest
+	notAfter time.Time // of the leaf, or of the root that expires last
 }
 
-// check returns what the service sent as a resource that is safe to hand to Envoy. The
-// certificate's time is not looked at: an expired one is the operator's to replace, and an
-// Envoy that has it serves who does not mind. No error quotes a key.
+// check returns what the service sent as a resource that is safe to pass to Envoy. It
+// ignores validity times: the operator must replace an expired certificate, and an
+// Envoy that has it still serves clients that do not mind. No error quotes a key.
 func check(sent *discoveryv3.Resource) (checked, error) {
 	if size := len(sent.GetResource().GetValue()); size > maxSecret {
 		return checked{}, fmt.Errorf("it has %d bytes, %d are allowed", size, maxSecret)
@@ -75,7 +75,7 @@ func check(sent *discoveryv3.Resource) (checked, error) {
 	return pack(&s, notAfter)
 }
 
-// onlyTaken walks over all that is set.
+// onlyTaken walks all fields that are set.
 func onlyTaken(m protoreflect.Message) (err error) {
 	if len(m.GetUnknown()) > 0 {
 		return fmt.Errorf("its %s has a field that this agent does not know", m.Descriptor().Name())
@@ -101,7 +101,7 @@ func words(names []protoreflect.Name) string {
 	return strings.Join(text, ", ")
 }
 
-// contents checks what the kind of secret needs, and that a name of a CA never has a key.
+// contents checks what the kind of secret requires, and that a CA name has no key.
 func contents(s *tlsv3.Secret) (notAfter time.Time, err error) {
 	switch of := s.GetType().(type) {
 	case *tlsv3.Secret_TlsCertificate:
@@ -150,7 +150,7 @@ func inline(s *corev3.DataSource) []byte {
 	return s.GetInlineBytes()
 }
 
-// pack makes the resource anew, so that what Envoy parses is what was checked.
+// pack rebuilds the resource, so that Envoy parses exactly what was checked.
 func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
 	body := &anypb.Any{}
 	if err := anypb.MarshalFrom(body, s, proto.MarshalOptions{Deterministic: true}); err != nil {

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// The wait after a failure doubles from the one to the other, and is drawn between its
-	// half and its whole.
+	// The wait after a failure doubles from minWait to maxWait; the actual wait is
+	// drawn between half and all of it.
 	minWait, maxWait = 500 * time.Millisecond, 30 * time.Second
-	// lasting is how long a stream must have been up for its end to be no failure in a row.
+	// lasting is how long a stream must have been up for its end to reset the backoff.
 	lasting = time.Minute
 )
 
-// Client gets the secrets of a gateway and holds them. It is an [xds.Source]. Its methods
-// may be called by any number of goroutines at once. Make one with [New].
+// Client fetches a gateway's secrets and holds them. It is an [xds.Source]. Its methods
+// are safe for concurrent use. Create one with [New].
 type Client struct {
 	cfg Config
 	*shelf
-	// changed gets a word when the own certificate is another.
+	// changed is signalled when our own certificate changes.
 	changed chan struct{}
 
 	mu     sync.Mutex
 	status Status
 }
 
-// New returns a client. It starts nothing; see [Client.Run]. What is required and missing
-// is an error.
+// New returns a client, or an error if a required setting is missing. It starts
+// nothing; see [Client.Run].
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.checked()
 	if err != nil {
@@ -45,8 +45,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, shelf: newShelf(cfg), changed: make(chan struct{}, 1)}, nil
 }
 
-// Run speaks with the service until ctx ends, whenever there is a name that is watched. It
-// is called once. What is held stays when it returns.
+// Run talks to the service while any name is watched, until ctx ends. It may be called
+// once. The client keeps its secrets when Run returns.
 func (c *Client) Run(ctx context.Context) {
 	if stop, err := c.cfg.Secrets.Watch(secret.Caller{}, c.cfg.Certificate, c.renewed); err == nil {
 		defer stop()
@@ -72,15 +72,15 @@ func (c *Client) Run(ctx context.Context) {
 	c.down(nil, 0)
 }
 
-// renewed is told of another certificate: who waits because there was none need not.
+// renewed handles a new certificate: a retry waiting for lack of one need not wait longer.
 func (c *Client) renewed(string) {
 	select {
 	case c.changed <- struct{}{}:
-	default: // a word waits already
+	default: // a signal is already pending
 	}
 }
 
-// idle waits until there is a name, and tells whether there is one.
+// idle waits for a name and reports whether there is one.
 func (c *Client) idle(ctx context.Context) bool {
 	for len(c.names()) == 0 {
 		select {
@@ -97,7 +97,7 @@ func backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2) //nolint:gosec // jitter
 }
 
-// pause waits after a failure; another certificate ends it.
+// pause waits after a failure; a new certificate ends the wait.
 func (c *Client) pause(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (c *Client) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// up notes that the service has answered.
+// up records that the service has answered.
 func (c *Client) up(with *credential) {
 	c.mu.Lock()
 	c.status = Status{Connected: true, Since: time.Now(), Credential: with.kind}
@@ -117,7 +117,7 @@ func (c *Client) up(with *credential) {
 	c.cfg.Log.Info("connected to discovery service", "address", c.cfg.Address, "with", with.kind)
 }
 
-// down notes that there is no stream; err is nil where it was ended on purpose.
+// down records that there is no stream; err is nil if it was ended on purpose.
 func (c *Client) down(err error, wait time.Duration) {
 	c.mu.Lock()
 	if was := c.status.Connected; was || err != nil && c.status.Since.IsZero() {
@@ -133,8 +133,8 @@ func (c *Client) down(err error, wait time.Duration) {
 	}
 }
 
-// explain makes an error of package ca of what a stream ended with: foreign text is
-// bounded, and the token that was sent is not in it.
+// explain converts a stream's final error to one of package ca: foreign text is
+// truncated and the token that was sent is removed.
 func (c *Client) explain(err error, with *credential) error {
 	if _, ok := errors.AsType[*ca.Error](err); ok {
 		return err

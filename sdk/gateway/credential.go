@@ -16,21 +16,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// tokenTimeout ends the getting of a token, which may be a call to somebody else.
+// tokenTimeout bounds fetching a token, which may involve a remote call.
 const tokenTimeout = 30 * time.Second
 
-// maxRootFile bounds the file with the roots, in bytes.
+// maxRootFile limits the file with the roots, in bytes.
 const maxRootFile = 1 << 20
 
-// credential is what one connection is made with: exactly one of certificate and token.
+// credential authenticates one connection: exactly one of certificate and token.
 type credential struct {
 	kind   string // "certificate" or "token"
 	config *tls.Config
 	token  ca.Token
-	until  time.Time // when it ends; zero: not known
+	until  time.Time // expiry; zero: unknown
 }
 
-// credential returns the certificate held now, and the token where none is.
+// credential returns the current certificate, or the token if there is none.
 func (c *Client) credential(ctx context.Context) (*credential, error) {
 	pool, err := c.pool()
 	if err != nil {
@@ -47,11 +47,11 @@ func (c *Client) credential(ctx context.Context) (*credential, error) {
 	return made, c.bear(ctx, made)
 }
 
-// soon is when a credential must still be good: a stream is ended at the end of its own,
-// and the next one would be at once.
+// soon is until when a credential must be valid: a stream ends with its credential, and
+// the next stream would end at once.
 func soon() time.Time { return time.Now().Add(time.Second) }
 
-// show makes it the certificate.
+// show sets the certificate.
 func (c *credential) show(item *secret.Item) error {
 	chain, err := pki.ParseCertificates(item.Chain)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *credential) show(item *secret.Item) error {
 	return nil
 }
 
-// bear makes it the token.
+// bear sets the token.
 func (c *Client) bear(ctx context.Context, made *credential) error {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (c *Client) bear(ctx context.Context, made *credential) error {
 	return nil
 }
 
-// pool returns the roots that the service is verified with, as they are now.
+// pool returns the current roots that verify the service.
 func (c *Client) pool() (*x509.CertPool, error) {
 	text, err := c.roots()
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *credential) GetRequestMetadata(ctx context.Context, _ ...string) (map[s
 	if c.token == "" {
 		return nil, nil
 	}
-	// Beside RequireTransportSecurity, by which grpc does not even begin to.
+	// This check is in addition to RequireTransportSecurity, with which grpc refuses to start.
 	info, _ := credentials.RequestInfoFromContext(ctx)
 	if err := credentials.CheckSecurityLevel(info.AuthInfo, credentials.PrivacyAndIntegrity); err != nil {
 		return nil, errors.New("the token goes over TLS alone")

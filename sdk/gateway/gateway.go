@@ -1,16 +1,16 @@
-// Package gateway gets a gateway's secrets from a discovery service (istiod, or
-// countersign-discovery) and holds them: make a [Client] with [New], have it [Client.Run],
-// and give it to an SDS socket as the source of its resources. The service may go away:
-// what is held is served on.
+// Package gateway fetches a gateway's secrets from a discovery service (istiod or
+// countersign-discovery) and holds them. The agent creates a [Client] with [New], runs
+// [Client.Run] and uses the client as the resource source of an SDS socket. If the service
+// goes away, the client keeps serving what it holds.
 //
-// There is one stream, however many Envoys ask: the aggregated one (ADS), incremental.
-// State of the world would have the whole list sent with each name that is added, would
-// send everything again after each reconnect, and could not tell a name that is unknown or
-// no longer allowed from one that is not ready yet; both services know the incremental one.
+// Run's goroutine owns the one stream to the service, incremental ADS, however many Envoys
+// connect. State of the world would resend the whole list for every name added and
+// everything after each reconnect, and could not distinguish a name that is unknown or no
+// longer allowed from one that is not ready; both services support incremental ADS.
 //
-// The service is trusted with the secrets and with nothing else of the machine: of a
-// secret, only inline bytes are taken, as Envoy would read the file, or the variable, that
-// another source names.
+// The service is trusted with the secrets but with nothing else on the machine: only inline
+// bytes are accepted, because for other data sources Envoy would read the named file or
+// variable.
 package gateway
 
 import (
@@ -25,60 +25,60 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Config is what a client is made of.
+// Config configures a client.
 type Config struct {
-	// Address of the service, host:port. It is spoken to over TLS 1.2 or later. Required.
+	// Address of the service, host:port. TLS 1.2 or later is required. Required.
 	Address string
-	// ServerName is the DNS name that the service's certificate is for. Default: the host
-	// of Address.
+	// ServerName is the DNS name expected in the service's certificate. Default: the
+	// host of Address.
 	ServerName string
-	// ServerSPIFFEID is the one URI that the service's certificate is for, in place of any
-	// DNS name: istiod signs none into a certificate. Default: ServerName counts.
+	// ServerSPIFFEID is the only URI expected in the service's certificate, instead of
+	// a DNS name: istiod's own has none. Default: ServerName applies.
 	ServerSPIFFEID string
-	// NodeID is told to the service, which decides by the credential and not by it. Required.
+	// NodeID is sent to the service, which authorizes by credential and not by it. Required.
 	NodeID string
-	// Cluster is the claim of which cluster the gateway is in: the metadata "clusterid",
-	// and CLUSTER_ID of the node's. Default: none.
+	// Cluster is the cluster the gateway claims to be in: the metadata key "clusterid"
+	// and the node's CLUSTER_ID. Default: none.
 	Cluster string
-	// Secrets have the key pair Certificate that is shown to the service, and the trust
-	// bundle Roots that it is verified with. Required; "default", "ROOTCA".
+	// Secrets supplies the key pair Certificate that authenticates the gateway, and the trust bundle
+	// Roots that verifies the service. Required; the names default to "default" and "ROOTCA".
 	Secrets            secret.Source
 	Certificate, Roots string
-	// RootFile is a PEM file that is used in place of Roots, read for each connection.
+	// RootFile is a PEM file used instead of Roots, read for each connection.
 	RootFile string
-	// Token is sent while no certificate is held, and Rejected is told of one that the
-	// service refused. Default: there is none.
+	// Token returns the token to send while there is no certificate; TokenRejected
+	// receives one that the service rejected. Default: none.
 	Token         func(context.Context) (ca.Bearer, error)
 	TokenRejected func(ca.Token)
-	// Dial makes the connection that TLS is spoken on. Default: TCP.
+	// Dial opens the connection underneath TLS. Default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// FirstAnswer is how long a service that has told nothing yet may take; then another
-	// stream is tried. Default: 15 s.
+	// FirstAnswer is how long to wait for a silent service before trying another
+	// stream. Default: 15 s.
 	FirstAnswer time.Duration
-	// Linger is how long a name stays subscribed to, and held, that nobody watches. While
-	// the service is away nothing is forgotten. Default: 10 min.
+	// Linger is how long an unwatched name stays subscribed and held. Nothing is
+	// dropped while the service is away. Default: 10 min.
 	Linger time.Duration
-	// MaxNames and MaxBytes bound what is watched and held. Default: 1,000; 64 MiB.
+	// MaxNames and MaxBytes limit what is watched and held. Default: 1,000; 64 MiB.
 	MaxNames, MaxBytes int
-	// Observe is told what happens, for metrics. It must not block. Default: nobody.
+	// Observe receives events, for metrics. It must not block. Default: none.
 	Observe func(Event)
-	// Log never gets a key or a token. Default: silent.
+	// Log never receives a key or a token. Default: no logging.
 	Log *slog.Logger
 }
 
-// Event is what happened; fit for a metric's label.
+// Event is a kind of event, usable as a metric label.
 type Event string
 
 // The events.
 const (
 	Connected Event = "connected" // the service answered on a new stream
-	Failed    Event = "failed"    // a stream could not be had, or broke
-	Taken     Event = "taken"     // a secret is held, new or changed
-	Refused   Event = "refused"   // a secret was malformed; what was held stays
-	Removed   Event = "removed"   // the service does not know a name, or took it away
+	Failed    Event = "failed"    // a stream failed to open, or broke
+	Taken     Event = "taken"     // a new or changed secret was stored
+	Refused   Event = "refused"   // a secret was malformed; the previous one stays
+	Removed   Event = "removed"   // the service does not know a name, or removed it
 )
 
-// Events are all of them.
+// Events lists all events.
 var Events = []Event{Connected, Failed, Taken, Refused, Removed}
 
 func (c Config) checked() (Config, error) {

@@ -2,14 +2,14 @@ package gateway
 
 import "strings"
 
-// caSuffix ends the names of the CA part of a secret.
+// caSuffix marks the CA part of a secret.
 const caSuffix = "-cacert"
 
-// maxPart is the longest name of a Kubernetes object (RFC 1123 subdomain), and room for
+// maxPart is the maximum length of a Kubernetes object name (RFC 1123 subdomain), plus
 // caSuffix.
 const maxPart = 253 + len(caSuffix)
 
-// schemes are the names that are served, and whether the namespace may be left out.
+// schemes lists the schemes served and whether the namespace is optional.
 var schemes = []struct {
 	prefix string
 	short  bool
@@ -19,9 +19,9 @@ var schemes = []struct {
 	{"configmap://", false},
 }
 
-// valid tells whether a name is one of a Kubernetes object: kubernetes://[<ns>/]<name>,
-// kubernetes-gateway://<ns>/<name> or configmap://<ns>/<name>. Names that the agent has of
-// its own never reach the service.
+// valid reports whether a name refers to a Kubernetes object:
+// kubernetes://[<ns>/]<name>, kubernetes-gateway://<ns>/<name> or
+// configmap://<ns>/<name>. The agent's own names never reach the service.
 func valid(name string) bool {
 	for _, s := range schemes {
 		if rest, ok := strings.CutPrefix(name, s.prefix); ok {

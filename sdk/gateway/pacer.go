@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// perSecond is how many names the service may change in the long run: each is checked,
-// logged and told to Envoys, which one that sends without end would keep busy.
+// perSecond is how many names per second the service may change on average: each is
+// checked, logged and sent to Envoys, which an endless sender would keep busy.
 const perSecond = 100
 
-// pacer lets a burst of names through, and then so many in a second. Who waits here
-// leaves the service's answers unread, and gRPC has it wait in turn.
+// pacer lets a burst of names through, then limits the rate. While it waits, the
+// service's answers stay unread, and gRPC flow control slows the service down.
 type pacer struct {
 	burst int
-	due   time.Time // when all that came so far would have come at that pace
+	due   time.Time // when everything so far would have arrived at that rate
 }
 
-// wait returns when an answer with so many names may be taken.
+// wait returns when an answer with that many names may be processed.
 func (p *pacer) wait(ctx context.Context, names int) error {
 	const each = time.Second / perSecond
 	now := time.Now()

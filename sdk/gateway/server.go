@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// checkServer refuses what the service's certificate cannot be held against.
+// checkServer rejects settings that cannot identify the service's certificate.
 func (c Config) checkServer() error {
 	if c.ServerSPIFFEID == "" {
 		return nil
@@ -23,20 +23,20 @@ func (c Config) checkServer() error {
 	return nil
 }
 
-// verifying returns TLS that speaks with the service and with nobody else.
+// verifying returns a TLS config that accepts only the service.
 func (c *Client) verifying(roots *x509.CertPool) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.cfg.ServerName}
 	if id := c.cfg.ServerSPIFFEID; id != "" {
-		// crypto/tls would demand a DNS name; what it leaves out then is all done below.
+		// crypto/tls would require a DNS name; verify below performs all the checks this disables.
 		config.InsecureSkipVerify = true //nolint:gosec // see above
 		config.VerifyConnection = func(state tls.ConnectionState) error { return verify(state.PeerCertificates, roots, id) }
 	}
 	return config
 }
 
-// verify holds a chain against roots and a SPIFFE ID (X509-SVID standard, section 5.2).
+// verify checks a chain against roots and a SPIFFE ID (X509-SVID standard, section 5.2).
 func verify(chain []*x509.Certificate, roots *x509.CertPool, id string) error {
-	leaf := chain[0] // in TLS a server always shows one
+	leaf := chain[0] // a TLS server always sends one
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: pki.NewBundle(chain[1:]...).Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxAnswer bounds one message of the service, in bytes.
+	// maxAnswer limits one message from the service, in bytes.
 	maxAnswer = 8 << 20
-	// A service that is gone without a word is noticed after these. A gRPC server ends the
-	// connections of those who ping more often than every 5 minutes, if it is not told to
-	// be patient; istiod and countersign-discovery ping their clients by themselves.
+	// These keepalives detect a service that vanished. By default a gRPC server
+	// disconnects clients that ping more often than every 5 minutes; istiod and
+	// countersign-discovery ping their clients themselves.
 	pingEvery, pingTimeout = 5*time.Minute + 10*time.Second, 10 * time.Second
 )
 
-// errCredential ends a stream whose credential has: the next one has another.
+// errCredential ends a stream whose credential has expired: the next one uses a new one.
 var errCredential = errors.New("the credential of this stream has ended")
 
 type adsStream = grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
@@ -37,13 +37,13 @@ type session struct {
 	stream     adsStream
 	end        func() // ends the stream
 	with       *credential
-	subscribed map[string]uint64 // which watching of a name it was asked for
-	bare       bool              // nothing was held when it began, so that silence is no answer
+	subscribed map[string]uint64 // the watch id a name was requested for
+	bare       bool              // nothing was held at the start, so silence is no answer
 	answered   bool
 }
 
-// session opens a stream and keeps it until it breaks, its credential ends or no name is
-// wanted any more; nil means that it was ended on purpose.
+// session opens a stream and keeps it until it breaks, its credential expires or no
+// name is wanted any more; nil means that it was ended on purpose.
 func (c *Client) session(ctx context.Context) error {
 	with, err := c.credential(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Client) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(c.outgoing(ctx))
 	defer cancel()
 	if !with.until.IsZero() {
-		// With the context a Send ends, too, whose service reads nothing.
+		// Cancelling the context also ends a Send blocked on a service that does not read.
 		stop := time.AfterFunc(time.Until(with.until), cancel)
 		defer stop.Stop()
 	}
@@ -77,7 +77,7 @@ func (c *Client) session(ctx context.Context) error {
 }
 
 func (c *Client) connect(with *credential) (*grpc.ClientConn, error) {
-	// The dialer resolves; a proxy of the environment is not for this connection.
+	// The dialer resolves names; environment proxies do not apply to this connection.
 	return grpc.NewClient("passthrough:///"+c.cfg.Address, grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(credentials.NewTLS(with.config)), grpc.WithPerRPCCredentials(with),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, address) }),
@@ -92,8 +92,8 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "clusterid", c.cfg.Cluster)
 }
 
-// run moves what is wanted to the service and its answers to the shelf. When it returns it
-// has ended the stream.
+// run sends wanted names to the service and stores its answers. It ends the stream
+// before it returns.
 func (s *session) run(ctx context.Context) error {
 	answers, broken := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
 	quiet := make(chan struct{})
@@ -126,8 +126,8 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// silence is what a service that has said nothing yet means by it: that nothing of what
-// is held has changed, or, where there is nothing held, that it is stuck.
+// silence interprets a service that has said nothing yet: nothing held has changed, or,
+// if nothing is held, the service is stuck.
 func (s *session) silence() error {
 	switch {
 	case s.answered:
@@ -139,7 +139,7 @@ func (s *session) silence() error {
 	return nil
 }
 
-// heard notes that the service is there.
+// heard records that the service is alive.
 func (s *session) heard() {
 	if !s.answered {
 		s.answered = true
@@ -147,7 +147,7 @@ func (s *session) heard() {
 	}
 }
 
-// reason returns why a stream broke: a Send that fails only says that it did.
+// reason returns why a stream broke: a failed Send does not tell.
 func (s *session) reason(broken <-chan error, err error) error {
 	if _, ok := errors.AsType[*ca.Error](err); ok {
 		return err
@@ -177,7 +177,7 @@ func (s *session) receive(ctx context.Context, answers chan<- *discoveryv3.Delta
 	}
 }
 
-// open sends the first request: who this is, and all names with what is held of them.
+// open sends the first request: the node, and all names with the versions held.
 func (s *session) open() error {
 	first := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: s.node(), InitialResourceVersions: map[string]string{}}
 	for name, w := range s.names() {
@@ -199,12 +199,12 @@ func (s *session) node() *corev3.Node {
 	return node
 }
 
-// subscribe tells the service which names are wanted now and were not, or no longer are.
+// subscribe sends newly wanted names and those no longer wanted.
 func (s *session) subscribe() error {
 	req, wanted := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}, s.names()
 	for name, w := range wanted {
-		// Who asks again for a name that he has asked for is sent it again: it was dropped
-		// and is watched anew.
+		// Requesting a name again makes the service resend it: it was dropped and is
+		// now watched again.
 		if s.subscribed[name] != w.id {
 			s.subscribed[name] = w.id
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
@@ -222,8 +222,7 @@ func (s *session) subscribe() error {
 	return s.send(req)
 }
 
-// send ends the stream of a service that reads nothing: gRPC would wait for it without
-// end.
+// send ends the stream if the service does not read: gRPC would wait forever.
 func (s *session) send(req *discoveryv3.DeltaDiscoveryRequest) error {
 	stuck := time.AfterFunc(s.cfg.FirstAnswer, s.end)
 	err := s.stream.Send(req)

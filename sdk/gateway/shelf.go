@@ -12,11 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// shelf has the names that are watched and what is held of each. It knows no network.
+// shelf stores the watched names and their secrets. It does no networking.
 type shelf struct {
 	maxNames, maxBytes int
 	linger             time.Duration
-	// wanted gets a word when there is another name.
+	// wanted is signalled when a name is added.
 	wanted chan struct{}
 
 	mu      sync.Mutex
@@ -27,15 +27,15 @@ type shelf struct {
 
 // entry is one name.
 type entry struct {
-	id       uint64 // no other has it, of this name or another
+	id       uint64 // unique across names and time
 	watchers map[uint64]func(string)
-	idle     time.Time // since when there is none, where there is none
+	idle     time.Time // since when it has no watcher, if it has none
 	held     *xds.Resource
-	sent     string    // the version that the service calls it by
-	since    time.Time // when it was taken
+	sent     string    // the service's version for it
+	since    time.Time // when it was received
 	notAfter time.Time
-	unknown  bool   // the service does not know it, or took it away
-	fault    string // why the last one was refused
+	unknown  bool   // the service does not know it, or removed it
+	fault    string // why the last version was rejected
 }
 
 var errFull = errors.New("so many names are watched already that there is room for no other")
@@ -65,7 +65,7 @@ func (s *shelf) Peek(_ secret.Caller, name string) (*xds.Resource, error) {
 	}
 }
 
-// Watch implements [xds.Source]: it has the name subscribed to.
+// Watch implements [xds.Source]. It subscribes to the name.
 func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop func(), err error) {
 	if !valid(name) {
 		return nil, xds.ErrUnknown
@@ -94,7 +94,7 @@ func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop f
 func (s *shelf) wake() {
 	select {
 	case s.wanted <- struct{}{}:
-	default: // a word waits already
+	default: // a signal is already pending
 	}
 }
 
@@ -107,11 +107,11 @@ func (s *shelf) leave(e *entry, id uint64) {
 
 // want is a name to subscribe to.
 type want struct {
-	id      uint64 // another when the name was dropped and is watched anew
-	version string // that is held, or ""
+	id      uint64 // changes when a dropped name is watched again
+	version string // currently held, or ""
 }
 
-// names returns what to subscribe to.
+// names returns the names to subscribe to.
 func (s *shelf) names() map[string]want {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *shelf) names() map[string]want {
 	return all
 }
 
-// take puts a good secret in the place of what was held, and tells whether it is another.
-// One whose name was dropped meanwhile is left.
+// take stores a valid secret and reports whether it changed. A name dropped meanwhile
+// is ignored.
 func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 	s.mu.Lock()
 	e := s.entries[name]
@@ -145,8 +145,8 @@ func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 	return news, nil
 }
 
-// remove forgets what is held of a name: the service does not know it, or says that it is
-// not for this gateway any more.
+// remove drops the secret of a name: the service does not know it, or it is no longer
+// for this gateway.
 func (s *shelf) remove(name string) (news bool) {
 	s.mu.Lock()
 	e := s.entries[name]
@@ -161,7 +161,7 @@ func (s *shelf) remove(name string) (news bool) {
 	return news
 }
 
-// unlockAndTell tells the watchers, with no lock held.
+// unlockAndTell unlocks the shelf, then notifies the watchers.
 func (s *shelf) unlockAndTell(name string, e *entry, news bool) {
 	var tell []func(string)
 	if news {
@@ -173,7 +173,7 @@ func (s *shelf) unlockAndTell(name string, e *entry, news bool) {
 	}
 }
 
-// refuse notes why the last version of a name was not taken.
+// refuse records why the last version of a name was rejected.
 func (s *shelf) refuse(name, fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *shelf) refuse(name, fault string) {
 	}
 }
 
-// sweep drops what nobody has watched for a while.
+// sweep drops names that have had no watcher for a while.
 func (s *shelf) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

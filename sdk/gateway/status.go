@@ -8,29 +8,29 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Status is what an operator may see of a client. It holds no key.
+// Status is the state of a client for operators. It contains no key.
 type Status struct {
 	Address string `json:"address"`
-	// Connected tells whether there is a stream, and Since when that changed; zero before
-	// the first attempt.
+	// Connected reports whether there is a stream, and Since when that changed; zero
+	// before the first attempt.
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"`
-	// Credential is what the last stream was opened with: certificate or token.
+	// Credential is the credential of the last stream: certificate or token.
 	Credential string `json:"credential,omitempty"`
-	// Failure is the last one, nil after a success.
+	// Failure is the last failure, nil after a success.
 	Failure *secret.Failure `json:"failure,omitempty"`
 	Names   []Name          `json:"names,omitempty"` // sorted
 }
 
-// Name is one name that is watched, or was until a while ago.
+// Name is a name that is watched, or was until recently.
 type Name struct {
 	Name     string    `json:"name"`
 	State    string    `json:"state"` // one of States
 	Watchers int       `json:"watchers"`
 	Version  string    `json:"version,omitempty"`
-	Since    time.Time `json:"since,omitzero"`     // when it was taken
-	NotAfter time.Time `json:"not_after,omitzero"` // of its certificate, or last root
-	// Refused is why a newer one was not taken.
+	Since    time.Time `json:"since,omitzero"`     // when it was received
+	NotAfter time.Time `json:"not_after,omitzero"` // of its certificate, or of its last root
+	// Refused is why a newer version was rejected.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -38,13 +38,13 @@ type Name struct {
 const (
 	Held    = "held"
 	Waiting = "waiting" // the service has not answered yet
-	Unknown = "unknown" // to the service, or not for this gateway
+	Unknown = "unknown" // to the service, or not allowed for this gateway
 )
 
-// States are all of them.
+// States lists all states.
 var States = []string{Held, Waiting, Unknown}
 
-// Status returns the present state.
+// Status returns the current state.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	status := c.status

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// DefaultTokenHeaders are the metadata that a stream's token is looked for in: that of
-// RFC 6750, and the one that Istio's node agent had.
+// DefaultTokenHeaders lists the metadata keys that may carry a stream's token: that of
+// RFC 6750 and that of Istio's former node agent.
 var DefaultTokenHeaders = []string{authorization, "istio_sds_credentials_header-bin"}
 
 const (
@@ -19,8 +19,8 @@ const (
 	maxToken      = 64 << 10
 )
 
-// bearer returns the token of a call: the one that its headers agree on, empty where
-// there is none. The error never quotes it.
+// bearer returns the token of a call, on which all its headers must agree, or "" if
+// there is none. Errors never quote it.
 func bearer(ctx context.Context, headers []string) (ca.Token, error) {
 	var token ca.Token
 	for _, header := range headers {
@@ -44,8 +44,8 @@ func bearer(ctx context.Context, headers []string) (ca.Token, error) {
 	return token, nil
 }
 
-// tokenIn reads one header's value: with the word Bearer in front, which only
-// authorization needs.
+// tokenIn parses one header value. Only the authorization header needs the Bearer
+// prefix.
 func tokenIn(header, value string) (ca.Token, error) {
 	token := value
 	if len(value) >= len(scheme) && strings.EqualFold(value[:len(scheme)], scheme) {

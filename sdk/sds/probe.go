@@ -18,16 +18,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
-// verdict is how long a server that speaks HTTP/2 has to say that it has no SDS. It
-// says so at once, and may as well say nothing: it was asked for nothing.
+// verdict is how long an HTTP/2 server has to report that it has no SDS. It reports
+// that at once, while an SDS server may stay silent since nothing was requested.
 const verdict = 500 * time.Millisecond
 
-// Probe tells who serves SDS at a unix socket, whoever it is: the connection is
-// made, HTTP/2 is spoken, and a stream is opened on which nothing is asked for, as
-// an answer could hold a key. A symlink is followed, as Envoy would.
+// Probe returns the peer that serves SDS on the unix socket at path. It connects,
+// negotiates HTTP/2 and opens a stream but requests nothing, because an answer could
+// contain a key. Like Envoy, it follows symlinks.
 //
-// An error beside a peer is that it is no SDS server, or none that answers before
-// ctx ends; without a peer, that nobody could be connected to.
+// An error with a peer means that the peer is no SDS server or did not answer before
+// ctx ended; an error without a peer means that the connection failed.
 func Probe(ctx context.Context, path string) (*Peer, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -51,7 +51,7 @@ func Probe(ctx context.Context, path string) (*Peer, error) {
 	return who, opens(ctx, client)
 }
 
-// awaitReady returns when the server has sent HTTP/2's settings.
+// awaitReady returns once the server has sent its HTTP/2 settings.
 func awaitReady(ctx context.Context, client *grpc.ClientConn) error {
 	client.Connect()
 	for {
@@ -66,13 +66,13 @@ func awaitReady(ctx context.Context, client *grpc.ClientConn) error {
 	}
 }
 
-// opens tells whether the server has the service.
+// opens returns an error if the server lacks the service.
 func opens(ctx context.Context, client *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, verdict)
 	defer cancel()
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(client).StreamSecrets(ctx)
 	if err == nil {
-		_ = stream.CloseSend() // what came of it, Recv says
+		_ = stream.CloseSend() // Recv reports the outcome
 		_, err = stream.Recv()
 	}
 	switch {
@@ -83,5 +83,5 @@ func opens(ctx context.Context, client *grpc.ClientConn) error {
 	case status.Code(err) == codes.Unavailable:
 		return errors.New("it closes the connection")
 	}
-	return nil // it has the service, and refuses whoever asks for nothing
+	return nil // it has the service and rejects an empty request
 }

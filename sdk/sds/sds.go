@@ -1,7 +1,7 @@
-// Package sds serves a [secret.Source] to Envoy and other SDS clients: [Listen]
-// on a unix socket of its own, or [NewService] on a gRPC server of yours. Secrets
-// are resources of the engine in sdk/xds, with inline bytes; a client chooses
-// between state-of-the-world and incremental streams.
+// Package sds serves a [secret.Source] to Envoy and other SDS clients: the agent calls
+// [Listen] for a unix socket, and an embedder [NewService] for its own gRPC server. Secrets
+// are resources of the sdk/xds engine with inline bytes, over state-of-the-world or
+// incremental streams. Goroutines belong to streams.
 //
 // The protocol: https://www.envoyproxy.io/docs/envoy/v1.36.0/configuration/security/secret
 package sds
@@ -21,25 +21,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// TypeURL is the type of what is served.
+// TypeURL is the type URL of the served resources.
 const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// Resources returns secrets as resources of the type [TypeURL], for an [xds.Engine] or
-// another stream server of your own. A resource is marshalled once for each version
-// and shared: nobody may change it. Peek answers [xds.ErrUnknown], [xds.ErrNotReady] or
-// [secret.ErrClosed] ([errors.Is]). It is safe for concurrent use.
+// Resources returns secrets as resources of type [TypeURL], for an [xds.Engine] or
+// another stream server. Each version of a secret is marshalled once and shared, so
+// callers must not modify it. Peek returns [xds.ErrUnknown], [xds.ErrNotReady] or
+// [secret.ErrClosed] ([errors.Is]). The result is safe for concurrent use.
 func Resources(secrets secret.Source) xds.Source[secret.Caller] { return &source{Source: secrets} }
 
-// source is a secret.Source as the stream engine sees it.
+// source adapts a secret.Source to the stream engine.
 type source struct {
 	secret.Source
 	log  *slog.Logger
-	made sync.Map // of weak.Pointer[secret.Item] to *xds.Resource
+	made sync.Map // weak.Pointer[secret.Item] to *xds.Resource
 }
 
-// Peek returns the secret as a resource. It is marshalled once for each version
-// and shared by all streams. One whose key cannot be sent is nothing that is served
-// here: whoever waited for it would wait for ever.
+// Peek returns the secret as a resource, marshalled once per version and shared by all
+// streams. A secret whose key cannot be exported is unknown here: a client waiting for
+// it would wait forever.
 func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 	item, err := s.Source.Peek(caller, name)
 	switch {
@@ -50,7 +50,7 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	case errors.Is(err, secret.ErrNotReady):
 		return nil, xds.ErrNotReady
 	case err != nil:
-		return nil, err // the engine waits; others end with a source that is closed
+		return nil, err // the engine waits; other servers end when the source is closed
 	}
 	key := weak.Make(item)
 	if resource, ok := s.made.Load(key); ok {
@@ -62,15 +62,15 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	} else if err != nil {
 		return nil, err
 	}
-	// The resource goes when the last holder lets go of the item.
+	// The entry is removed once the item is garbage collected.
 	if _, there := s.made.LoadOrStore(key, resource); !there {
 		runtime.AddCleanup(item, func(key weak.Pointer[secret.Item]) { s.made.Delete(key) }, key)
 	}
 	return offered(resource)
 }
 
-// offered returns the resource, or for none, which is of a key that cannot be sent, the
-// error for a name that is not known.
+// offered returns the resource, or the unknown-name error if it is nil because the key
+// cannot be exported.
 func offered(resource *xds.Resource) (*xds.Resource, error) {
 	if resource == nil {
 		return nil, xds.ErrUnknown

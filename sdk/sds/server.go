@@ -18,38 +18,37 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Config is where, to whom and how secrets are served.
+// Config configures a [Server].
 type Config struct {
-	// Resources are served in place of secrets; see [ServiceConfig].
+	// Resources are served instead of secrets; see [ServiceConfig].
 	Resources xds.Source[secret.Caller]
-	// Path of the unix socket, 107 bytes at most. Its folder is made (mode 0700)
-	// where it is missing. Required.
+	// Path of the unix socket, 107 bytes at most. A missing directory is created with
+	// mode 0700. Required.
 	Path string
-	// Mode of the socket's file. Default: 0600.
+	// Mode is the mode of the socket file. Default: 0600.
 	Mode fs.FileMode
-	// Policy says which peers are answered. Default: the own user and root.
+	// Policy decides which peers are served. Default: the agent's own user and root.
 	Policy Policy
-	// Sessions tells the streams of one peer apart by their tokens; see
-	// [ServiceConfig].
+	// Sessions separates the streams of one peer by their tokens; see [ServiceConfig].
 	Sessions     Sessions
 	TokenHeaders []string
-	// Limits bound what a client may ask for.
+	// Limits bounds what a client may request.
 	Limits xds.Limits
-	// Recycle is how long a stream may owe a word, its first request or an answer to
-	// what it was sent; then it is ended with Unavailable. It is looked at that often.
-	// Default: 0, for as long as it likes.
+	// Recycle is how long a stream may owe a message, its first request or an ACK or
+	// NACK, before it ends with Unavailable. It is also the check interval. Default: 0,
+	// no limit.
 	Recycle time.Duration
-	// Handshake is how long a new connection may take until it speaks HTTP/2; then
-	// it is closed. Default: 10 s.
+	// Handshake is how long a new connection may take to speak HTTP/2 before it is
+	// closed. Default: 10 s.
 	Handshake time.Duration
-	// Observe is told what happens on streams. It must not block. Default: nobody.
+	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[secret.Caller])
-	// Log never gets a key. Default: silent.
+	// Log never receives a key. Default: no logging.
 	Log *slog.Logger
 }
 
-// Server serves secrets on a unix socket. Its methods may be called by any number of
-// goroutines at once. Make one with [Listen].
+// Server serves secrets on a unix socket. Its methods are safe for concurrent use.
+// Create one with [Listen].
 type Server struct {
 	service *Service
 	socket  *grpcsocket.Server
@@ -59,9 +58,9 @@ type Server struct {
 	log     *slog.Logger
 }
 
-// Listen takes the socket; [Server.Serve] answers. Connections that come between
-// the two wait. An error says what is wrong with the path: it is too long, its
-// folder cannot be made, what is there is no socket, or another process serves on it.
+// Listen binds the socket; [Server.Serve] answers, and connections made before it wait.
+// The error says what is wrong with the path: it is too long, its directory cannot be
+// created, it is not a socket, or another process serves it.
 func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
@@ -80,15 +79,15 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}
 	service.Register(socket)
-	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" is serving from the start
+	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" reports serving from the start
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
 }
 
-// Serve answers until [Server.Close]; it then returns nil. It is called once; an error
-// is the socket's.
+// Serve answers until [Server.Close] and then returns nil. It may be called once. An
+// error comes from the socket.
 func (s *Server) Serve() error {
 	if s.recycle > 0 {
 		quiet := make(chan struct{})
@@ -98,7 +97,7 @@ func (s *Server) Serve() error {
 	return s.socket.Serve("secrets are served")
 }
 
-// endSilent ends the streams that owe a word for too long, until Close.
+// endSilent ends streams that have owed a message for too long, until Close.
 func (s *Server) endSilent() {
 	ticker := time.NewTicker(s.recycle)
 	defer ticker.Stop()
@@ -119,20 +118,19 @@ func (s *Server) stop() { s.once.Do(func() { close(s.over) }) }
 // Streams returns how many streams and fetches are open.
 func (s *Server) Streams() int { return s.service.Streams() }
 
-// End ends the streams of the callers that match with a status error, and returns
-// how many: for a policy that no longer admits them.
+// End ends the streams of matching callers with a status error and returns how many,
+// for policies that no longer admit them.
 func (s *Server) End(match func(secret.Caller) bool, err error) int { return s.service.End(match, err) }
 
-// SetPolicy says from now on which peers are answered. The streams of those that it
-// no longer admits are ended with PermissionDenied, all others stay; it returns how
-// many were ended.
+// SetPolicy changes which peers are served. It ends streams of peers no longer admitted
+// with PermissionDenied and returns how many; all others continue.
 func (s *Server) SetPolicy(p Policy) int {
 	return s.End(s.socket.SetPolicy(p), status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
 }
 
-// Close ends the streams with Unavailable, waits for connections to close until
-// ctx ends, and removes the socket. It may be called twice. A server that never served is
-// closed by it, too; an error is about the socket's file.
+// Close ends the streams with Unavailable, waits until ctx ends for connections to
+// close, and removes the socket, even if the server never served. It may be called
+// twice. An error concerns the socket file.
 func (s *Server) Close(ctx context.Context) error {
 	s.stop()
 	return s.socket.Close(ctx, s.service.Close)

@@ -16,30 +16,30 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// ServiceConfig is what a [Service] is made of.
+// ServiceConfig configures a [Service].
 type ServiceConfig struct {
-	// Secrets are what is served. Required, where there are no Resources.
+	// Secrets is the source to serve. Required unless Resources is set.
 	Secrets secret.Source
-	// Resources are of the type [TypeURL], made by somebody else, and served in place of
-	// Secrets. Default: those of Secrets.
+	// Resources are of type [TypeURL] and are served instead of Secrets. Default: the
+	// resources of Secrets.
 	Resources xds.Source[secret.Caller]
-	// Admit returns who calls, or a status error; see [xds.Config]. Required.
+	// Admit returns the caller or a status error; see [xds.Config]. Required.
 	Admit func(context.Context) (secret.Caller, error)
-	// Sessions tells the streams of one peer apart by their tokens, which are looked for
-	// in TokenHeaders, in lower case. Default: streams are their peer's;
+	// Sessions separates the streams of one peer by their tokens, read from the
+	// metadata keys TokenHeaders (lower case). Default: streams belong to their peer;
 	// [DefaultTokenHeaders].
 	Sessions     Sessions
 	TokenHeaders []string
-	// Observe is told what happens on streams. It must not block. Default: nobody.
+	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[secret.Caller])
-	// Limits bound what a client may ask for.
+	// Limits bounds what a client may request.
 	Limits xds.Limits
-	// Log never gets a key. Default: silent.
+	// Log never receives a key. Default: no logging.
 	Log *slog.Logger
 }
 
-// Service is Envoy's SecretDiscoveryService, state-of-the-world and incremental. Its
-// methods may be called by any number of goroutines at once.
+// Service is Envoy's SecretDiscoveryService, state of the world and incremental. Its
+// methods are safe for concurrent use.
 type Service struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	engine    *xds.Engine[secret.Caller]
@@ -48,8 +48,8 @@ type Service struct {
 	headers   []string
 }
 
-// NewService returns a service that [Service.Register] puts on a gRPC server. It starts
-// nothing. What is required and missing is an error.
+// NewService returns a service for [Service.Register], or an error if a required
+// setting is missing. It starts nothing.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -75,7 +75,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	return s, nil
 }
 
-// Register puts the service on a gRPC server.
+// Register registers the service on a gRPC server.
 func (s *Service) Register(on grpc.ServiceRegistrar) {
 	secretv3.RegisterSecretDiscoveryServiceServer(on, s)
 }
@@ -90,8 +90,8 @@ func (s *Service) DeltaSecrets(stream secretv3.SecretDiscoveryService_DeltaSecre
 	return serveStream(s, stream, s.engine.StreamDelta)
 }
 
-// FetchSecrets answers once, and waits for secrets that are not ready until ctx ends; see
-// [xds.Engine.Fetch].
+// FetchSecrets answers once and waits until ctx ends for secrets that are not ready;
+// see [xds.Engine.Fetch].
 func (s *Service) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	if s.sessions == nil {
 		return s.engine.Fetch(ctx, req, TypeURL)
@@ -104,11 +104,11 @@ func (s *Service) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryRe
 	return s.engine.Fetch(ctx, req, TypeURL)
 }
 
-// End ends the streams of the callers that match with a status error, and returns
-// how many; see [xds.Engine.End].
+// End ends the streams of matching callers with a status error and returns how many;
+// see [xds.Engine.End].
 func (s *Service) End(match func(secret.Caller) bool, err error) int { return s.engine.End(match, err) }
 
-// EndSilent ends the streams that have owed a word for so long; see
+// EndSilent ends streams that have owed a message for that long; see
 // [xds.Engine.EndSilent].
 func (s *Service) EndSilent(since time.Duration) int {
 	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
@@ -117,5 +117,5 @@ func (s *Service) EndSilent(since time.Duration) int {
 // Streams returns how many streams and fetches are open.
 func (s *Service) Streams() int { return s.engine.Streams() }
 
-// Close ends all streams with Unavailable and refuses later ones.
+// Close ends all streams with Unavailable and refuses new ones.
 func (s *Service) Close() { s.engine.Close(nil) }

@@ -13,31 +13,31 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Sessions knows the streams of a socket apart, each by a credential of its own. The
-// [identities.Set] is one.
+// Sessions separates the streams of a socket, each with its own credential.
+// [identities.Set] implements it.
 type Sessions interface {
-	// Join takes in a stream or fetch of an admitted peer, with its bearer token, which
-	// may be empty, and returns the caller that its secrets are asked for with. The
-	// caller keeps neither the token nor anything that shows it. An error is of package
-	// ca, and its text is for the client to see.
+	// Join admits a stream or fetch of an admitted peer with its bearer token, which
+	// may be empty, and returns the caller to look its secrets up with. That caller
+	// holds neither the token nor anything that reveals it. An error is from package
+	// ca; its text is shown to the client.
 	Join(ctx context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error)
-	// Leave is told when what Join took in has ended.
+	// Leave is called when a call admitted by Join has ended.
 	Leave(caller secret.Caller)
 }
 
-// callerKey is where the context of a stream has its caller.
+// callerKey is the context key of a stream's caller.
 type callerKey struct{}
 
-// stream is one whose caller is known already.
+// stream is a stream whose caller is already known.
 type stream[Q, R any] struct {
 	xds.Stream[Q, R]
 	ctx context.Context
 }
 
-// Context returns the stream's own, with the caller.
+// Context returns the stream's context with the caller.
 func (s stream[Q, R]) Context() context.Context { return s.ctx }
 
-// serveStream serves a stream as that of the session that it belongs to.
+// serveStream serves a stream under its session's caller.
 func serveStream[Q, R any](s *Service, on xds.Stream[Q, R], serve func(xds.Stream[Q, R], string) error) error {
 	if s.sessions == nil {
 		return serve(on, TypeURL)
@@ -50,7 +50,7 @@ func serveStream[Q, R any](s *Service, on xds.Stream[Q, R], serve func(xds.Strea
 	return serve(stream[Q, R]{on, ctx}, TypeURL)
 }
 
-// join takes a call in and returns its context with the caller.
+// join admits a call and returns its context with the caller.
 func (s *Service) join(ctx context.Context) (context.Context, secret.Caller, error) {
 	peer, err := s.admitPeer(ctx)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Service) join(ctx context.Context) (context.Context, secret.Caller, err
 	return context.WithValue(ctx, callerKey{}, caller), caller, nil
 }
 
-// admit returns the caller of a stream that has joined, or the peer where streams are
-// not told apart. The policy is asked again: it may have changed since.
+// admit returns the caller of a joined stream, or the peer if there are no sessions. It
+// checks the policy again because that may have changed.
 func (s *Service) admit(ctx context.Context) (secret.Caller, error) {
 	peer, err := s.admitPeer(ctx)
 	if caller, ok := ctx.Value(callerKey{}).(secret.Caller); ok && err == nil {
@@ -77,7 +77,7 @@ func (s *Service) admit(ctx context.Context) (secret.Caller, error) {
 	return peer, err
 }
 
-// statusOf returns what a stream ends with for an error of package ca.
+// statusOf returns the stream's final status for an error of package ca.
 func statusOf(err error) error {
 	code := codes.Unavailable
 	switch ca.ReasonFor(err) {
@@ -92,7 +92,7 @@ func statusOf(err error) error {
 	}
 	said := err.Error()
 	if known, ok := errors.AsType[*ca.Error](err); ok {
-		said = known.Error() // without what was said around it on the way
+		said = known.Error() // without the wrapping added on the way
 	}
 	return status.Error(code, text.Clean(said))
 }

@@ -1,5 +1,5 @@
-// Package unixpeer knows who is at the other end of a unix socket, and says who of them
-// is answered: a gRPC server has [Credentials], and asks [Policy.Admit] who calls.
+// Package unixpeer identifies the process at the other end of a unix socket and decides whether to
+// serve it: a gRPC server uses [Credentials] and calls [Policy.Admit]. It starts no goroutine.
 package unixpeer
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Peer is the process at the other end of a unix socket, as the kernel knew it when
-// it connected.
+// Peer is the process at the other end of a unix socket, as the kernel recorded it at
+// connect time.
 type Peer struct {
 	UID, GID uint32
-	PID      int32 // 0 where the system does not tell; may since be another process
+	PID      int32 // 0 if the system does not report it; may since have been reused
 }
 
-// Policy says which peers are answered. The zero value is the agent's own user and
+// Policy decides which peers are served. The zero value admits the agent's own user and
 // root.
 type Policy struct {
-	// UIDs and GIDs are admitted beside the agent's own user and root: a peer of one
-	// of these users, or whose primary group is one of these. Default: none.
+	// UIDs and GIDs are admitted besides the agent's own user and root: peers with one
+	// of these users or primary groups. Default: none.
 	UIDs, GIDs []uint32
-	// Refuse may turn away a peer that is admitted otherwise, by an error. It must
-	// not block. Default: nobody.
+	// Refuse may reject an otherwise admitted peer by returning an error. It must not
+	// block. Default: none.
 	Refuse func(Peer) error
 }
 
-// Check returns an error where the peer is not to be answered.
+// Check returns an error if the peer must not be served.
 func (p Policy) Check(peer Peer) error {
 	own := peer.UID == 0 || int(peer.UID) == os.Geteuid()
 	if !own && !slices.Contains(p.UIDs, peer.UID) && !slices.Contains(p.GIDs, peer.GID) {
@@ -48,8 +48,8 @@ func (p Policy) Check(peer Peer) error {
 	return nil
 }
 
-// Admit returns the caller of an RPC on a server with our [Credentials], or the
-// status to end it with.
+// Admit returns the caller of an RPC on a server with our [Credentials], or the status
+// to end it with.
 func (p Policy) Admit(ctx context.Context) (secret.Caller, error) {
 	remote, ok := peer.FromContext(ctx)
 	if !ok {
@@ -71,15 +71,15 @@ type peerInfo struct {
 	Peer
 }
 
-// AuthType names the way the peer is known.
+// AuthType returns how the peer was identified.
 func (peerInfo) AuthType() string { return "unix-peer" }
 
-// Credentials are those of a gRPC server on a unix socket: the kernel is asked who has
-// connected, and nothing is encrypted, as nothing leaves the machine.
+// Credentials returns credentials for a gRPC server on a unix socket: the kernel
+// identifies the peer, and nothing is encrypted because nothing leaves the machine.
 func Credentials() credentials.TransportCredentials { return peerCredentials{} }
 
-// peerCredentials asks the kernel who has connected. It hands on the connection
-// as it is: a wrapped one would lose grpc's pooled buffers.
+// peerCredentials asks the kernel for the peer. It returns the connection unwrapped: a
+// wrapped one would lose grpc's pooled buffers.
 type peerCredentials struct{}
 
 func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

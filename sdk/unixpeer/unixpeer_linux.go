@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingProtection is what is missing on this system, for the log; empty here, as
-// the kernel tells who has connected.
+// MissingProtection says, for the log, what this system lacks. It is empty on Linux,
+// where the kernel identifies the peer.
 const MissingProtection = ""
 
-// Of returns who is at the other end of a connection, as the kernel knows it: whoever
-// connected, or on a connection of ours whoever listens.
+// Of returns the process at the other end of a connection, as the kernel knows it: the
+// client, or, on a connection we opened, the listener.
 func Of(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

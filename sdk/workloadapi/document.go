@@ -13,18 +13,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// document is a secret as the protocol has it, in DER.
+// document is a secret in the protocol's form, DER.
 type document struct {
 	version string // of the item
 	id      string // the SPIFFE ID; key pairs only
-	domain  string // its trust domain's, as in "spiffe://example.org"; key pairs only
-	certs   []byte // one after another
+	domain  string // the SPIFFE ID of its trust domain, as in "spiffe://example.org"; key pairs only
+	certs   []byte // concatenated DER
 	key     []byte // PKCS #8; key pairs only
 }
 
-// documents are made once for each version of a secret and shared by all streams.
+// documents caches one document per version of a secret, shared by all streams.
 type documents struct {
-	made sync.Map // of weak.Pointer[secret.Item] to result
+	made sync.Map // weak.Pointer[secret.Item] to result
 }
 
 type result struct {
@@ -32,7 +32,7 @@ type result struct {
 	err      error
 }
 
-// of returns the document of an item, and whether it was made just now.
+// of returns the document of an item and whether it was created by this call.
 func (d *documents) of(item *secret.Item) (r result, first bool) {
 	key := weak.Make(item)
 	if known, ok := d.made.Load(key); ok {
@@ -42,7 +42,7 @@ func (d *documents) of(item *secret.Item) (r result, first bool) {
 	if _, there := d.made.LoadOrStore(key, r); there {
 		return r, false
 	}
-	// It goes when the last holder lets go of the item.
+	// The entry is removed once the item is garbage collected.
 	runtime.AddCleanup(item, func(key weak.Pointer[secret.Item]) { d.made.Delete(key) }, key)
 	return r, true
 }
@@ -90,7 +90,7 @@ func keyDER(pem []byte) ([]byte, error) {
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, errors.New("the key cannot be written as PKCS #8") // its own error may quote it
+		return nil, errors.New("the key cannot be written as PKCS #8") // the underlying error may quote the key
 	}
 	return der, nil
 }

@@ -18,19 +18,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// ServiceConfig is what a [Service] is made of.
+// ServiceConfig configures a [Service].
 type ServiceConfig struct {
 	Offer
-	// Secrets are where what is offered comes from. Required.
+	// Secrets supplies the offered secrets. Required.
 	Secrets secret.Source
-	// Admit returns who calls, or a status error that ends the call. Required.
+	// Admit returns the caller or a status error that ends the call. Required.
 	Admit func(context.Context) (secret.Caller, error)
-	// Log never gets a key. Default: silent.
+	// Log never receives a key. Default: no logging.
 	Log *slog.Logger
 }
 
-// Service is the SPIFFE Workload API. Its methods may be called by any number of
-// goroutines at once.
+// Service implements the SPIFFE Workload API. Its methods are safe for concurrent use.
 type Service struct {
 	workloadv1.UnimplementedSpiffeWorkloadAPIServer
 	offer     Offer
@@ -44,10 +43,10 @@ type Service struct {
 	mu      sync.Mutex
 	streams map[*stream]struct{}
 	closed  bool
-	ends    atomic.Int64 // how often End was called
+	ends    atomic.Int64 // number of calls of End
 }
 
-// NewService returns a service that [Service.Register] puts on a gRPC server.
+// NewService returns a service for [Service.Register], or an error if the configuration is invalid.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	offer, err := cfg.checked()
 	switch {
@@ -65,35 +64,35 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}, nil
 }
 
-// Register puts the service on a gRPC server, by the name that the standard gives it.
+// Register registers the service on a gRPC server under its standard name.
 func (s *Service) Register(on grpc.ServiceRegistrar) {
 	desc := workloadv1.SpiffeWorkloadAPI_ServiceDesc
 	desc.ServiceName = "SpiffeWorkloadAPI"
 	on.RegisterService(&desc, s)
 }
 
-// FetchX509SVID sends the caller's identities, and again whenever they change.
+// FetchX509SVID sends the caller's X.509-SVIDs, and again after each change.
 func (s *Service) FetchX509SVID(_ *workloadv1.X509SVIDRequest, to grpc.ServerStreamingServer[workloadv1.X509SVIDResponse]) error {
 	return s.follow(to.Context(), view.svidsVersion, func(v view) error { return to.Send(v.svids()) })
 }
 
-// FetchX509Bundles sends the roots of the caller's trust domains and of those that are
-// federated, and again whenever they change.
+// FetchX509Bundles sends the trust bundles of the caller's own and of federated trust
+// domains, and again after each change.
 func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.ServerStreamingServer[workloadv1.X509BundlesResponse]) error {
 	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.bundles()) })
 }
 
-// FetchJWTSVID ends with Unimplemented, as do the other calls for JWT-SVIDs.
+// FetchJWTSVID returns Unimplemented, as do the other JWT-SVID calls.
 func (s *Service) FetchJWTSVID(ctx context.Context, _ *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
 	return nil, s.noJWT(ctx)
 }
 
-// FetchJWTBundles ends with Unimplemented.
+// FetchJWTBundles returns Unimplemented.
 func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
 	return s.noJWT(to.Context())
 }
 
-// ValidateJWTSVID ends with Unimplemented.
+// ValidateJWTSVID returns Unimplemented.
 func (s *Service) ValidateJWTSVID(ctx context.Context, _ *workloadv1.ValidateJWTSVIDRequest) (*workloadv1.ValidateJWTSVIDResponse, error) {
 	return nil, s.noJWT(ctx)
 }
@@ -105,8 +104,8 @@ func (s *Service) noJWT(ctx context.Context) error {
 	return status.Error(codes.Unimplemented, "JWT-SVIDs are not offered here; X.509-SVIDs are")
 }
 
-// caller returns who calls. The header keeps out a browser or server that was talked
-// into calling an address of an attacker's choice: it cannot set one (SPIFFE Workload
+// caller returns the caller. The required header stops server-side request forgery: a
+// browser or server tricked into calling this address cannot set it (SPIFFE Workload
 // Endpoint, section 3).
 func (s *Service) caller(ctx context.Context) (secret.Caller, error) {
 	if got := metadata.ValueFromIncomingContext(ctx, "workload.spiffe.io"); len(got) != 1 || got[0] != "true" {

@@ -10,15 +10,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// stream is one caller's, from its call until its end. Its goroutine is gRPC's own.
+// stream is the stream of one caller. gRPC's handler goroutine runs it.
 type stream struct {
 	caller  secret.Caller
-	changed chan struct{} // of one: changes close together are one
-	ended   chan error    // of one: the status that the service ends it with
+	changed chan struct{} // capacity one: changes close together count as one
+	ended   chan error    // capacity one: the status with which the service ends it
 }
 
-// follow sends the caller's view, and again whenever its version has changed, until
-// the caller leaves or nothing is configured for it any more.
+// follow sends the caller's view, and again whenever its version changes, until the
+// caller leaves or nothing is configured for it any more.
 func (s *Service) follow(ctx context.Context, version func(view) string, send func(view) error) error {
 	before := s.ends.Load()
 	caller, err := s.caller(ctx)
@@ -61,7 +61,7 @@ func (s *Service) serve(ctx context.Context, st *stream, version func(view) stri
 	}
 }
 
-// watch has the stream woken by each change of what is offered.
+// watch wakes the stream after each change of an offered secret.
 func (s *Service) watch(st *stream) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -84,11 +84,11 @@ func (s *Service) watch(st *stream) (stop func(), err error) {
 func (st *stream) wake(string) {
 	select {
 	case st.changed <- struct{}{}:
-	default: // a notice is waiting already
+	default: // a notification is already pending
 	}
 }
 
-// end has the stream end with err, unless it is ending already.
+// end ends the stream with err unless it is already ending.
 func (st *stream) end(err error) {
 	select {
 	case st.ended <- err:
@@ -96,8 +96,8 @@ func (st *stream) end(err error) {
 	}
 }
 
-// enter counts the stream in, unless there was an End since before: it may have been
-// admitted by what no longer holds.
+// enter registers the stream unless End was called since before: the admission may be
+// out of date.
 func (s *Service) enter(st *stream, before int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,7 @@ func (s *Service) Streams() int {
 	return len(s.streams)
 }
 
-// End ends the streams of the callers that match with a status error, and returns how
-// many.
+// End ends the streams of matching callers with a status error and returns how many.
 func (s *Service) End(match func(secret.Caller) bool, err error) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Service) End(match func(secret.Caller) bool, err error) int {
 	return n
 }
 
-// Close ends all streams with Unavailable and refuses later ones.
+// Close ends all streams with Unavailable and refuses new ones.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -13,25 +13,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// view is all that a caller gets, as it is held now.
+// view is everything a caller currently gets.
 type view struct {
 	identities []held
 	federated  map[string]*document // by the SPIFFE ID of the trust domain
-	// waits: the caller's default identity is not held yet. Without it nothing is
-	// sent, or the next in the list would be taken for the default.
+	// waits means that the caller's default identity is not available yet. Nothing is
+	// sent until it is, since the client would take the next identity for the default.
 	waits bool
 }
 
-// held is an identity with what is held for it.
+// held is an identity with its current documents.
 type held struct {
 	Identity
 	pair, roots *document
 }
 
-// errPending: it is configured for the caller and not held yet.
+// errPending means that the secret is configured for the caller but not available yet.
 var errPending = errors.New("pending")
 
-// look returns what the caller gets, or the status that ends its stream.
+// look returns the caller's view, or the status that ends its stream.
 func (s *Service) look(caller secret.Caller) (view, error) {
 	v := view{federated: make(map[string]*document)}
 	known := 0
@@ -54,7 +54,7 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 	return v, s.federate(caller, v.federated)
 }
 
-// hold looks at the certificate first: the roots that it needs are there before it.
+// hold looks up the certificate first: the roots it needs are available before it.
 func (s *Service) hold(caller secret.Caller, identity Identity) (h held, err error) {
 	h.Identity = identity
 	if h.pair, err = s.document(caller, identity.Certificate, secret.KeyPair); err != nil {
@@ -64,7 +64,7 @@ func (s *Service) hold(caller secret.Caller, identity Identity) (h held, err err
 	return h, err
 }
 
-// federate adds the bundles of foreign trust domains that are held.
+// federate adds the available bundles of foreign trust domains.
 func (s *Service) federate(caller secret.Caller, bundles map[string]*document) error {
 	for _, domain := range s.foreign {
 		roots, err := s.document(caller, s.offer.Federated[domain], secret.TrustBundle)
@@ -101,7 +101,7 @@ func (s *Service) document(caller secret.Caller, name string, kind secret.Kind) 
 	return made.document, nil
 }
 
-// svidsVersion stands for the content of svids.
+// svidsVersion identifies the content of svids.
 func (v view) svidsVersion() string {
 	var text strings.Builder
 	for _, h := range v.identities {
@@ -110,7 +110,7 @@ func (v view) svidsVersion() string {
 	return text.String() + v.bundlesVersion()
 }
 
-// bundlesVersion stands for the content of bundles.
+// bundlesVersion identifies the content of bundles.
 func (v view) bundlesVersion() string {
 	var text strings.Builder
 	for _, h := range v.identities {
@@ -132,7 +132,7 @@ func (v view) svids() *workloadv1.X509SVIDResponse {
 	for domain, roots := range v.federated {
 		out.FederatedBundles[domain] = roots.certs
 	}
-	// A trust domain of the caller's own is none that is foreign to it.
+	// The caller's own trust domains are not foreign to it.
 	for _, h := range v.identities {
 		delete(out.FederatedBundles, h.pair.domain)
 	}
@@ -146,7 +146,7 @@ func (v view) bundles() *workloadv1.X509BundlesResponse {
 	}
 	own := make(map[string]*document)
 	for _, h := range v.identities {
-		// Of two identities of one trust domain the first one's roots are sent.
+		// If two identities share a trust domain, the roots of the first are sent.
 		if own[h.pair.domain] == nil {
 			own[h.pair.domain] = h.roots
 			out.Bundles[h.pair.domain] = h.roots.certs

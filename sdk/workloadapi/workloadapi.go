@@ -1,8 +1,8 @@
 // Package workloadapi serves a [secret.Source] over the SPIFFE Workload API, so that
-// whoever uses go-spiffe, java-spiffe, rust-spiffe or spiffe-helper gets certificates
-// from any authority: [Listen] on a unix socket of its own, or [NewService] on a gRPC
-// server of yours. X.509-SVIDs and their bundles are served; the calls for JWT-SVIDs
-// end with Unimplemented.
+// clients such as go-spiffe, java-spiffe, rust-spiffe and spiffe-helper get certificates
+// from any CA. The agent calls [Listen] for a unix socket, an embedder [NewService] for its
+// own gRPC server. It serves X.509-SVIDs and trust bundles; JWT-SVID calls return
+// Unimplemented.
 //
 // The protocol: https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md
 package workloadapi
@@ -13,29 +13,29 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Identity is one that a workload gets: a certificate with a SPIFFE ID and the roots
+// Identity is one identity of a workload: a certificate with a SPIFFE ID and the roots
 // of its trust domain.
 type Identity struct {
-	// Certificate and Roots are names of secrets: of the key pair, and of the trust
-	// bundle that peers of the same trust domain are verified with. Required.
+	// Certificate and Roots are secret names: of the key pair, and of the trust bundle
+	// that verifies peers in the same trust domain. Required.
 	Certificate, Roots string
-	// Hint says what the identity is for where there are several, as in "internal":
-	// no two have the same. Default: none.
+	// Hint tells several identities apart, as in "internal". Hints must be unique.
+	// Default: none.
 	Hint string
 }
 
-// Offer is what workloads may get. A caller gets those of its secrets that the source
-// knows for it.
+// Offer lists what workloads may get. A caller gets those secrets that the source knows
+// for it.
 type Offer struct {
-	// Identities are in the order in which they are sent: the first that a caller
-	// may have is its default. Default: one, of "default" and "ROOTCA".
+	// Identities are in send order: a caller's first one is its default. Default: one
+	// identity, of "default" and "ROOTCA".
 	Identities []Identity
-	// Federated are names of trust bundles by the foreign trust domain whose peers
-	// they verify, as in "example.com". Default: none.
+	// Federated maps foreign trust domains, as in "example.com", to the secret names of
+	// their trust bundles. Default: none.
 	Federated map[string]string
 }
 
-// checked returns the offer with its defaults filled in.
+// checked validates the offer and returns it with defaults applied.
 func (o Offer) checked() (Offer, error) {
 	if len(o.Identities) == 0 {
 		o.Identities = []Identity{{Certificate: "default", Roots: "ROOTCA"}}
@@ -61,7 +61,7 @@ func (o Offer) checked() (Offer, error) {
 	return o, nil
 }
 
-// names are those of all secrets of the offer, each once.
+// names returns the names of all secrets of the offer, without duplicates.
 func (o Offer) names() []string {
 	seen := map[string]bool{}
 	var all []string

@@ -2,8 +2,8 @@ package xds
 
 import "slices"
 
-// ack takes the acknowledgement of response seq and of those before it; it tells
-// whether that is news. What was refused is not acknowledged afterwards.
+// ack records the acknowledgement of response seq and all before it, and reports
+// whether that is new. A rejected response cannot be acknowledged later.
 func (s *subscription) ack(seq uint64) bool {
 	if seq <= s.acked || seq == s.nacked {
 		return false
@@ -13,8 +13,8 @@ func (s *subscription) ack(seq uint64) bool {
 	return true
 }
 
-// nack takes the refusal of response seq; it tells whether that is news, and which
-// names the response had that were not sent again since.
+// nack records the rejection of response seq. It reports whether that is new and
+// returns the names in the response that have not been resent since.
 func (s *subscription) nack(seq uint64) (names []string, news bool) {
 	if seq <= s.nacked || seq <= s.acked {
 		return nil, false

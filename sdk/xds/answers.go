@@ -8,25 +8,25 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxAnswers is how many different complete answers of a type are kept for other streams.
+// maxAnswers is how many distinct complete answers per type are cached for other streams.
 const maxAnswers = 4
 
-// answer is all that some streams have of a type. Nobody changes what it says.
+// answer is the complete state of a type as some streams have it. It is immutable.
 type answer struct {
-	bodies  []*anypb.Any // in the order of their names
+	bodies  []*anypb.Any // sorted by name
 	version string
 	has     map[*Resource]struct{}
 	encoded encoded
 }
 
-// answers are the last complete answers of a type on an engine: many streams have the
-// same, and to order and hash a thousand resources for each is most of what a push costs.
+// answers caches an engine's latest complete answers of one type. Many streams share the same
+// answer, and sorting and hashing a thousand resources per stream dominates the cost of a push.
 type answers struct {
 	mu   sync.Mutex
-	last []*answer // replaced, never changed
+	last []*answer // replaced, never modified
 }
 
-// of returns the answer that holds what was sent of entries.
+// of returns the cached or new answer that contains what was sent for entries.
 func (a *answers) of(entries map[string]*entry) *answer {
 	a.mu.Lock()
 	last := a.last
@@ -43,7 +43,7 @@ func (a *answers) of(entries map[string]*entry) *answer {
 	return made
 }
 
-// holds tells whether the answer is just what was sent of entries.
+// holds reports whether the answer matches exactly what was sent for entries.
 func (a *answer) holds(entries map[string]*entry) bool {
 	n := 0
 	for _, e := range entries {

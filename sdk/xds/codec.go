@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Codec returns what a gRPC server of the engine's streams may marshal with
-// ([google.golang.org/grpc.ForceServerCodecV2]): a complete answer that several streams
-// have is marshalled once, and what differs, as the nonce, for each. All other messages,
-// and all that is received, are left to gRPC's own codec for protobuf, whatever content
-// subtype a client names. Where a codec of gRPC's old kind was registered in its place, it
-// is nil, and gRPC takes that for none.
+// Codec returns the codec for a gRPC server that serves the engine's streams
+// ([google.golang.org/grpc.ForceServerCodecV2]). It marshals a complete answer shared
+// by several streams once and the rest of the response, such as the nonce, per stream.
+// All other messages, and everything received, go to gRPC's own protobuf codec,
+// whatever content subtype the client names. Codec returns nil, which gRPC ignores, if
+// an old-style codec is registered in its place.
 func (e *Engine[C]) Codec() encoding.CodecV2 {
 	own := encoding.GetCodecV2(grpcproto.Name)
 	if own == nil {
@@ -26,13 +26,13 @@ func (e *Engine[C]) Codec() encoding.CodecV2 {
 	return c
 }
 
-// codec is gRPC's own but for complete answers.
+// codec wraps gRPC's protobuf codec and shares the bytes of complete answers.
 type codec struct {
 	encoding.CodecV2
-	answers []*answers // of the types
+	answers []*answers // one per type
 }
 
-// Marshal returns v's bytes on the wire.
+// Marshal returns the wire format of v.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	response, ok := v.(*discovery.DiscoveryResponse)
 	if !ok {
@@ -49,7 +49,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return append(rest, resources), nil
 }
 
-// shared returns the bytes of the response's resources, nil where it has them for itself.
+// shared returns the shared bytes of the response's resources, or nil if they are not shared.
 func (c codec) shared(response *discovery.DiscoveryResponse) mem.Buffer {
 	for _, all := range c.answers {
 		if known := all.with(response.GetResources()); known != nil {
@@ -59,8 +59,8 @@ func (c codec) shared(response *discovery.DiscoveryResponse) mem.Buffer {
 	return nil
 }
 
-// withoutResources returns a response with all else that is in this one, fields that this
-// program does not know included.
+// withoutResources returns a copy of response without its resources. Unknown fields are
+// kept.
 func withoutResources(response *discovery.DiscoveryResponse) *discovery.DiscoveryResponse {
 	rest := &discovery.DiscoveryResponse{}
 	from, to := response.ProtoReflect(), rest.ProtoReflect()

@@ -2,9 +2,9 @@ package xds
 
 import "errors"
 
-// withheld keeps back an answer that would delete what the client may hold although it
-// is only not ready, and tells whether it did. Nothing of found is entered then: all is
-// looked up again with the next change.
+// withheld reports whether the answer must wait because it would delete a resource that
+// the client may hold and that is merely not ready. It then records nothing from found;
+// the next change looks everything up again.
 func (s *subscription) withheld(found []lookup) bool {
 	if !s.policy.complete {
 		return false
@@ -14,7 +14,7 @@ func (s *subscription) withheld(found []lookup) bool {
 	return s.parked
 }
 
-// settled returns of how many of the names it is known what there is.
+// settled counts the names whose state is known: a resource, or that there is none.
 func (s *subscription) settled(found []lookup) (n int) {
 	for _, f := range found {
 		if s.entries[f.name] != nil && (f.err == nil || errors.Is(f.err, ErrUnknown)) {
@@ -24,7 +24,7 @@ func (s *subscription) settled(found []lookup) (n int) {
 	return n
 }
 
-// unpark has everything looked at that an answer was kept back with.
+// unpark schedules another lookup of everything in the withheld answer.
 func (s *subscription) unpark() {
 	if s.parked {
 		s.parked = false
@@ -34,18 +34,18 @@ func (s *subscription) unpark() {
 	}
 }
 
-// speaks fills in what b says that was not looked up, and tells whether it says anything.
+// speaks fills in the parts of b that need no lookup and reports whether b says anything.
 func (s *subscription) speaks(b *batch, looked int) bool {
 	if s.policy.removes {
 		s.removed(b)
 	}
-	// What is subscribed to first is answered, if only to say that there is none.
+	// A first subscription gets an answer even if it is empty.
 	first := s.policy.complete && s.seq == 0 && looked > 0
 	return len(b.resources) > 0 || len(b.removed) > 0 || s.policy.removes && len(b.refused) > 0 || s.owed || first
 }
 
-// whole returns the answer with all that the client has once it takes it; nil where
-// answers are not complete.
+// whole returns the answer with everything the client will have once it accepts it, or
+// nil if the type is not complete.
 func (s *subscription) whole() *answer {
 	if !s.policy.complete {
 		return nil

@@ -10,42 +10,42 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// Config is what an engine is made of.
+// Config configures an engine. Types and Admit are required.
 type Config[C any] struct {
-	// Types are served in this order: where several types have changed, the
-	// changes of the first are pushed first, removals too. Clusters, endpoints,
-	// listeners, routes is the order that makes before it breaks. Required.
+	// Types lists the served types in push order: when several types have changed,
+	// changes of the first, removals included, are pushed first. Clusters, endpoints,
+	// listeners, routes is the make-before-break order. Required.
 	Types []Type[C]
-	// Admit returns who the caller of a stream or fetch is, or a status error that
-	// ends it. It is asked once; what the client sends later changes nothing. Required.
+	// Admit returns the caller of a stream or fetch, or a status error that ends it. It is
+	// called once per stream; nothing the client sends later changes the result. Required.
 	Admit func(context.Context) (C, error)
-	// Node is shown the node of the first request (nil where it has none), whatever its
-	// type, after Limits. It returns the caller as it is from then on, or a status error
-	// that ends the stream or fetch; no Source was asked before. It is asked again only
-	// where [Engine.End] was called meanwhile. Default: the caller stays as it is.
+	// Node receives the node of the first request, of whatever type, after Limits are checked;
+	// nil if the request has none. It returns the caller for the rest of the stream or a status
+	// error that ends it. No Source is called before Node returns. Node is called again only if
+	// [Engine.End] ran meanwhile. Default: the caller stays the same.
 	Node func(ctx context.Context, caller C, node *core.Node) (C, error)
-	// Observe is told what happens on streams. It must not block and is called by
-	// many goroutines at once. Default: nobody.
+	// Observe receives stream events. It must not block and must be safe for concurrent
+	// use. Default: none.
 	Observe func(Event[C])
-	// Log gets refusals and NACKs as warnings, the rest as debug. Default: silent.
+	// Log receives rejections and NACKs as warnings, everything else at debug level. Default: no logging.
 	Log *slog.Logger
-	// Hold is how long an update waits for the acknowledgement of what it needs, or of
-	// what warms before it (see [Resource]). Default: 5 s; negative: not at all.
+	// Hold limits how long an update waits for the ACK of a resource it needs, or of one
+	// that warms before it (see [Resource]). Default: 5 s; negative disables waiting.
 	Hold time.Duration
-	// Limits bound what a client may ask for.
+	// Limits bounds what a client may request.
 	Limits Limits
 }
 
-// Limits bound what a client may ask for. The size of a message is bounded by
-// the gRPC server ([google.golang.org/grpc.MaxRecvMsgSize]).
+// Limits bounds what a client may request. The gRPC server bounds message size
+// ([google.golang.org/grpc.MaxRecvMsgSize]).
 type Limits struct {
-	// MaxNames is how many names of a type a stream may hold; more ends it with
-	// ResourceExhausted. Default: 10,000.
+	// MaxNames is the maximum number of names per type on a stream; more end the stream
+	// with ResourceExhausted. Default: 10,000.
 	MaxNames int
-	// MaxNameLength in bytes; a longer name is refused, the others are served.
-	// Default: 8,300 (two paths of 4,096 bytes with a prefix).
+	// MaxNameLength is in bytes. Longer names are refused; the others are served.
+	// Default: 8,300 (two 4,096-byte paths with a prefix).
 	MaxNameLength int
-	// MaxNodeID in bytes; a longer node.id ends the stream with InvalidArgument.
+	// MaxNodeID is in bytes. A longer node.id ends the stream with InvalidArgument.
 	// Default: 1,024.
 	MaxNodeID int
 	// RequireNode ends a stream whose first request has no node.id with
@@ -53,7 +53,7 @@ type Limits struct {
 	RequireNode bool
 }
 
-// checked returns the config with its defaults filled in.
+// checked validates the config and returns it with defaults applied.
 func (c Config[C]) checked() (Config[C], error) {
 	if c.Admit == nil {
 		return c, errors.New("xds: Config.Admit is required")

@@ -7,16 +7,16 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// delta is the incremental protocol of one stream: requests and changes go in,
-// responses come out. It has no I/O, no clock and no lock.
+// delta is the incremental protocol of one stream: requests and changes in, responses
+// out. It does no I/O and has no clock and no lock.
 //
-// A request says what to add to the names and what to take off, whatever its nonce;
-// a nonce acknowledges or refuses the response that bears it. A name that is unknown,
-// or is no longer known, is in removed_resources, once; subscribed again, a name is
-// told again, as the client may have dropped it before its unsubscribing went out.
+// A request adds and removes names regardless of its nonce; the nonce acknowledges or
+// rejects the response that carried it. A name that is unknown, or has become unknown,
+// appears in removed_resources once. A name subscribed to again is sent again, because
+// the client may have dropped it before its unsubscription went out.
 type delta struct{ session }
 
-// request takes one message of the client. An error is a status that ends the stream.
+// request handles one client message. An error is a status that ends the stream.
 func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 	st, err := m.begin(req.GetNode(), req.GetTypeUrl())
 	if err != nil || st.unserved != "" {
@@ -27,7 +27,7 @@ func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 		return step{}, err
 	}
 	m.answer(req, &st)
-	// In this order, what is in both lists is subscribed to afresh.
+	// In this order, a name in both lists is subscribed to afresh.
 	brought := m.brought(st.typ, req)
 	m.unsubscribe(unsubscribe, &st)
 	m.wildcard(subscribe, unsubscribe, brought, &st)
@@ -36,8 +36,8 @@ func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 	return st, m.bound(t.asked + len(t.gone))
 }
 
-// answer takes the acknowledgement or refusal of any response of the stream: unlike
-// in the other dialect, a nonce does not become stale.
+// answer handles the ACK or NACK of any response on the stream. Unlike in state of the
+// world, a nonce never becomes stale.
 func (m *delta) answer(req *discovery.DeltaDiscoveryRequest, st *step) {
 	seq := m.number(st.typ, req.GetResponseNonce())
 	switch {
@@ -49,8 +49,8 @@ func (m *delta) answer(req *discovery.DeltaDiscoveryRequest, st *step) {
 	}
 }
 
-// brought returns the versions that the client has from an earlier stream. They
-// count in the first request of a type only, and for the names that it subscribes to.
+// brought returns the versions the client holds from an earlier stream. Only the first
+// request of a type can carry them, and only for names it subscribes to.
 func (m *delta) brought(typ int, req *discovery.DeltaDiscoveryRequest) map[string]string {
 	t := &m.types[typ]
 	if t.begun {
@@ -60,8 +60,8 @@ func (m *delta) brought(typ int, req *discovery.DeltaDiscoveryRequest) map[strin
 	return req.GetInitialResourceVersions()
 }
 
-// unsubscribe takes names off. One that the client did not name cannot be: the wildcard
-// has it as a whole.
+// unsubscribe removes names. A name the client did not subscribe to explicitly cannot
+// be removed: the wildcard covers it.
 func (m *delta) unsubscribe(names []string, st *step) {
 	t := &m.types[st.typ]
 	for _, name := range names {
@@ -74,8 +74,8 @@ func (m *delta) unsubscribe(names []string, st *step) {
 	}
 }
 
-// leave takes a name off. Where there is a wildcard the client does not know whether to
-// keep it, and is told either way.
+// leave removes a name. With a wildcard the client cannot know whether to keep it, so
+// it is told either way.
 func (m *delta) leave(e *entry, st *step) {
 	t := &m.types[st.typ]
 	stays := t.disclaim(e)
@@ -93,7 +93,7 @@ func (m *delta) leave(e *entry, st *step) {
 	st.woken = true
 }
 
-// wildcard subscribes to it where the names say so. Subscribed again, all is told again.
+// wildcard subscribes if the names ask for it. Subscribing again resends everything.
 func (m *delta) wildcard(subscribe, unsubscribe []string, brought map[string]string, st *step) {
 	t := &m.types[st.typ]
 	says := len(subscribe) > 0 || len(unsubscribe) == 0 && t.wild == nil
@@ -130,8 +130,8 @@ func (m *delta) subscribe(names []string, brought map[string]string, st *step) {
 	}
 }
 
-// respond turns the source's answers into the next response; false where there is
-// nothing to say.
+// respond builds the next response from the source's answers; it returns false if there
+// is nothing to send.
 func (m *delta) respond(typ int, found []lookup, now time.Time) (*discovery.DeltaDiscoveryResponse, batch, bool) {
 	b, ok := m.choose(typ, found, now)
 	if !ok {

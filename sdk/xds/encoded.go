@@ -10,18 +10,18 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// encoded is an answer's resources on the wire. They are held weakly: while they are on
-// their way to somebody all have the same bytes, and when nobody needs them they go with the
-// next collection.
+// encoded holds an answer's resources in wire format. The reference is weak: streams
+// share the bytes while a send is in flight, and the next garbage collection frees them
+// afterwards.
 type encoded struct {
 	mu    sync.Mutex
 	asked bool
 	bytes weak.Pointer[[]byte]
 }
 
-// encode returns the resources as a response has them on the wire; each buffer has the
-// same bytes. It returns nil for the first who asks, as there is no gain in sharing what only
-// one stream has, and where they cannot be marshalled.
+// encode returns the resources as they appear in a response; all returned buffers share
+// the same bytes. It returns nil for the first caller, since sharing gains nothing for
+// a single stream, and if the resources cannot be marshalled.
 func (a *answer) encode() mem.Buffer {
 	e := &a.encoded
 	e.mu.Lock()
@@ -34,16 +34,16 @@ func (a *answer) encode() mem.Buffer {
 	if known == nil {
 		made, err := proto.Marshal(&discovery.DiscoveryResponse{Resources: a.bodies})
 		if err != nil {
-			return nil // gRPC's codec says why
+			return nil // gRPC's codec reports why
 		}
 		known = &made
 		e.bytes = weak.Make(known)
 	}
-	// What is to be given back to a pool is held until it is free: that keeps it known.
+	// A pooled buffer is referenced until it is freed, which keeps the weak pointer alive.
 	return mem.NewBuffer(known, mem.NopBufferPool{})
 }
 
-// with returns the answer that has just these bodies, not others that are equal.
+// with returns the answer that holds these very bodies, not merely equal ones.
 func (a *answers) with(bodies []*anypb.Any) *answer {
 	if len(bodies) == 0 {
 		return nil

@@ -14,35 +14,35 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Engine serves streams and fetches. Its methods may be called by any number of
-// goroutines at once. Make one with [New].
+// Engine serves streams and fetches. Its methods are safe for concurrent use. Create
+// one with [New].
 type Engine[C any] struct {
 	cfg     Config[C]
 	urls    []string
-	sotw    []policy // of the types, in each dialect
+	sotw    []policy // one per type, for each dialect
 	delta   []policy
 	prefix  string
-	fetches limiter // of log lines about fetches
+	fetches limiter // limits log lines about fetches
 
 	mu    sync.Mutex
 	open  map[ender]C
-	epoch uint64 // counts the calls of End: an admission before one does not count after it
+	epoch uint64 // counts calls of End; an admission from before End is void after it
 	last  uint64 // number of the last stream
-	over  error  // set when the engine is closed
+	over  error  // set once the engine is closed
 	quiet sync.WaitGroup
 }
 
-// ender is a stream or fetch that can be ended with a status.
+// ender is a stream or fetch that a status can end.
 type ender interface{ end(error) }
 
-// New returns an engine. It starts nothing: every goroutine belongs to a stream. What is
-// required and missing is an error.
+// New returns an engine, or an error if a required setting is missing. It starts no
+// goroutine: every goroutine belongs to a stream.
 func New[C any](cfg Config[C]) (*Engine[C], error) {
 	cfg, err := cfg.checked()
 	if err != nil {
 		return nil, err
 	}
-	// The prefix keeps a nonce of an agent that ran before from being current.
+	// The prefix invalidates nonces from an earlier run of the agent.
 	e := &Engine[C]{cfg: cfg, prefix: rand.Text()[:8], open: map[ender]C{}}
 	e.sotw, e.delta = policies(cfg)
 	for _, t := range cfg.Types {
@@ -51,16 +51,16 @@ func New[C any](cfg Config[C]) (*Engine[C], error) {
 	return e, nil
 }
 
-// Stream serves one state-of-the-world stream until it ends, and returns the
-// status to end it with. implied is the type of requests that name none, and the
-// only type then; empty on an aggregated stream. The generated server streams
-// (StreamSecrets, StreamAggregatedResources) fit as they are.
+// Stream serves one state-of-the-world stream until it ends and returns its final
+// status. implied is the type URL for requests without one, and then the only type
+// allowed; empty on an aggregated stream. It accepts generated server streams
+// (StreamSecrets, StreamAggregatedResources) directly.
 func (e *Engine[C]) Stream(stream Stream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse], implied string) error {
 	return serve(e, stream, &sotw{e.session(e.sotw, implied)})
 }
 
-// StreamDelta serves one incremental stream (DeltaSecrets, DeltaAggregatedResources),
-// otherwise like [Engine.Stream].
+// StreamDelta serves one incremental stream (DeltaSecrets, DeltaAggregatedResources).
+// Otherwise it behaves like [Engine.Stream].
 func (e *Engine[C]) StreamDelta(stream Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse], implied string) error {
 	return serve(e, stream, &delta{e.session(e.delta, implied)})
 }
@@ -69,7 +69,7 @@ func (e *Engine[C]) session(policies []policy, implied string) session {
 	return newSession(policies, implied, e.prefix, e.cfg.Limits)
 }
 
-// serve admits the caller of a stream and serves him.
+// serve admits the caller of a stream and runs the stream.
 func serve[C, Q, R any](e *Engine[C], stream Stream[Q, R], m machine[Q, R]) error {
 	r := &runner[C, Q, R]{engine: e, stream: stream, machine: m, finish: finisher(stream.Context())}
 	if r.finish == nil {
@@ -82,8 +82,8 @@ func serve[C, Q, R any](e *Engine[C], stream Stream[Q, R], m machine[Q, R]) erro
 	return r.run()
 }
 
-// admit asks who the caller is and enters him with what is to be ended. The
-// engine's WaitGroup counts him until leave.
+// admit determines the caller and registers s so that it can be ended. The engine's
+// WaitGroup counts it until leave.
 func (e *Engine[C]) admit(ctx context.Context, s ender) (caller C, id uint64, err error) {
 	for {
 		epoch := e.currentEpoch()
@@ -102,11 +102,11 @@ func (e *Engine[C]) admit(ctx context.Context, s ender) (caller C, id uint64, er
 			e.last++
 			return caller, e.last, nil
 		}
-		e.mu.Unlock() // policy may have changed since Admit looked at it
+		e.mu.Unlock() // policy may have changed since Admit checked it
 	}
 }
 
-// meet shows the node of the first request and returns the caller as it is from then on.
+// meet passes the node of the first request to Config.Node and returns the resulting caller.
 func (e *Engine[C]) meet(ctx context.Context, s ender, caller C, node *core.Node) (C, error) {
 	for e.cfg.Node != nil {
 		epoch := e.currentEpoch()
@@ -120,7 +120,7 @@ func (e *Engine[C]) meet(ctx context.Context, s ender, caller C, node *core.Node
 			e.open[s] = met
 			return met, nil
 		}
-		e.mu.Unlock() // End looked at the caller that he was
+		e.mu.Unlock() // End matched against the previous caller
 	}
 	return caller, nil
 }
@@ -139,15 +139,15 @@ func (e *Engine[C]) leave(s ender) {
 	e.quiet.Done()
 }
 
-// End ends every stream and fetch whose caller matches with err, a status error,
-// and returns how many. Change what Admit goes by first: whoever was admitted
-// before is ended, whoever comes later is asked again.
+// End ends every stream and fetch whose caller matches with err, a status error, and
+// returns how many it ended. Update the policy behind Admit first: callers admitted
+// earlier are ended, and later ones are checked against the new policy.
 func (e *Engine[C]) End(match func(C) bool, err error) int {
 	return e.endAll(match, err, nil)
 }
 
-// EndSilent ends with err, a status error, every stream that has owed a word since
-// before: its first request, or an answer to what it was sent. It returns how many.
+// EndSilent ends with err, a status error, every stream whose client has owed a message since
+// before the given time: its first request, or an ACK or NACK. It returns how many it ended.
 func (e *Engine[C]) EndSilent(before time.Time, err error) int {
 	e.mu.Lock()
 	open := slices.Collect(maps.Keys(e.open))
@@ -162,9 +162,9 @@ func (e *Engine[C]) EndSilent(before time.Time, err error) int {
 	return ended
 }
 
-// Close ends everything with err (a status error; nil means Unavailable), refuses
-// what comes later with the same, and returns when all is quiet. It may be called
-// twice; the first error counts.
+// Close ends everything with err (a status error; nil means Unavailable), refuses new
+// streams with the same error, and returns when all goroutines are done. It may be
+// called twice; the first error counts.
 func (e *Engine[C]) Close(err error) {
 	if err == nil {
 		err = status.Error(codes.Unavailable, "the server is shutting down")
@@ -183,7 +183,7 @@ func (e *Engine[C]) endAll(match func(C) bool, err, over error) int {
 	maps.Copy(matching, e.open)
 	e.mu.Unlock()
 	ended := 0
-	for s, caller := range matching { // match and end are called without the lock
+	for s, caller := range matching { // match and end run without the lock
 		if match(caller) {
 			s.end(err)
 			ended++

@@ -13,14 +13,14 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// fetch is one unary request under way.
+// fetch is one unary request in progress.
 type fetch struct{ cancel context.CancelCauseFunc }
 
 func (f *fetch) end(err error) { f.cancel(err) }
 
-// Fetch answers one unary request. It waits for names that are not ready until
-// ctx ends; refused names are left out, and where that leaves nothing the answer
-// is NotFound, but for the wildcard and a complete type: theirs is empty. implied is as in [Engine.Stream].
+// Fetch answers one unary request. It waits for names that are not ready until ctx ends.
+// Refused names are left out; if none remain the error is NotFound, except for the wildcard
+// and complete types, which return an empty response. implied is as in [Engine.Stream].
 func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, implied string) (*discovery.DiscoveryResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -56,7 +56,7 @@ func (e *Engine[C]) Fetch(ctx context.Context, req *discovery.DiscoveryRequest, 
 	return response, nil
 }
 
-// wait returns what the source says of each name once none of them is not ready.
+// wait returns the source's answer for each name once all are ready.
 func (e *Engine[C]) wait(ctx context.Context, caller C, m *sotw, st step) ([]lookup, error) {
 	w := &waiter[C]{caller: caller, source: e.cfg.Types[st.typ].Source, m: m, typ: st.typ, changed: make(chan struct{}, 1)}
 	defer w.stop()
@@ -80,7 +80,7 @@ func (e *Engine[C]) wait(ctx context.Context, caller C, m *sotw, st step) ([]loo
 	}
 }
 
-// fetchError returns a status: that of whoever ended the fetch, or of its context.
+// fetchError returns the status that ended the fetch, or that of its context.
 func fetchError(cause error) error {
 	if _, ok := status.FromError(cause); ok {
 		return cause
@@ -88,8 +88,8 @@ func fetchError(cause error) error {
 	return status.FromContextError(cause).Err()
 }
 
-// tellFetch reports what a fetch came to; names that were left out once a minute,
-// whatever the number of fetches.
+// tellFetch reports the outcome of a fetch. Refused names are logged once a minute
+// across all fetches.
 func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
 	refused := text.CleanAll(slices.Concat(st.refused, b.refused))
 	if len(refused) == 0 {

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// needing tells whether something that changed needs what another provides.
+// needing reports whether a changed resource needs one that another provides.
 func (s *subscription) needing() bool {
 	return len(s.providers) > 0 && slices.ContainsFunc(s.dirty, func(e *entry) bool {
 		return e.known != "" || e.sent != nil && e.sent.Needs != ""
 	})
 }
 
-// holds keeps e back if what provides tag is on its way, and tells whether it did.
+// holds delays e if a provider of tag is in flight, and reports whether it did.
 func (s *subscription) holds(e *entry, tag string, now time.Time) bool {
 	until := s.provided(tag)
-	// The first bound stands: providers that change again and again must not
-	// starve what needs them.
+	// The first deadline stands: providers that keep changing must not starve the
+	// resources that need them.
 	if e.until.IsZero() {
 		e.until = until
 	}
@@ -33,8 +33,8 @@ func (s *subscription) holds(e *entry, tag string, now time.Time) bool {
 	return true
 }
 
-// provided returns until when tag is on its way to the client: zero if the client
-// acknowledged a provider of it, or if the stream has none.
+// provided returns the deadline for the in-flight provider of tag: zero if the client
+// acknowledged a provider, or if the stream has none.
 func (s *subscription) provided(tag string) (until time.Time) {
 	for _, p := range s.providers {
 		if !slices.Contains(p.sent.Provides, tag) {
@@ -50,7 +50,7 @@ func (s *subscription) provided(tag string) (until time.Time) {
 	return until
 }
 
-// unhold has all that was held looked at again.
+// unhold schedules another lookup of everything held.
 func (s *subscription) unhold() {
 	held := s.held
 	s.held, s.release = nil, time.Time{}

@@ -2,7 +2,7 @@ package xds
 
 import "errors"
 
-// watchList watches the list that a request subscribes to, and no longer the one that it
+// watchList starts watching the list a request subscribes to and stops the one it
 // unsubscribes from.
 func (r *runner[C, Q, R]) watchList(st step) {
 	if st.unwild != nil && st.unwild.stop != nil {
@@ -22,12 +22,12 @@ func (r *runner[C, Q, R]) watchList(st step) {
 	}
 }
 
-// lister returns the source of a type that knows the wildcard.
+// lister returns the type's source if it supports the wildcard.
 func (r *runner[C, Q, R]) lister(typ int) Lister[C] {
 	return r.engine.cfg.Types[typ].Source.(Lister[C])
 }
 
-// watch watches what was added, and no longer what was dropped.
+// watch starts the watches of added entries and stops those of dropped ones.
 func (r *runner[C, Q, R]) watch(typ int, added, dropped []*entry) {
 	for _, e := range dropped {
 		if e.stop != nil {
@@ -42,8 +42,8 @@ func (r *runner[C, Q, R]) watch(typ int, added, dropped []*entry) {
 	}
 }
 
-// keep enters the stop of a watch; false where the other goroutine of the stream has
-// dropped the name meanwhile.
+// keep stores the stop function of a watch. It returns false if the stream's other
+// goroutine has dropped the name meanwhile.
 func (r *runner[C, Q, R]) keep(e *entry, stop func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *runner[C, Q, R]) keep(e *entry, stop func()) bool {
 	return !e.dropped
 }
 
-// notifier returns the function that sources call for a type.
+// notifier returns the notify function for sources of a type.
 func (r *runner[C, Q, R]) notifier(typ int) func(string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,14 +71,14 @@ func (r *runner[C, Q, R]) notifier(typ int) func(string) {
 	return r.notify[typ]
 }
 
-// list asks for the list of a type, and has what is new in it watched and looked up.
+// list fetches the list of a type, then watches and looks up new names.
 func (r *runner[C, Q, R]) list(t task) error {
 	names, err := r.lister(t.typ).List(r.caller)
 	if end, ok := errors.AsType[*EndError](err); ok {
 		return end.Status
 	}
 	if err != nil {
-		return nil // not ready: its notice will come
+		return nil // not ready: a notification will follow
 	}
 	r.mu.Lock()
 	added, dropped := r.machine.listed(t.typ, names)
@@ -92,7 +92,7 @@ func (r *runner[C, Q, R]) list(t task) error {
 	return nil
 }
 
-// look asks the source, with no lock held.
+// look queries the source without holding the lock.
 func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
 	source := r.engine.cfg.Types[typ].Source
 	found := make([]lookup, len(names))
@@ -103,7 +103,7 @@ func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
 	return found
 }
 
-// ending returns the status to end with, where the source says so.
+// ending returns the status that ends the stream, if the source returned one.
 func ending(found []lookup) error {
 	for _, f := range found {
 		if end, ok := errors.AsType[*EndError](f.err); ok {

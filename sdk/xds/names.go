@@ -1,7 +1,7 @@
 package xds
 
-// add returns the entry for name and whether it is new. A new entry is not looked
-// up before changed is called for it: the watch must stand first.
+// add returns the entry for name and whether it is new. A new entry is looked up only
+// after changed is called for it, because its watch must be set first.
 func (s *subscription) add(name string) (*entry, bool) {
 	if e := s.entries[name]; e != nil {
 		return e, false
@@ -11,15 +11,15 @@ func (s *subscription) add(name string) (*entry, bool) {
 	}
 	e := &entry{name: name}
 	if _, gone := s.gone[name]; gone {
-		delete(s.gone, name) // the client may have it still: told anew, or gone
+		delete(s.gone, name) // the client may still have it: resend it or report it gone
 		e.known, e.again = "some", true
 	}
 	s.entries[name] = e
 	return e, true
 }
 
-// take subscribes to a name by a request. What the wildcard had is sent again: a client
-// expects what it names.
+// take subscribes to a name on request. A name the wildcard already covers is sent
+// again, since a client expects a response for each name it requests.
 func (s *subscription) take(name string, st *step) *entry {
 	e, isNew := s.add(name)
 	claimed := s.claim(e)
@@ -33,7 +33,7 @@ func (s *subscription) take(name string, st *step) *entry {
 	return e
 }
 
-// claim enters that the client named e, and tells whether it did not before.
+// claim records that the client named e and reports whether that is new.
 func (s *subscription) claim(e *entry) bool {
 	if e.named {
 		return false
@@ -43,8 +43,8 @@ func (s *subscription) claim(e *entry) bool {
 	return true
 }
 
-// disclaim enters that the client names e no longer. It tells whether e stays, as the
-// wildcard has it.
+// disclaim records that the client no longer names e. It reports whether e stays
+// because the wildcard covers it.
 func (s *subscription) disclaim(e *entry) bool {
 	e.named = false
 	s.asked--
@@ -54,7 +54,7 @@ func (s *subscription) disclaim(e *entry) bool {
 	return e.listed
 }
 
-// drop forgets a name; taken again, it is new and sent again.
+// drop removes a name. If it is added again, it counts as new and is resent.
 func (s *subscription) drop(e *entry) {
 	e.dropped = true
 	delete(s.entries, e.name)

@@ -2,18 +2,18 @@ package xds
 
 import "time"
 
-// policy is how a type is served in one dialect; the streams of an engine share it.
+// policy is how one dialect serves a type. All streams of an engine share it.
 type policy struct {
 	url      string
 	hold     time.Duration
-	lists    bool     // knows the wildcard
-	complete bool     // an answer holds all, and what it leaves out is deleted
-	removes  bool     // what is gone is named
-	answers  *answers // complete ones
+	lists    bool     // supports the wildcard
+	complete bool     // an answer is the full state; the client deletes what it omits
+	removes  bool     // removals are sent by name
+	answers  *answers // for complete types
 }
 
-// policies returns those of the types in each dialect. Complete answers are the state
-// of the world's: delta names what is gone.
+// policies returns the policies of all types for each dialect. Only state of the world
+// has complete answers; delta names removed resources.
 func policies[C any](cfg Config[C]) (sotw, delta []policy) {
 	for _, t := range cfg.Types {
 		_, lists := t.Source.(Lister[C])

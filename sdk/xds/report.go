@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// tell reports what a request came to.
+// tell reports the outcome of a request.
 func (r *runner[C, Q, R]) tell(st step) {
 	if st.acked {
 		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version})
@@ -25,8 +25,8 @@ func (r *runner[C, Q, R]) tell(st step) {
 	r.tellRefused(st.typ, st.refused)
 }
 
-// logNACK logs ten a minute: a client that asks again for what it refuses could fill
-// the log otherwise.
+// logNACK logs at most ten NACKs a minute: a client that keeps requesting what it
+// rejects could flood the log.
 func (r *runner[C, Q, R]) logNACK(st step) {
 	if unsaid, ok := r.nacked.allow(time.Now(), 10, 1); ok {
 		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
@@ -34,8 +34,8 @@ func (r *runner[C, Q, R]) logNACK(st step) {
 	}
 }
 
-// tellRefused reports names that were left out: each to the observer, the log
-// once a minute.
+// tellRefused reports refused names to the observer each time and to the log once a
+// minute.
 func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	if len(names) == 0 {
 		return
@@ -48,7 +48,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	}
 }
 
-// tellPushed reports a response that went out.
+// tellPushed reports a sent response.
 func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 	names := make([]string, len(b.resources))
 	for i, resource := range b.resources {
@@ -72,16 +72,16 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	log.Log(context.Background(), level, message, args...)
 }
 
-// limiter lets some lines a minute through.
+// limiter limits log lines per minute.
 type limiter struct {
 	mu     sync.Mutex
-	begun  time.Time // the present minute
-	lines  int       // in it
-	unsaid int       // things since the last line
+	begun  time.Time // start of the current minute
+	lines  int       // logged in this minute
+	unsaid int       // suppressed since the last line
 }
 
-// allow tells whether a line about n things may be logged now, where perMinute may be,
-// and how many things went unsaid before them.
+// allow reports whether a line about n things may be logged now, given at most
+// perMinute lines a minute, and how many things were suppressed before it.
 func (l *limiter) allow(now time.Time, perMinute, n int) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

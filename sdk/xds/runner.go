@@ -15,34 +15,34 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// Stream is a gRPC server stream; Q and R are its request and response.
+// Stream is a gRPC server stream with request type Q and response type R.
 type Stream[Q, R any] interface {
 	Context() context.Context
 	Recv() (Q, error)
 	Send(R) error
 }
 
-// step is what a request came to.
+// step is the outcome of a request.
 type step struct {
 	typ      int
 	url      string
-	added    []*entry // to be watched, then looked up
-	dropped  []*entry // to be watched no more
+	added    []*entry // to watch, then look up
+	dropped  []*entry // to stop watching
 	refused  []string
-	first    bool // of the stream
+	first    bool // request of the stream
 	node     *core.Node
-	wild     *wildcard // to be watched, then listed
-	unwild   *wildcard // to be watched no more
-	unserved string    // the type, where it is not served
+	wild     *wildcard // to watch, then list
+	unwild   *wildcard // to stop watching
+	unserved string    // the type URL, if it is not served
 	woken    bool      // something became due
 	acked    bool
 	nacked   bool
-	version  string   // of the response that was acknowledged or refused; empty where another went out since
-	names    []string // that were refused with it
+	version  string   // of the acknowledged or rejected response; empty if another was sent since
+	names    []string // the rejected names
 	reason   string
 }
 
-// task is what a stream has to do next: to ask for the list of a type, or to look up names.
+// task is a stream's next work item: listing a type or looking up names.
 type task struct {
 	typ   int
 	list  bool
@@ -62,38 +62,38 @@ type machine[Q, R any] interface {
 	stop()
 }
 
-// runner moves messages between a stream and its machine.
+// runner connects a stream to its machine.
 //
-// One goroutine receives, and with it the stream waits: most of a stream's memory
-// is goroutine stacks. Another is started when there is something to send and
-// ends when all is sent, so a client that does not read holds up nobody else, and
-// what changes meanwhile waits as marks in the machine, to be built when it can go.
+// One goroutine receives; most of a stream's memory is goroutine stacks, so an idle stream
+// has no other. A second one is started when there is something to send and ends when all
+// is sent. A client that does not read therefore blocks no other stream; changes meanwhile
+// only set marks in the machine, and the response is built when it can be sent.
 type runner[C, Q, R any] struct {
 	engine *Engine[C]
 	stream Stream[Q, R]
 	caller C
 	id     uint64
-	finish func(error)   // sends the status; nil where only returning does
-	over   chan struct{} // closed when ended; only where finish is nil
+	finish func(error)   // sends the status; nil if only returning from the handler can
+	over   chan struct{} // closed when ended; used only if finish is nil
 
-	mu      sync.Mutex // guards the machine and what follows; held for moments only
+	mu      sync.Mutex // guards the machine and the fields below; held only briefly
 	machine machine[Q, R]
 	sending bool
 	ended   bool
 	status  error
-	awaited int64 // since when the client owes a word, in Unix nanoseconds; zero: it does not
+	awaited int64 // since when the client owes a message, in Unix nanoseconds; zero if it owes none
 	timer   *time.Timer
-	notify  []func(string) // for each type, made when first needed
+	notify  []func(string) // one per type, created on first use
 	sends   sync.WaitGroup
-	refused limiter // of log lines
+	refused limiter // limits log lines
 	nacked  limiter
 }
 
-// finisher returns what ends a stream with a status while its handler waits in
-// Recv, or nil. Only the handler's return does that by grpc-go's documentation;
-// its transport stream has had this method since the beginning, and grpc-go
-// itself calls it when a Send fails beside a waiting Recv. Where it is missing,
-// the handler's goroutine waits beside a receiving one.
+// finisher returns a function that ends a stream with a status while its handler blocks
+// in Recv, or nil. grpc-go documents only the handler's return for that, but its
+// transport stream has always had this method, and grpc-go itself calls it when a Send
+// fails beside a blocked Recv. If the method is missing, the handler's goroutine waits
+// beside a receiving one.
 func finisher(ctx context.Context) func(error) {
 	s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface {
 		WriteStatus(*status.Status) error
@@ -104,7 +104,7 @@ func finisher(ctx context.Context) func(error) {
 	return func(err error) { _ = s.WriteStatus(status.Convert(err)) }
 }
 
-// run serves the stream until it has ended and returns its status.
+// run serves the stream until it ends and returns its status.
 func (r *runner[C, Q, R]) run() error {
 	r.mu.Lock()
 	r.await() // a stream begins with a request
@@ -119,11 +119,11 @@ func (r *runner[C, Q, R]) run() error {
 	return r.status
 }
 
-// serve receives until the stream ends, and returns when nothing runs any more.
+// serve receives until the stream ends and returns when all its goroutines are done.
 func (r *runner[C, Q, R]) serve() {
 	defer r.engine.leave(r)
 	r.end(r.receive())
-	r.sends.Wait() // a sender may watch what is listed
+	r.sends.Wait() // a sender may still start watches for listed names
 	r.machine.stop()
 	r.observe(Event[C]{Kind: Closed, Node: text.Clean(r.machine.nodeID()), Err: r.status})
 	r.log(slog.LevelDebug, "stream closed", "error", r.status)
@@ -149,7 +149,7 @@ func (r *runner[C, Q, R]) end(err error) {
 	}
 }
 
-// receive takes requests until the client ends the stream (nil) or it breaks.
+// receive handles requests until the client ends the stream (nil) or it breaks.
 func (r *runner[C, Q, R]) receive() error {
 	for {
 		req, err := r.stream.Recv()
@@ -175,8 +175,8 @@ func (r *runner[C, Q, R]) receive() error {
 	}
 }
 
-// follow does what a request asked for: watches first, then lookups, so that no
-// change falls between.
+// follow carries out a request: watches first, then lookups, so that no change is
+// missed between them.
 func (r *runner[C, Q, R]) follow(st step) {
 	r.tell(st)
 	r.watchList(st)
@@ -195,7 +195,7 @@ func (r *runner[C, Q, R]) follow(st step) {
 	r.kick()
 }
 
-// kick has a goroutine send what is due; the caller holds the lock.
+// kick starts a goroutine to send what is due. The caller holds the lock.
 func (r *runner[C, Q, R]) kick() {
 	if r.sending || r.ended {
 		return
@@ -224,7 +224,7 @@ func (r *runner[C, Q, R]) send() {
 	}
 }
 
-// push looks names up and sends what there is to say.
+// push looks names up and sends the response, if there is one.
 func (r *runner[C, Q, R]) push(t task) error {
 	found := r.look(t.typ, t.names)
 	if err := ending(found); err != nil {
@@ -247,7 +247,7 @@ func (r *runner[C, Q, R]) push(t task) error {
 	return nil
 }
 
-// await notes that the client owes a word from now on, if it did not before; the
+// await records that the client owes a message from now on, unless it already did. The
 // caller holds the lock.
 func (r *runner[C, Q, R]) await() {
 	if r.awaited == 0 {
@@ -255,15 +255,15 @@ func (r *runner[C, Q, R]) await() {
 	}
 }
 
-// silent tells whether the client has owed a word since before.
+// silent reports whether the client has owed a message since before the given time.
 func (r *runner[C, Q, R]) silent(before time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.awaited != 0 && r.awaited < before.UnixNano()
 }
 
-// due returns what is to be done next; false when there is nothing, and then
-// this sender is gone as far as kick is concerned.
+// due returns the next task, or false if there is none; kick then considers this sender
+// gone.
 func (r *runner[C, Q, R]) due() (task, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *runner[C, Q, R]) due() (task, bool) {
 	return task{}, false
 }
 
-// arm sets the timer for what is held back; the caller holds the lock.
+// arm sets the timer for held entries. The caller holds the lock.
 func (r *runner[C, Q, R]) arm(now time.Time) {
 	at := r.machine.wake()
 	if r.timer != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// session is what both dialects have of one stream: the node, the types with
-// their subscriptions, and the numbers of responses.
+// session is the state of one stream that both dialects share: the node, the types with
+// their subscriptions, and the response numbers.
 type session struct {
 	limits  Limits
-	prefix  string // of nonces, different for each start of an engine
-	implied string // the type of a request that names none
+	prefix  string // of nonces, unique per engine start
+	implied string // the type of a request without one
 	types   []subscription
 	node    string
 	started bool
@@ -28,8 +28,8 @@ type session struct {
 	warming warming
 }
 
-// newSession returns the session of a stream of types with these policies, in the order
-// in which their changes are pushed.
+// newSession returns the session of a stream whose types have these policies, in push
+// order.
 func newSession(policies []policy, implied, prefix string, limits Limits) session {
 	s := session{limits: limits, prefix: prefix, implied: implied, types: make([]subscription, len(policies))}
 	for i := range policies {
@@ -38,7 +38,7 @@ func newSession(policies []policy, implied, prefix string, limits Limits) sessio
 	return s
 }
 
-// open looks at the node of the first request, the only one that counts.
+// open checks the node of the first request, the only one that counts.
 func (s *session) open(node *core.Node) error {
 	s.started = true
 	id := node.GetId()
@@ -52,8 +52,8 @@ func (s *session) open(node *core.Node) error {
 	return nil
 }
 
-// typeOf returns the index of a type, or -1 for one that is not served, which is
-// ignored on a stream of several types: the protocol has no answer to it.
+// typeOf returns the index of a type, or -1 for a type not served. On a stream of
+// several types that is ignored: the protocol has no answer for it.
 func (s *session) typeOf(url string) (int, error) {
 	if url == "" {
 		url = s.implied
@@ -68,7 +68,7 @@ func (s *session) typeOf(url string) (int, error) {
 	return typ, nil
 }
 
-// bound refuses more names than a stream may hold.
+// bound limits the number of names on a stream.
 func (s *session) bound(names int) error {
 	if names <= s.limits.MaxNames {
 		return nil
@@ -76,8 +76,8 @@ func (s *session) bound(names int) error {
 	return status.Errorf(codes.ResourceExhausted, "a stream may hold %d names of a type, this one asks for %d", s.limits.MaxNames, names)
 }
 
-// names yields the names that can be subscribed to. None and "*" are no
-// subscription; a name that is too long is refused like one that is unknown.
+// names yields the names that can be subscribed to. The empty name and "*" are skipped;
+// a name that is too long is refused like an unknown one.
 func (s *session) names(asked []string, st *step) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, name := range asked {
@@ -92,7 +92,7 @@ func (s *session) names(asked []string, st *step) iter.Seq[string] {
 	}
 }
 
-// next returns a number that no request and no response bears.
+// next returns a number that no request or response has used.
 func (s *session) next() uint64 {
 	s.seq++
 	return s.seq
@@ -105,7 +105,7 @@ func (s *session) nonce(typ int, seq uint64) string {
 
 func (s *session) noncePrefix(typ int) string { return s.prefix + "-" + strconv.Itoa(typ) + "-" }
 
-// number returns which response of a type bears the nonce, zero for none of ours.
+// number returns the response number in a nonce of a type, or zero if it is not ours.
 func (s *session) number(typ int, nonce string) uint64 {
 	digits, ours := strings.CutPrefix(nonce, s.noncePrefix(typ))
 	seq, err := strconv.ParseUint(digits, 36, 64)
@@ -115,7 +115,7 @@ func (s *session) number(typ int, nonce string) uint64 {
 	return seq
 }
 
-// begin takes what every request has: its node and its type.
+// begin handles what every request has: its node and its type.
 func (s *session) begin(node *core.Node, url string) (step, error) {
 	var st step
 	if !s.started {
@@ -136,7 +136,7 @@ func (s *session) begin(node *core.Node, url string) (step, error) {
 	return st, nil
 }
 
-// refusal takes the refusal of response seq.
+// refusal handles the NACK of response seq.
 func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 	t := &s.types[st.typ]
 	if st.names, st.nacked = t.nack(seq); !st.nacked {
@@ -149,7 +149,7 @@ func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 	}
 }
 
-// acknowledgement takes the acknowledgement of response seq.
+// acknowledgement handles the ACK of response seq.
 func (s *session) acknowledgement(seq uint64, st *step) {
 	t := &s.types[st.typ]
 	st.acked = t.ack(seq)
@@ -159,18 +159,18 @@ func (s *session) acknowledgement(seq uint64, st *step) {
 	}
 }
 
-// changed marks a name for another look.
+// changed marks a name for another lookup.
 func (s *session) changed(typ int, name string) { s.types[typ].changed(name) }
 
-// relist has the list of a type asked for again.
+// relist schedules another listing of a type.
 func (s *session) relist(typ int) { s.types[typ].relist() }
 
-// listed takes the list of a type.
+// listed applies a new list of a type.
 func (s *session) listed(typ int, names []string) (added, dropped []*entry) {
 	return s.types[typ].listed(names, s.next())
 }
 
-// due returns what to do next: of one type, in the order of the types.
+// due returns the next task, going through the types in order.
 func (s *session) due(now time.Time) (task, bool) {
 	s.settle(now)
 	for i := range s.types {
@@ -189,8 +189,8 @@ func (s *session) due(now time.Time) (task, bool) {
 	return task{}, false
 }
 
-// choose takes the source's answers and returns what the next response says; false
-// where there is nothing to say. A response that only removes has no version.
+// choose turns the source's answers into the content of the next response; it returns
+// false if there is none. A response that only removes names has no version.
 func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	t := &s.types[typ]
 	if t.withheld(found) {
@@ -213,7 +213,7 @@ func (s *session) choose(typ int, found []lookup, now time.Time) (batch, bool) {
 	return b, true
 }
 
-// refresh has sent again what the resources refresh, of the types that follow theirs.
+// refresh schedules a resend of what resources refresh, for types after theirs.
 func (s *session) refresh(typ int, resources []*Resource) {
 	for _, r := range resources {
 		for _, ref := range r.Refreshes {
@@ -227,7 +227,7 @@ func (s *session) refresh(typ int, resources []*Resource) {
 	}
 }
 
-// wake returns when due has something to say without a change; zero for never.
+// wake returns when due has work without a change; zero for never.
 func (s *session) wake() (at time.Time) {
 	at = s.warming.until
 	for i := range s.types {
@@ -241,7 +241,7 @@ func (s *session) wake() (at time.Time) {
 // nodeID returns the node.id of the first request.
 func (s *session) nodeID() string { return s.node }
 
-// stop ends all watches.
+// stop stops all watches.
 func (s *session) stop() {
 	for i := range s.types {
 		t := &s.types[i]

@@ -7,16 +7,16 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// sotw is the state-of-the-world protocol of one stream: requests and changes go
-// in, responses come out. It has no I/O, no clock and no lock.
+// sotw is the state-of-the-world protocol of one stream: requests and changes in,
+// responses out. It does no I/O and has no clock and no lock.
 //
-// The nonce decides what a request means (Envoy's xDS protocol, "ACK/NACK and
-// resource type instance version"): without one, or before anything was sent, it
-// adds names; with the current one it acknowledges or refuses and its list
-// replaces the names; any other nonce is stale and the request is ignored.
+// The nonce decides what a request means (Envoy's xDS protocol, "ACK/NACK and resource
+// type instance version"): without a nonce, or before any response, it adds names; with
+// the current nonce it is an ACK or NACK and its list replaces the names; with any
+// other nonce it is stale and ignored.
 type sotw struct{ session }
 
-// request takes one message of the client. An error is a status that ends the stream.
+// request handles one client message. An error is a status that ends the stream.
 func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 	st, err := m.begin(req.GetNode(), req.GetTypeUrl())
 	if err != nil || st.unserved != "" {
@@ -41,9 +41,9 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 	return st, m.bound(t.asked)
 }
 
-// take adds names. One that the client asks for again, with neither nonce nor
-// version although it acknowledged it, was forgotten by the client: sent again.
-// (One still in flight is not: requests and responses cross.)
+// take adds names. If the client requests an acknowledged name again with neither nonce
+// nor version, it has forgotten the resource, which is resent. (A resource still in
+// flight is not: requests and responses cross.)
 func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	t := &m.types[st.typ]
 	forgot := req.GetVersionInfo() == "" && req.GetResponseNonce() == ""
@@ -60,16 +60,16 @@ func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	t.explicit = t.explicit || len(req.GetResourceNames()) > 0
 }
 
-// stale takes nothing of the request but a refusal: the response that it is about
-// was refused, although another has gone out since.
+// stale handles only a NACK in a stale request: the response it refers to was rejected
+// although another was sent since.
 func (m *sotw) stale(req *discovery.DiscoveryRequest, st *step) {
 	if seq := m.number(st.typ, req.GetResponseNonce()); req.GetErrorDetail() != nil {
 		m.refusal(seq, req.GetErrorDetail(), st)
 	}
 }
 
-// answer takes an acknowledgement or refusal of the last response. A request with
-// another version than that response's only changes the names.
+// answer handles the ACK or NACK of the last response. A request with another version
+// than that response's only changes the names.
 func (m *sotw) answer(req *discovery.DiscoveryRequest, st *step) {
 	t := &m.types[st.typ]
 	switch {
@@ -80,8 +80,8 @@ func (m *sotw) answer(req *discovery.DiscoveryRequest, st *step) {
 	}
 }
 
-// replace makes names the whole list. A mark tells the listed from the others
-// without a second set of thousands of names.
+// replace makes names the whole list. Marks tell listed entries from others without a
+// second set of thousands of names.
 func (m *sotw) replace(names []string, st *step) {
 	t, mark, listed := &m.types[st.typ], m.next(), 0
 	for name := range m.names(names, st) {
@@ -102,7 +102,7 @@ func (m *sotw) replace(names []string, st *step) {
 	}
 }
 
-// wildcard subscribes to it or unsubscribes from it, as the whole list of names says.
+// wildcard subscribes to or unsubscribes from the wildcard, as the whole list of names says.
 func (m *sotw) wildcard(names []string, st *step) {
 	t := &m.types[st.typ]
 	switch all := t.asksForAll(names); {
@@ -114,8 +114,8 @@ func (m *sotw) wildcard(names []string, st *step) {
 	t.explicit = t.explicit || len(names) > 0
 }
 
-// leave takes a name off. Where the client has all that is listed, it cannot know whether
-// this is of it.
+// leave removes a name. A client with a wildcard cannot know whether the list covers
+// the name.
 func (m *sotw) leave(e *entry, st *step) {
 	t := &m.types[st.typ]
 	if t.disclaim(e) {
@@ -128,8 +128,8 @@ func (m *sotw) leave(e *entry, st *step) {
 	}
 }
 
-// respond turns the source's answers into the next response; false where there is
-// nothing to say. What was refused stays with a client that has it.
+// respond builds the next response from the source's answers; it returns false if there
+// is nothing to send. A refused resource stays with a client that has it.
 func (m *sotw) respond(typ int, found []lookup, now time.Time) (*discovery.DiscoveryResponse, batch, bool) {
 	b, ok := m.choose(typ, found, now)
 	if !ok {

@@ -5,78 +5,78 @@ import (
 	"time"
 )
 
-// maxResponse bounds the bytes of resources and names in one response: gRPC clients
-// refuse more than 4 MiB by default. What does not fit follows in the next response.
+// maxResponse limits the bytes of resources and names in one response: gRPC clients
+// reject more than 4 MiB by default. The rest follows in the next response.
 const maxResponse = 2 << 20
 
 // entry is one name on a stream.
 type entry struct {
 	name string
-	// stop ends the watch. It is for whoever drops the entry to call.
+	// stop ends the watch. The goroutine that drops the entry calls it.
 	stop func()
 
-	known   string    // the version that the client brought from an earlier stream
+	known   string    // the version the client brought from an earlier stream
 	sent    *Resource // what the client was sent last; nil for nothing
-	seq     uint64    // the response that it was sent with
+	seq     uint64    // the response that carried it
 	sentAt  time.Time
-	nacked  bool      // that response was refused
-	refused bool      // unknown, and told
-	dirty   bool      // the source is to be asked again
+	nacked  bool      // the client rejected that response
+	refused bool      // unknown, and the client was told
+	dirty   bool      // the source must be queried again
 	held    bool      // on the list of held names
-	until   time.Time // held back until then at most; zero when not held
+	until   time.Time // deadline of the hold; zero when not held
 	named   bool      // the client named it
-	listed  bool      // the wildcard has it
-	again   bool      // is to be sent even if it is unchanged
-	dropped bool      // no longer on the stream: a watch that comes late is to be stopped
-	mark    uint64    // the request or list that had it last
+	listed  bool      // the wildcard covers it
+	again   bool      // must be resent even if unchanged
+	dropped bool      // no longer on the stream: a watch that comes late must be stopped
+	mark    uint64    // the last request or list that contained it
 }
 
-// lookup is what the source answered for one name.
+// lookup is the source's answer for one name.
 type lookup struct {
 	name     string
 	resource *Resource
 	err      error
 }
 
-// batch is what a round of lookups came to.
+// batch is the result of a round of lookups.
 type batch struct {
-	resources []*Resource // that the client does not have
-	whole     *answer     // with what it has, where an answer is complete; else nil
-	refused   []string    // unknown, and not told before
+	resources []*Resource // new to the client
+	whole     *answer     // everything, if an answer is complete; else nil
+	refused   []string    // unknown, and not reported before
 	removed   []string    // gone
 	version   string      // of the response as a whole
 	size      int
 	full      bool // something did not fit
 }
 
-// subscription is what one stream has of one type: which names, what was sent of
-// each and what is to be looked at again. It has no clock and no I/O, and both
-// dialects of the protocol (state of the world, delta) stand on it.
+// subscription is the state of one type on one stream: the names, what was sent for
+// each and what to look up again. It has no clock and does no I/O; both dialects (state
+// of the world, delta) build on it.
 type subscription struct {
 	policy    *policy
 	entries   map[string]*entry
-	providers map[string]*entry // those whose sent resource provides tags
-	dirty     []*entry          // in the order of the changes; may hold what was dropped since
+	providers map[string]*entry // entries whose sent resource provides tags
+	dirty     []*entry          // in order of change; may contain dropped entries
 	held      []*entry
-	release   time.Time // when the first of held may go; zero for none
+	release   time.Time // when the first held entry may go; zero for none
 
-	wild     *wildcard           // nil where the stream is not subscribed to it
-	asked    int                 // how many entries the client named
-	gone     map[string]struct{} // that the client is to be told of
-	explicit bool                // the client named something once
+	wild     *wildcard           // nil if the stream has no wildcard subscription
+	asked    int                 // number of entries the client named
+	gone     map[string]struct{} // removals to report to the client
+	explicit bool                // the client has named something before
 	owed     bool                // an answer is due whatever changed
-	brought  bool                // the client has something from an earlier stream
-	parked   bool                // an answer was kept back
+	brought  bool                // the client has state from an earlier stream
+	parked   bool                // an answer was withheld
 
-	begun   bool   // a request was there
+	begun   bool   // a request was received
 	seq     uint64 // the last response; zero before the first
 	version string // of it
-	acked   uint64 // the last response that was acknowledged
-	nacked  uint64 // the last response that was refused
+	acked   uint64 // the last acknowledged response
+	nacked  uint64 // the last rejected response
 }
 
-// changed marks a name for another look. Names that the stream does not hold are
-// ignored: a notice may come late.
+// changed marks a name for another lookup. Names that are not on the stream are
+// ignored: a notification may come late.
 func (s *subscription) changed(name string) {
 	if e := s.entries[name]; e != nil {
 		s.look(e)
@@ -91,8 +91,8 @@ func (s *subscription) look(e *entry) {
 	s.dirty = append(s.swept(s.dirty), e)
 }
 
-// swept returns the list without what was dropped, once that may be half of it:
-// a client that takes and drops names but reads nothing must not make it grow.
+// swept returns list without dropped entries once they may make up half of it: a client
+// that adds and drops names without reading must not make it grow.
 func (s *subscription) swept(list []*entry) []*entry {
 	if len(list) < 2*len(s.entries)+16 {
 		return list
@@ -106,29 +106,28 @@ func (s *subscription) swept(list []*entry) []*entry {
 	return kept
 }
 
-// repeat has what the client has sent again even if nothing changed. Until it can be, the
-// client has it all the same.
+// repeat schedules a resend of what the client has, even if nothing changed. Until then
+// the client still counts as having it.
 func (s *subscription) repeat(e *entry) {
 	e.again = true
 	s.look(e)
 }
 
-// resend has a name told again, to a client that may have forgotten it.
+// resend reports a name again to a client that may have forgotten it.
 func (s *subscription) resend(e *entry) {
 	s.forget(e)
 	e.refused = false
 	s.look(e)
 }
 
-// due returns the names to look up now and takes them off the list. Only names
-// that changed are looked at, however many the stream holds. There may be something to
-// say without any.
+// due returns the names to look up now and clears the list. It visits only changed
+// names, however many the stream holds. An answer can be due without any name.
 func (s *subscription) due(now time.Time) (names []string, ok bool) {
 	if !s.release.IsZero() && !now.Before(s.release) {
 		s.unhold()
 	}
 	if s.needing() {
-		// The provider's own notice may come after the one of what needs it.
+		// The provider's own notification may arrive after that of its dependents.
 		for _, p := range s.providers {
 			s.look(p)
 		}
@@ -137,7 +136,7 @@ func (s *subscription) due(now time.Time) (names []string, ok bool) {
 		s.unpark()
 	}
 	for _, e := range s.dirty {
-		if s.entries[e.name] == e { // else it was dropped
+		if s.entries[e.name] == e { // otherwise it was dropped
 			e.dirty = false
 			names = append(names, e.name)
 		}
@@ -146,15 +145,15 @@ func (s *subscription) due(now time.Time) (names []string, ok bool) {
 	return names, len(names) > 0 || !s.parked && (s.owed || s.telling())
 }
 
-// choose takes the answers of the source and returns what goes out now, as
-// response seq. What needs an unacknowledged provider is held.
+// choose applies the source's answers and returns what goes out now as response seq.
+// Resources whose provider is unacknowledged are held.
 func (s *subscription) choose(found []lookup, seq uint64, now time.Time) batch {
 	var b batch
 	var needing []lookup
 	for _, f := range found {
 		e := s.entries[f.name]
 		switch {
-		case e == nil: // dropped while it was looked up
+		case e == nil: // dropped during the lookup
 		case f.err != nil:
 			e.until = time.Time{}
 			if errors.Is(f.err, ErrUnknown) {
@@ -180,10 +179,10 @@ func (s *subscription) choose(found []lookup, seq uint64, now time.Time) batch {
 	return b
 }
 
-// has tells whether the client has a version of the resource.
+// has reports whether the client has any version of the resource.
 func (e *entry) has() bool { return e.sent != nil || e.known != "" }
 
-// unchanged tells whether the client has r already.
+// unchanged reports whether the client already has r.
 func (s *subscription) unchanged(e *entry, r *Resource) bool {
 	if e.again {
 		return false
@@ -194,7 +193,7 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 	return e.sent != nil && e.sent.Version == r.Version
 }
 
-// send puts r into b, if it fits.
+// send adds r to b if it fits.
 func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now time.Time) {
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
 		b.resources = append(b.resources, r)
@@ -202,8 +201,8 @@ func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now tim
 	}
 }
 
-// refuse puts the name of e into b, if that was not told and fits. A client that did not
-// name it is told only that it is gone.
+// refuse adds the name of e to b if that was not reported yet and fits. A client that
+// did not name it learns only that it is gone.
 func (s *subscription) refuse(b *batch, e *entry) {
 	if e.has() && (s.policy.complete || s.policy.removes && !e.named) {
 		s.lose(e.name)
@@ -215,7 +214,7 @@ func (s *subscription) refuse(b *batch, e *entry) {
 	}
 }
 
-// fits takes size bytes of b for e; where b is full, e is back on the list.
+// fits reserves size bytes of b for e; if b is full, e goes back on the list.
 func (s *subscription) fits(b *batch, e *entry, size int) bool {
 	if b.size > 0 && b.size+size > maxResponse && !s.policy.complete {
 		b.full = true
@@ -226,7 +225,7 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 	return true
 }
 
-// record enters that the client has r, by response seq.
+// record records that response seq gave the client r.
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
 	e.sent, e.seq, e.sentAt, e.until = r, seq, now, time.Time{}
 	e.known, e.nacked, e.refused, e.again = "", false, false, false
@@ -239,7 +238,7 @@ func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) 
 	}
 }
 
-// forget enters that the client has no version of e any more.
+// forget records that the client no longer has any version of e.
 func (s *subscription) forget(e *entry) {
 	e.sent, e.known = nil, ""
 	delete(s.providers, e.name)

@@ -8,13 +8,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// maxShown bounds how many names a log line has.
+// maxShown limits the names in a log line.
 const maxShown = 10
 
-// nameList is names as a log line shows them: the first ten, each cut and escaped.
+// nameList renders names in a log line: the first ten, each truncated and escaped.
 type nameList []string
 
-// LogValue joins them when the line is written.
+// LogValue joins the names when the line is written.
 func (n nameList) LogValue() slog.Value {
 	shown := text.CleanAll(n[:min(len(n), maxShown)])
 	if more := len(n) - maxShown; more > 0 {

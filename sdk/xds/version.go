@@ -8,9 +8,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/version"
 )
 
-// VersionOf returns the version of a response: that of its content, so that it
-// means the same on every stream and after a restart. Without content it is empty, as it
-// was before the first.
+// VersionOf returns the version of a response, derived from its content so that it is
+// the same on every stream and after a restart. It is empty for no content, as before
+// the first response.
 func VersionOf(resources []*Resource) string {
 	switch len(resources) {
 	case 0:

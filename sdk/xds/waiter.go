@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// waiter looks what a fetch asked for up until all of it is ready.
+// waiter looks up the names of a fetch until all are ready.
 type waiter[C any] struct {
 	caller  C
 	source  Source[C]
 	m       *sotw
 	typ     int
-	changed chan struct{} // a slot of one: many changes are one look
+	changed chan struct{} // capacity one: many changes cause one lookup
 	stops   []func()
 }
 
@@ -25,7 +25,7 @@ func (w *waiter[C]) stop() {
 func (w *waiter[C]) notify() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // one notice waits already
+	default: // a notification is already pending
 	}
 }
 
@@ -43,7 +43,7 @@ func (w *waiter[C]) watchList() {
 	}
 }
 
-// look returns what the source says of each name, and whether none is not ready.
+// look returns the source's answer for each name and whether all are ready.
 func (w *waiter[C]) look() (found []lookup, ready bool) {
 	t := &w.m.types[w.typ]
 	if t.wild != nil {

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// warming is a response with resources that a client warms by others, which it asks for
-// before it acknowledges the response: clusters, by their endpoints. What comes after
-// them (listeners, routes) waits for the acknowledgement. It would overtake the endpoints
-// of a new cluster otherwise, and Envoy answers with 503 for a route whose cluster is not
-// warm.
+// warming is a response with resources that Envoy warms with others, requested before
+// it acknowledges the response: clusters with their endpoints. Later types (listeners,
+// routes) wait for the ACK. Otherwise they would overtake the endpoints of a new
+// cluster, and Envoy answers 503 for a route to a cluster that is not warm.
 type warming struct {
 	typ   int
 	seq   uint64
-	by    []string  // the types, which do not wait
-	until time.Time // waited for until then at most; zero: nothing warms
+	by    []string  // the types that warm it, which do not wait
+	until time.Time // deadline of the wait; zero: nothing warms
 }
 
-// warms notes a response of the type. The first bound stands, so that clusters that
-// change again and again do not starve what comes after them.
+// warms records a response of the type. The first deadline stands, so that clusters
+// that keep changing do not starve the types after them.
 func (s *session) warms(typ int, seq uint64, resources []*Resource, now time.Time) {
 	w := &s.warming
 	for _, r := range resources {
@@ -34,7 +33,7 @@ func (s *session) warms(typ int, seq uint64, resources []*Resource, now time.Tim
 	}
 }
 
-// settle ends the wait where the client has answered, or where its bound has passed.
+// settle ends the wait once the client has answered or the deadline has passed.
 func (s *session) settle(now time.Time) {
 	t := &s.types[s.warming.typ]
 	if max(t.acked, t.nacked) >= s.warming.seq || !now.Before(s.warming.until) {
@@ -42,11 +41,11 @@ func (s *session) settle(now time.Time) {
 	}
 }
 
-// waits tells whether a type waits for what warms.
+// waits reports whether a type waits for the warming one.
 func (s *session) waits(typ int) bool {
 	w := &s.warming
 	return !w.until.IsZero() && typ > w.typ && !slices.Contains(w.by, s.types[typ].policy.url)
 }
 
-// answers tells whether an answer of the client to that type may end a wait.
+// answers reports whether a client's answer for typ can end a wait.
 func (s *session) answers(typ int) bool { return !s.warming.until.IsZero() && typ == s.warming.typ }

@@ -2,20 +2,20 @@ package xds
 
 import "slices"
 
-// star is the name that stands for all that a [Lister] lists.
+// star is the name for everything a [Lister] lists.
 const star = "*"
 
-// wildcard is a subscription to all that a [Lister] lists. stop belongs to the stream's
-// receiving goroutine.
+// wildcard is a subscription to everything a [Lister] lists. The stream's receiving
+// goroutine owns stop.
 type wildcard struct {
 	stop    func()
-	due     bool              // the list is to be asked for
-	ready   bool              // it was there once
-	brought map[string]string // the versions that the client has from an earlier stream, until then
+	due     bool              // the list must be fetched
+	ready   bool              // it was available once
+	brought map[string]string // versions the client has from an earlier stream, until the first list
 }
 
-// asksForAll tells whether a whole list of names subscribes to the wildcard. None at all
-// does only until the client has named something once: the protocol's older way.
+// asksForAll reports whether a whole list of names subscribes to the wildcard. An empty
+// list does so only until the client has named something: the protocol's legacy form.
 func (s *subscription) asksForAll(names []string) bool {
 	if len(names) == 0 {
 		return s.policy.lists && !s.explicit
@@ -23,19 +23,19 @@ func (s *subscription) asksForAll(names []string) bool {
 	return s.policy.lists && slices.Contains(names, star)
 }
 
-// all subscribes to the wildcard. It is listed once it is watched.
+// all subscribes to the wildcard. It is listed once the watch is set.
 func (s *subscription) all(brought map[string]string, st *step) {
 	s.wild = &wildcard{brought: brought}
 	st.wild = s.wild
 }
 
-// none unsubscribes from the wildcard. What was named stays.
+// none unsubscribes from the wildcard. Explicitly named resources stay.
 func (s *subscription) none(st *step) {
 	if s.wild == nil {
 		return
 	}
 	st.unwild, s.wild = s.wild, nil
-	s.owed, s.gone = false, nil // the client drops all that it did not name
+	s.owed, s.gone = false, nil // the client drops everything it did not name
 	for _, e := range s.entries {
 		e.listed = false
 		if !e.named {
@@ -43,25 +43,25 @@ func (s *subscription) none(st *step) {
 			s.drop(e)
 		}
 	}
-	if s.parked { // what was named waited for the list, which nobody asks for any more
+	if s.parked { // named resources waited for the list, which is no longer fetched
 		s.unpark()
 		st.woken = true
 	}
 }
 
-// relist has the list asked for again.
+// relist schedules another fetch of the list.
 func (s *subscription) relist() {
 	if s.wild != nil {
 		s.wild.due = true
 	}
 }
 
-// listed takes the list. What is new is to be watched, then looked up; what is dropped
-// to be watched no more.
+// listed applies the list. It returns new entries, to watch and then look up, and
+// dropped ones, to stop watching.
 func (s *subscription) listed(names []string, mark uint64) (added, dropped []*entry) {
 	w := s.wild
 	if w == nil {
-		return nil, nil // unsubscribed while it was asked for
+		return nil, nil // unsubscribed while the list was fetched
 	}
 	s.unpark()
 	for _, name := range names {
@@ -80,13 +80,13 @@ func (s *subscription) listed(names []string, mark uint64) (added, dropped []*en
 			s.lose(name)
 		}
 	}
-	// Whoever waits for a first list hears of an empty one, too.
+	// A client waiting for its first list is told of an empty one, too.
 	s.owed = s.owed || !w.ready && len(w.brought) == 0
 	w.ready, w.brought = true, nil
 	return added, dropped
 }
 
-// unlist takes from the wildcard what the list with this mark did not have.
+// unlist removes entries that are not in the list with this mark from the wildcard.
 func (s *subscription) unlist(mark uint64) (dropped []*entry) {
 	for name, e := range s.entries {
 		switch {
@@ -105,7 +105,7 @@ func (s *subscription) unlist(mark uint64) (dropped []*entry) {
 	return dropped
 }
 
-// lose has the client told that a name that it has, or may have, is gone.
+// lose schedules a removal notice for a name the client has or may have.
 func (s *subscription) lose(name string) {
 	switch {
 	case s.policy.removes && s.gone == nil:
@@ -117,14 +117,13 @@ func (s *subscription) lose(name string) {
 	}
 }
 
-// telling tells whether the client is to be told of something gone. What it left may be on a
-// list that is not there yet.
+// telling reports whether the client must be told about a removal. A name it left may
+// be on a list that is not available yet.
 func (s *subscription) telling() bool {
 	return len(s.gone) > 0 && (s.wild == nil || s.wild.ready)
 }
 
-// removed puts what is gone into b, as far as it fits. A name that has come back is not
-// gone.
+// removed adds removals to b as far as they fit. A name that has come back is skipped.
 func (s *subscription) removed(b *batch) {
 	if !s.telling() {
 		return

@@ -1,7 +1,7 @@
-// Package federation holds the roots of trust domains as their SPIFFE bundle
-// endpoints publish them (SPIFFE Federation standard): [New] makes a [Source],
-// [Source.Run] keeps it fresh, and its method Bundle is what authn.Certificates takes
-// for its roots.
+// Package federation keeps the roots of trust domains published at SPIFFE bundle
+// endpoints (SPIFFE Federation standard). A server creates a [Source] with [New], runs
+// [Source.Run], which has a goroutine per endpoint, and passes Source.Bundle to
+// authn.Certificates as Roots.
 package federation
 
 import (
@@ -16,35 +16,35 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Endpoint is where the bundle of one trust domain is.
+// Endpoint is the bundle endpoint of one trust domain.
 type Endpoint struct {
 	TrustDomain string
-	// URL is an https URL, without a user (section 5.1).
+	// URL is an https URL without user information (section 5.1).
 	URL string
-	// ServerID is the SPIFFE ID of the server, which is verified with the roots of its
-	// trust domain as they are held here (profile https_spiffe, section 5.2.2). Default:
-	// the server has a certificate of the Web's (https_web, section 5.2.1).
+	// ServerID is the SPIFFE ID of the server, verified with the roots held here for
+	// its trust domain (profile https_spiffe, section 5.2.2). Default: the server has a
+	// Web PKI certificate (https_web, section 5.2.1).
 	ServerID string
-	// RootFile holds the roots (PEM) for https_web. Default: the system's.
+	// RootFile holds the roots (PEM) for https_web. Default: the system roots.
 	RootFile string
-	// Initial are the roots until the first answer. A server in this very trust domain
-	// needs them to be verified at all. Default: none.
+	// Initial holds the roots until the first fetch. A server in this same trust domain
+	// cannot be verified without them. Default: none.
 	Initial *pki.Bundle
 }
 
 // Options tune a [Source].
 type Options struct {
-	// Roots returns the roots of trust domains that have no endpoint here, as the own
-	// one. Default: there are none.
+	// Roots returns the roots of trust domains without an endpoint here, such as our
+	// own. Default: none.
 	Roots func(trustDomain string) *pki.Bundle
 	// Changed is called with a trust domain whose roots have changed. It must not
-	// block. Default: nobody is told.
+	// block. Default: none.
 	Changed func(trustDomain string)
-	// Log is told of changes and failures. Default: silent.
+	// Log receives changes and failures. Default: no logging.
 	Log *slog.Logger
 }
 
-// New checks the endpoints. Nothing is fetched before [Source.Run].
+// New checks the endpoints. It fetches nothing; see [Source.Run].
 func New(endpoints []Endpoint, opts Options) (*Source, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -89,7 +89,7 @@ func (s *Source) newDomain(e Endpoint) (*domain, error) {
 	return d, nil
 }
 
-// checkServer sees to it that a server can be verified one day.
+// checkServer ensures that a server can ever be verified.
 func (s *Source) checkServer(d *domain) error {
 	if d.ServerID == "" {
 		return nil
@@ -104,12 +104,12 @@ func (s *Source) checkServer(d *domain) error {
 	return nil
 }
 
-// Status is how an endpoint does.
+// Status is the state of an endpoint.
 type Status struct {
 	TrustDomain, URL string
 	Roots            int
-	// Fetched is when the last good answer came, zero where none has come yet.
+	// Fetched is the time of the last good answer, zero before the first.
 	Fetched time.Time
-	// Problem is why the last try failed, empty where it did not.
+	// Problem is why the last attempt failed, empty if it succeeded.
 	Problem string
 }

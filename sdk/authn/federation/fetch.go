@@ -18,16 +18,16 @@ import (
 
 const maxRootCount = 1000
 
-// published is what an endpoint has answered.
+// published is the answer of an endpoint.
 type published struct {
 	roots      *pki.Bundle
-	passedOver int // certificates that are no CA's
+	passedOver int // non-CA certificates
 	refresh    time.Duration
 }
 
-// fetchFrom asks an endpoint once. go-spiffe reads the bundle and verifies a server by
-// its SPIFFE ID; its own FetchBundle is not used, as it takes any status, any size,
-// any redirect, and leaves a connection behind each time.
+// fetchFrom queries an endpoint once. go-spiffe parses the bundle and verifies a server
+// by SPIFFE ID; its FetchBundle is not used because it accepts any status, size and
+// redirect, and leaks a connection each time.
 func fetchFrom(client *endpoint.Client, e Endpoint) func(context.Context) (published, error) {
 	return func(ctx context.Context) (published, error) {
 		reply, err := client.Do(ctx, http.MethodGet, e.URL, http.Header{"Accept": {"application/json"}}, nil)
@@ -41,9 +41,9 @@ func fetchFrom(client *endpoint.Client, e Endpoint) func(context.Context) (publi
 	}
 }
 
-// parse reads a bundle. One with an empty list of keys is taken: so does a trust
-// domain revoke what it has published, and all of its certificates count as untrusted
-// (SPIFFE Trust Domain and Bundle, section 4.1.3). One without a list is refused.
+// parse reads a bundle. An empty key list is valid: a trust domain uses it to revoke
+// everything, and all its certificates become untrusted (SPIFFE Trust Domain and
+// Bundle, section 4.1.3). A missing list is an error.
 func parse(trustDomain string, content []byte) (published, error) {
 	td, err := spiffeid.TrustDomainFromString(trustDomain)
 	if err != nil {
@@ -57,14 +57,14 @@ func parse(trustDomain string, content []byte) (published, error) {
 	if len(authorities) > maxRootCount {
 		return published{}, errors.New("it has more than 1000 roots")
 	}
-	// A leaf among the roots would be trusted for itself.
+	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
 	return published{roots, len(authorities) - roots.Len(), refreshOf(bundle)}, nil
 }
 
 func refreshOf(bundle *spiffebundle.Bundle) time.Duration {
 	hint, told := bundle.RefreshHint()
-	if !told || hint <= 0 { // one beyond 292 years has wrapped round
+	if !told || hint <= 0 { // beyond 292 years it has overflowed
 		return defaultRefresh
 	}
 	return min(max(hint, minRefresh), maxRefresh)

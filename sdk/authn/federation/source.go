@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// An endpoint that says nothing is asked every 5 minutes (SPIFFE Trust Domain and
-	// Bundle, section 4.1.2, leaves it to us); what it says is taken between the two.
+	// Without a hint, an endpoint is queried every 5 minutes (SPIFFE Trust Domain and
+	// Bundle, section 4.1.2, leaves it open); a hint is clamped to the two bounds.
 	defaultRefresh = 5 * time.Minute
 	minRefresh     = 30 * time.Second
 	maxRefresh     = 24 * time.Hour
@@ -31,10 +31,10 @@ const (
 // Source holds the roots of several trust domains. It is safe for concurrent use.
 type Source struct {
 	Options
-	domains map[string]*domain // not changed once made
+	domains map[string]*domain // immutable
 }
 
-// domain is what is held of one trust domain.
+// domain is the state of one trust domain.
 type domain struct {
 	Endpoint
 	server spiffeid.ID
@@ -45,8 +45,8 @@ type domain struct {
 	status Status
 }
 
-// Bundle returns the roots of a trust domain as they are known now, or nil. What was
-// fetched once is kept while the endpoint fails.
+// Bundle returns the current roots of a trust domain, or nil. Fetched roots stay while
+// the endpoint fails. Callers must not modify the bundle.
 func (s *Source) Bundle(trustDomain string) *pki.Bundle {
 	if d := s.domains[trustDomain]; d != nil {
 		return d.held()
@@ -63,7 +63,7 @@ func (d *domain) held() *pki.Bundle {
 	return d.roots
 }
 
-// Status tells how each endpoint does, by trust domain.
+// Status returns the state of each endpoint, by trust domain.
 func (s *Source) Status() []Status {
 	var all []Status
 	for _, d := range s.domains {
@@ -77,8 +77,8 @@ func (s *Source) Status() []Status {
 	return all
 }
 
-// Run fetches from each endpoint, at once and then as it asks for, until ctx ends. It
-// returns when all is quiet, and is called once.
+// Run fetches from each endpoint, at once and then at its refresh interval, until ctx
+// ends and all fetches are done. It may be called once.
 func (s *Source) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, d := range s.domains {
@@ -87,7 +87,7 @@ func (s *Source) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// follow fetches one bundle again and again.
+// follow refetches one bundle until ctx ends.
 func (s *Source) follow(ctx context.Context, d *domain) {
 	refresh, retry := defaultRefresh, firstRetry
 	for {
@@ -111,10 +111,10 @@ func (s *Source) follow(ctx context.Context, d *domain) {
 	}
 }
 
-// spread takes up to a tenth off, so that many agents do not ask at once.
+// spread subtracts up to a tenth, so that many agents do not query at once.
 func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
-// take notes the result of a try, and tells of roots that have changed.
+// take records the result of an attempt and reports changed roots.
 func (s *Source) take(d *domain, got published, err error) {
 	if err != nil {
 		text := text.Clean(err.Error())
@@ -137,17 +137,17 @@ func (s *Source) take(d *domain, got published, err error) {
 	}
 }
 
-// settingsFor verifies a server by its SPIFFE ID with the roots of the moment.
+// settingsFor verifies a server by its SPIFFE ID with the current roots.
 func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
 	return func() *tls.Config {
 		return tlsconfig.TLSClientConfig(held{s}, tlsconfig.AuthorizeID(server))
 	}
 }
 
-// held gives go-spiffe the roots that are held here.
+// held supplies go-spiffe with the roots held here.
 type held struct{ source *Source }
 
-// GetX509BundleForTrustDomain returns them, or an error where there are none.
+// GetX509BundleForTrustDomain returns the roots, or an error if there are none.
 func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	roots := h.source.Bundle(trustDomain.Name())
 	if roots.Len() == 0 {

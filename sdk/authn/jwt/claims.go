@@ -15,8 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// claims are those that are looked at (RFC 7519, section 4.1), and what Kubernetes
-// adds.
+// claims are the claims in use (RFC 7519, section 4.1), and those Kubernetes adds.
 type claims struct {
 	Issuer     string     `json:"iss"`
 	Subject    string     `json:"sub"`
@@ -39,10 +38,10 @@ type object struct {
 	UID  string `json:"uid"`
 }
 
-// audience is one text or several.
+// audience is one string or several.
 type audience []string
 
-// UnmarshalJSON takes both forms.
+// UnmarshalJSON accepts both forms.
 func (a *audience) UnmarshalJSON(raw []byte) error {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
@@ -52,8 +51,8 @@ func (a *audience) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(a))
 }
 
-// identity reads verified claims. The decoder is go-jose's: it tells names by case
-// and refuses one that stands twice, where the standard library's takes the last.
+// identity reads verified claims with go-jose's decoder, which is case-sensitive and
+// rejects duplicate names; the standard library takes the last.
 func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 	var c claims
 	if err := json.Unmarshal(payload, &c); err != nil {
@@ -94,7 +93,7 @@ func (v *Verifier) check(c claims) error {
 	return nil
 }
 
-// owner makes the identity of all claims where that is configured, else of the subject.
+// owner derives the identity from all claims if so configured, else from the subject.
 func (v *Verifier) owner(c claims, payload []byte) (authn.Identity, error) {
 	if v.cfg.SPIFFEID == nil {
 		return v.subject(c)
@@ -110,7 +109,7 @@ func (v *Verifier) owner(c claims, payload []byte) (authn.Identity, error) {
 	return authn.OfSPIFFEID(text)
 }
 
-// subject makes the identity of the claim sub.
+// subject derives the identity from the claim sub.
 func (v *Verifier) subject(c claims) (authn.Identity, error) {
 	if strings.HasPrefix(c.Subject, "spiffe://") {
 		return v.spiffeID(c.Subject)
@@ -139,7 +138,7 @@ func (v *Verifier) spiffeID(subject string) (authn.Identity, error) {
 	return authn.OfSPIFFEID(subject)
 }
 
-// isTime holds a NumericDate to the years 1970 to 6325: floats go further than times.
+// isTime limits a NumericDate to the years 1970 to 6325: floats exceed the range of times.
 func isTime(seconds float64) bool { return seconds >= 0 && seconds < 1<<37 }
 
 func at(seconds float64) time.Time {

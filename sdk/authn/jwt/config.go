@@ -1,6 +1,6 @@
-// Package jwt knows callers by JSON Web Tokens (RFC 7519) that an OpenID Connect
-// issuer has signed: [New] returns the authenticator for one issuer. It verifies
-// offline with the issuer's keys, which it gets by discovery, from a URL or a file.
+// Package jwt authenticates callers by JSON Web Tokens (RFC 7519) of an OpenID Connect
+// issuer: a server calls [New] once per issuer. Verification is offline, with the issuer's
+// keys from discovery, a URL or a file; a goroutine runs only while keys are fetched.
 package jwt
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// known are the algorithms that can be allowed: signatures with a public key. With
-// HS256 the public key itself would be the secret, and none proves nothing.
+// known lists the algorithms that may be allowed: public key signatures. With HS256 the
+// public key would be the secret, and none proves nothing.
 var known = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
@@ -31,47 +31,47 @@ const (
 	maxLeeway     = 5 * time.Minute
 )
 
-// Config says whose tokens are taken, and who their subjects are.
+// Config says which tokens are accepted and how subjects map to identities.
 type Config struct {
-	// Issuer is the claim iss, to the letter: a slash at its end counts. Required.
+	// Issuer is the exact claim iss; a trailing slash matters. Required.
 	Issuer string
-	// Audiences are ours: a token must be for one of them at least. Required.
+	// Audiences are ours: a token must be for at least one of them. Required.
 	Audiences []string
 
-	// JWKSURL and JWKSFile are where the issuer's keys are (RFC 7517, section 5). One of
-	// them at most. Default: where the issuer's /.well-known/openid-configuration says.
+	// JWKSURL or JWKSFile locates the issuer's keys (RFC 7517, section 5); set at most
+	// one. Default: as the issuer's /.well-known/openid-configuration says.
 	JWKSURL, JWKSFile string
-	// RootFile holds the roots (PEM) that the issuer's servers are verified with.
-	// Default: the system's.
+	// RootFile holds the roots (PEM) that verify the issuer's servers. Default: the
+	// system roots.
 	RootFile string
-	// AllowLoopbackHTTP lets the issuer and its keys be at http on this machine.
+	// AllowLoopbackHTTP permits http for the issuer and its keys on this machine.
 	// Default: https only.
 	AllowLoopbackHTTP bool
 
-	// ServiceAccounts makes SPIFFE IDs of subjects system:serviceaccount:…, as
-	// [authn.ParseTemplate] takes it. Default: these subjects are refused.
+	// ServiceAccounts maps subjects system:serviceaccount:… to SPIFFE IDs, in the
+	// format of [authn.ParseTemplate]. Default: these subjects are refused.
 	ServiceAccounts string
-	// TrustDomain is the one in which a subject may be a SPIFFE ID itself. Default:
+	// TrustDomain allows subjects that are SPIFFE IDs in this trust domain. Default:
 	// these subjects are refused.
 	TrustDomain string
-	// SPIFFEID makes the SPIFFE ID of verified claims, which are what encoding/json
-	// makes of them. It knows every subject, so that it stands alone: exactly one of it
-	// and of the other two's pair is required. It must be safe for concurrent use.
+	// SPIFFEID maps verified claims, as decoded by encoding/json, to a SPIFFE ID. It
+	// covers every subject, so set either it or one or both of the two above. It must
+	// be safe for concurrent use.
 	SPIFFEID func(claims map[string]any) (string, error)
 
-	// Algorithms are those that are taken (RFC 7518, section 3.1, and EdDSA of RFC
-	// 8037). Default: RS, PS and ES with 256, 384 and 512, and EdDSA.
+	// Algorithms are those accepted (RFC 7518, section 3.1, and EdDSA of RFC 8037).
+	// Default: RS, PS and ES with 256, 384 and 512, and EdDSA.
 	Algorithms []string
-	// Leeway is how far the issuer's clock may be off: 5 minutes at most. Default: 30
-	// seconds.
+	// Leeway is the tolerated clock difference to the issuer: 5 minutes at most.
+	// Default: 30 seconds.
 	Leeway time.Duration
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log is told when keys cannot be had, once for each try. Default: silent.
+	// Log receives failures to fetch keys, once per attempt. Default: no logging.
 	Log *slog.Logger
 }
 
-// New checks the settings; nothing is asked before the first token comes.
+// New checks the settings; it fetches nothing before the first token.
 func New(cfg Config) (*Verifier, error) {
 	v, err := newVerifier(cfg)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// A key ID that is not known has the keys fetched once in so long, however many
-	// callers make up IDs.
+	// An unknown key ID triggers at most one fetch per minInterval, however many IDs
+	// callers make up.
 	minInterval = time.Minute
-	// Without any key nobody can be let in: then tries are closer.
+	// Without any key nobody can be admitted, so retries are more frequent.
 	firstInterval = 5 * time.Second
 	fetchTimeout  = 10 * time.Second
 )
 
-// keys holds an issuer's keys and fetches them anew: when they are old, and when a
-// token names one that is not among them.
+// keys holds an issuer's keys and refetches them when they are stale, or when a token
+// names an unknown key.
 type keys struct {
 	fetch func(context.Context) (fetched, error)
 	now   func() time.Time
@@ -33,12 +33,12 @@ type keys struct {
 	mu     sync.Mutex
 	held   fetched   // kept while the issuer does not answer
 	since  time.Time // when it was fetched
-	tried  time.Time // when a fetch last began
-	trying bool      // it has not ended yet
-	failed error     // of the last try
+	tried  time.Time // when the last fetch began
+	trying bool      // a fetch is in progress
+	failed error     // error of the last attempt
 }
 
-// fetched is a set of keys and how long it may be used without asking again.
+// fetched is a set of keys with the time it may be used without refetching.
 type fetched struct {
 	keySet
 	life time.Duration
@@ -48,7 +48,7 @@ func newKeys(cfg Config) *keys {
 	return &keys{fetch: newSource(cfg).fetch, now: cfg.Now, log: cfg.Log.With("issuer", cfg.Issuer)}
 }
 
-// find returns the keys that may have signed a token, one at least.
+// find returns the keys that may have signed a token, at least one.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
 	found, due := k.look(id, algorithm)
 	if due {
@@ -65,25 +65,25 @@ func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKe
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.failed != nil {
-		// The key may be among those that could not be had.
+		// The key may be among those that could not be fetched.
 		return nil, authn.Errorf(authn.ErrUnavailable, "the issuer's keys: %w", k.failed)
 	}
 	return nil, authn.Errorf(authn.ErrRefused, "the issuer has no key %q for %s", id, algorithm)
 }
 
-// look returns what is there, and whether to fetch, or to wait for a fetch that is
-// on its way, before that is used.
+// look returns the matching keys, and whether to fetch, or wait for a fetch in
+// progress, before using them.
 func (k *keys) look(id, algorithm string) (found []jose.JSONWebKey, due bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	found = k.held.find(id, algorithm)
 	age := k.now().Sub(k.since)
-	// A clock that was set back must not make old keys young.
+	// Setting the clock back must not make old keys fresh.
 	stale := age < 0 || age >= k.held.life
 	return found, (stale || len(found) == 0) && (k.trying || k.rested())
 }
 
-// rested tells whether the last try is long enough ago. It is called with mu held.
+// rested reports whether the last attempt is long enough ago. The caller holds mu.
 func (k *keys) rested() bool {
 	interval := minInterval
 	if k.held.keySet == nil {
@@ -93,7 +93,7 @@ func (k *keys) rested() bool {
 	return passed >= interval || passed < 0
 }
 
-// begin tells whether to try now: another try may have ended since somebody looked.
+// begin reports whether to try now: another attempt may have just ended.
 func (k *keys) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,7 +104,7 @@ func (k *keys) begin() bool {
 	return true
 }
 
-// refresh fetches for all who wait; it is not ended by the one who came first.
+// refresh fetches for all waiting callers; the first caller's context does not end it.
 func (k *keys) refresh() (any, error) {
 	if !k.begin() {
 		return nil, nil
@@ -119,7 +119,7 @@ func (k *keys) refresh() (any, error) {
 	return nil, err
 }
 
-// keep takes the result and returns the number of keys that are held now.
+// keep stores the result and returns the number of keys now held.
 func (k *keys) keep(got fetched, err error) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

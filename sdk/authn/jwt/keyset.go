@@ -19,11 +19,11 @@ const (
 	maxRSABits = 8192
 )
 
-// keySet are an issuer's public keys.
+// keySet holds an issuer's public keys.
 type keySet []jose.JSONWebKey
 
-// parseKeys reads a JWK set (RFC 7517, section 5). A key that cannot verify a
-// signature is passed over, as that section wants; one at least must be left.
+// parseKeys parses a JWK set (RFC 7517, section 5). As that section requires, it skips
+// keys that cannot verify a signature; at least one must remain.
 func parseKeys(content []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -48,7 +48,7 @@ func parseKeys(content []byte) (keySet, error) {
 }
 
 func usable(key jose.JSONWebKey) bool {
-	// Not IsPublic's false made public: who publishes a private key has lost it.
+	// A private key is not reduced to its public part: publishing it compromised it.
 	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" {
 		return false
 	}
@@ -56,8 +56,8 @@ func usable(key jose.JSONWebKey) bool {
 	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits
 }
 
-// find returns the keys with that ID that go with the algorithm. A token without a
-// key ID has a key only where no other could be meant.
+// find returns the keys with that ID that fit the algorithm. A token without a key ID
+// matches only if there is a single candidate.
 func (s keySet) find(id, algorithm string) []jose.JSONWebKey {
 	var found []jose.JSONWebKey
 	for _, key := range s {
@@ -71,8 +71,8 @@ func (s keySet) find(id, algorithm string) []jose.JSONWebKey {
 	return found
 }
 
-// fits tells whether a key is of the algorithm's family: the caller chooses the
-// algorithm, and must not choose how a key is used.
+// fits reports whether a key is of the algorithm's family: the caller chooses the
+// algorithm and must not choose how a key is used.
 func fits(key jose.JSONWebKey, algorithm string) bool {
 	if key.Algorithm != "" && key.Algorithm != algorithm {
 		return false

@@ -20,13 +20,13 @@ const (
 	defaultLife = time.Hour
 	minLife     = time.Minute
 	maxLife     = 24 * time.Hour
-	// fileLife: a file costs little to read.
+	// A file is cheap to read.
 	fileLife = time.Minute
 
 	discoveryPath = "/.well-known/openid-configuration"
 )
 
-// source is where an issuer's keys are.
+// source locates and reads an issuer's keys.
 type source struct {
 	Config
 	client *endpoint.Client
@@ -50,8 +50,7 @@ func (s *source) fetch(ctx context.Context) (fetched, error) {
 	return s.get(ctx, url)
 }
 
-// discover asks the issuer where its keys are (OpenID Connect Discovery 1.0, section
-// 4).
+// discover asks the issuer for its keys' URL (OpenID Connect Discovery 1.0, section 4).
 func (s *source) discover(ctx context.Context) (string, error) {
 	url := strings.TrimSuffix(s.Issuer, "/") + discoveryPath
 	reply, err := s.ask(ctx, url)
@@ -65,8 +64,7 @@ func (s *source) discover(ctx context.Context) (string, error) {
 	if json.Unmarshal(reply.Body, &document) != nil {
 		return "", fmt.Errorf("%s answered with something else than the JSON of a discovery document", url)
 	}
-	// Whoever serves the document for another issuer must not lend us its keys
-	// (section 4.3).
+	// A document for another issuer must not introduce its keys (section 4.3).
 	if document.Issuer != s.Issuer {
 		return "", fmt.Errorf("%s is of the issuer %.256q, not of %q", url, document.Issuer, s.Issuer)
 	}
@@ -99,7 +97,7 @@ func (s *source) ask(ctx context.Context, url string) (endpoint.Reply, error) {
 	return reply, nil
 }
 
-// lifeOf reads max-age (RFC 9111, section 5.2.2.1), within bounds.
+// lifeOf returns max-age (RFC 9111, section 5.2.2.1), clamped.
 func lifeOf(header http.Header) time.Duration {
 	for directive := range strings.SplitSeq(header.Get("Cache-Control"), ",") {
 		value, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(directive)), "max-age=")

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// A projected token of Kubernetes has 1 to 2 KiB.
+	// A projected Kubernetes token takes 1 to 2 KiB.
 	maxToken = 16 << 10
 	maxKeyID = 256
 )
 
-// Verifier verifies the tokens of one issuer. It is safe for concurrent use, and has
-// no goroutine but while keys are fetched, which ends within 10 seconds.
+// Verifier verifies the tokens of one issuer. It is safe for concurrent use and has a
+// goroutine only while it fetches keys, at most 10 seconds.
 type Verifier struct {
 	cfg        Config
 	template   authn.Template
@@ -30,9 +30,9 @@ type Verifier struct {
 
 var _ authn.Authenticator = (*Verifier)(nil)
 
-// Authenticate verifies the token. One of another issuer, or that is no JWT at all,
-// is [authn.ErrNotMine], and costs no look at any key. The identity lasts until the
-// claim exp and the leeway.
+// Authenticate verifies the token. A token of another issuer, or one that is no JWT, is
+// [authn.ErrNotMine] and triggers no key lookup. The identity expires at the claim exp
+// plus the leeway.
 func (v *Verifier) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
 	switch {
 	case c.Token == "":
@@ -50,11 +50,11 @@ func (v *Verifier) Authenticate(ctx context.Context, c authn.Credential) (authn.
 	return v.identity(payload)
 }
 
-// isMine looks at the claim iss, which is only a claim yet: it decides who verifies
-// the token, and is looked at again in what was verified.
+// isMine checks the claim iss, still unverified: it selects the verifier and is checked
+// again after verification.
 func (v *Verifier) isMine(token ca.Token) error {
 	parts := strings.Split(token.Reveal(), ".")
-	// The decoder of base64 passes over line ends.
+	// The base64 decoder skips line breaks.
 	if len(parts) != 3 || strings.ContainsAny(token.Reveal(), "\r\n") {
 		return authn.Errorf(authn.ErrNotMine, "the token is no JWT of three parts")
 	}
@@ -74,7 +74,7 @@ func (v *Verifier) isMine(token ca.Token) error {
 	return nil
 }
 
-// verified returns the claims of a token that one of the issuer's keys has signed.
+// verified returns the claims of a token signed by one of the issuer's keys.
 func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error) {
 	// Compact form only: the JSON form may have several signatures and headers that
 	// none of them covers.
@@ -85,8 +85,8 @@ func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error)
 		}
 		return nil, authn.Errorf(authn.ErrRefused, "the token cannot be read: %w", err)
 	}
-	// The header is the caller's: of it, only the algorithm and the key's ID count,
-	// never a key or a URL (jwk, jku, x5c, x5u).
+	// The caller controls the header: only the algorithm and the key ID count, never a
+	// key or a URL (jwk, jku, x5c, x5u).
 	header := signed.Signatures[0].Header
 	if len(header.KeyID) > maxKeyID {
 		return nil, authn.Errorf(authn.ErrRefused, "the token's key ID has %d bytes, %d are allowed", len(header.KeyID), maxKeyID)

@@ -1,7 +1,7 @@
-// Package tokenreview knows callers by Kubernetes tokens, of which it asks the API
-// server of their cluster (authentication.k8s.io/v1, TokenReview): [New] returns the
-// authenticator for one cluster. It speaks plain HTTPS and compiles no package of
-// Kubernetes.
+// Package tokenreview authenticates callers by Kubernetes tokens, which the API server
+// of their cluster reviews (authentication.k8s.io/v1, TokenReview): a server calls
+// [New] once per cluster. Each review runs in its own goroutine. It uses plain HTTPS
+// and links no Kubernetes package.
 package tokenreview
 
 import (
@@ -22,44 +22,43 @@ const (
 	defaultKeep = 2 * time.Minute
 	maxKeep     = 10 * time.Minute
 	defaultMost = 10000
-	// askTimeout is for one review; as many are on their way at once.
+	// askTimeout limits one review, maxInFlight the number in parallel.
 	askTimeout  = 10 * time.Second
 	maxInFlight = 32
 )
 
-// Config says which API server is asked.
+// Config configures the authenticator of one API server.
 type Config struct {
-	// URL is the API server's, as https://10.0.0.1:6443. Required.
+	// URL of the API server, such as https://10.0.0.1:6443. Required.
 	URL string
-	// RootFile holds the roots (PEM) that it is verified with, as
+	// RootFile holds the roots (PEM) that verify the API server, such as
 	// /var/run/secrets/kubernetes.io/serviceaccount/ca.crt. It is read for each review.
-	// Default: the system's.
+	// Default: the system roots.
 	RootFile string
-	// Token is our own credential there, asked for each review and told of one that was
-	// not accepted; it may create tokenreviews (the role system:auth-delegator).
-	// Required, unless there is a Transport.
+	// Token is our own credential for the API server, queried for each review and
+	// notified of a rejected token; it needs permission to create tokenreviews (the
+	// role system:auth-delegator). Required unless Transport is set.
 	Token token.Source
-	// Transport asks instead of RootFile and Token, which are not set then: it brings
-	// the roots and our credential, as that of a kubeconfig. Default: none.
+	// Transport replaces RootFile and Token, which must be unset: it carries the roots
+	// and our credential, as one from a kubeconfig does. Default: none.
 	Transport http.RoundTripper
-	// Audiences are ours, as istio-ca: a token must be for one of them at least.
-	// Required.
+	// Audiences are ours, such as istio-ca: a token must be for at least one. Required.
 	Audiences []string
-	// Cluster is the identities' cluster. Default: none.
+	// Cluster is the cluster set in identities. Default: none.
 	Cluster string
-	// ServiceAccounts makes SPIFFE IDs of the accounts, as [authn.ParseTemplate] takes
-	// it. Default: identities have no SPIFFE ID.
+	// ServiceAccounts maps accounts to SPIFFE IDs, in the format of
+	// [authn.ParseTemplate]. Default: identities have no SPIFFE ID.
 	ServiceAccounts string
-	// Keep is how long a good answer is believed, 10 minutes at most, and never beyond
-	// the token's end. Default: 2 minutes.
+	// Keep is how long a positive answer is cached, 10 minutes at most and never past
+	// the token's expiry. Default: 2 minutes.
 	Keep time.Duration
-	// Most is how many good answers are kept. Default: 10000.
+	// Most is how many positive answers are cached. Default: 10000.
 	Most int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// New checks the settings; nothing is asked before the first token comes.
+// New checks the settings; it sends nothing before the first token.
 func New(cfg Config) (*Reviewer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("TokenReview at %.256q: %w", cfg.URL, err)

@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// tokenKey is the SHA-256 of a token: the token itself is not kept.
+// tokenKey is the SHA-256 of a token: the token itself is not stored.
 type tokenKey [sha256.Size]byte
 
-// kept are good answers. Bad ones are not kept: strangers could push out the good.
+// kept caches positive answers only: with negative ones, strangers could evict them.
 type kept struct {
 	most int
 
@@ -24,8 +24,8 @@ type entry struct {
 	since, until time.Time
 }
 
-// counts tells whether the answer is believed at now. A clock that was set back must
-// not make it last.
+// counts reports whether the answer is valid at now. Setting the clock back must not
+// extend it.
 func (e entry) counts(now time.Time) bool { return !now.Before(e.since) && now.Before(e.until) }
 
 func (k *kept) get(key tokenKey, now time.Time) (authn.Identity, bool) {
@@ -47,7 +47,7 @@ func (k *kept) put(key tokenKey, id authn.Identity, until, now time.Time) {
 	k.byToken[key] = entry{id, now, until}
 }
 
-// makeRoom drops what has ended, or else any one: it is only asked for again.
+// makeRoom evicts expired entries, or else any one: it can be reviewed again.
 func (k *kept) makeRoom(now time.Time) {
 	for key, held := range k.byToken {
 		if !held.counts(now) {

@@ -20,7 +20,7 @@ const (
 	path       = "/apis/authentication.k8s.io/v1/tokenreviews"
 	apiVersion = "authentication.k8s.io/v1"
 	kind       = "TokenReview"
-	// maxReply: the API server sends the token back.
+	// maxReply is generous because the API server returns the token.
 	maxReply = 256 << 10
 
 	extraPrefix = "authentication.kubernetes.io/"
@@ -54,7 +54,7 @@ type user struct {
 	Extra    map[string][]string `json:"extra"`
 }
 
-// review asks. Its errors hold neither of the two tokens.
+// review sends a TokenReview. Its errors contain neither token.
 func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
 	own, err := r.own(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, 
 	return r.identity(said, shown)
 }
 
-// own returns our credential; a transport brings its own.
+// own returns our credential; a Transport brings its own.
 func (r *Reviewer) own(ctx context.Context) (ca.Bearer, error) {
 	if r.cfg.Token == nil {
 		return ca.Bearer{}, nil
@@ -86,7 +86,7 @@ func (r *Reviewer) own(ctx context.Context) (ca.Bearer, error) {
 	return own, err
 }
 
-// reject has a source that remembers our token get another one for the next review.
+// reject makes a caching source fetch a new token for the next review.
 func (r *Reviewer) reject(own ca.Token) {
 	if source, ok := r.cfg.Token.(interface{ Rejected(ca.Token) }); ok {
 		source.Rejected(own)
@@ -107,8 +107,8 @@ func (r *Reviewer) ask(ctx context.Context, own, shown ca.Token) (endpoint.Reply
 	return r.client.Do(ctx, http.MethodPost, r.cfg.URL+path, header, body)
 }
 
-// read takes an answer. A status that is none of success is about us, not about the
-// token: 401 and 403 say that we may not ask.
+// read parses a reply. An error status concerns us, not the token: 401 and 403 mean
+// that we may not ask.
 func read(reply endpoint.Reply) (answer, error) {
 	var said answer
 	switch {
@@ -124,7 +124,7 @@ func read(reply endpoint.Reply) (answer, error) {
 	return said, nil
 }
 
-// messageOf returns the message of a Status of Kubernetes' API, unbounded.
+// messageOf returns the message of a Kubernetes API Status, unbounded.
 func messageOf(body []byte) string {
 	var status struct {
 		Message string `json:"message"`
@@ -135,14 +135,14 @@ func messageOf(body []byte) string {
 	return status.Message
 }
 
-// identity holds a good answer to what was asked.
+// identity checks a positive answer against what was asked.
 func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error) {
 	status := said.Status
 	if !status.Authenticated {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server does not know the token: %s", text.Redact(status.Error, shown))
 	}
-	// An API server that knows no audiences leaves them out, and has then taken a token
-	// for anybody.
+	// An API server that does not support audiences omits them and has then accepted a
+	// token for any audience.
 	if !slices.ContainsFunc(status.Audiences, func(a string) bool { return slices.Contains(r.cfg.Audiences, a) }) {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token is good for the audiences [%s]; one of %q is needed", text.Redact(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
 	}
@@ -154,12 +154,12 @@ func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error)
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's user: %s", text.Redact(err.Error(), shown))
 	}
 	r.describe(&id, status.User)
-	id.Expiry = token.Expiry(shown) // its claim is as good as the token
+	id.Expiry = token.Expiry(shown) // the claim is as trustworthy as the token
 	return id, nil
 }
 
-// checkGroups looks for the groups that every service account is in: other
-// authenticators of the API server may choose the names of their users.
+// checkGroups requires the groups of every service account: other authenticators of the
+// API server may choose user names freely.
 func (u user) checkGroups(namespace string) error {
 	for _, group := range []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace} {
 		if !slices.Contains(u.Groups, group) {

@@ -13,24 +13,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// maxToken is what the protocol to a provider takes, too.
+// maxToken equals the limit of the provider protocol.
 const maxToken = 64 << 10
 
-// Reviewer asks one API server who has a token. It is safe for concurrent use: many
-// callers with one token cost one review, and a good answer is kept for a while.
+// Reviewer has one API server review tokens. It is safe for concurrent use: concurrent
+// callers with one token share one review, and positive answers are cached.
 type Reviewer struct {
 	cfg      Config
 	template authn.Template
 	client   *endpoint.Client
-	flights  singleflight.Group // by token
-	slots    chan struct{}      // one for each review on its way
+	flights  singleflight.Group // keyed by token hash
+	slots    chan struct{}      // one for each review in progress
 	kept     *kept
 }
 
 var _ authn.Authenticator = (*Reviewer)(nil)
 
-// Authenticate has the token reviewed, or returns what a review has told before. An
-// API server that does not answer is [authn.ErrUnavailable].
+// Authenticate has the token reviewed or returns the cached answer. If the API server
+// does not answer, the error is [authn.ErrUnavailable].
 func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
 	if c.Token == "" {
 		return authn.Identity{}, authn.ErrNotMine
@@ -42,7 +42,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 	if id, ok := r.kept.get(key, r.cfg.Now()); ok {
 		return id, nil
 	}
-	// The first caller may go away: the review goes on for the others.
+	// The first caller may go away: the review continues for the others.
 	done := r.flights.DoChan(string(key[:]), func() (any, error) { return r.flight(key, c.Token) })
 	select {
 	case result := <-done:
@@ -53,7 +53,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 	}
 }
 
-// faultOf says why a token is not even sent.
+// faultOf says why a token is not sent at all.
 func faultOf(token ca.Token) string {
 	switch {
 	case len(token) > maxToken:
@@ -64,15 +64,15 @@ func faultOf(token ca.Token) string {
 	return ""
 }
 
-// flight is one review for all who wait for it.
+// flight is one review, shared by all waiting callers.
 func (r *Reviewer) flight(key tokenKey, token ca.Token) (authn.Identity, error) {
-	// The review before may have ended since the caller looked.
+	// An earlier review may have ended since the caller looked.
 	if id, ok := r.kept.get(key, r.cfg.Now()); ok {
 		return id, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	// Whoever makes up tokens must not send the API server a flood of them.
+	// Made-up tokens must not flood the API server.
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -81,13 +81,13 @@ func (r *Reviewer) flight(key tokenKey, token ca.Token) (authn.Identity, error) 
 	}
 	id, err := r.review(ctx, token)
 	if err != nil {
-		return authn.Identity{}, err // and kept for nobody
+		return authn.Identity{}, err // and cached for no one
 	}
 	r.kept.put(key, id, r.until(id), r.cfg.Now())
 	return id, nil
 }
 
-// until is how long an answer is believed.
+// until returns how long an answer is valid.
 func (r *Reviewer) until(id authn.Identity) time.Time {
 	until := r.cfg.Now().Add(r.cfg.Keep)
 	if !id.Expiry.IsZero() && id.Expiry.Before(until) {
@@ -96,6 +96,5 @@ func (r *Reviewer) until(id authn.Identity) time.Time {
 	return until
 }
 
-// Close ends the connections that are kept for the next review. The reviewer may be
-// used again.
+// Close closes idle connections. The reviewer may be used again.
 func (r *Reviewer) Close() { r.client.Close() }

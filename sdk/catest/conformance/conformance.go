@@ -1,10 +1,10 @@
-// Package conformance is one suite of checks for every provider: [Run] holds a
-// provider written in Go against it, as a value and over the boundary in memory;
-// `countersign provider test` holds a compiled binary of any language against it.
+// Package conformance is the test suite for all providers. A Go provider's test calls
+// [Run], which checks it as a value and over the in-memory wire protocol; `countersign
+// provider test` checks a compiled binary in any language.
 //
-// Each [Check] has an id, the rule and why it is one. What a check needs and only the
-// author can give (a name that is refused, a token that has expired) stands in the
-// [Kit]; where it does not, the check says so and is not counted as passed.
+// Each [Check] has an id, a rule and its reason. Input that only the author can provide
+// (a refused name, an expired token) is in the [Kit]; a check without its input is
+// reported as not run, not as passed.
 package conformance
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Level groups checks by what they look at.
+// Level groups checks by subject.
 type Level string
 
-// The levels, in the order in which they are run.
+// The levels, in the order they run.
 const (
 	Behaviour     Level = "behaviour"
 	Settings      Level = "settings"
@@ -31,7 +31,7 @@ const (
 	TokenExchange Level = "token-exchange"
 )
 
-// Levels are all of them.
+// Levels returns all levels.
 func Levels() []Level {
 	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange}
 }
@@ -42,20 +42,20 @@ type Check struct {
 	Level Level
 	Rule  string // one sentence
 	Why   string // one sentence
-	// After are the checks without whose passing this one tells nothing.
+	// After lists checks that must pass for this one to mean anything.
 	After []string
-	// Run returns nil where the rule is kept, what [NotRun] made where that cannot be
-	// seen, and what was seen otherwise.
+	// Run returns nil if the rule holds, an error from [NotRun] if that cannot be
+	// observed, and otherwise what was observed.
 	Run func(ctx context.Context, s *Session) error
 }
 
-// Checks returns those that need no process, in their order.
+// Checks returns the checks that need no process, in order.
 func Checks() []Check {
 	return slices.Concat(metadataChecks(), protocolChecks(), settingsChecks(), signChecks(), refusalChecks(),
 		faultChecks(), rootChecks(), watchChecks(), tokenChecks())
 }
 
-// Outcome is what came of a check.
+// Outcome is the outcome of a check.
 type Outcome string
 
 // The outcomes.
@@ -65,23 +65,23 @@ const (
 	Unrun  Outcome = "not run"
 )
 
-// Result is the outcome of one check.
+// Result is the result of one check.
 type Result struct {
 	ID      string        `json:"id"`
 	Level   Level         `json:"level"`
 	Outcome Outcome       `json:"outcome"`
 	Rule    string        `json:"rule"`
 	Why     string        `json:"why"`
-	Seen    string        `json:"seen,omitempty"` // what was seen instead, or what is missing
+	Seen    string        `json:"seen,omitempty"` // what was observed instead, or what is missing
 	Took    time.Duration `json:"took_ns"`
 }
 
 type notRunError struct{ error }
 
-// NotRun is why a check tells nothing here.
+// NotRun returns an error that says why a check cannot run here.
 func NotRun(format string, args ...any) error { return notRunError{fmt.Errorf(format, args...)} }
 
-// Do runs one check. It is not to be called concurrently.
+// Do runs one check. It must not be called concurrently.
 func (s *Session) Do(ctx context.Context, c Check) Result {
 	begin := time.Now()
 	err := s.missing(c)
@@ -101,7 +101,7 @@ func (s *Session) Do(ctx context.Context, c Check) Result {
 	return out
 }
 
-// guarded runs a check: where the provider is a value, its panics come here.
+// guarded runs a check and recovers panics of a provider that is a value.
 func (s *Session) guarded(ctx context.Context, c Check) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -123,10 +123,10 @@ func (s *Session) missing(c Check) error {
 	return nil
 }
 
-// Run holds a provider against every check: first the value that make returns, then
-// the same over the boundary, in memory. Each check is a subtest by its id, such as
-// value/SIGN-01; what the kit gives nothing for is skipped with the reason. make is
-// called for each provider that is needed; it is the method Provider of a
+// Run checks a provider: first the value that make returns, then the same over the
+// in-memory wire protocol. Each check is a subtest named by its id, such as
+// value/SIGN-01; one without input in the kit is skipped with the reason. make is
+// called for each provider needed; it is the Provider method of a
 // [provider.Definition].
 //
 // [provider.Definition]: https://pkg.go.dev/github.com/countersign-dev/countersign/sdk/provider#Definition
@@ -137,7 +137,7 @@ func Run(t *testing.T, kit Kit, make func() wire.Provider) {
 	}
 }
 
-// RunSubject runs these checks, each as a subtest by its id.
+// RunSubject runs the checks, each as a subtest named by its id.
 func RunSubject(t *testing.T, kit Kit, subject Subject, checks []Check) {
 	t.Helper()
 	s := NewSession(kit, subject)

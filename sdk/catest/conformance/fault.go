@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// What a provider has to bear.
+// What a provider must withstand.
 const (
 	promptness = 250 * time.Millisecond
-	crowd      = 64 // calls at once
+	crowd      = 64 // concurrent calls
 )
 
 func faultChecks() []Check {
@@ -51,7 +51,7 @@ func cancelledEnds(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// cancelled gives a call up, and waits for its end on both sides of the boundary.
+// cancelled cancels a call and waits for its end on both sides of the boundary.
 func (s *Session) cancelled(ctx context.Context, i *Instance, after time.Duration) error {
 	req, _, err := s.good()
 	if err != nil {
@@ -62,14 +62,14 @@ func (s *Session) cancelled(ctx context.Context, i *Instance, after time.Duratio
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_, _ = i.CSRSign(calling, req) // what comes of it has a check of its own
+		_, _ = i.CSRSign(calling, req) // another check covers the result
 	}()
 	select {
 	case <-over:
 	case <-time.After(after):
 	}
 	cancel()
-	control := func() { _ = s.SignOnce(ctx, i) } // whether it signs is another check's to say
+	control := func() { _ = s.SignOnce(ctx, i) } // another check covers whether it signs
 	if !inTime(promptness, control, i.ended(over)) {
 		return fmt.Errorf("cancelled after %s, it was still running %s later", after, promptness)
 	}
@@ -122,7 +122,7 @@ func replacedWhileSigning(ctx context.Context, s *Session) error {
 	return errors.Join(failed, err)
 }
 
-// signUntil signs until then, and once more.
+// signUntil signs until the channel closes, and once more.
 func (s *Session) signUntil(ctx context.Context, i *Instance, then <-chan struct{}) error {
 	for {
 		last := closed(then)

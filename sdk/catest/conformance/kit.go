@@ -8,43 +8,42 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Kit is what only the author knows. The zero value is for a provider that needs no
-// settings and signs for anybody.
+// Kit holds input only the author knows. The zero value suits a provider that needs no
+// settings and signs for anyone.
 type Kit struct {
-	// Settings are good ones. Default: none.
+	// Settings are valid settings. Default: none.
 	Settings map[string]any `json:"settings,omitempty"`
-	// WrongSettings are refused by what the author's own check says of them.
+	// WrongSettings fail the author's own validation.
 	WrongSettings map[string]any `json:"wrong_settings,omitempty"`
-	// Identity is one that is signed. Default: spiffe://example.org/ns/kit/sa/conformance.
+	// Identity is one that the CA signs. Default: spiffe://example.org/ns/kit/sa/conformance.
 	Identity Names `json:"identity,omitzero"`
-	// RefusedIdentity is one that is not.
+	// RefusedIdentity is one that the CA refuses.
 	RefusedIdentity Names `json:"refused_identity,omitzero"`
-	// NameCheck is how close the names of a certificate come to those asked for:
-	// exact, trust-domain or any. Default: exact.
+	// NameCheck is how closely a certificate's names must match the request: exact,
+	// trust-domain or any. Default: exact.
 	NameCheck string `json:"name_check,omitempty"`
-	// Keys are the kinds of key to ask for. Default: ecdsa-p256, ecdsa-p384, rsa-2048
-	// and ed25519; one that is refused as invalid is no fault.
+	// Keys are the key types to request. Default: ecdsa-p256, ecdsa-p384, rsa-2048 and
+	// ed25519; refusing one as invalid is allowed.
 	Keys []pki.KeyType `json:"keys,omitempty"`
-	// TTL is the lifetime to ask for. Default: 1h.
+	// TTL is the lifetime to request. Default: 1h.
 	TTL Duration `json:"ttl,omitempty"`
-	// FixedLifetime says that the authority gives what lifetime it likes.
+	// FixedLifetime means that the CA chooses the lifetime.
 	FixedLifetime bool `json:"fixed_lifetime,omitempty"`
-	// Token is one that is taken. Default: one made up, for authorities that do not
-	// look at it.
+	// Token is a valid token. Default: a made-up one, for CAs that ignore it.
 	Token ca.Token `json:"-"`
-	// RefusedToken is one that is not taken, an expired one for instance.
+	// RefusedToken is an invalid token, for example an expired one.
 	RefusedToken ca.Token `json:"-"`
-	// TokenRequired says that nothing is signed without a token.
+	// TokenRequired means that nothing is signed without a token.
 	TokenRequired bool `json:"token_required,omitempty"`
-	// Exchange is a request that is granted; RefusedSubjectToken a token that is not
-	// exchanged.
+	// Exchange is a token request that succeeds; RefusedSubjectToken is a token whose
+	// exchange fails.
 	Exchange            ca.TokenRequest `json:"-"`
 	RefusedSubjectToken ca.Token        `json:"-"`
-	// CallTimeout bounds one call. Default: 10s.
+	// CallTimeout limits one call. Default: 10s.
 	CallTimeout Duration `json:"call_timeout,omitempty"`
 }
 
-// Names are what a certificate is asked for.
+// Names are the names to request in a certificate.
 type Names struct {
 	SPIFFEID    string   `json:"spiffe_id,omitempty"`
 	DNSNames    []string `json:"dns_names,omitempty"`
@@ -53,7 +52,7 @@ type Names struct {
 
 func (n Names) none() bool { return n.SPIFFEID == "" && len(n.DNSNames)+len(n.IPAddresses) == 0 }
 
-// Duration is written as in "90s".
+// Duration is written in Go's format, as in "90s".
 type Duration time.Duration
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -66,7 +65,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// madeUp is no token of anybody's: a provider that shows it anywhere shows others, too.
+// madeUp is nobody's token: a provider that leaks it leaks others, too.
 const madeUp = "eyJ.conformance-kit-made-this-token-up.4f1c8d0b9a7e"
 
 func (k Kit) withDefaults() Kit {
@@ -82,7 +81,7 @@ func (k Kit) withDefaults() Kit {
 	return k
 }
 
-// limit bounds one check: it makes many calls at once, and few in a row.
+// limit bounds one check, which makes many parallel calls but few in sequence.
 func (k Kit) limit() time.Duration { return 4 * time.Duration(k.CallTimeout) }
 
 func (k Kit) nameCheck() pki.NameCheck {

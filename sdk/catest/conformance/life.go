@@ -65,7 +65,7 @@ func endsWithItsIssuers(ctx context.Context, s *Session) error {
 	})
 }
 
-// another has one more good request signed and read.
+// another has one more good request signed and parses the reply.
 func (s *Session) another(ctx context.Context, change func(*ca.SignRequest)) (*reply, error) {
 	i, err := s.Ready()
 	if err != nil {

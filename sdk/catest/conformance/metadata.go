@@ -45,7 +45,7 @@ func (s *Session) describesItself(ctx context.Context) error {
 	return nil
 }
 
-// described asks an instance without settings what it is.
+// described returns the metadata of an instance without settings.
 func described(ctx context.Context, s *Session) (wire.Metadata, error) {
 	i, err := s.blank()
 	if err != nil {
@@ -67,7 +67,7 @@ func versionIsWellFormed(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	// Whatever else is wrong with the metadata has a check of its own.
+	// Other checks cover other faults in the metadata.
 	return wire.Metadata{Name: "x", Version: m.Version, Abilities: []wire.Ability{wire.CertificateAuthority}}.Check()
 }
 
@@ -107,7 +107,7 @@ func metadataStays(ctx context.Context, s *Session) error {
 	return err
 }
 
-// asked calls an ability, and stops at the first thing that comes back.
+// asked calls an ability and returns after its first result.
 func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) error {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
@@ -137,7 +137,7 @@ func declaredIsThere(ctx context.Context, s *Session) error {
 	return eachAbility(ctx, s, true, func(i *Instance, ability wire.Ability) error {
 		ask := asked
 		if ability == wire.RootWatcher {
-			ask = watchIsThere // it may have nothing to tell yet
+			ask = watchIsThere // it may have nothing to send yet
 		}
 		if err := ask(ctx, s, i, ability); errors.Is(err, ca.ErrUnimplemented) {
 			return fmt.Errorf("it declares %q, which answers %w", ability, err)
@@ -150,14 +150,14 @@ func declaredIsThere(ctx context.Context, s *Session) error {
 func watchIsThere(ctx context.Context, s *Session, i *Instance, _ wire.Ability) error {
 	w := s.watch(ctx, i)
 	defer w.close()
-	control := func() { _, _ = s.metadata(ctx, i) } // the answer is another check's to judge
+	control := func() { _, _ = s.metadata(ctx, i) } // another check judges the answer
 	if inTime(s.quiet, control, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
 		return w.err
 	}
 	return nil
 }
 
-// eachAbility judges every ability that is declared, or every one that is not.
+// eachAbility judges every declared ability, or every undeclared one.
 func eachAbility(ctx context.Context, s *Session, declared bool, judge func(*Instance, wire.Ability) error) error {
 	i, err := s.Ready()
 	if err != nil {
@@ -178,7 +178,7 @@ func eachAbility(ctx context.Context, s *Session, declared bool, judge func(*Ins
 	return nil
 }
 
-// orNone makes an error of none, to print.
+// orNone replaces a nil error for printing.
 func orNone(err error) error {
 	if err == nil {
 		return errors.New("without an error")

@@ -60,7 +60,7 @@ func readyUnconfigured(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// connected returns the shared instance where there is a connection to it.
+// connected returns the shared instance if it has a connection.
 func (s *Session) connected() (*Instance, error) {
 	i, err := s.Ready()
 	if err == nil && i.Conn == nil {
@@ -69,7 +69,7 @@ func (s *Session) connected() (*Instance, error) {
 	return i, err
 }
 
-// withMore adds a field that no version of the protocol has.
+// withMore adds a field that no protocol version defines.
 func withMore[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 15999, protowire.BytesType), "from a later host"))
 	return m
@@ -178,7 +178,7 @@ func errorInfoFits(ctx context.Context, s *Session) error {
 		if !ok || info.GetDomain() != wire.ErrorDomain {
 			continue
 		}
-		// What both ends make of the code alone.
+		// The status that both ends derive from the code alone.
 		bare := status.Convert(wire.ToStatus(&ca.Error{Reason: ca.ReasonFor(wire.FromStatus(status.Error(st.Code(), "")))}))
 		if word := wordOf(bare); !strings.EqualFold(word, info.GetReason()) {
 			return fmt.Errorf("the status is %s and its reason %q; the table has %q", st.Code(), info.GetReason(), word)

@@ -31,12 +31,12 @@ func refusalChecks() []Check {
 	}
 }
 
-// nonsenseCSR is PEM, of what no parser takes.
+// nonsenseCSR returns PEM whose content no parser accepts.
 func nonsenseCSR() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("this is no PKCS #10 request")})
 }
 
-// refusal is what a bad request is answered with.
+// refusal returns the error for a bad request.
 func (s *Session) refusal(ctx context.Context, change func(*ca.SignRequest)) error {
 	i, err := s.Ready()
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Session) refusal(ctx context.Context, change func(*ca.SignRequest)) err
 	return err
 }
 
-// mustBe tells whether err is for one of these reasons.
+// mustBe checks that err has one of these reasons.
 func mustBe(err error, reasons ...ca.Reason) error {
 	if _, unrun := errors.AsType[notRunError](err); unrun {
 		return err
@@ -72,14 +72,14 @@ func unprovenIsInvalid(ctx context.Context, s *Session) error {
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.CSR = unproven(req.CSR) }), ca.Invalid)
 }
 
-// unproven turns over the last bit of a CSR's signature.
+// unproven flips the last bit of a CSR's signature.
 func unproven(csr []byte) []byte {
 	block, _ := pem.Decode(csr)
 	block.Bytes[len(block.Bytes)-1] ^= 1
 	return pem.EncodeToMemory(block)
 }
 
-// refusals are the errors of all that the kit knows to be refused.
+// refusals returns the errors of everything the kit declares as refused.
 func (s *Session) refusals(ctx context.Context) []error {
 	errs := []error{s.refusal(ctx, func(req *ca.SignRequest) { req.CSR = nonsenseCSR() })}
 	if s.Kit.RefusedToken != "" {
@@ -113,7 +113,7 @@ func refusalWithoutToken(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// Shows tells whether text has one of the session's tokens in it, or a good piece.
+// Shows reports whether text contains one of the session's tokens or a large part of one.
 func (s *Session) Shows(text string) bool {
 	for _, token := range s.tokens() {
 		whole := token.Reveal()
@@ -151,7 +151,7 @@ func tokenIsMissing(ctx context.Context, s *Session) error {
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = "" }), ca.Unauthenticated, ca.Denied, ca.Invalid)
 }
 
-// wishIsNoCommand asks for a certificate that may sign others.
+// wishIsNoCommand requests a certificate that may sign others.
 func wishIsNoCommand(ctx context.Context, s *Session) error {
 	i, err := s.Ready()
 	if err != nil {
@@ -172,7 +172,7 @@ func wishIsNoCommand(ctx context.Context, s *Session) error {
 	return err
 }
 
-// wish is a good request whose CSR has the basic constraint CA beside its names.
+// wish returns a good request whose CSR adds the basic constraint CA.
 func (s *Session) wish() (ca.SignRequest, error) {
 	req, _, err := s.good()
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *Session) wish() (ca.SignRequest, error) {
 	return req, err
 }
 
-// Tease makes calls of every kind that carry a token, good ones and refused ones.
+// Tease makes calls of every kind that carry a token, both accepted and refused.
 func (s *Session) Tease(ctx context.Context, p wire.Provider) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
@@ -208,7 +208,7 @@ func (s *Session) Tease(ctx context.Context, p wire.Provider) {
 	} {
 		if req, _, err := s.good(); err == nil {
 			change(&req)
-			_, _ = p.CSRSign(ctx, req) // what it leaves behind is what counts
+			_, _ = p.CSRSign(ctx, req) // only side effects matter
 		}
 	}
 	for _, token := range s.tokens() {

@@ -13,13 +13,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// reply is what the provider answered to a good request, read once for all checks
-// that look at it.
+// reply is the provider's answer to a good request, parsed once for all checks that use
+// it.
 type reply struct {
 	req   ca.SignRequest
 	key   crypto.PublicKey
 	cert  ca.Certificate
-	now   time.Time // when it came
+	now   time.Time // time of arrival
 	chain []*x509.Certificate
 	fault error // why there is no chain
 }
@@ -32,7 +32,7 @@ func (s *Session) firstReply(ctx context.Context) (*reply, error) {
 	return s.ask(ctx, i, func(*ca.SignRequest) {})
 }
 
-// ask has a good request signed that differs from others as change has it.
+// ask has a good request, modified by change, signed.
 func (s *Session) ask(ctx context.Context, client ca.Client, change func(*ca.SignRequest)) (*reply, error) {
 	req, key, err := s.good()
 	if err != nil {
@@ -56,8 +56,8 @@ func newReply(req ca.SignRequest, key crypto.PublicKey, cert ca.Certificate) *re
 
 func (r *reply) leaf() *x509.Certificate { return r.chain[0] }
 
-// rootsOf returns the roots that the reply is to be verified with: its own, or those
-// that the provider tells on its own account.
+// rootsOf returns the roots that verify the reply: its own, or those the provider
+// publishes separately.
 func (s *Session) rootsOf(ctx context.Context, r *reply) (*pki.Bundle, error) {
 	if len(r.cert.Roots) > 0 {
 		return pki.ParseBundle(r.cert.Roots)
@@ -77,8 +77,8 @@ func (s *Session) rootsOf(ctx context.Context, r *reply) (*pki.Bundle, error) {
 	return pki.ParseBundle(text)
 }
 
-// verify looks for a way from the leaf to one of the roots. Times and uses have
-// checks of their own.
+// verify builds a path from the leaf to one of the roots. Other checks cover times and
+// usages.
 func (r *reply) verify(roots *pki.Bundle) error {
 	between := x509.NewCertPool()
 	for _, cert := range r.chain[1:] {

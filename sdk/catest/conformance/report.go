@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Report is what a run came to.
+// Report is the result of a run.
 type Report struct {
 	Provider string   `json:"provider"` // name and version, or the file
 	Passed   int      `json:"passed"`
@@ -17,7 +17,7 @@ type Report struct {
 	Results  []Result `json:"results"`
 }
 
-// Add counts a result in.
+// Add adds a result.
 func (r *Report) Add(result Result) {
 	r.Results = append(r.Results, result)
 	switch result.Outcome {
@@ -30,7 +30,7 @@ func (r *Report) Add(result Result) {
 	}
 }
 
-// WriteLine writes one result for people: what is wrong with its rule and reason.
+// WriteLine writes one result as text; a failure with its rule and reason.
 func WriteLine(w io.Writer, r Result) {
 	switch r.Outcome {
 	case Passed:
@@ -42,7 +42,7 @@ func WriteLine(w io.Writer, r Result) {
 	}
 }
 
-// WriteSummary writes the last line for people.
+// WriteSummary writes the summary line as text.
 func (r *Report) WriteSummary(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %d passed, %d failed, %d not run\n", r.Provider, r.Passed, r.Failed, r.NotRun)
 }
@@ -77,7 +77,7 @@ type junitMessage struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes one testsuite as CI systems read it.
+// WriteJUnit writes one JUnit testsuite for CI systems.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{Name: r.Provider, Tests: len(r.Results), Failures: r.Failed, Skipped: r.NotRun}
 	var took time.Duration

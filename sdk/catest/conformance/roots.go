@@ -29,7 +29,7 @@ func rootChecks() []Check {
 	}
 }
 
-// toldRoots asks for the roots.
+// toldRoots fetches the roots.
 func (s *Session) toldRoots(ctx context.Context) ([]byte, error) {
 	i, err := s.having(ctx, wire.RootSource)
 	if err != nil {
@@ -128,7 +128,7 @@ func replyRootsAreTold(ctx context.Context, s *Session) error {
 	})
 }
 
-// unconfigured asks an instance without settings.
+// unconfigured calls an instance without settings.
 func unconfigured(ctx context.Context, s *Session, ability wire.Ability) error {
 	if _, err := s.having(ctx, ability); err != nil {
 		return err

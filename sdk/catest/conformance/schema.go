@@ -12,7 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// schemaOf returns the provider's schema, and what it resolves to.
+// schemaOf returns the provider's schema, parsed and resolved.
 func (s *Session) schemaOf(ctx context.Context) (*jsonschema.Schema, *jsonschema.Resolved, error) {
 	m, err := described(ctx, s)
 	if err != nil {
@@ -54,7 +54,7 @@ func schemaIsStrict(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// eachSetting goes through the schema's properties in their order.
+// eachSetting visits the schema's properties in order.
 func (s *Session) eachSetting(ctx context.Context, look func(name string, property *jsonschema.Schema) error) error {
 	schema, _, err := s.schemaOf(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func settingsFit(ctx context.Context, s *Session) error {
 	return errors.Join(err, resolved.Validate(plain))
 }
 
-// plainJSON returns a copy with nothing in it but what JSON has.
+// plainJSON returns a copy that contains only JSON types.
 func plainJSON(settings map[string]any) (map[string]any, error) {
 	plain := map[string]any{}
 	if settings == nil {

@@ -21,7 +21,7 @@ func secretsAreMarked(ctx context.Context, s *Session) error {
 	})
 }
 
-// canary stands for a secret setting.
+// canary is the value of a secret setting.
 const canary = "canary-that-nobody-prints"
 
 func secretsAreNotQuoted(ctx context.Context, s *Session) error {
@@ -46,7 +46,7 @@ func secretsAreNotQuoted(ctx context.Context, s *Session) error {
 	return err
 }
 
-// quotes looks for the canary in all that settings are answered with.
+// quotes looks for the canary in all responses to the settings.
 func (s *Session) quotes(ctx context.Context, settings map[string]any) error {
 	i, err := s.blank()
 	if err != nil {

@@ -18,22 +18,22 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Session is one run over a [Subject]: what checks share. Its methods are for the
-// checks; [Session.Close] gives back what was opened.
+// Session is one run against a [Subject] and the state its checks share. Checks call
+// its methods one at a time; [Session.Close] releases what was opened.
 type Session struct {
 	Kit     Kit
 	Subject Subject
 
 	outcomes map[string]Result
-	quiet    time.Duration // how long a watch is looked at in which nothing happens
-	held     []*Instance   // for the whole session: the one that is configured
+	quiet    time.Duration // how long a watch with no events is observed
+	held     []*Instance   // for the whole session: the configured one
 	opened   []*Instance   // for one check
 	readied  func() (*Instance, error)
-	blank    func() (*Instance, error) // without settings, for checks that leave it so
+	blank    func() (*Instance, error) // without settings; checks must not configure it
 	reply    func() (*reply, error)
 }
 
-// NewSession fills in the kit's defaults and opens nothing yet.
+// NewSession applies the kit's defaults; it opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
 	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second}
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
@@ -42,7 +42,7 @@ func NewSession(kit Kit, subject Subject) *Session {
 	return s
 }
 
-// Close ends what is still open.
+// Close ends everything still open.
 func (s *Session) Close() {
 	s.closeAll(&s.opened)
 	s.closeAll(&s.held)
@@ -58,13 +58,13 @@ func (s *Session) closeAll(list *[]*Instance) {
 // Fresh returns an instance without settings. It ends with the check.
 func (s *Session) Fresh(ctx context.Context) (*Instance, error) { return s.open(ctx, &s.opened) }
 
-// FreshReady returns an instance of the check's own, with the kit's settings.
+// FreshReady returns a new instance for one check, with the kit's settings.
 func (s *Session) FreshReady(ctx context.Context) (*Instance, error) {
 	return s.configured(ctx, &s.opened)
 }
 
-// Ready returns the instance that all checks share, with the kit's settings. Where it
-// does not take them, that is one check's to say.
+// Ready returns the instance that all checks share, with the kit's settings. A separate
+// check covers a provider that rejects them.
 func (s *Session) Ready() (*Instance, error) {
 	i, err := s.readied()
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Session) configured(ctx context.Context, list *[]*Instance) (*Instance,
 	return i, Configure(ctx, i, s.Kit.Settings)
 }
 
-// Configure sends settings and, as a host does, waits until the provider is ready.
+// Configure sends settings and, like a host, waits until the provider is ready.
 func Configure(ctx context.Context, p wire.Provider, settings map[string]any) error {
 	if err := p.Configure(ctx, settings); err != nil {
 		return fmt.Errorf("it refuses the settings: %w", err)
@@ -110,12 +110,12 @@ func Configure(ctx context.Context, p wire.Provider, settings map[string]any) er
 	}
 }
 
-// call bounds one call.
+// call limits the duration of one call.
 func (s *Session) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Duration(s.Kit.CallTimeout))
 }
 
-// metadata is what the provider says, unchecked.
+// metadata returns the provider's metadata, unchecked.
 func (s *Session) metadata(ctx context.Context, i *Instance) (wire.Metadata, error) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
@@ -130,8 +130,8 @@ func (s *Session) metadata(ctx context.Context, i *Instance) (wire.Metadata, err
 	return m, err
 }
 
-// having returns the shared instance where it declares an ability. Where a token is
-// required, one has come by then: it may have no other to ask for its roots with.
+// having returns the shared instance if it declares an ability. If a token is required,
+// one has been sent by then: the provider may need it to fetch roots.
 func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, error) {
 	i, err := s.Ready()
 	if err != nil {
@@ -142,12 +142,12 @@ func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, 
 		return nil, NotRun("the provider has no ability %q", ability)
 	}
 	if s.Kit.TokenRequired {
-		_, _ = s.reply() // whether it signs is another check's to say
+		_, _ = s.reply() // another check covers whether it signs
 	}
 	return i, err
 }
 
-// newKey makes a key for one request; those of slow kinds are made once.
+// newKey generates a key for one request; slow key types are generated only once.
 func newKey(kind pki.KeyType) (crypto.Signer, error) {
 	if kind == pki.RSA2048 || kind == pki.RSA3072 || kind == pki.RSA4096 {
 		return slowKeys(kind)
@@ -163,7 +163,7 @@ func slowKeys(kind pki.KeyType) (crypto.Signer, error) {
 	return once.(func() (crypto.Signer, error))()
 }
 
-// Request asks for names with a new key, in the kit's way.
+// Request returns a request for names with a new key, using the kit's token and TTL.
 func (s *Session) Request(names Names, kind pki.KeyType) (ca.SignRequest, crypto.PublicKey, error) {
 	key, err := newKey(kind)
 	if err != nil {
@@ -191,12 +191,12 @@ func (s *Session) asking(csr []byte, id pki.Identity) ca.SignRequest {
 	return req
 }
 
-// good is a request that is to be signed.
+// good returns a request that must be signed.
 func (s *Session) good() (ca.SignRequest, crypto.PublicKey, error) {
 	return s.Request(s.Kit.Identity, pki.ECDSAP256)
 }
 
-// SignOnce has a good request signed, and looks at no more than the key.
+// SignOnce has a good request signed and checks only the key.
 func (s *Session) SignOnce(ctx context.Context, client ca.Client) error {
 	send, err := s.signing(client)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Session) SignOnce(ctx context.Context, client ca.Client) error {
 	return send(ctx)
 }
 
-// signing prepares a good request and returns the call that has it signed.
+// signing prepares a good request and returns the call that sends it.
 func (s *Session) signing(client ca.Client) (sending, error) {
 	req, key, err := s.good()
 	return func(ctx context.Context) error {
@@ -230,12 +230,12 @@ func hasKey(cert ca.Certificate, key crypto.PublicKey) error {
 	return nil
 }
 
-// clean makes what was seen fit to print, without any of the kit's tokens.
+// clean sanitizes output and removes the kit's tokens.
 func (s *Session) clean(seen string) string {
 	return text.Redact(seen, s.tokens()...)
 }
 
-// tokens are all that the session may send.
+// tokens returns all tokens the session may send.
 func (s *Session) tokens() []ca.Token {
 	var sent []ca.Token
 	for _, token := range []ca.Token{s.Kit.Token, s.Kit.RefusedToken, s.Kit.Exchange.SubjectToken, s.Kit.RefusedSubjectToken} {

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// stranger is a setting that no provider has.
+// stranger is a setting that no provider defines.
 const stranger = "no_provider_has_this_setting"
 
 func settingsChecks() []Check {
@@ -50,7 +50,7 @@ func goodSettings(_ context.Context, s *Session) error {
 	return err
 }
 
-// faultsOf has settings checked by an instance that has none.
+// faultsOf validates settings with an instance that has none.
 func (s *Session) faultsOf(ctx context.Context, settings map[string]any) ([]wire.Diagnostic, error) {
 	i, err := s.blank()
 	if err != nil {
@@ -77,7 +77,7 @@ func summaries(found []wire.Diagnostic) string {
 	return fmt.Sprintf("%q", texts)
 }
 
-// with returns the kit's settings and one more.
+// with returns the kit's settings plus one.
 func (s *Session) with(name string, value any) map[string]any {
 	settings := maps.Clone(s.Kit.Settings)
 	if settings == nil {
@@ -87,7 +87,7 @@ func (s *Session) with(name string, value any) map[string]any {
 	return settings
 }
 
-// mustFind has settings checked that have a fault.
+// mustFind validates settings that must have a fault.
 func (s *Session) mustFind(ctx context.Context, what string, settings map[string]any) ([]wire.Diagnostic, error) {
 	found, err := s.faultsOf(ctx, settings)
 	if err == nil && !wire.HasErrors(found) {
@@ -104,7 +104,7 @@ func unknownIsFound(ctx context.Context, s *Session) error {
 	return err
 }
 
-// mustRefuse sends settings that have a fault.
+// mustRefuse sends settings that must be rejected.
 func (s *Session) mustRefuse(ctx context.Context, settings map[string]any) error {
 	i, err := s.blank()
 	if err != nil {
@@ -140,12 +140,12 @@ func requiredIsFound(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// another returns a value that is of none of the types of a property.
+// another returns a value of a type the property does not allow.
 func another(property *jsonschema.Schema) any {
 	types := append([]string{property.Type}, property.Types...)
 	switch {
 	case len(types) == 1 && types[0] == "" || property.Ref != "":
-		return nil // anything goes, or it is said elsewhere
+		return nil // anything goes, or another check covers it
 	case !slices.Contains(types, "object"):
 		return map[string]any{"of": "another type"}
 	case !slices.Contains(types, "boolean"):

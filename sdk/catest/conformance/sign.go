@@ -49,7 +49,7 @@ func goodIsSigned(_ context.Context, s *Session) error {
 	return err
 }
 
-// looking is a check that only looks at the first reply.
+// looking runs a check that only examines the first reply.
 func looking(s *Session, look func(r *reply) error) error {
 	r, err := s.reply()
 	if err != nil {

@@ -16,25 +16,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Subject is a way to the provider under test.
+// Subject gives access to the provider under test.
 type Subject struct {
 	Form string // value, wire or process
-	// Open returns a provider that has no settings yet.
+	// Open returns a provider without settings.
 	Open func(ctx context.Context) (*Instance, error)
 }
 
-// Instance is one of the provider.
+// Instance is one instance of the provider.
 type Instance struct {
 	wire.Provider
-	// Conn is the connection to it; nil where it is a value.
+	// Conn is the connection to it; nil if it is a value.
 	Conn grpc.ClientConnInterface
-	// Busy is how many calls it is at work on; nil where that cannot be seen.
+	// Busy returns the number of calls it is processing; nil if that cannot be observed.
 	Busy func() int
-	// Stop ends it.
+	// Stop ends the instance.
 	Stop func()
 }
 
-// Value is a provider in this process.
+// Value returns a subject for a provider in this process.
 func Value(make func() wire.Provider) Subject {
 	return Subject{Form: "value", Open: func(context.Context) (*Instance, error) {
 		p := make()
@@ -44,11 +44,11 @@ func Value(make func() wire.Provider) Subject {
 
 func closeProvider(p wire.Provider) {
 	if closer, ok := p.(io.Closer); ok {
-		_ = closer.Close() // what it says goes nowhere in a process either
+		_ = closer.Close() // a process would discard its error, too
 	}
 }
 
-// OverWire is the same provider with the protocol in between, in memory.
+// OverWire returns a subject for the same provider behind the in-memory wire protocol.
 func OverWire(make func() wire.Provider) Subject {
 	return Subject{Form: "wire", Open: func(context.Context) (*Instance, error) { return serve(make()) }}
 }

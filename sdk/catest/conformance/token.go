@@ -82,7 +82,7 @@ func tokenIsPrintable(ctx context.Context, s *Session) error {
 	return err
 }
 
-// refusedExchange has a token exchanged that is not taken.
+// refusedExchange exchanges a token that must be refused.
 func (s *Session) refusedExchange(ctx context.Context) error {
 	i, err := s.having(ctx, wire.TokenExchanger)
 	if err != nil {

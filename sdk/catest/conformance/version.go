@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// V2 is the experimental second version of the protocol: it is there so that the
-// choice of a version is tried on every provider.
+// V2 returns the experimental second version of the protocol, which exists so that
+// version negotiation is tested on every provider.
 func V2() wire.Protocol {
 	return wire.Protocol{
 		Version: 2,

@@ -12,7 +12,7 @@ import (
 )
 
 func watchChecks() []Check {
-	first := []string{"WATCH-01"} // and with it the ability
+	first := []string{"WATCH-01"} // and so the ability
 	return []Check{
 		{"WATCH-01", RootWatch, "A watch tells the roots of the moment at once.", "Whoever connects waits for them.", []string{"SET-06", "META-08"}, watchTellsAtOnce},
 		{"WATCH-02", RootWatch, "What a watch tells is self-signed CA certificates, one at least.", "An empty set would take all trust away.", first, watchTellsRoots},
@@ -27,13 +27,13 @@ func watchChecks() []Check {
 	}
 }
 
-// watching is a watch and what it told.
+// watching is a watch and its results.
 type watching struct {
 	told chan []byte
-	over chan struct{} // closed at its end
-	err  error         // what it ended with
+	over chan struct{} // closed when the watch ends
+	err  error         // its final error
 	end  context.CancelFunc
-	// patience is how long the first set is waited for.
+	// patience is how long to wait for the first set.
 	patience time.Duration
 }
 
@@ -45,7 +45,7 @@ func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
 		w.err = client.WatchRoots(ctx, func(roots []byte) error {
 			select {
 			case w.told <- roots:
-			default: // a thousand are enough to see it
+			default: // a thousand prove the point
 			}
 			return nil
 		})
@@ -53,7 +53,7 @@ func (s *Session) watch(ctx context.Context, client ca.RootWatcher) *watching {
 	return w
 }
 
-// close cancels the watch and gives it time to end. How it ends is another check's to judge.
+// close cancels the watch and gives it time to end. Another check judges how it ends.
 func (w *watching) close() {
 	w.end()
 	until(promptness, w.ended)
@@ -80,17 +80,17 @@ func (w *watching) first() ([]byte, error) {
 	return nil, fmt.Errorf("nothing came within %s", w.patience)
 }
 
-// firstWithToken waits for the first set of an instance of which nothing was asked yet:
-// where a token is required, it may have none but a request's to ask for roots with.
+// firstWithToken waits for the first set of an unused instance: if a token is required,
+// its only token for fetching roots may come from a signing request.
 func (s *Session) firstWithToken(ctx context.Context, i *Instance, w *watching) error {
 	if s.Kit.TokenRequired {
-		_ = s.SignOnce(ctx, i) // whether it signs is another check's to say
+		_ = s.SignOnce(ctx, i) // another check covers whether it signs
 	}
 	_, err := w.first()
 	return err
 }
 
-// watched begins a watch of the shared instance.
+// watched starts a watch on the shared instance.
 func (s *Session) watched(ctx context.Context) (*watching, error) {
 	i, err := s.having(ctx, wire.RootWatcher)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Session) watched(ctx context.Context) (*watching, error) {
 	return s.watch(ctx, i), nil
 }
 
-// firstOfWatch begins a watch, and ends it after its first set.
+// firstOfWatch starts a watch and ends it after its first set.
 func (s *Session) firstOfWatch(ctx context.Context) ([]byte, error) {
 	w, err := s.watched(ctx)
 	if err != nil {
@@ -248,7 +248,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 	if err := s.firstWithToken(ctx, i, later); err != nil {
 		return fmt.Errorf("the new watch: %w", err)
 	}
-	// It may have ended, but only as unavailable.
+	// It may have ended, but only with unavailable.
 	if inTime(s.quiet, s.anotherWatch(ctx), earlier.ended) && (earlier.err == nil || ca.ActionFor(earlier.err) != ca.Wait) {
 		return fmt.Errorf("the earlier watch ended with %w", orNone(earlier.err))
 	}

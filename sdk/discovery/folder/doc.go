@@ -1,29 +1,29 @@
-// Package folder serves listeners, routes, clusters, endpoints and a name table out of a
-// folder of files: Envoy's own resources in YAML or JSON. Call [New], give
-// [Folder.Types] to the server of package discovery, and [Folder.Run] follows the folder.
+// Package folder serves listeners, routes, clusters, endpoints and a name table from a folder of
+// files that contain Envoy resources in YAML or JSON. A control plane calls [New], passes
+// [Folder.Types] to the server of package discovery, and runs [Folder.Run], whose goroutine reloads
+// the folder.
 //
 // # Files
 //
-// All that end in .yaml, .yml or .json are read, but for hidden ones and those in folders
-// below. A file holds one document, or several with "---" between them. A document is
+// All files ending in .yaml, .yml or .json are read, except hidden files and those in subfolders. A
+// file contains one document, or several separated by "---". A document is
 //
 //   - a resource with "@type", as Envoy writes it;
-//   - or one or more of: "resources:", a list of such (a file of Envoy's filesystem
-//     discovery; "version_info" is not looked at); "static_resources:" with "listeners"
-//     and "clusters", out of a bootstrap; "hosts:", the names of the name table; and, in
-//     the first document only, "for:".
+//   - or one or more of: "resources:", a list of resources (a file of Envoy's filesystem discovery;
+//     "version_info" is ignored); "static_resources:" with "listeners" and "clusters", from a
+//     bootstrap; "hosts:", the entries of the name table; and, in the first document only, "for:".
 //
-// Fields are those of protobuf's JSON, as they are or in lowerCamelCase, and no others.
-// Each "@type" must be of Envoy's API version 3 without contrib. Resources are held to
-// Envoy's own rules, what stands in an Any as well.
+// Fields are those of protobuf's JSON mapping, in original or lowerCamelCase spelling; unknown
+// fields are errors. Each "@type" must be of Envoy's API version 3, without contrib. Resources,
+// including those inside an Any, must pass Envoy's own validation rules.
 //
-// "hosts:" has a host name for each key, and "ips", "registry", "shortname" and
-// "namespace" below it, as Istio's NameTable has.
+// "hosts:" maps host names to "ips", "registry", "shortname" and "namespace", as in Istio's
+// NameTable.
 //
-// # Whom a file is for
+// # Who gets a file
 //
-// Everyone that the server admits, or whom "for:" says: each key that stands there must
-// match, by one of its entries.
+// Every caller the server admits, or those "for:" selects: each key given must match with one of
+// its entries.
 //
 //	for:
 //	  trust_domains: [example.org]
@@ -34,20 +34,20 @@
 //	  node_ids: ["gateway-*"]
 //	  labels: {app: gateway}
 //
-// The first four are of the verified identity, and clusters is of the one that this
-// identity may be in. node_ids and labels are what a client says of itself: they narrow
-// and give no right, so that beside them another key, or "anyone: true", is required.
-// A namespace is that of any trust domain that the server admits; where there are
-// several, say the trust domain, too. * stands for any letters; in spiffe_ids and
-// service_accounts within one part, and ** as the last part for all that is below.
+// The first four match the verified identity, and clusters matches the cluster that this
+// identity may claim. node_ids and labels are what a client says about itself: they narrow
+// the selection and grant nothing, so another key, or "anyone: true", is required beside
+// them. A namespace matches in every trust domain the server admits; with several, give the
+// trust domain, too. * matches any characters; in spiffe_ids and service_accounts, only
+// within one segment, and ** as the last segment matches everything below.
 //
 // # Bad files
 //
-// A file is taken whole or not at all. What it held when it was last good stays, and
-// [Folder.Status] says why. A name may be in two files only if nobody is whom both are
-// for: else that which comes later by its name is bad. A file that is removed takes its
-// resources along. A change is taken when it has stayed for [Config].Settle.
+// A file is accepted as a whole or not at all. The last good content stays in use, and
+// [Folder.Status] gives the reason. Two files may contain the same name only if no caller
+// can get both; otherwise the file that sorts later is bad. Removing a file removes its
+// resources. A change takes effect once the file has been stable for [Config].Settle.
 //
-// That a resource is named which no file has for the same callers is a warning: Envoy
-// may have it from elsewhere.
+// A reference to a resource that no file provides for the same callers is only a warning:
+// Envoy may get it from elsewhere.
 package folder

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// The types of resources that a folder holds.
+// The resource types a folder can hold.
 const (
 	ClusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointURL  = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -31,20 +31,20 @@ const (
 
 const maxName = 4096 // bytes of a resource's name
 
-// key is what must be there once for each caller.
+// key must be unique for each caller.
 type key struct{ url, name string }
 
-// file is the content of one file, read and found good. Nobody changes it.
+// file is the validated content of one file. It is immutable.
 type file struct {
 	sum       digest
 	to        selector
 	resources map[key]*xds.Resource
-	hosts     map[string]*ndsv1.NameTable_NameInfo // by key{NameTableURL, host} they are in versions, too
+	hosts     map[string]*ndsv1.NameTable_NameInfo // also in versions, as key{NameTableURL, host}
 	versions  map[key]string
 	refs      []ref // sorted
 }
 
-// parser reads the documents of one file.
+// parser parses the documents of one file.
 type parser struct{ *file }
 
 func parse(content []byte) (*file, error) {
@@ -59,7 +59,7 @@ func parse(content []byte) (*file, error) {
 	empty := true
 	for i, tree := range documents {
 		if tree == nil {
-			continue // "---" at the end
+			continue // trailing "---"
 		}
 		if err := p.document(tree, empty); err != nil {
 			return nil, at(document(i), err)
@@ -107,7 +107,7 @@ func (p parser) section(name string, tree any, first bool) (err error) {
 	case "hosts":
 		return p.table(tree)
 	case "version_info":
-		return nil // of Envoy's own files; versions are of the content here
+		return nil // as in Envoy's own files; versions derive from the content here
 	}
 	if meant := suggest.Word(name, sections); meant != "" {
 		return faultf("a file has no such key; did you mean %q?", meant)
@@ -132,7 +132,7 @@ func (p parser) list(tree any, take func(map[string]any) error) error {
 	return nil
 }
 
-// static takes what stands in Envoy's bootstrap.
+// static parses static_resources from Envoy's bootstrap.
 func (p parser) static(tree any) error {
 	entries, ok := tree.(map[string]any)
 	if !ok {
@@ -160,7 +160,7 @@ func (p parser) static(tree any) error {
 	return nil
 }
 
-// resource takes one that says its type.
+// resource parses a resource that states its type.
 func (p parser) resource(tree map[string]any) error {
 	url, ok := tree["@type"].(string)
 	if !ok {
@@ -181,7 +181,7 @@ func (p parser) resource(tree map[string]any) error {
 	return p.take(empty, fields)
 }
 
-// take reads a resource into the message, and holds it to all rules.
+// take reads a resource into the message and validates it.
 func (p parser) take(m proto.Message, tree map[string]any) error {
 	if err := fill(m, tree); err != nil {
 		return err
@@ -206,14 +206,14 @@ func (p parser) add(name string, m proto.Message) error {
 		return faultf("%s is in this file already", k)
 	}
 	if c, ok := m.(*clusterv3.Cluster); ok && c.GetType() == clusterv3.Cluster_EDS {
-		// Envoy warms a changed cluster anew, and waits for its endpoints.
+		// Envoy warms a changed cluster anew and waits for its endpoints.
 		r.Refreshes = []xds.Ref{{Type: EndpointURL, Name: endpointsOf(c)}}
 	}
 	p.resources[k], p.versions[k] = r, r.Version
 	return nil
 }
 
-// marshal returns a resource; its version is of what is sent.
+// marshal returns a resource whose version identifies the bytes sent.
 func marshal(name string, m proto.Message) (*xds.Resource, error) {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -242,7 +242,7 @@ func nameFault(name string) string {
 	return ""
 }
 
-// String names a resource in a sentence.
+// String names a resource within a sentence.
 func (k key) String() string {
 	what := map[string]string{ClusterURL: "cluster", EndpointURL: "endpoints of", ListenerURL: "listener", RouteURL: "route configuration", NameTableURL: "host"}[k.url]
 	return fmt.Sprintf("%s %.256q", what, k.name)

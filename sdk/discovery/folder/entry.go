@@ -12,35 +12,35 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// entry is one file of the folder through time.
+// entry tracks one file of the folder over time.
 type entry struct {
 	name    string
-	seen    sight // the last
+	seen    sight // the most recent one
 	since   time.Time
-	taken   sight // that was read
+	taken   sight // the sight that was parsed
 	gone    bool
-	latest  *file // nil where what was read last is bad: fault says why
+	latest  *file // nil if the last parse failed: fault says why
 	fault   error
-	good    *file // that was served last
-	served  *file // nil: nothing of it is served
+	good    *file // the last one served
+	served  *file // nil: nothing is served from it
 	refusal error // why latest is not served
 	warned  []string
 }
 
-// sight is what a look found of a file.
+// sight is the state of a file at one look.
 type sight struct {
 	listed  bool
-	sum     digest // of the content, or of why it cannot be read
+	sum     digest // of the content, or of the read error
 	content []byte
 	err     error
 }
 
 var errTotal = errors.New("with it the files of the folder would have more than 64 MiB")
 
-// see looks at a file. total is how many bytes were read in this look.
+// see reads a file. total counts the bytes read in this look.
 func (e *entry) see(folder string, listed bool, total *int) sight {
 	s := sight{listed: listed, err: fs.ErrNotExist}
-	if listed && *total <= maxTotal { // beyond it nothing is read any more
+	if listed && *total <= maxTotal { // beyond the limit nothing more is read
 		s.content, s.err = read(filepath.Join(folder, e.name))
 	}
 	if *total += len(s.content); *total > maxTotal {
@@ -56,8 +56,8 @@ func (e *entry) see(folder string, listed bool, total *int) sight {
 	return s
 }
 
-// take reads what was seen if that is new and has stayed the same for long enough, and
-// tells whether it did.
+// take parses what was seen if it is new and has been stable for long enough, and
+// reports whether it did.
 func (e *entry) take(s sight, now time.Time, settle time.Duration) bool {
 	if s.sum != e.seen.sum {
 		e.seen, e.since = sight{sum: s.sum}, now
@@ -74,7 +74,7 @@ func (e *entry) take(s sight, now time.Time, settle time.Duration) bool {
 	return true
 }
 
-// join adds the file to a generation: as it is, else as it was when it was good.
+// join adds the file to a generation: its latest content, else its last good content.
 func (e *entry) join(g *generation, log *slog.Logger) {
 	before := e.refusal
 	e.served, e.refusal = nil, e.fault
@@ -91,7 +91,7 @@ func (e *entry) join(g *generation, log *slog.Logger) {
 	}
 }
 
-// warn looks for what the served file names and nobody has.
+// warn logs references in the served file that no file resolves.
 func (e *entry) warn(g *generation) {
 	e.warned = nil
 	if e.served != nil {
@@ -99,7 +99,7 @@ func (e *entry) warn(g *generation) {
 	}
 }
 
-// reason says in one sentence why the file is not taken.
+// reason returns one sentence on why the file was rejected.
 func (e *entry) reason() string {
 	if e.refusal == nil {
 		return ""

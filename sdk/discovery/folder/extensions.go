@@ -2,9 +2,9 @@
 
 package folder
 
-// The types that an Any in a file may hold: all that Envoy has of version 3, but for
-// contrib. Go knows those types only that are linked in. The tag leaves them out for a
-// fuzzer, which would take minutes to instrument them.
+// The types an Any in a file may hold: all of Envoy's version 3 except contrib. Go
+// knows only types that are linked in. The build tag leaves them out for fuzzing, where
+// instrumenting them would take minutes.
 import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"

@@ -8,13 +8,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// fault is what is wrong at one place of a document.
+// fault is an error at one place in a document.
 type fault struct {
 	path []string // from the document down: "resources", "[0]", "name"
 	text string   // one sentence
 }
 
-// Error names the place as Envoy's users write it: document 1, resources[0].name.
+// Error names the place in Envoy's notation: document 1, resources[0].name.
 func (f *fault) Error() string {
 	place := strings.ReplaceAll(strings.Join(f.path, "."), ".[", "[")
 	if strings.HasPrefix(place, "document ") {
@@ -30,7 +30,7 @@ func faultf(format string, args ...any) error {
 	return &fault{text: fmt.Sprintf(format, args...)}
 }
 
-// at tells that err came about below that place.
+// at returns err as having occurred below that place.
 func at(place string, err error) error {
 	if err == nil {
 		return nil

@@ -2,7 +2,7 @@
 
 package folder
 
-// Filters are the half of all extensions; extensions.go says why they are here.
+// Filters are half of all extensions; see extensions.go.
 import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/dependency/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"

@@ -16,34 +16,34 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery/hub"
 )
 
-// Config is what a folder is made of.
+// Config configures a folder. Path is required.
 type Config struct {
-	// Path is the folder. Required.
+	// Path of the folder. Required.
 	Path string
-	// Settle is for how long a file must stay the same before a change of it is taken:
-	// what is written piece by piece may be good YAML at every piece. Default: 200 ms.
+	// Settle is how long a file must be stable before a change takes effect: a
+	// partially written file may be valid YAML at every step. Default: 200 ms.
 	Settle time.Duration
-	// Poll is the time between two looks without any event: some file systems tell
-	// none. Default: 10 s.
+	// Poll is the interval between checks without file events, which some file systems
+	// do not deliver. Default: 10 s.
 	Poll time.Duration
-	// Log is told of files that are taken, and of those that are not. Default: silent.
+	// Log receives accepted and rejected files. Default: no logging.
 	Log *slog.Logger
 }
 
-// Folder serves what is in a folder. Its methods may be called by any number of
-// goroutines at once. Make one with [New].
+// Folder serves the content of a folder. Its methods are safe for concurrent use.
+// Create one with [New].
 type Folder struct {
 	cfg Config
 	hub *hub.Hub[key]
 	now atomic.Pointer[generation]
 
 	mu      sync.Mutex
-	entries map[string]*entry // by the file's name
+	entries map[string]*entry // by file name
 	fault   error             // of the folder as a whole
 }
 
-// New reads the folder once and returns what serves it. A bad file is told by
-// [Folder.Status]; a folder that cannot be read is an error.
+// New reads the folder once and returns a Folder that serves it. [Folder.Status]
+// reports bad files; an unreadable folder is an error.
 func New(cfg Config) (*Folder, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("folder: Config.Path is required: the folder with the resources")
@@ -63,12 +63,12 @@ func New(cfg Config) (*Folder, error) {
 	return f, nil
 }
 
-// Run follows the folder until ctx ends. It is called once.
+// Run follows the folder until ctx ends. It may be called once.
 func (f *Folder) Run(ctx context.Context) error {
 	defer f.hub.Close()
 	watcher := filewatch.New(filewatch.Options{Poll: f.cfg.Poll, Log: f.cfg.Log}, f.watched()...)
 	defer watcher.Close()
-	settle := time.NewTimer(0) // what has changed since New
+	settle := time.NewTimer(0) // for changes since New
 	defer settle.Stop()
 	for {
 		select {
@@ -84,8 +84,8 @@ func (f *Folder) Run(ctx context.Context) error {
 	}
 }
 
-// watched returns the paths whose change matters: all of the folder, and where its
-// links lead.
+// watched returns the paths to watch: the folder's content and the targets of its
+// symlinks.
 func (f *Folder) watched() []string {
 	paths := []string{f.cfg.Path + string(filepath.Separator)}
 	f.mu.Lock()
@@ -96,8 +96,8 @@ func (f *Folder) watched() []string {
 	return paths
 }
 
-// look reads the folder and serves what is new in it. It returns whether something
-// changes that has not settled; the zero time takes it as it is.
+// look reads the folder and serves changes. It reports whether a change has yet to
+// settle; a zero time accepts everything at once.
 func (f *Folder) look(now time.Time) (unsettled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,7 @@ func (f *Folder) look(now time.Time) (unsettled bool) {
 	return unsettled
 }
 
-// serve makes a generation of the files as they are, and has those told whom it
-// concerns.
+// serve builds a generation from the current files and notifies the watchers affected.
 func (f *Folder) serve() {
 	next := newGeneration()
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
@@ -148,8 +147,8 @@ func (f *Folder) serve() {
 	f.hub.Changed(concerned(keys, lists)...)
 }
 
-// concerned returns what is watched of what has changed: resources, the lists of types
-// (a key without a name), and the one name table for all hosts.
+// concerned returns the watch keys affected by changes: resources, lists of types (a
+// key without a name), and the one name table for all hosts.
 func concerned(keys []key, lists []string) []key {
 	var all []key
 	for _, k := range keys {

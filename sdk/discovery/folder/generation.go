@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	maxNames = 50_000 // of resources and hosts in a folder
-	maxViews = 1_000  // that are kept
+	maxNames = 50_000 // resources and hosts in a folder
+	maxViews = 1_000  // cached
 )
 
-// generation is all good files of a folder at one time. What is served does not change
-// once it is filled.
+// generation is the set of good files of a folder at one time. Its content is immutable
+// once filled.
 type generation struct {
-	holders map[key][]*held   // with selectors that do not overlap
-	count   int               // of all that is held
-	tos     []selector        // each once
-	meet    map[[2]*file]bool // whether their selectors overlap, which is costly to know
+	holders map[key][]*held   // with disjoint selectors
+	count   int               // number of resources and hosts
+	tos     []selector        // without duplicates
+	meet    map[[2]*file]bool // whether their selectors overlap; cached because it is expensive
 
 	mu    sync.Mutex
-	views map[string]*view // by which selectors match
+	views map[string]*view // by matching selectors
 }
 
-// held is a file in its place.
+// held is a file under one of its keys.
 type held struct {
 	path string
 	*file
@@ -39,7 +39,7 @@ func newGeneration() *generation {
 	return &generation{holders: map[key][]*held{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
 }
 
-// add takes a file, or tells why it cannot stand beside those that were added before.
+// add adds a file, or returns why it conflicts with a file added before.
 func (g *generation) add(path string, f *file) error {
 	if g.count+len(f.versions) > maxNames {
 		return faultf("with it the folder would hold more than %d resources", maxNames)
@@ -60,7 +60,7 @@ func (g *generation) add(path string, f *file) error {
 	return nil
 }
 
-// holder returns a file that has the key for a caller whom that file is for.
+// holder returns a file that has the key for a caller that gets the given file.
 func (g *generation) holder(k key, f *file) *held {
 	for _, h := range g.holders[k] {
 		pair := [2]*file{h.file, f}
@@ -76,7 +76,7 @@ func (g *generation) holder(k key, f *file) *held {
 	return nil
 }
 
-// warnings are what a file names and no file has for the same callers.
+// warnings returns references in a file that no file resolves for the same callers.
 func (g *generation) warnings(f *file) []string {
 	var all []string
 	for _, r := range f.refs {
@@ -87,7 +87,7 @@ func (g *generation) warnings(f *file) []string {
 	return all
 }
 
-// resource returns what the caller has under that key.
+// resource returns the caller's resource under that key.
 func (g *generation) resource(c *discovery.Caller, k key) *xds.Resource {
 	if k.url == NameTableURL {
 		if k.name != tableName {
@@ -103,8 +103,7 @@ func (g *generation) resource(c *discovery.Caller, k key) *xds.Resource {
 	return nil
 }
 
-// view returns what a caller may have. It is the same for all whom the same selectors
-// match.
+// view returns what a caller may have. Callers that match the same selectors share it.
 func (g *generation) view(c *discovery.Caller) *view {
 	matched := make([]byte, len(g.tos))
 	for i, to := range g.tos {
@@ -123,14 +122,14 @@ func (g *generation) view(c *discovery.Caller) *view {
 		mayHave[to.text] = matched[i] == 1
 	}
 	v = newView(g, mayHave)
-	if len(g.views) < maxViews { // labels make as many as a client likes
+	if len(g.views) < maxViews { // a client can create any number with labels
 		g.views[string(matched)] = v
 	}
 	return v
 }
 
-// changed returns what is another in the generation than it was before, and the types
-// whose lists are.
+// changed returns the resources that differ from the earlier generation, and the types
+// whose lists differ.
 func (g *generation) changed(before *generation) (keys []key, lists []string) {
 	all := maps.Clone(before.holders)
 	maps.Copy(all, g.holders)
@@ -147,8 +146,8 @@ func (g *generation) changed(before *generation) (keys []key, lists []string) {
 	return keys, slices.Collect(maps.Keys(types))
 }
 
-// compareHolders tells whether the same callers have the key, and whether they have the
-// same under it.
+// compareHolders reports whether the same callers have the key, and whether its content
+// is the same for them.
 func compareHolders(k key, before, now []*held) (sameCallers, same bool) {
 	if len(before) != len(now) {
 		return false, false
@@ -190,13 +189,13 @@ func newView(g *generation, mayHave map[string]bool) *view {
 	return v
 }
 
-// tableName is that of the one name table that a caller has; Istio gives it none, which
-// the incremental protocol has no way to subscribe to.
+// tableName names the single name table of a caller. Istio leaves it unnamed, but the
+// incremental protocol cannot subscribe to an unnamed resource.
 const tableName = "names"
 
 func tableOf(hosts map[string]*ndsv1.NameTable_NameInfo) *xds.Resource {
 	table, err := marshal(tableName, &ndsv1.NameTable{Table: hosts})
-	if err != nil { // the hosts were marshalled each, so their text is UTF-8
+	if err != nil { // each host was marshalled before, so the text is UTF-8
 		return nil
 	}
 	return table

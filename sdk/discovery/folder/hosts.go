@@ -11,7 +11,7 @@ import (
 
 const maxHostName = 253
 
-// table takes named hosts.
+// table parses hosts.
 func (p parser) table(tree any) error {
 	hosts, ok := tree.(map[string]any)
 	if !ok {

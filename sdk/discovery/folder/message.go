@@ -21,8 +21,7 @@ import (
 
 const anyName = "google.protobuf.Any"
 
-// fill reads a tree into a message by the rules of protobuf's JSON, and no field that
-// the message has not.
+// fill reads a tree into a message by protobuf's JSON rules and rejects unknown fields.
 func fill(m proto.Message, tree any) error {
 	err := unmarshal(m, tree)
 	if err == nil {
@@ -39,8 +38,8 @@ func unmarshal(m proto.Message, tree any) error {
 	return protojson.Unmarshal(text, m)
 }
 
-// locate returns where in the tree of a message the reason of err is: protojson knows
-// the column of a JSON that nobody has written. Each field is tried alone.
+// locate returns where in a message's tree err arose; protojson reports only the column
+// in generated JSON. It retries each field alone.
 func locate(of protoreflect.MessageType, tree any, err error) error {
 	entries, ok := tree.(map[string]any)
 	if !ok && !isJSONsOwn(of) {
@@ -61,15 +60,15 @@ func locate(of protoreflect.MessageType, tree any, err error) error {
 			return at(key, locateField(of, field, entries[key], err))
 		}
 	}
-	return says(err) // of fields that do not go together
+	return says(err) // a conflict between fields
 }
 
 func try(of protoreflect.MessageType, key string, value any) error {
 	return unmarshal(of.New().Interface(), map[string]any{key: value})
 }
 
-// locateField looks into the value of a field that is wrong. What Envoy says is
-// sensitive, a private key or a password, is in no status.
+// locateField examines the value of a bad field. Values that Envoy marks sensitive
+// (private keys, passwords) never appear in a status.
 func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor, value any, err error) error {
 	if sensitive, _ := proto.GetExtension(field.Options(), annotations.E_Sensitive).(bool); sensitive {
 		return faultf("it does not have the form that Envoy wants; what stands here is secret and not shown")
@@ -95,19 +94,19 @@ func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor
 	return locateValue(field, value, err)
 }
 
-// locateValue looks into one value: that of a field, of a list or of a map.
+// locateValue examines one value: of a field, a list or a map.
 func locateValue(field protoreflect.FieldDescriptor, value any, err error) error {
 	if field.Message() == nil {
 		return says(err)
 	}
 	of, missing := protoregistry.GlobalTypes.FindMessageByName(field.Message().FullName())
-	if missing != nil { // the entry of a map, which has no name
+	if missing != nil { // a map entry, which has no name
 		return says(err)
 	}
 	return locate(of, value, err)
 }
 
-// locateAny looks into what an Any holds, where err is of that, and not of what stands
+// locateAny examines the content of an Any if err comes from it and not from a field
 // beside it.
 func locateAny(entries map[string]any, err error) error {
 	url, ok := entries["@type"].(string)
@@ -132,7 +131,7 @@ func locateAny(entries map[string]any, err error) error {
 	return says(err)
 }
 
-// typeOf returns the type that a URL in an Any names.
+// typeOf returns the type named by an Any's URL.
 func typeOf(url string) (protoreflect.MessageType, error) {
 	of, err := protoregistry.GlobalTypes.FindMessageByURL(url)
 	if err == nil && strings.Contains(url, "/") {
@@ -144,7 +143,7 @@ func typeOf(url string) (protoreflect.MessageType, error) {
 	return nil, faultf("type %.256q is not known here; those of Envoy's API version 3 are, without contrib", url)
 }
 
-// isJSONsOwn tells whether JSON has a form of its own for the message.
+// isJSONsOwn reports whether the message has a special form in JSON.
 func isJSONsOwn(of protoreflect.MessageType) bool {
 	name := of.Descriptor().FullName()
 	return name.Parent() == "google.protobuf" && name != "google.protobuf.Empty" && name != anyName
@@ -168,7 +167,7 @@ func unknown(of protoreflect.MessageDescriptor, key string) error {
 	return faultf("%s has no such field", of.Name())
 }
 
-// prefixed is what protojson puts in front; the space is not always the same.
+// prefixed matches protojson's error prefix, whose spaces vary between builds.
 var prefixed = regexp.MustCompile(`^proto:[\s\x{a0}]+(syntax error[\s\x{a0}]+)?(\(line \d+:\d+\):[\s\x{a0}]+)?`)
 
 func says(err error) error {
@@ -188,7 +187,7 @@ func shown(tree any) string {
 	}
 }
 
-// quoted returns what stands in a file as it may stand in a status.
+// quoted returns text from a file sanitized for a status.
 func quoted(foreign string) string {
 	if strings.Contains(foreign, "PRIVATE KEY") {
 		return "(a private key, which is not shown)"

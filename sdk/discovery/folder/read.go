@@ -19,8 +19,8 @@ const (
 
 type digest = [sha256.Size]byte
 
-// names returns the files of a folder that are read, sorted: those that end in .yaml,
-// .yml or .json, but for hidden ones, as editors and Kubernetes (..data) make them.
+// names returns the files to read, sorted: those ending in .yaml, .yml or .json, except
+// hidden ones, which editors and Kubernetes (..data) create.
 func names(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -40,8 +40,8 @@ func names(folder string) ([]string, error) {
 	return files, nil
 }
 
-// read returns the content of a file. It opens nothing but a regular file: a pipe
-// would wait for a writer.
+// read returns the content of a file. It opens only regular files: a pipe would block
+// until a writer comes.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // opened for reading only
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(content) > maxFile {
 		return nil, fmt.Errorf("it has more than %d bytes; divide it", maxFile)

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ref is a resource that one of a file names. It may come from elsewhere (Envoy's own
-// bootstrap), so that it is missing is worth a warning only.
+// ref is a resource that a file refers to. A missing one is only a warning, since it
+// may come from elsewhere (Envoy's bootstrap).
 type ref = key
 
-// note keeps the names of other resources in a message.
+// note records the names of other resources in a message.
 func (p parser) note(m proto.Message) {
 	var r ref
 	switch m := m.(type) {
@@ -37,7 +37,7 @@ func (p parser) note(m proto.Message) {
 	}
 }
 
-// endpointsOf returns the name under which a cluster asks for its endpoints.
+// endpointsOf returns the name a cluster requests its endpoints by.
 func endpointsOf(c *clusterv3.Cluster) string {
 	if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
 		return name

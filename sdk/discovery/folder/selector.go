@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// selector says to whom a file goes. Each key that is there has to match, by one of its
-// entries. The zero value is everyone whom the server admits.
+// selector decides which callers get a file. Each key given must match with one of its
+// entries. The zero value selects every admitted caller.
 type selector struct {
 	Anyone          bool              `json:"anyone,omitempty"`
 	TrustDomains    []string          `json:"trust_domains,omitempty"`
@@ -24,16 +24,16 @@ type selector struct {
 	NodeIDs         []string          `json:"node_ids,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
 
-	text string // the same for the same selectors
+	text string // equal for equal selectors
 }
 
 var selectorKeys = []string{"anyone", "trust_domains", "spiffe_ids", "namespaces", "service_accounts", "clusters", "node_ids", "labels"}
 
-// maxEntries bounds what stands below one key of a selector: each of them is held
-// against each of every other file with the same resource.
+// maxEntries limits the entries of one selector key: each is compared with each entry
+// of every other file with the same resource.
 const maxEntries = 1000
 
-// parseSelector reads what stands after "for:".
+// parseSelector parses the value of "for:".
 func parseSelector(tree any) (selector, error) {
 	var s selector
 	entries, ok := tree.(map[string]any)
@@ -91,7 +91,7 @@ func areText(values func(func(any) bool)) bool {
 	return true
 }
 
-// checked returns the selector as it is used, or what is wrong with it.
+// checked returns the normalized selector, or what is wrong with it.
 func (s selector) checked() (selector, error) {
 	for _, domain := range s.TrustDomains {
 		if err := pki.CheckTrustDomain(domain); err != nil {
@@ -116,7 +116,7 @@ func (s selector) checked() (selector, error) {
 	return s, err
 }
 
-// pathOnly returns a pattern of SPIFFE IDs so that a * in the trust domain is refused.
+// pathOnly rewrites a SPIFFE ID pattern so that * in the trust domain is rejected.
 func pathOnly(id string) string {
 	domain, _, _ := strings.Cut(strings.TrimPrefix(id, "spiffe://"), "/")
 	if strings.Contains(domain, "*") {
@@ -125,7 +125,7 @@ func pathOnly(id string) string {
 	return id
 }
 
-// proven tells whether something that the caller has proven is asked for.
+// proven reports whether the selector requires something the caller has proven.
 func (s selector) proven() bool {
 	return len(s.TrustDomains)+len(s.SPIFFEIDs)+len(s.Namespaces)+len(s.ServiceAccounts)+len(s.Clusters) > 0
 }
@@ -137,7 +137,7 @@ func anyoneFault(proven bool) error {
 	return faultf("node_ids and labels are what a client says of itself and keep nobody out; say also who may have the file, or \"anyone: true\"")
 }
 
-// matches tells whether the file goes to the caller.
+// matches reports whether the caller gets the file.
 func (s selector) matches(c *discovery.Caller) bool {
 	id := c.Identity
 	account := ""
@@ -162,8 +162,8 @@ func (s selector) labelled(labels map[string]string) bool {
 	return true
 }
 
-// anyLike tells whether one of the patterns is like text. What the caller has not, no
-// pattern is like.
+// anyLike reports whether one of the patterns matches text. Empty text, which the
+// caller lacks, matches none.
 func anyLike(patterns []string, text string, like func(pattern, text string) bool) bool {
 	return len(patterns) == 0 || text != "" && slices.ContainsFunc(patterns, func(p string) bool { return like(p, text) })
 }
@@ -173,8 +173,8 @@ func trustDomain(spiffeID string) string {
 	return domain
 }
 
-// overlaps tells whether a caller may be whom both match. It may say yes where there is
-// none: of two files with the same name that is the safe answer.
+// overlaps reports whether both selectors may match one caller. It may return true if
+// there is none, the safe answer for two files with the same name.
 func (s selector) overlaps(o selector) bool {
 	return anyMeet(s.domains(), o.domains(), pattern.Meet) &&
 		anyMeet(s.SPIFFEIDs, o.SPIFFEIDs, pattern.MeetParts) &&
@@ -185,7 +185,7 @@ func (s selector) overlaps(o selector) bool {
 		agree(s.Labels, o.Labels)
 }
 
-// domains returns the trust domains that the selector lets in.
+// domains returns the trust domains the selector admits.
 func (s selector) domains() []string {
 	if len(s.TrustDomains) > 0 {
 		return s.TrustDomains
@@ -197,7 +197,7 @@ func (s selector) domains() []string {
 	return domains
 }
 
-// namespaces returns the namespaces that the selector lets in.
+// namespaces returns the namespaces the selector admits.
 func (s selector) namespaces() []string {
 	if len(s.Namespaces) > 0 {
 		return s.Namespaces

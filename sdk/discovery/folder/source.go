@@ -7,14 +7,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// source has the resources of one type: endpoints or routes, which are asked for by
-// name.
+// source supplies the resources of one type that is requested by name: endpoints or
+// routes.
 type source struct {
 	*Folder
 	url string
 }
 
-// Peek returns the resource under that name that the caller may have.
+// Peek returns the caller's resource with that name.
 func (s source) Peek(c *discovery.Caller, name string) (*xds.Resource, error) {
 	r := s.now.Load().resource(c, key{s.url, name})
 	if r == nil {
@@ -23,37 +23,37 @@ func (s source) Peek(c *discovery.Caller, name string) (*xds.Resource, error) {
 	return r, nil
 }
 
-// Watch tells of changes of the name, whomever they are for.
+// Watch reports changes of the name, for any caller.
 func (s source) Watch(_ *discovery.Caller, name string, notify func(string)) (stop func(), err error) {
 	return s.hub.Watch(key{s.url, name}, func() { notify(name) }), nil
 }
 
-// lister is a source whose type knows the wildcard.
+// lister is a source whose type supports the wildcard.
 type lister struct{ source }
 
-// List returns the names that the caller may have. Nobody changes it.
+// List returns the caller's names. The slice must not be modified.
 func (l lister) List(c *discovery.Caller) ([]string, error) {
 	return l.now.Load().view(c).names[l.url], nil
 }
 
-// WatchList tells of changes of the names, whomever they are for.
+// WatchList reports changes of the list of names, for any caller.
 func (l lister) WatchList(_ *discovery.Caller, notify func()) (stop func(), err error) {
 	return l.hub.Watch(key{url: l.url}, notify), nil
 }
 
-// table is the source of name tables, of which each caller has one.
+// table is the source of name tables; each caller has one.
 type table struct{ source }
 
-// List returns its name.
+// List returns the name of the table.
 func (table) List(*discovery.Caller) ([]string, error) { return []string{tableName}, nil }
 
-// WatchList never tells anything.
+// WatchList never calls notify.
 func (table) WatchList(*discovery.Caller, func()) (stop func(), err error) {
 	return func() {}, nil
 }
 
-// Types returns the types of the folder: clusters, endpoints, listeners, routes and the
-// name table.
+// Types returns the folder's types: clusters, endpoints, listeners, routes and the name
+// table.
 func (f *Folder) Types() []discovery.Type {
 	of := func(url string) source { return source{f, url} }
 	return []discovery.Type{

@@ -5,42 +5,42 @@ import (
 	"slices"
 )
 
-// maxWarnings bounds those of one file.
+// maxWarnings limits the warnings of one file.
 const maxWarnings = 20
 
-// Status is how the folder is.
+// Status is the state of the folder.
 type Status struct {
-	// Path is the folder's.
+	// Path of the folder.
 	Path string `json:"path"`
-	// Fault says why the folder as a whole cannot be read; what it held stays.
+	// Fault says why the folder as a whole cannot be read; its last content stays in use.
 	Fault string `json:"fault,omitempty"`
 	// Files are sorted by name.
 	Files []FileStatus `json:"files"`
 }
 
-// FileStatus is how one file is.
+// FileStatus is the state of one file.
 type FileStatus struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// Reason is one sentence where the file as it is now is not served.
+	// Reason says in one sentence why the current file is not served.
 	Reason string `json:"reason,omitempty"`
-	// Resources and hosts that are served out of it.
+	// Resources counts the resources and hosts served from it.
 	Resources int `json:"resources"`
-	// Warnings are about resources that are named and are in no file.
+	// Warnings list references to resources in no file.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// State is one word about a file.
+// State is the state of a file in one word.
 type State string
 
-// The states.
+// The states of a file.
 const (
 	Served  State = "served"
-	Kept    State = "kept"    // it is bad; what it held when it was good is served
-	Refused State = "refused" // it is bad; nothing of it is served
+	Kept    State = "kept"    // bad; its last good content is served
+	Refused State = "refused" // bad; nothing of it is served
 )
 
-// Status returns how the folder is now.
+// Status returns the current state of the folder.
 func (f *Folder) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +49,7 @@ func (f *Folder) Status() Status {
 		s.Fault = f.fault.Error()
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
-		if e := f.entries[name]; e.latest != nil || e.fault != nil { // it was read once
+		if e := f.entries[name]; e.latest != nil || e.fault != nil { // it was parsed before
 			s.Files = append(s.Files, e.status())
 		}
 	}

@@ -15,12 +15,12 @@ import (
 const (
 	maxDepth     = 100
 	maxDocuments = 10_000
-	// A file of maxFile bytes without aliases stays below.
+	// A file of maxFile bytes without aliases stays below it.
 	maxWeight = 2 * maxFile
 )
 
-// trees returns the documents of a YAML or JSON file as encoding/json would have them.
-// An alias counts as what it stands for, as often as it stands there.
+// trees returns the documents of a YAML or JSON file as encoding/json would. An alias
+// counts as its target each time it occurs.
 func trees(content []byte) ([]any, error) {
 	decoder, growth := yaml.NewDecoder(bytes.NewReader(content)), grower{}
 	var all []any
@@ -44,10 +44,10 @@ func trees(content []byte) ([]any, error) {
 	}
 }
 
-// document names the i-th document of a file as people count.
+// document names the i-th document of a file, counting from 1.
 func document(i int) string { return fmt.Sprintf("document %d", i+1) }
 
-// grower makes values out of nodes and bounds what becomes of them.
+// grower converts nodes to values and limits their total size.
 type grower struct{ weight int }
 
 func (g *grower) value(node *yaml.Node, depth int) (any, error) {
@@ -116,7 +116,7 @@ func scalar(node *yaml.Node) (any, error) {
 	switch node.ShortTag() {
 	case "!!null":
 		return nil, nil
-	case "!!str", "!!timestamp", "!!binary": // protobuf's JSON has the last two as text
+	case "!!str", "!!timestamp", "!!binary": // strings in protobuf's JSON
 		return node.Value, nil
 	case "!!bool", "!!int", "!!float":
 		var value any
@@ -132,7 +132,7 @@ func unknownTag(node *yaml.Node) error {
 	return faultf("line %d: tag %s is not understood", node.Line, text.Clean(node.Tag))
 }
 
-// number returns the value, what JSON has no numbers for as protobuf's JSON writes it.
+// number returns the value; numbers JSON lacks are written as in protobuf's JSON.
 func number(value any) any {
 	f, ok := value.(float64)
 	switch {

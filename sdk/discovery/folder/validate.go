@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// validate holds a message to Envoy's own rules, and so what its Anys hold. Each
-// message on the way is shown to visit.
+// validate checks a message and the content of its Anys against Envoy's own rules.
+// visit is called for every message on the way.
 func validate(m proto.Message, visit func(proto.Message)) error {
 	if ruled, ok := m.(interface{ ValidateAll() error }); ok {
 		if err := ruled.ValidateAll(); err != nil {
@@ -37,7 +37,7 @@ func descend(m protoreflect.Message, visit func(proto.Message)) error {
 
 func unpack(packed *anypb.Any, visit func(proto.Message)) error {
 	if packed.TypeUrl == "" {
-		return nil // there is nothing in it
+		return nil // it is empty
 	}
 	if _, err := typeOf(packed.TypeUrl); err != nil {
 		return at("@type", err)
@@ -72,8 +72,8 @@ func descendField(field protoreflect.FieldDescriptor, value protoreflect.Value, 
 	return err
 }
 
-// brokenRule makes a fault of what protoc-gen-validate says: its errors name a field
-// each, and have the next as their cause. The first tells enough.
+// brokenRule converts a protoc-gen-validate error to a fault. Each error names a field
+// and wraps the next; the first chain is enough.
 func brokenRule(err error) error {
 	if many, ok := err.(interface{ AllErrors() []error }); ok && len(many.AllErrors()) > 0 {
 		return brokenRule(many.AllErrors()[0])
@@ -93,8 +93,8 @@ func brokenRule(err error) error {
 	return at(path, faultf("by Envoy's rules, %s", rule.Reason()))
 }
 
-// fieldPath returns the name of a field in Go as it is in the file: VirtualHosts[0] is
-// virtual_hosts[0].
+// fieldPath returns a Go field's name as it appears in the file: VirtualHosts[0]
+// becomes virtual_hosts[0].
 func fieldPath(name string) string {
 	var path strings.Builder
 	for i, r := range name {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Changed tells all who watch one of the keys, soon.
+// Changed notifies all watchers of the keys, soon.
 func (h *Hub[K]) Changed(keys ...K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -18,14 +18,14 @@ func (h *Hub[K]) Changed(keys ...K) {
 			h.changed[key], watched = struct{}{}, true
 		}
 	}
-	// What nobody watches must not hold up what somebody waits for.
+	// Unwatched keys must not delay a pending notification.
 	if watched {
 		h.gather()
 	}
 }
 
-// gather sets the moment at which what has changed is told. The timer that runs finds a
-// later moment when it fires: one that is set anew might just have fired.
+// gather sets when to notify. A running timer finds a later moment when it fires: one
+// that is reset might just have fired.
 func (h *Hub[K]) gather() {
 	now := time.Now()
 	if h.timer == nil {
@@ -44,7 +44,7 @@ func (h *Hub[K]) tell() {
 	}
 }
 
-// concerned takes those off who are to be told now.
+// concerned removes and returns the watches to notify now.
 func (h *Hub[K]) concerned() map[*watch]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package hub tells those who watch a key that something about it has changed: a burst
-// of changes is told once, and what concerns many is told to one after the other over a
-// while, so that not all look at once.
+// Package hub notifies watchers of changed keys for sources of xDS resources. It
+// coalesces a burst of changes into one notification and spreads a change that concerns
+// many watchers over time, so that they do not all look at once.
 package hub
 
 import (
@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Config says how long changes are gathered. The zero value is the defaults.
+// Config sets the delays. The zero value uses the defaults.
 type Config struct {
-	// Quiet is for how long nothing more must change before it is told. Default: 10 ms.
+	// Quiet is how long changes must pause before watchers are notified. Default: 10 ms.
 	Quiet time.Duration
-	// Longest is how long a change waits at most while others keep coming. Default:
-	// 100 ms.
+	// Longest is how long a change waits at most while others keep coming. Default: 100
+	// ms.
 	Longest time.Duration
-	// Spread is how long it takes until all were told by [Hub.Spread] or [Hub.All].
-	// Default: 1 s.
+	// Spread is how long [Hub.Spread] and [Hub.All] take to notify everyone. Default: 1
+	// s.
 	Spread time.Duration
 }
 
-// Hub knows who watches which key. It is safe for concurrent use and has no goroutine
-// but while it has something to tell.
+// Hub maps keys to watchers. It is safe for concurrent use and has a goroutine only
+// while it notifies.
 type Hub[K comparable] struct {
 	cfg Config
 
@@ -30,21 +30,21 @@ type Hub[K comparable] struct {
 	watches map[K]map[*watch]struct{}
 	closed  bool
 
-	changed map[K]struct{} // watched keys that wait to be told
-	first   time.Time      // since when
-	due     time.Time      // until when
-	timer   *time.Timer    // calls tell; nil while nothing waits
+	changed map[K]struct{} // watched keys with a pending notification
+	first   time.Time      // time of the first
+	due     time.Time      // time to notify
+	timer   *time.Timer    // calls tell; nil if nothing is pending
 
-	late []*watch // whom Spread has yet to tell
+	late []*watch // watches that Spread has yet to notify
 	step time.Duration
-	pace *time.Timer // calls tellSome; nil while nobody is late
+	pace *time.Timer // calls tellSome; nil if late is empty
 }
 
-// watch is one who is to be told.
+// watch is one registered watcher.
 type watch struct {
 	notify func()
 	gone   atomic.Bool
-	late   bool // is in Hub.late; guarded by the hub
+	late   bool // in Hub.late; guarded by the hub
 }
 
 func (w *watch) tell() {
@@ -53,7 +53,7 @@ func (w *watch) tell() {
 	}
 }
 
-// New returns a hub.
+// New returns a hub. It starts no goroutine.
 func New[K comparable](cfg Config) *Hub[K] {
 	for _, f := range []struct {
 		field *time.Duration
@@ -66,14 +66,14 @@ func New[K comparable](cfg Config) *Hub[K] {
 	return &Hub[K]{cfg: cfg, watches: map[K]map[*watch]struct{}{}, changed: map[K]struct{}{}}
 }
 
-// Watch has notify called after changes of key, until stop. notify must not block; a
-// call that has begun may still run when stop returns.
+// Watch calls notify after changes of key until stop. notify must not block; a call
+// already in progress may finish after stop returns.
 func (h *Hub[K]) Watch(key K, notify func()) (stop func()) {
 	return h.WatchAny([]K{key}, notify)
 }
 
-// WatchAny has notify called after changes of any of the keys, once for a burst that
-// changes several of them, until stop; otherwise it is as [Hub.Watch].
+// WatchAny calls notify after changes of any of the keys, once for a burst that changes
+// several, until stop; otherwise it is like [Hub.Watch].
 func (h *Hub[K]) WatchAny(keys []K, notify func()) (stop func()) {
 	w := &watch{notify: notify}
 	h.mu.Lock()
@@ -99,15 +99,15 @@ func (h *Hub[K]) leave(keys []K, w *watch) {
 	}
 }
 
-// Watched tells whether somebody watches key.
+// Watched reports whether key has a watcher.
 func (h *Hub[K]) Watched(key K) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.watches[key]) > 0
 }
 
-// Close ends the telling; what is called later does nothing. A call of notify that has
-// begun may still run when it returns.
+// Close ends all notifications; later calls do nothing. A notify call already in
+// progress may finish after it returns.
 func (h *Hub[K]) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

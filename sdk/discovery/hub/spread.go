@@ -2,10 +2,10 @@ package hub
 
 import "time"
 
-const batch = 32 // who are told at once
+const batch = 32 // watches notified at once
 
-// Spread tells all who watch one of the keys, a few at a time. Who still waits from a
-// call before keeps the place in the queue.
+// Spread notifies all watchers of the keys, a few at a time. A watcher still pending
+// from an earlier call keeps its place in the queue.
 func (h *Hub[K]) Spread(keys ...K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -15,7 +15,7 @@ func (h *Hub[K]) Spread(keys ...K) {
 	h.keepPace()
 }
 
-// All tells everybody, as [Hub.Spread] does.
+// All notifies every watcher, as [Hub.Spread] does.
 func (h *Hub[K]) All() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +37,7 @@ func (h *Hub[K]) delay(watches map[*watch]struct{}) {
 	}
 }
 
-// keepPace has those who are late told within Config.Spread from now.
+// keepPace schedules the late watches within Config.Spread from now.
 func (h *Hub[K]) keepPace() {
 	if len(h.late) == 0 {
 		return
@@ -54,7 +54,7 @@ func (h *Hub[K]) tellSome() {
 	}
 }
 
-// next takes some off who are late.
+// next removes and returns the next batch of late watches.
 func (h *Hub[K]) next() []*watch {
 	h.mu.Lock()
 	defer h.mu.Unlock()

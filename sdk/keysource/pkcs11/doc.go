@@ -1,9 +1,9 @@
-// Package pkcs11 makes private keys in a token (PKCS #11) that they do not leave:
-// [Open] returns the [secret.KeySource] for [secret.Config]. Such keys serve
-// crypto/tls in this process, by sdk/tlsconfig; SDS and files need the bytes of a key,
-// and say so.
+// Package pkcs11 generates private keys that stay in a token (PKCS #11): an embedder
+// passes the [secret.KeySource] from [Open] to [secret.Config]. Such keys serve
+// crypto/tls in this process through sdk/tlsconfig; SDS and files need the key bytes
+// and return an error.
 //
-// It needs cgo. The keys are objects of the token, so that they outlast a session that
-// was lost; they are destroyed when nobody in the process holds them any more, when the
-// [Token] is closed, and, after a crash, at the next [Open] with the same label.
+// It requires cgo. Keys are token objects, so they survive a lost session; they are
+// destroyed when the process no longer references them, when the [Token] is closed,
+// and, after a crash, at the next [Open] with the same label.
 package pkcs11

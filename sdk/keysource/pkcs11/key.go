@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// kind is how a token makes one type of key.
+// kind describes how a token generates one type of key.
 type kind struct {
 	mechanism uint
 	public    []*pkcs11.Attribute
@@ -31,7 +31,7 @@ type kind struct {
 var exponent = big.NewInt(65537).Bytes()
 
 func ecKind(curve elliptic.Curve, oid asn1.ObjectIdentifier) kind {
-	params, _ := asn1.Marshal(oid) // the two below are fixed
+	params, _ := asn1.Marshal(oid) // both OIDs are fixed, so this cannot fail
 	return kind{pkcs11.CKM_EC_KEY_PAIR_GEN, []*pkcs11.Attribute{pkcs11.NewAttribute(pkcs11.CKA_EC_PARAMS, params)}, curve}
 }
 
@@ -41,7 +41,7 @@ func rsaKind(bits int) kind {
 	}, nil}
 }
 
-// kindOf returns that of a key type (RFC 5480, section 2.1.1.1, has the curves).
+// kindOf returns the kind for a key type (curves: RFC 5480, section 2.1.1.1).
 func kindOf(t pki.KeyType) (kind, error) {
 	switch t {
 	case "", pki.ECDSAP256:
@@ -58,10 +58,10 @@ func kindOf(t pki.KeyType) (kind, error) {
 	return kind{}, ca.Errorf(ca.Invalid, "pkcs11: keys of type %.64q are not made in a token; use ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072 or rsa-4096", string(t))
 }
 
-// idSize is that of CKA_ID, which is random.
+// idSize is the size of the random CKA_ID, in bytes.
 const idSize = 16
 
-// NewKey makes a key that is not extractable.
+// NewKey generates a non-extractable key.
 func (t *Token) NewKey(ctx context.Context, _ string, keyType pki.KeyType) (crypto.Signer, error) {
 	k, err := kindOf(keyType)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *Token) NewKey(ctx context.Context, _ string, keyType pki.KeyType) (cryp
 		return nil, err
 	}
 	key := &Key{token: t, id: id, public: public}
-	// Who holds its certificate may still sign: it goes when nobody does.
+	// A holder of its certificate may still sign: the key goes once unreferenced.
 	runtime.AddCleanup(key, func(id []byte) { go t.destroy(id) }, id)
 	return key, nil
 }
@@ -119,7 +119,7 @@ func (t *Token) readPublic(session pkcs11.SessionHandle, object pkcs11.ObjectHan
 	point := got[0].Value
 	var inner []byte
 	if rest, err := asn1.Unmarshal(point, &inner); err == nil && len(rest) == 0 {
-		point = inner // an OCTET STRING, as the standard has it; some tokens leave it out
+		point = inner // an OCTET STRING, as the standard says; some tokens omit it
 	}
 	return ecdsa.ParseUncompressedPublicKey(curve, point)
 }
@@ -136,10 +136,10 @@ var _ crypto.Signer = (*Key)(nil)
 // Public returns the public key.
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
-// String names the key without its token.
+// String returns the key's id without its token.
 func (k *Key) String() string { return fmt.Sprintf("PKCS #11 key %x", k.id) }
 
-// object returns the private key as the session sees it.
+// object returns the session's handle of the private key.
 func (k *Key) object(session pkcs11.SessionHandle) (pkcs11.ObjectHandle, error) {
 	found, err := k.token.objects(session, pkcs11.NewAttribute(pkcs11.CKA_CLASS, pkcs11.CKO_PRIVATE_KEY), pkcs11.NewAttribute(pkcs11.CKA_ID, k.id))
 	switch {
@@ -151,7 +151,7 @@ func (k *Key) object(session pkcs11.SessionHandle) (pkcs11.ObjectHandle, error) 
 	return found[0], nil
 }
 
-// maxObjects are looked at in one search.
+// maxObjects limits the results of one search.
 const maxObjects = 1000
 
 func (t *Token) objects(session pkcs11.SessionHandle, template ...*pkcs11.Attribute) ([]pkcs11.ObjectHandle, error) {
@@ -165,12 +165,12 @@ func (t *Token) objects(session pkcs11.SessionHandle, template ...*pkcs11.Attrib
 	return found, nil
 }
 
-// destroy removes one key; where the token is away, the next Open does.
+// destroy removes one key; if the token is away, the next Open does.
 func (t *Token) destroy(id []byte) { _ = t.remove(pkcs11.NewAttribute(pkcs11.CKA_ID, id)) }
 
 func (t *Token) destroyAll() error { return t.remove() }
 
-// remove destroys the keys of our label and template, private and public.
+// remove destroys our keys that match the template, private and public.
 func (t *Token) remove(template ...*pkcs11.Attribute) error {
 	template = append(template, pkcs11.NewAttribute(pkcs11.CKA_LABEL, t.config.Label))
 	return t.once(func(session pkcs11.SessionHandle) error {

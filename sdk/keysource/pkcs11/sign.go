@@ -16,8 +16,8 @@ import (
 	"github.com/miekg/pkcs11"
 )
 
-// hash is how PKCS #11 and PKCS #1 name a hash: the prefix is the DER of a DigestInfo
-// before the digest (RFC 8017, section 9.2, note 1).
+// hash holds a hash's names in PKCS #11 and PKCS #1: the prefix is the DER of a
+// DigestInfo before the digest (RFC 8017, section 9.2, note 1).
 type hash struct {
 	mechanism, mgf uint
 	prefix         []byte
@@ -29,8 +29,8 @@ var hashes = map[crypto.Hash]hash{
 	crypto.SHA512: {pkcs11.CKM_SHA512, pkcs11.CKG_MGF1_SHA512, []byte{0x30, 0x51, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03, 0x05, 0x00, 0x04, 0x40}},
 }
 
-// Sign signs a digest of SHA-256, SHA-384 or SHA-512, as TLS and certificate requests
-// need it: ECDSA as ASN.1, RSA by PKCS #1 v1.5 or PSS. The randomness is the token's.
+// Sign signs a SHA-256, SHA-384 or SHA-512 digest, as TLS and CSRs need: ECDSA in ASN.1
+// DER, RSA as PKCS #1 v1.5 or PSS. It uses the token's randomness.
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	h, known := hashes[opts.HashFunc()]
 	if !known || len(digest) != opts.HashFunc().Size() {
@@ -50,7 +50,7 @@ func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, 
 	return k.sign(pkcs11.NewMechanism(pkcs11.CKM_RSA_PKCS, nil), append(append([]byte(nil), h.prefix...), digest...))
 }
 
-// saltOf returns the salt's length: that of the hash, unless it is a number.
+// saltOf returns the salt length in bytes: the hash size unless given as a number.
 func saltOf(pss *rsa.PSSOptions) uint {
 	if pss.SaltLength > 0 {
 		return uint(pss.SaltLength)
@@ -76,8 +76,8 @@ func (k *Key) sign(mechanism *pkcs11.Mechanism, data []byte) (signature []byte, 
 	return signature, err
 }
 
-// asSequence turns the two numbers of a token's ECDSA signature into ASN.1 (RFC 3279,
-// section 2.2.3).
+// asSequence converts a token's raw ECDSA signature to ASN.1 DER (RFC 3279, section
+// 2.2.3).
 func asSequence(raw []byte) ([]byte, error) {
 	if len(raw) == 0 || len(raw)%2 != 0 {
 		return nil, errors.New("pkcs11: the token's signature is not two numbers of one size")

@@ -17,41 +17,40 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Config names a token and what its keys are called.
+// Config identifies a token and labels its keys.
 type Config struct {
 	// Module is the path of the device's library, such as libsofthsm2.so. A process may
-	// have it open once. Required.
+	// open it only once. Required.
 	Module string
 	// Token is the label of the token. Required.
 	Token string
-	// PIN returns the user's PIN and is asked at each login: at the start, and when the
-	// token was away. One that was not accepted is not tried again, as a token locks
-	// itself after a few. Required.
+	// PIN returns the user's PIN. It is called at each login: at the start, and after
+	// the token was away. A rejected PIN is not tried again because a token locks
+	// itself after a few failures. Required.
 	PIN func(context.Context) (string, error)
-	// Label is the CKA_LABEL of the keys made here. Open destroys those that a run before
-	// left, so no two programs have the same. Required.
+	// Label is the CKA_LABEL of the generated keys. Open destroys those left by an
+	// earlier run, so it must be unique to the program. Required.
 	Label string
-	// Log never gets the PIN. Default: silent.
+	// Log never receives the PIN. Default: no logging.
 	Log *slog.Logger
 }
 
-// Token makes keys and signs with them. Its methods may be called by any number of
-// goroutines at once.
+// Token generates keys and signs with them. Its methods are safe for concurrent use.
 type Token struct {
 	config Config
 	module *pkcs11.Ctx
 
-	mu      sync.Mutex // orders logins
+	mu      sync.Mutex // serializes logins
 	slot    uint
-	login   pkcs11.SessionHandle // open all the time: the token forgets the login with its last session
-	refused [sha256.Size]byte    // the PIN that was not accepted
+	login   pkcs11.SessionHandle // always open: the token ends the login with its last session
+	refused [sha256.Size]byte    // the rejected PIN
 	closed  bool
 	cleanup sync.WaitGroup
 }
 
 var _ secret.KeySource = (*Token)(nil)
 
-// Open loads the library, logs in, and destroys the keys that a run before left.
+// Open loads the library, logs in, and destroys keys left by an earlier run.
 func Open(ctx context.Context, config Config) (*Token, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// logIn logs in, for the first time or after the login was lost.
+// logIn logs in, initially or after the login was lost.
 func (t *Token) logIn(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,17 +110,17 @@ func (t *Token) logIn(ctx context.Context) error {
 		return errors.Join(err, t.module.CloseSession(session))
 	}
 	if t.login != 0 {
-		_ = t.module.CloseSession(t.login) // it is lost already, most likely
+		_ = t.module.CloseSession(t.login) // most likely already lost
 	}
 	t.slot, t.login = slot, session
 	return nil
 }
 
-// present shows the PIN.
+// present sends the PIN.
 func (t *Token) present(ctx context.Context, session pkcs11.SessionHandle) error {
 	pin, err := t.config.PIN(ctx)
 	if err != nil {
-		return ca.Errorf(ca.Unavailable, "pkcs11: the PIN of token %q is not to be had", t.config.Token) // its error may quote it
+		return ca.Errorf(ca.Unavailable, "pkcs11: the PIN of token %q is not to be had", t.config.Token) // the underlying error may quote the PIN
 	}
 	sum := sha256.Sum256([]byte(pin))
 	if sum == t.refused {
@@ -138,7 +137,7 @@ func (t *Token) present(ctx context.Context, session pkcs11.SessionHandle) error
 	return t.away("log in", err)
 }
 
-// find returns the slot that has the token now.
+// find returns the slot that currently has the token.
 func (t *Token) find() (uint, error) {
 	slots, err := t.module.GetSlotList(true)
 	if err != nil {
@@ -157,8 +156,8 @@ func (t *Token) away(what string, err error) error {
 	return ca.Errorf(ca.Unavailable, "pkcs11: token %q: %s: %w", t.config.Token, what, err)
 }
 
-// with runs f in a session of its own, and once more where the session, the login or
-// the token was lost meanwhile.
+// with runs f in its own session, and once more if the session, the login or the token
+// was lost meanwhile.
 func (t *Token) with(ctx context.Context, f func(session pkcs11.SessionHandle) error) error {
 	err := t.once(f)
 	if !isLost(err) {
@@ -175,7 +174,7 @@ func (t *Token) once(f func(session pkcs11.SessionHandle) error) error {
 	t.mu.Lock()
 	slot, closed := t.slot, t.closed
 	if !closed {
-		t.cleanup.Add(1) // Close waits for what is under way
+		t.cleanup.Add(1) // Close waits for calls in progress
 	}
 	t.mu.Unlock()
 	if closed {
@@ -190,10 +189,10 @@ func (t *Token) once(f func(session pkcs11.SessionHandle) error) error {
 	return f(session)
 }
 
-// errNoObject: the token shows no such key. It shows none to whom it has logged out.
+// errNoObject means that the token has no such key. A logged-out token shows none.
 var errNoObject = errors.New("the token has no such key")
 
-// isLost tells whether a new login may help.
+// isLost reports whether a new login may help.
 func isLost(err error) bool {
 	return errors.Is(err, errNoObject) || is(err, pkcs11.CKR_SESSION_HANDLE_INVALID, pkcs11.CKR_SESSION_CLOSED, pkcs11.CKR_USER_NOT_LOGGED_IN,
 		pkcs11.CKR_TOKEN_NOT_PRESENT, pkcs11.CKR_DEVICE_REMOVED, pkcs11.CKR_DEVICE_ERROR, pkcs11.CKR_SLOT_ID_INVALID, pkcs11.CKR_OBJECT_HANDLE_INVALID,
@@ -210,9 +209,8 @@ func is(err error, codes ...uint) bool {
 	return false
 }
 
-// Close destroys the keys that were made, logs out and unloads the library, once the
-// signatures that are under way are made. Keys do not sign afterwards. It may be called
-// more than once.
+// Close waits for signatures in progress, destroys the generated keys, logs out and
+// unloads the library. Keys cannot sign afterwards. It may be called more than once.
 func (t *Token) Close() error {
 	t.mu.Lock()
 	closed := t.closed

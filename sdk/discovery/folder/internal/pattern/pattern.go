@@ -1,11 +1,11 @@
-// Package pattern has texts in which * stands for any text, and tells whether two of them
-// may be like the same.
+// Package pattern matches text against patterns with * wildcards and reports whether
+// two patterns can match the same text.
 package pattern
 
 import "strings"
 
-// Like tells whether text is as the pattern says: * stands for any text, of none or
-// more letters, everything else for itself.
+// Like reports whether text matches the pattern: * matches any text, also the empty
+// one; every other character matches itself.
 func Like(pattern, text string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -28,8 +28,8 @@ func Like(pattern, text string) bool {
 	}
 }
 
-// LikeParts is [Like] for what slashes divide: * stays within its part, and ** as the
-// last part is one part or more.
+// LikeParts is [Like] for slash-separated text: * matches within one segment, and ** as
+// the last segment matches one or more segments.
 func LikeParts(pattern, text string) bool {
 	patterns, texts := strings.Split(pattern, "/"), strings.Split(text, "/")
 	for i, p := range patterns {
@@ -46,8 +46,8 @@ func LikeParts(pattern, text string) bool {
 	return len(patterns) == len(texts)
 }
 
-// Meet tells whether some text may be as both patterns say. It may say yes where there
-// is none, and never no where there is one.
+// Meet reports whether some text may match both patterns. It may return true if there
+// is none, but never false if there is one.
 func Meet(a, b string) bool {
 	switch {
 	case !strings.Contains(a, "*"):
@@ -62,7 +62,7 @@ func Meet(a, b string) bool {
 		(strings.HasSuffix(aLast, bLast) || strings.HasSuffix(bLast, aLast))
 }
 
-// MeetParts is [Meet] for what slashes divide.
+// MeetParts is [Meet] for slash-separated text.
 func MeetParts(a, b string) bool {
 	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
 	for i := range max(len(as), len(bs)) {
