@@ -18,8 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// connection carries all traffic to one API server. Once closed, it lets nothing
-// through, whoever still holds a client.
+// connection carries all traffic to one API server. Once it is closed, clients that are
+// still in use reach nothing.
 type connection struct {
 	config *rest.Config
 	http   *http.Client

@@ -32,7 +32,7 @@ const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.S
 // object that does not exist. Any other error means that this is not known yet.
 var ErrNotFound = errors.New("there is no such object")
 
-// Cluster returns the current objects of one cluster. Its methods do not block, and the
+// Cluster holds the current objects of one cluster. Its methods do not block, and the
 // results must not be modified. Objects have a resource version.
 type Cluster interface {
 	ID() string
