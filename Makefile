@@ -35,9 +35,11 @@ demo: ## show an agent and a provider: certificates arrive, rotate and survive a
 	@examples/quickstart/demo.sh bin
 
 TESTFLAGS ?=
+# The packages that take longest begin first.
+ALL := ./test/e2e ./plugin-host ./plugin-host/cmd/countersign work
 .PHONY: test
 test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=-count=1: again)
-	@$(WITH) $(TESTS) -timeout 10m $(TESTFLAGS) work
+	@$(WITH) $(TESTS) -timeout 10m $(TESTFLAGS) $(ALL)
 
 .PHONY: check
 check: ## run everything else that CI runs; takes about 45 minutes
@@ -52,7 +54,7 @@ check-tree: ## check imports, go.mod files, the documents' commands and the prov
 
 .PHONY: race
 race: ## run all packages' tests with the race detector, also in the programs that they start
-	@CGO_ENABLED=1 $(WITH) -race $(TESTS) -race -count=1 -timeout 14m work
+	@CGO_ENABLED=1 $(WITH) -race $(TESTS) -race -count=1 -timeout 14m $(ALL)
 
 .PHONY: check-kit
 check-kit: ## run the conformance suite against providers that break each rule

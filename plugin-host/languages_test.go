@@ -29,14 +29,19 @@ var languages = map[string]struct{ folder, interpreter string }{
 	"node":   {"COUNTERSIGN_PROVIDER_NODE", "."},
 }
 
-// needLanguage returns the folder with the example, whose interpreter is then found
-// by the host.
+// findInterpreters puts the interpreters on the PATH, where the host finds them.
+func findInterpreters() {
+	for _, language := range languages {
+		if folder := os.Getenv(language.folder); folder != "" {
+			_ = os.Setenv("PATH", filepath.Join(folder, language.interpreter)+":"+os.Getenv("PATH"))
+		}
+	}
+}
+
+// needLanguage returns the folder with the example.
 func needLanguage(t *testing.T, name string) string {
 	t.Helper()
-	language := languages[name]
-	folder := programs.Foreign(t, language.folder)
-	t.Setenv("PATH", filepath.Join(folder, language.interpreter)+":"+os.Getenv("PATH"))
-	return folder
+	return programs.Foreign(t, languages[name].folder)
 }
 
 func TestAProviderInAnotherLanguageIsUsedKilledAndComesBackWithItsRoot(t *testing.T) {
@@ -115,8 +120,10 @@ func TestTheExamplesSpeakTheProtocolAsItIs(t *testing.T) {
 }
 
 func TestAProviderInAnotherLanguageKeepsTheRulesOfTheKit(t *testing.T) {
+	t.Parallel()
 	for name := range languages {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			folder := needLanguage(t, name)
 			target := providertest.Target{Path: filepath.Join(folder, "countersign-provider-"+name)}
 			target.Kit.Settings = map[string]any{"dir": t.TempDir(), "trust_domain": "example.org"}

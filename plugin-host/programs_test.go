@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		beHost()
 		return
 	}
+	findInterpreters()
 	goleak.VerifyTestMain(m)
 }
 

@@ -147,10 +147,11 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 	if err := s.SignOnce(ctx, probe); err != nil { // it may have no other token to ask for roots with
 		return err
 	}
-	if m.Has(wire.RootWatcher) {
+	if m.Has(wire.RootWatcher) { // a call that began later would make the host reconnect, and kill it
 		watchOn(calling, probe)
+	} else {
+		go func() { _ = s.SignOnce(calling, probe) }()
 	}
-	go func() { _ = s.SignOnce(calling, probe) }()
 	probe.EndLifeline()
 	return gone(probe, lifelineBound)
 }

@@ -1,14 +1,13 @@
-// Package agent is the door for embedders: it wires the engine that obtains and
-// rotates secrets to the SDS server on a unix socket and, where it is wanted, to the
-// SPIFFE Workload API on another, and to a gateway's Envoys on a third. Call [Run], or [New] where
-// the secrets or their status are wanted beside it. It reads no flag, no
-// environment and no file, keeps nothing global, so that a process may have several,
-// and cannot tell a provider's process from a [ca.Client] of your own.
+// Package agent is the entry point for embedders. It connects the engine that obtains and
+// rotates secrets to an SDS server on a Unix socket and, optionally, to a SPIFFE Workload
+// API socket and a socket for gateway Envoys. Call [Run], or [New] if you also need the
+// secrets or their status. The package reads no flags, environment or files and has no
+// globals, so a process may run several agents. An Agent's fields are fixed; its servers
+// and engines own their state and goroutines.
 //
-// What an embedder decides is in [Config]: whose certificates are asked for in
-// Identity of [secret.Spec], the credential in Token of [secret.Authority], who is
-// answered in Policy of [sds.Config], where secrets of other kinds come from in Sources,
-// metrics in both Observe, and Log.
+// Embedders configure everything in [Config]: certificate names in Identity of
+// [secret.Spec], the credential in Token of [secret.Authority], allowed peers in Policy of
+// [sds.Config], other sources in Sources, metrics in both Observe fields, and Log.
 package agent
 
 import (
@@ -26,56 +25,54 @@ import (
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
-// Config is what an agent is made of.
+// Config describes an agent.
 type Config struct {
-	// Secrets are the names that are served, and Authorities who signs them.
+	// Secrets are the names to serve; Authorities sign them.
 	Secrets     []secret.Spec
 	Authorities []secret.Authority
-	// Sources are asked before the authorities, in this order, for the names that
-	// they know, such as those of mounted files. What has a method Status, as a
-	// [secret.Manager] has, is part of the agent's. They stay the caller's to close.
+	// Sources are asked before the authorities, in order, for the names they know, such as
+	// those of mounted files. The agent's status includes that of a source with a Status
+	// method like [secret.Manager]'s. The caller closes them.
 	Sources []secret.Source
-	// Identities makes it the agent of many identities: each stream has the certificate that
-	// its own credential is good for. Its Manager, Observe and Log are the agent's.
-	// Secrets are trust bundles alone then, and there are no Sources: a key pair of
-	// theirs would be everybody's. Default: all streams have the same secrets.
+	// Identities makes this an agent of many identities: each stream gets the certificate
+	// that its own credential is entitled to. The agent sets its Manager, Observe and Log.
+	// Secrets may then hold only trust bundles and Sources must be empty, as every stream
+	// would share their key pairs. Default: all streams share the same secrets.
 	Identities *identities.Config
-	// Socket is where and to whom they are served, and who is told of the streams. Its
-	// Log is the agent's where it is not set. Its Path may be empty where there is a
-	// Gateway: the secrets are obtained all the same.
+	// Socket is the SDS socket, with its policy and hooks. Its Log defaults to the
+	// agent's. Its Path may be empty if there is a Gateway; the agent obtains the secrets
+	// all the same.
 	Socket sds.Config
-	// Gateway is a second socket, with the secrets of a discovery service. Default: none.
+	// Gateway is a second socket that serves secrets from a discovery service. Default:
+	// none.
 	Gateway Gateway
-	// WorkloadAPI is where and what of the secrets is served over the SPIFFE Workload
-	// API, beside SDS: its Path says where. Its Policy is Socket's, its Log the agent's
-	// where it is not set. Default: not at all.
+	// WorkloadAPI serves secrets over the SPIFFE Workload API at its Path, beside SDS. Its
+	// Policy is Socket's; its Log defaults to the agent's. Default: off.
 	WorkloadAPI workloadapi.Config
-	// DrainTimeout is how long the streams may take to end when Run's context
-	// does. Default: 5 s.
+	// DrainTimeout is how long streams may take to end once Run's context has ended.
+	// Default: 5 s.
 	DrainTimeout time.Duration
-	// Storage keeps secrets over a restart, and Keys makes their keys; see
+	// Storage keeps secrets across a restart, and Keys makes their keys; see
 	// [secret.Config]. Default: nothing is kept, and keys are made in memory.
 	Storage secret.Storage
 	Keys    secret.KeySource
-	// Observe is told what happens to secrets, for metrics; see [secret.Config].
-	// Default: nobody.
+	// Observe receives secret events, for metrics; see [secret.Config]. Default: none.
 	Observe func(secret.Event)
-	// Log never gets a key or a token. Default: silent.
+	// Log receives no key and no token. Default: silent.
 	Log *slog.Logger
 }
 
-// Agent holds secrets and serves them. Its methods may be called by any number of
-// goroutines at once.
+// Agent holds secrets and serves them. Its methods are safe for concurrent use.
 type Agent struct {
 	drain      time.Duration
-	sources    []secret.Source // the Manager is the last of them
+	sources    []secret.Source // the Manager is last
 	secrets    *secret.Manager
-	identities *identities.Set // nil where all streams have the same secrets
-	relay      *relay          // nil where there is no gateway's socket
+	identities *identities.Set // nil if all streams share the same secrets
+	relay      *relay          // nil without a gateway socket
 	servers    []server
 }
 
-// server is one of the sockets.
+// server is one of the agent's sockets.
 type server interface {
 	Serve() error
 	Close(context.Context) error
@@ -83,15 +80,15 @@ type server interface {
 	SetPolicy(sds.Policy) int
 }
 
-// New checks the configuration, takes the sockets, and begins to obtain the
-// secrets. [Agent.Run] serves them; whoever does not call it calls [Agent.Close]. An
-// error says which secret, authority or socket cannot be, and why; nothing is left then.
+// New checks cfg, opens the sockets and begins to obtain the secrets. Call [Agent.Run] to
+// serve them, or else [Agent.Close]. An error says which secret, authority or socket
+// failed and why; New then leaves nothing behind.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(cfg.checkIdentities(cfg.Secrets), cfg.checkGateway()); err != nil {
 		return nil, err
 	}
-	// The sockets first: nothing is asked of an authority where one is somebody else's.
+	// Sockets first: if one is taken, no authority is contacted.
 	source, sessions := &lateSource{}, &lateSessions{}
 	if cfg.Identities != nil {
 		cfg.Socket.Sessions = sessions
@@ -122,7 +119,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// checkIdentities refuses what would be everybody's in an agent of many identities.
+// checkIdentities rejects what streams would share in an agent of many identities.
 func (c Config) checkIdentities(secrets []secret.Spec) error {
 	if c.Identities == nil {
 		return nil
@@ -164,7 +161,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// listen takes the sockets; those that it has are in a.servers where it fails.
+// listen opens the sockets. On error, a.servers has those that are open.
 func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error) {
 	if cfg.Socket.Path != "" || cfg.Gateway.Socket.Path == "" {
 		server, err := sds.Listen(cfg.Socket, source)
@@ -189,15 +186,14 @@ func (c Config) newIdentities(secrets *secret.Manager) (*identities.Set, error) 
 	return identities.New(cfg)
 }
 
-// lateSource and lateSessions are filled in after the sockets are taken and before they
-// are served.
+// lateSource and lateSessions are set after the sockets are open and before they serve.
 type (
 	lateSource   struct{ secret.Source }
 	lateSessions struct{ sds.Sessions }
 )
 
-// Run makes an agent and serves until ctx ends, and returns nil then; see [New] and
-// [Agent.Run]. Any other return is an error of the configuration or of the socket.
+// Run creates an agent and serves until ctx ends, then returns nil; see [New] and
+// [Agent.Run]. An error comes from the configuration or a socket.
 func Run(ctx context.Context, cfg Config) error {
 	a, err := New(cfg)
 	if err != nil {

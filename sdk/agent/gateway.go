@@ -9,14 +9,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Gateway is a socket for the Envoys of a gateway, whose secrets come from a discovery
-// service. It may be the agent's only one.
+// Gateway is a socket for a gateway's Envoys, with secrets from a discovery service. It
+// may be the agent's only socket.
 type Gateway struct {
-	// Socket is where they are served. Its Policy is that of Config.Socket, its Log the
-	// agent's where it is not set. Without a Path there is none.
+	// Socket is where the secrets are served. Its Policy is that of Config.Socket; its Log
+	// defaults to the agent's. An empty Path means no gateway.
 	Socket sds.Config
-	// Service is where they come from. Its Secrets are the agent's, which are its
-	// credential, its Log the agent's where it is not set.
+	// Service is where the secrets come from. The agent sets its Secrets, which are its
+	// credential; its Log defaults to the agent's.
 	Service gateway.Config
 }
 
@@ -41,7 +41,7 @@ func (r *relay) close() {
 	}
 }
 
-// listenGateway takes the gateway's socket, where there is one.
+// listenGateway opens the gateway's socket, if configured.
 func (a *Agent) listenGateway(cfg Config, source secret.Source) (client *gateway.Client, err error) {
 	if cfg.Gateway.Socket.Path == "" {
 		return nil, nil
@@ -59,7 +59,7 @@ func (a *Agent) listenGateway(cfg Config, source secret.Source) (client *gateway
 	return client, nil
 }
 
-// checkGateway refuses a gateway without a certificate of its own to show.
+// checkGateway rejects a gateway without a client certificate of its own.
 func (c Config) checkGateway() error {
 	if c.Gateway.Socket.Path != "" && c.Identities != nil {
 		return errors.New("agent: an agent of many identities has none of its own to show to a discovery service: it has no gateway's socket")
@@ -67,7 +67,7 @@ func (c Config) checkGateway() error {
 	return nil
 }
 
-// Gateway returns the state of the gateway's secrets; false where the agent has no such
+// Gateway returns the state of the gateway's secrets; ok is false without a gateway
 // socket.
 func (a *Agent) Gateway() (gateway.Status, bool) {
 	if a.relay == nil {

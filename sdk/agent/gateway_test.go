@@ -108,7 +108,7 @@ func TestAGatewayThatCannotBeLeavesNoSocket(t *testing.T) {
 	for want, spoil := range map[string]func(*agent.Config){
 		"Address":         func(c *agent.Config) { c.Gateway.Service.Address = "nowhere" },
 		"many identities": func(c *agent.Config) { c.Identities = &identities.Config{}; c.Secrets = c.Secrets[1:] },
-		"is not a socket":    func(c *agent.Config) { _ = os.WriteFile(c.Gateway.Socket.Path, nil, 0o600) },
+		"is not a socket": func(c *agent.Config) { _ = os.WriteFile(c.Gateway.Socket.Path, nil, 0o600) },
 	} {
 		cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
 		spoil(&cfg)

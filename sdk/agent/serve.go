@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Secrets is where the agent's secrets come from; it may be asked until Close.
+// Secrets returns the source of the agent's secrets; use it until Close.
 func (a *Agent) Secrets() secret.Source { return secret.First(a.sources...) }
 
 // Status returns the state of every secret, sorted by name.
@@ -26,7 +26,8 @@ func (a *Agent) Status() []secret.Status {
 	return all
 }
 
-// Ready returns the names of the secrets that are not held, sorted; empty means ready.
+// Ready returns the names of the secrets that are not held, sorted. If there are none, the
+// agent is ready.
 func (a *Agent) Ready() []string {
 	var missing []string
 	for _, s := range a.Status() {
@@ -37,7 +38,7 @@ func (a *Agent) Ready() []string {
 	return missing
 }
 
-// Streams returns how many streams and fetches are open, on all sockets.
+// Streams returns the number of open streams and fetches on all sockets.
 func (a *Agent) Streams() int {
 	n := 0
 	for _, server := range a.servers {
@@ -46,7 +47,7 @@ func (a *Agent) Streams() int {
 	return n
 }
 
-// Identities returns the numbers of an agent of many identities; false where it is none.
+// Identities returns the counts of an agent of many identities; false for any other.
 func (a *Agent) Identities() (identities.Counts, bool) {
 	if a.identities == nil {
 		return identities.Counts{}, false
@@ -54,8 +55,8 @@ func (a *Agent) Identities() (identities.Counts, bool) {
 	return a.identities.Counts(), true
 }
 
-// Reload takes over another list of secrets and authorities, whole or not at all, and
-// leaves alone what is the same; see [secret.Manager.Reload], also for its errors.
+// Reload replaces the secrets and authorities, all or none, and leaves unchanged ones
+// alone; see [secret.Manager.Reload], also for errors.
 func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
 	if a.identities == nil {
 		return a.secrets.Reload(secrets, authorities)
@@ -67,8 +68,7 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 	return a.secrets.Reload(secrets, authorities)
 }
 
-// SetPolicy says from now on which peers the sockets answer; see
-// [sds.Server.SetPolicy].
+// SetPolicy sets which peers the sockets serve; see [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int {
 	n := 0
 	for _, server := range a.servers {
@@ -77,8 +77,8 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 	return n
 }
 
-// Retry has failed attempts of an authority made again at once: call it when its
-// provider, token or settings have changed. An empty name is all authorities.
+// Retry repeats an authority's failed attempts at once. Call it when the provider, token
+// or settings have changed. An empty name means all authorities.
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
 	if a.identities != nil {
@@ -86,9 +86,8 @@ func (a *Agent) Retry(authority string) {
 	}
 }
 
-// Run serves until ctx ends, and then closes the agent in the order of [Agent.Close].
-// It returns nil where ctx ended it, and an error where the socket broke. It may be
-// called once.
+// Run serves until ctx ends, then closes the agent as [Agent.Close] does. It returns nil
+// if ctx ended it, and an error if a socket failed. Call it once.
 func (a *Agent) Run(ctx context.Context) error {
 	served := make(chan error, len(a.servers))
 	for _, server := range a.servers {
@@ -98,7 +97,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var errs []error
 	select {
 	case <-ctx.Done():
-	case err := <-served: // a listener broke
+	case err := <-served: // a listener failed
 		errs, left = append(errs, err), left-1
 	}
 	errs = append(errs, a.Close())
@@ -108,19 +107,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the agent; Run returns then, too. In this order:
+// Close stops the agent in this order; Run then returns, too:
 //
-//  1. The streams end with Unavailable, so that clients come back to a successor, and
-//     no new one is taken. Connections that do not close by themselves are cut after
-//     DrainTimeout.
-//  2. The sockets' files are removed, and the stream to a discovery service is ended.
-//  3. Requests to authorities and watches of roots are cancelled. A client that ignores
-//     that is left behind after a second.
-//  4. Who watches a secret is told, and [Agent.Secrets] then answers [secret.ErrClosed].
+//  1. It ends the streams with Unavailable, so that clients reconnect to a successor, and
+//     accepts no new ones. It cuts connections still open after DrainTimeout.
+//  2. It removes the socket files and ends the stream to a discovery service.
+//  3. It cancels requests to authorities and watches of roots. After a second it abandons
+//     a client that ignores this.
+//  4. It notifies watchers; [Agent.Secrets] then returns [secret.ErrClosed].
 //
-// After that no hook is called any more. The Clients, Token sources and Sources of the
-// Config are the caller's, to be closed now. Close may be called more than once, and by
-// several goroutines.
+// After that the agent calls no hook. The caller may now close the Clients, Token sources
+// and Sources of the Config. Close is idempotent and safe for concurrent use.
 func (a *Agent) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 	defer cancel()
@@ -132,8 +129,7 @@ func (a *Agent) Close() error {
 	return errors.Join(err, a.secrets.Close())
 }
 
-// closeServers ends the streams of all sockets at once, so that the time to drain is
-// the same for all.
+// closeServers closes all sockets at the same time, so that they share the drain timeout.
 func (a *Agent) closeServers(ctx context.Context) error {
 	closed := make(chan error, len(a.servers))
 	for _, server := range a.servers {

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// Reason says why an authority did not do what was asked. Each reason has one
-// gRPC status code and each gRPC status code has one reason; the table is in
-// sdk/provider/wire.
+// Reason says why an authority did not do what it was asked. Reasons and gRPC status
+// codes map one to one; the table is in sdk/provider/wire.
 type Reason int
 
-// The reasons. Unknown is the zero value: an error nobody classified.
+// The reasons. Unknown is the zero value: an unclassified error.
 const (
-	Unknown         Reason = iota // nobody knows; treated as Unavailable
-	Invalid                       // the request can not be signed as it is
+	Unknown         Reason = iota // unclassified; treated as Unavailable
+	Invalid                       // the request cannot be signed as it is
 	Denied                        // the caller may not have what it asked for
-	Unauthenticated               // the token or client certificate was not accepted
-	RateLimited                   // too many requests, or a quota is used up
+	Unauthenticated               // the authority rejected the token or client certificate
+	RateLimited                   // too many requests, or a quota is exhausted
 	Unavailable                   // the authority cannot be reached or is not ready
 	Aborted                       // a conflict with another request
 	Internal                      // the authority or its provider failed
-	Deadline                      // no answer in time
+	Deadline                      // no reply in time
 	NotConfigured                 // the provider has no settings yet
 	Unimplemented                 // the ability is missing
 	Canceled                      // the caller went away
@@ -33,8 +32,8 @@ var reasonNames = [...]string{
 	"aborted", "internal error", "deadline exceeded", "not configured", "unimplemented", "canceled",
 }
 
-// String returns the reason in words, as in "rate limited": a fixed list, fit for a
-// metric.
+// String returns the reason in words, such as "rate limited". The list is fixed, so the
+// result fits a metric label.
 func (r Reason) String() string {
 	if r < 0 || int(r) >= len(reasonNames) {
 		return fmt.Sprintf("reason %d", int(r))
@@ -42,7 +41,7 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// One sentinel for each reason, for [errors.Is].
+// Each reason has a sentinel for [errors.Is].
 var (
 	ErrUnknown         = &Error{Reason: Unknown}
 	ErrInvalid         = &Error{Reason: Invalid}
@@ -58,26 +57,29 @@ var (
 	ErrCanceled        = &Error{Reason: Canceled}
 )
 
-// Error is a failure with the reason for it. The text must hold no key and no
-// token. It is not changed once returned, and may then be used by any goroutine.
+// Error is a failure with its reason. The text must contain no key and no token. An
+// Error does not change once returned; any goroutine may then use it.
 type Error struct {
 	Reason Reason
-	// Message is a sentence for the operator; empty prints the reason alone.
+	// Message is a sentence for the operator. If it is empty, Error prints the reason
+	// and Err.
 	Message string
-	// RetryAfter is the authority's own word on when to come back; zero where it
-	// said nothing. Only reasons that wait look at it.
+	// RetryAfter is how long the authority asks the caller to wait; zero if it did not
+	// say. Only reasons that wait use it.
 	RetryAfter time.Duration
-	// Err is the cause, where there is one in this process.
+	// Err is the cause, if it occurred in this process.
 	Err error
 }
 
-// Errorf returns an [*Error] for reason. The format may wrap a cause with %w.
+// Errorf returns an [*Error] with the given reason. The format may wrap a cause with
+// %w.
 func Errorf(reason Reason, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	return &Error{Reason: reason, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
 }
 
-// Error returns the reason and the message.
+// Error returns the reason followed by the message, or by the cause if there is no
+// message.
 func (e *Error) Error() string {
 	switch {
 	case e.Message != "":
@@ -88,11 +90,11 @@ func (e *Error) Error() string {
 	return e.Reason.String()
 }
 
-// Unwrap returns the cause.
+// Unwrap returns the cause, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, ErrDenied) true for every error of that reason, and
-// keeps the promises of package context: a Deadline is
+// Is reports whether target is the sentinel of e's reason, as in errors.Is(err,
+// ErrDenied). It also matches package context: a Deadline is
 // [context.DeadlineExceeded], a Canceled is [context.Canceled].
 func (e *Error) Is(target error) bool {
 	switch target {
@@ -105,8 +107,8 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Message == "" && t.Err == nil && t.Reason == e.Reason
 }
 
-// ReasonFor returns the reason of any error: that of the [*Error] it is or wraps,
-// Deadline and Canceled for those of package context, else Unknown.
+// ReasonFor returns the reason of err: that of the [*Error] it is or wraps, Deadline or
+// Canceled for the errors of package context, and Unknown otherwise.
 func ReasonFor(err error) Reason {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
@@ -123,20 +125,20 @@ func ReasonFor(err error) Reason {
 // Action is what the caller does after an error.
 type Action int
 
-// The actions. Whatever happens, what is held is served on.
+// The actions. The caller keeps serving what it holds, whatever the action.
 const (
-	// Wait: try again with backoff and jitter, or when RetryAfter says.
+	// Wait: retry with backoff and jitter, or after RetryAfter.
 	Wait Action = iota
-	// EndAttempt: this attempt ends; the next comes after a minute, doubling to
-	// ten, or at once when token, settings or provider change.
+	// EndAttempt: give up this attempt. The next comes after one minute, doubling to
+	// ten, or at once when the token, the settings or the provider change.
 	EndAttempt
-	// RefreshToken: read the token again and try once; then as EndAttempt.
+	// RefreshToken: read the token again and retry once; then as EndAttempt.
 	RefreshToken
-	// Configure: send the settings, then try again.
+	// Configure: send the settings, then retry.
 	Configure
-	// Missing: the ability is not there; remember that and do not ask again.
+	// Missing: the authority lacks the ability; remember that and do not ask again.
 	Missing
-	// Drop: the caller went away, nothing is retried.
+	// Drop: the caller went away; retry nothing.
 	Drop
 )
 
@@ -146,11 +148,11 @@ var actions = map[Reason]Action{
 	Unauthenticated: RefreshToken, NotConfigured: Configure, Unimplemented: Missing, Canceled: Drop,
 }
 
-// ActionFor tells what to do after err. A reason from a later version of the
-// contract is treated as Unknown.
+// ActionFor returns what to do after err. A reason from a later version of the contract
+// counts as Unknown.
 func ActionFor(err error) Action { return actions[ReasonFor(err)] }
 
-// RetryAfter returns the authority's own word on when to come back, or zero.
+// RetryAfter returns how long the authority asks the caller to wait, or zero.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Token is a bearer credential. It prints, logs and marshals as "(set)", so that
-// a request can be logged; [Token.Reveal] is the one way to its text.
+// Token is a bearer credential. It prints, logs and marshals as "(set)", so a request
+// can be logged safely; only [Token.Reveal] returns the text.
 type Token string
 
 const tokenShown = "(set)"
@@ -16,7 +16,7 @@ const tokenShown = "(set)"
 // Reveal returns the credential itself.
 func (t Token) Reveal() string { return string(t) }
 
-// String tells whether there is a token.
+// String returns "(set)", or "" for an empty token.
 func (t Token) String() string {
 	if t == "" {
 		return ""
@@ -27,8 +27,8 @@ func (t Token) String() string {
 // GoString keeps %#v from printing the token.
 func (t Token) GoString() string { return `ca.Token("` + t.String() + `")` }
 
-// Format writes String or GoString for every verb: one that fits no text, such as
-// %d, would print the token itself.
+// Format writes String or GoString for every verb: a verb that does not fit a string,
+// such as %d, would otherwise print the token.
 func (t Token) Format(f fmt.State, verb rune) {
 	text := t.String()
 	switch {
@@ -43,14 +43,15 @@ func (t Token) Format(f fmt.State, verb rune) {
 // MarshalText keeps encoders (JSON, slog) from writing the token.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Bearer is a token with the time at which it ends.
+// Bearer is a token with its expiry.
 type Bearer struct {
-	Token Token // empty: there is none, and none is needed
-	// Expiry is zero where it is not known.
+	Token Token // empty if there is none and none is needed
+	// Expiry is zero if unknown.
 	Expiry time.Time
 }
 
-// Expired tells whether the token has ended at now, as far as is known.
+// Expired reports whether the token has expired at now. A token of unknown expiry has
+// not.
 func (b Bearer) Expired(now time.Time) bool {
 	return !b.Expiry.IsZero() && !now.Before(b.Expiry)
 }

@@ -3,15 +3,15 @@ package identities
 import "time"
 
 const (
-	// look is how long the clock goes unwatched at most: a suspend or a jump of the
-	// clock moves no timer.
+	// look is the longest interval between looks at the clock: a suspend or a clock jump
+	// fires no timer.
 	look = 30 * time.Second
-	// drift is how far the wall clock and the monotonic one may come apart between two
-	// looks before the wall clock has jumped, or the machine has slept.
+	// drift is the difference between wall clock and monotonic clock, from one look to the
+	// next, above which the wall clock has jumped or the machine has slept.
 	drift = time.Second
 )
 
-// jumpWatch notices that the wall clock was set, or the machine suspended.
+// jumpWatch detects that the wall clock was set or the machine suspended.
 type jumpWatch struct {
 	now   func() time.Time
 	began time.Time // with its monotonic reading
@@ -24,12 +24,12 @@ func newJumpWatch(now func() time.Time) jumpWatch {
 	return c
 }
 
-// lead is how far the wall clock is ahead of the monotonic one.
+// lead returns how far the wall clock is ahead of the monotonic clock.
 func (c *jumpWatch) lead() time.Duration {
 	return c.now().Round(0).Sub(c.began.Round(0)) - time.Since(c.began)
 }
 
-// jumped tells whether the two have come apart since it was asked last.
+// jumped reports whether the clocks have drifted apart since the last call.
 func (c *jumpWatch) jumped() bool {
 	lead := c.lead()
 	moved := (lead - c.apart).Abs() > drift

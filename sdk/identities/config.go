@@ -13,100 +13,100 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Config is whom a [Set] serves, with what, and how many.
+// Config configures a [Set].
 type Config struct {
-	// Manager has the authority and holds the trust bundles. Required.
+	// Manager provides the authority and holds the trust bundles. Required.
 	Manager *secret.Manager
-	// Certificate is what each identity's certificate is asked for: its Name (default:
-	// "default"), one authority of the Manager, KeyType, TTL, RenewRatio, and
-	// RenewJitter, whose default is 0.1 here, as many are made at once. Its Identity is
-	// that of each stream and is not set.
+	// Certificate describes the certificate of each identity: its Name (default:
+	// "default"), one authority of the Manager, KeyType, TTL, RenewRatio, and RenewJitter.
+	// The jitter defaults to 0.1 here, as many certificates are issued at once. Identity
+	// must be empty: each stream has its own.
 	Certificate secret.Spec
-	// Bundles are the names of the Manager's trust bundles that every stream may have.
-	// A certificate that no longer leads to a root of the first one is replaced.
-	// Default: ROOTCA.
+	// Bundles are the Manager's trust bundles that every stream may have. A certificate
+	// that no longer chains to a root of the first is replaced. Default: ROOTCA.
 	Bundles []string
 
-	// Identify says whose a stream is. Required.
+	// Identify says how to identify a stream. Required.
 	Identify Identify
-	// Exchange is how a stream's token becomes the one that is sent. Default: it is
-	// sent as it is.
+	// Exchange exchanges a stream's token for the one to send. Default: the token is sent
+	// unchanged.
 	Exchange Exchange
 
-	// Idle is how long the certificate of an identity is kept that has no stream any
-	// more. Default: 10 minutes.
+	// Idle is how long to keep the certificate of an identity without streams. Default: 10
+	// minutes.
 	Idle time.Duration
-	// Limits bound all of it.
+	// Limits bound the Set.
 	Limits Limits
 
-	// Observe is told what happens, for metrics: it must neither block nor call the
-	// Set. Default: nobody is told.
+	// Observe receives events, for metrics. It must neither block nor call the Set.
+	// Default: events are dropped.
 	Observe func(secret.Event)
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log never gets a key or a token. Default: silent.
+	// Log receives no key and no token. Default: silent.
 	Log *slog.Logger
 }
 
-// Identify is how it is known whose a stream is. A token goes before the peer.
+// Identify says how to find the identity of a stream. A token takes precedence over the
+// peer.
 type Identify struct {
-	// Verifier verifies tokens. Default: none, and then the authority does so by
-	// signing with them or not.
+	// Verifier verifies tokens. Default: none; the authority then verifies a token by
+	// signing with it or refusing.
 	Verifier Verifier
-	// Claimed returns what a token claims of itself: only what a certificate is asked
-	// for with that very token. It is for authorities that look at the token
-	// themselves; one that signs for anybody gives everybody what he claims. Not asked
-	// where there is a Verifier.
+	// Claimed returns what a token claims; the claim is used only to request a certificate
+	// with that same token. It is for authorities that check the token themselves: one
+	// that signs for any token would grant every claim. Not called if there is a Verifier.
 	Claimed func(ca.Token) (Claim, error)
-	// Peer returns the SPIFFE ID of a stream without a token by who is at the other
-	// end of the socket; false for nobody's. It must not block. Default: nobody.
+	// Peer returns the SPIFFE ID for a stream without a token, from the process at the
+	// other end of the socket; false if it has none. It must not block. Default: no peer
+	// has one.
 	Peer func(secret.Caller) (spiffeID string, ok bool)
-	// Timeout bounds a verification. Default: 10 s.
+	// Timeout limits a verification. Default: 10 s.
 	Timeout time.Duration
 }
 
-// Verifier finds out whose a token is. It is safe for concurrent use.
+// Verifier verifies tokens and returns their owners. It is safe for concurrent use.
 type Verifier interface {
-	// Verify returns the token's owner, or an error of package ca: Unauthenticated
-	// for a token that is not good, Unavailable where that could not be found out.
+	// Verify returns the token's owner, or an error of package ca: Unauthenticated for an
+	// invalid token, Unavailable if the token could not be checked.
 	Verify(context.Context, ca.Token) (Claim, error)
 }
 
-// Claim is the owner of a token: verified, or just what it says of itself.
+// Claim is the owner of a token, verified or merely claimed.
 type Claim struct {
 	SPIFFEID string
-	// Expiry is when the token ends; zero where that is not known. Nobody is taken at
-	// his word for longer.
+	// Expiry is when the token expires; zero if unknown. No claim is trusted for longer.
 	Expiry time.Time
 }
 
 // Exchange is the token-exchange hook.
 type Exchange struct {
-	// Token returns the token to send for that of a stream, which is empty for a stream
-	// that is known by its peer. Its context ends with the attempt. Default: the same.
+	// Token returns the token to send for a stream's token, which is empty if the stream
+	// was identified by its peer. Its context ends with the attempt. Default: the same
+	// token.
 	Token func(context.Context, ca.Token) (ca.Token, error)
-	// Rejected is told of a token that the authority did not accept, before Token is
-	// asked once more. It must not block. Default: nobody is told.
+	// Rejected receives a token that the authority rejected, before Token is called once
+	// more. It must not block. Default: none.
 	Rejected func(ca.Token)
-	// Timeout bounds an exchange. Default: 10 s.
+	// Timeout limits an exchange. Default: 10 s.
 	Timeout time.Duration
 }
 
-// Limits bound what a Set takes in; whom it turns away is told which limit that was.
+// Limits bound what a Set accepts. The error for a rejected stream names the limit.
 type Limits struct {
-	// Identities, those not verified yet included. Default: 10,000.
+	// Identities includes those not yet verified. Default: 10,000.
 	Identities int
-	// Streams of one identity. Default: 100.
+	// Streams is per identity. Default: 100.
 	Streams int
-	// InFlight is how many requests to the authority, and how many verifications, are
-	// under way at once. Default: 16.
+	// InFlight is the number of concurrent requests to the authority, and of concurrent
+	// verifications. Default: 16.
 	InFlight int
-	// Refused is how many tokens that were refused lately a process may have brought
-	// before no further one of it is tried. Default: 16.
+	// Refused is how many recently refused tokens a process may have brought before its
+	// further tokens are rejected untried. Default: 16.
 	Refused int
 }
 
-// checked returns the config with its defaults filled in.
+// checked returns the config with defaults set, or an error if it is invalid.
 func (c Config) checked() (Config, error) {
 	c = c.withDefaults()
 	spec := c.Certificate

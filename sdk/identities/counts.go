@@ -6,15 +6,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Counts is what an operator may see of a [Set]: numbers, and but for the words of a
-// failure nobody's name.
+// Counts is what an operator may see of a [Set]. It names no identity, except in the text
+// of a failure.
 type Counts struct {
 	Identities int `json:"identities"`           // verified, with or without a stream
 	Idle       int `json:"idle,omitempty"`       // of them, without one
 	Unverified int `json:"unverified,omitempty"` // tokens that nobody has vouched for yet
 	Streams    int `json:"streams"`
 	Held       int `json:"held"` // identities with a valid certificate
-	// Missing are those with a stream and without a valid certificate; Expired those of
+	// Missing counts identities with a stream but no valid certificate; Expired those of
 	// them that had one.
 	Missing  int `json:"missing,omitempty"`
 	Expired  int `json:"expired,omitempty"`
@@ -22,13 +22,13 @@ type Counts struct {
 	InFlight int `json:"in_flight,omitempty"`
 	Waiting  int `json:"waiting,omitempty"` // to be asked for when there is room
 
-	// NextRenewal and NextExpiry are the first of all; zero where there is none.
+	// NextRenewal and NextExpiry are the earliest of all; zero if there are none.
 	NextRenewal time.Time `json:"next_renewal,omitzero"`
 	NextExpiry  time.Time `json:"next_expiry,omitzero"`
-	// Failure is one of the last ones; nil where nothing fails.
+	// Failure is the most recent failure that persists; nil if there is none.
 	Failure *secret.Failure `json:"failure,omitempty"`
 
-	// What follows counts since the start.
+	// The fields below count since the start.
 	Requests  int `json:"requests"`           // attempts to get a certificate
 	Rotations int `json:"rotations"`          // certificates served
 	Joins     int `json:"joins"`              // requests that only told whose a token is
@@ -36,13 +36,12 @@ type Counts struct {
 	Refused   int `json:"refused,omitempty"`  // tokens that the authority said no to
 	Ended     int `json:"ended,omitempty"`    // streams whose time was over
 	Released  int `json:"released,omitempty"` // identities that were let go of
-	// TurnedAway are streams that were not taken in, and OverLimit those of them for a
-	// limit.
+	// TurnedAway counts rejected streams; OverLimit those of them rejected for a limit.
 	TurnedAway int `json:"turned_away,omitempty"`
 	OverLimit  int `json:"over_limit,omitempty"`
 }
 
-// Counts returns the numbers as they are now.
+// Counts returns the current numbers.
 func (c *Set) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,14 +92,14 @@ func first(a, b time.Time) time.Time {
 
 const linesPerMinute = 10
 
-// quiet keeps thousands of identities that fail at once from filling the log.
+// quiet limits log lines when thousands of identities fail at once.
 type quiet struct {
 	minute time.Time
 	lines  int
 	unsaid int
 }
 
-// complain logs a failure, ten in a minute.
+// complain logs a failure, at most ten per minute.
 func (c *Set) complain(message string, err error, args ...any) {
 	now := time.Now()
 	if now.Sub(c.quiet.minute) >= time.Minute {

@@ -9,43 +9,42 @@ import (
 )
 
 const (
-	// remembered is how long a verified token is known without another look whose end
-	// is not known.
+	// remembered is how long a verified token of unknown expiry is accepted without
+	// another verification.
 	remembered = 5 * time.Minute
-	// rememberedPerIdentity bounds the tokens that are known and that no stream has.
+	// rememberedPerIdentity bounds the known tokens that no stream uses.
 	rememberedPerIdentity = 4
 )
 
-// fingerprint is the SHA-256 of a token. Tokens are looked up by it: how long that
-// takes says something of the hash of a token, and nothing of a token that would hash
-// to it.
+// fingerprint is the SHA-256 of a token and the key to look it up. The lookup's timing
+// reveals something of the hash, but nothing of a token with that hash.
 type fingerprint [sha256.Size]byte
 
 func fingerprintOf(token ca.Token) fingerprint { return sha256.Sum256([]byte(token.Reveal())) }
 
-// credential is what is known of a token. Its text is there while a session has it.
+// credential is what the Set knows of a token. It holds the text while a session uses it.
 type credential struct {
 	print    fingerprint
 	token    ca.Token
-	expiry   time.Time // zero: not known
-	owner    string    // the SPIFFE ID that it was verified for; "": none yet
-	until    time.Time // when the verification ends
-	entry    *entry    // without an owner: where its request is kept
+	expiry   time.Time // zero: unknown
+	owner    string    // the SPIFFE ID it was verified for; "": none yet
+	until    time.Time // when the verification expires
+	entry    *entry    // without an owner: the entry that holds its request
 	sessions int
-	doubted  bool // the authority did not accept it at the last rotation
+	doubted  bool // the authority rejected it at the last rotation
 }
 
-// over tells whether the token has ended. No token never does.
+// over reports whether the token has expired. A nil credential never does.
 func (c *credential) over(now time.Time) bool {
 	return c != nil && !c.expiry.IsZero() && !now.Before(c.expiry)
 }
 
-// proven tells whether the token was verified and that still counts.
+// proven reports whether the token was verified and the verification is still valid.
 func (c *credential) proven(now time.Time) bool {
 	return c != nil && c.owner != "" && now.Before(c.until)
 }
 
-// prove notes whose the token is.
+// prove records the token's verified owner.
 func (c *credential) prove(owner string, now time.Time) {
 	c.owner, c.until, c.entry, c.doubted = owner, c.expiry, nil, false
 	if c.expiry.IsZero() {
@@ -53,18 +52,18 @@ func (c *credential) prove(owner string, now time.Time) {
 	}
 }
 
-// better tells whether to send this one rather than other.
+// better reports whether to send this token rather than other.
 func (c *credential) better(other *credential) bool {
 	switch {
 	case c == nil || other == nil:
-		return c == nil && other != nil // a peer's needs no token to be good
+		return c == nil && other != nil // an identified peer needs no valid token
 	case c.doubted != other.doubted:
 		return other.doubted
 	}
 	return c.expiry.After(other.expiry)
 }
 
-// process is where a stream comes from.
+// process identifies the process that opened a stream.
 type process struct {
 	uid uint32
 	pid int32
@@ -72,8 +71,8 @@ type process struct {
 
 func processOf(peer secret.Caller) process { return process{peer.UID, peer.PID} }
 
-// forgetTokens lets go of what is known of tokens that no session has, and that gone is
-// true for. One that comes again is verified again.
+// forgetTokens removes the tokens that no session uses and for which gone returns true.
+// They are verified again when they return.
 func (c *Set) forgetTokens(gone func(*credential) bool) {
 	for print, cred := range c.credentials {
 		if cred.sessions == 0 && cred.entry == nil && gone(cred) {

@@ -9,46 +9,46 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// calm is how long roots must have left a certificate alone for its next loss to be
-// answered at once.
+// calm is how long roots must leave a certificate alone before its next loss is handled at
+// once.
 const calm = time.Minute
 
-// entry is one identity. It is small, as there are thousands, and has neither a
-// goroutine nor a timer. Set.mu guards it.
+// entry is one identity. It is small, as there are thousands, and has neither a goroutine
+// nor a timer. Set.mu guards it.
 //
-// An entry without an id is a token that nobody has vouched for yet: asked is what it
-// claims, and counts for nothing but its own request.
+// An entry without an id is a token that nobody has verified yet. asked is what the token
+// claims and is used only in the entry's own request.
 type entry struct {
-	id       string // the SPIFFE ID that was verified
+	id       string // the verified SPIFFE ID
 	asked    pki.Identity
-	token    *credential // an entry without an id: its only one
+	token    *credential // the only token of an entry without an id
 	sessions []*session
-	idle     time.Time // since when there is no session
+	idle     time.Time // when the last session left
 
 	item    *secret.Item
-	next    *secret.Item // verified, and not valid yet
-	lost    time.Time    // when item was last left behind by the roots
-	replace time.Time    // from when on it is to be replaced for that; zero: it is not
-	mourned bool         // its expiry was told
-	flying  bool         // a request is under way
-	gone    bool         // let go of
+	next    *secret.Item // verified but not valid yet
+	lost    time.Time    // when the roots last abandoned item
+	replace time.Time    // when to replace item for that; zero: never
+	mourned bool         // the expiry was reported
+	flying  bool         // a request is in flight
+	gone    bool         // removed
 
-	trouble *trouble // nil while all is well
+	trouble *trouble // nil if the last attempt succeeded
 
-	due    time.Time // when the clock has something for it
+	due    time.Time // next time to look at it
 	dueAt  int
-	rank   time.Time // its place among those that are to be asked for
+	rank   time.Time // its place in the request queue
 	rankAt int
 }
 
-// trouble is what an entry has whose last attempt failed.
+// trouble is the state of an entry whose last attempt failed.
 type trouble struct {
 	backoff secret.Backoff
 	failure *secret.Failure
-	order   *secret.Order // to be sent again; nil for a new one
-	refused error         // the authority's no to the token of an entry without an id
-	by      process       // who brought that token
-	until   time.Time     // of the pause, by the monotonic clock; zero: no pause
+	order   *secret.Order // to be retried; nil: make a new one
+	refused error         // the authority's refusal of an unverified token
+	by      process       // the process that brought that token
+	until   time.Time     // end of the pause, by the monotonic clock; zero: no pause
 }
 
 func (t *trouble) kick() {
@@ -56,7 +56,7 @@ func (t *trouble) kick() {
 	t.until = time.Time{}
 }
 
-// left is the rest of the pause.
+// left returns the rest of the pause.
 func (e *entry) left() time.Duration {
 	if e.trouble == nil || e.trouble.until.IsZero() {
 		return 0
@@ -64,10 +64,10 @@ func (e *entry) left() time.Duration {
 	return max(0, time.Until(e.trouble.until))
 }
 
-// valid tells whether something is held that may be served.
+// valid reports whether the entry holds a certificate that may be served.
 func (e *entry) valid(now time.Time) bool { return e.item != nil && !e.item.Expired(now) }
 
-// life is the time that what is held has left, zero where nothing is.
+// life returns the remaining life of the held certificate, zero if none is held.
 func (e *entry) life(now time.Time) time.Duration {
 	if e.item == nil {
 		return 0
@@ -75,7 +75,7 @@ func (e *entry) life(now time.Time) time.Duration {
 	return max(0, e.item.NotAfter.Sub(now))
 }
 
-// wants tells whether a certificate is to be asked for now.
+// wants reports whether to request a certificate now.
 func (e *entry) wants(now time.Time) bool {
 	if e.flying || e.next != nil || len(e.sessions) == 0 || e.left() > 0 {
 		return false
@@ -83,15 +83,15 @@ func (e *entry) wants(now time.Time) bool {
 	return e.outdated(now)
 }
 
-// outdated tells whether what is held, if anything, is to be followed by another.
+// outdated reports whether the entry needs a new certificate.
 func (e *entry) outdated(now time.Time) bool {
 	stray := !e.replace.IsZero() && !now.Before(e.replace)
 	return !e.valid(now) || stray || !now.Before(e.item.RenewAt)
 }
 
-// lose notes that what is held leads to no root any more. It is replaced at once, but
-// later where that happens again and again, as with an authority whose replicas
-// disagree on its roots.
+// lose records that the held certificate no longer chains to a root. It is replaced at
+// once, or later if this happens repeatedly, as with an authority whose replicas disagree
+// on its roots.
 func (e *entry) lose(now time.Time) {
 	e.replace = now
 	if !e.lost.IsZero() && now.Sub(e.lost) < calm {
@@ -100,8 +100,7 @@ func (e *entry) lose(now time.Time) {
 	e.lost = now
 }
 
-// nextDue is when the clock has something for the entry, after what it has now; zero
-// for never.
+// nextDue returns when to look at the entry next; zero for never.
 func (e *entry) nextDue(now time.Time, idle time.Duration) (at time.Time) {
 	sooner := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {
@@ -122,13 +121,13 @@ func (e *entry) nextDue(now time.Time, idle time.Duration) (at time.Time) {
 			sooner(e.item.RenewAt)
 		}
 		sooner(e.replace)
-		sooner(e.item.NotAfter.Add(1)) // valid to its last moment
+		sooner(e.item.NotAfter.Add(1)) // valid through NotAfter itself
 	}
 	return at
 }
 
-// urgency is the place among those that are to be asked for: whoever has nothing is
-// ordered by when that began, all others by when they will have nothing.
+// urgency returns the entry's place in the request queue: when it began to wait if it
+// holds nothing, otherwise when its certificate expires.
 func (e *entry) urgency(now time.Time) time.Time {
 	if e.item == nil {
 		return now
@@ -136,8 +135,8 @@ func (e *entry) urgency(now time.Time) time.Time {
 	return e.item.NotAfter
 }
 
-// accept tells whether a certificate of these names may be this entry's. The
-// authority's own rule has been kept already.
+// accept returns a check that the names in a certificate fit this entry. The authority's
+// own name check has already passed.
 func (e *entry) accept() func(pki.Identity) error {
 	id, asked := e.id, e.asked
 	return func(got pki.Identity) error {
@@ -169,9 +168,8 @@ func (e *entry) drop(s *session, now time.Time) {
 	}
 }
 
-// pick returns a session to ask with, of those whose token has not ended, and those
-// whose token has. The one whose token lasts longest is asked first, one that the
-// authority refused lately last.
+// pick returns the best session to ask with, and the sessions whose token has expired. The
+// token that lasts longest comes first, one that the authority recently rejected last.
 func (e *entry) pick(now time.Time) (best *session, ended []*session) {
 	for _, s := range e.sessions {
 		switch {

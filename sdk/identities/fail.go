@@ -8,11 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// longestWait is the pause after which what is missing is looked for again.
+// longestWait is the pause before a missing ability is tried again.
 const longestWait = 10 * time.Minute
 
-// fail notes the error and sets the time of the next attempt. Whatever happened, what
-// is held stays.
+// fail records the error and schedules the next attempt. The held certificate stays.
 func (c *Set) fail(f *flight, now time.Time) {
 	e := f.entry
 	if e.trouble == nil {
@@ -40,7 +39,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 	}
 }
 
-// refuses tells whether an error is the authority's no to who asks.
+// refuses reports whether err is the authority's refusal of the caller.
 func refuses(err error) bool {
 	switch ca.ReasonFor(err) {
 	case ca.Unauthenticated, ca.Denied, ca.Invalid:
@@ -49,8 +48,7 @@ func refuses(err error) bool {
 	return false
 }
 
-// without goes on after the authority said no to a token, and tells whether there is
-// another one to ask with at once.
+// without handles a refused token. It reports whether another token can be tried at once.
 func (c *Set) without(f *flight) bool {
 	e, cred := f.entry, f.credential
 	switch {
@@ -59,7 +57,7 @@ func (c *Set) without(f *flight) bool {
 		return false
 	case cred == nil || ca.ReasonFor(f.err) != ca.Unauthenticated:
 		return false
-	case cred.expiry.IsZero(): // it may have expired, then
+	case cred.expiry.IsZero(): // it may have expired
 		cred.owner = ""
 		for _, s := range slices.Clone(e.sessions) {
 			if s.credential == cred {
@@ -72,8 +70,8 @@ func (c *Set) without(f *flight) bool {
 	return slices.ContainsFunc(e.sessions, func(s *session) bool { return s.credential != nil && !s.credential.doubted })
 }
 
-// refuse ends the streams of a token that nobody vouched for, and that the authority
-// does not sign for. What it said is the operator's to know.
+// refuse ends the streams of an unverified token that the authority refuses. The streams
+// do not learn the authority's message; it is for the operator.
 func (c *Set) refuse(f *flight) {
 	t := f.entry.trouble
 	if t.refused == nil {

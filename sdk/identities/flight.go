@@ -10,24 +10,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// flight is one attempt to get a certificate. It touches nothing of its entry that
-// changes.
+// flight is one attempt to get a certificate. It touches no mutable state of its entry.
 type flight struct {
 	entry      *entry
-	credential *credential // nil where the peer is known
+	credential *credential // nil if the peer was identified
 	by         process
 	token      ca.Token
 	asked      pki.Identity
 	accept     func(pki.Identity) error
-	order      *secret.Order // nil at the start of a new one
+	order      *secret.Order // nil: make a new one
 	signer     *secret.Signer
 
 	item *secret.Item
 	err  error
 }
 
-// start sends an attempt on its way, with the token of a session that is still good.
-// Those whose token has expired end here.
+// start queues an attempt with the token of a valid session. It ends sessions whose token
+// has expired.
 func (c *Set) start(e *entry, now time.Time) {
 	s, ended := e.pick(now)
 	for _, over := range ended {
@@ -47,11 +46,11 @@ func (c *Set) start(e *entry, now time.Time) {
 	c.idle = c.idle[:len(c.idle)-1]
 	e.flying = true
 	c.counts.Requests++
-	c.flights <- f // there is room for as many as there are signers
+	c.flights <- f // has room for one per signer
 }
 
-// work makes attempts until the Set is closed. The goroutines stay, as growing their
-// stacks anew for each attempt is a twentieth of what one costs.
+// work runs attempts until the Set is closed. The workers are permanent, as growing a new
+// stack for each attempt takes a twentieth of its cost.
 func (c *Set) work() {
 	for {
 		select {
@@ -64,7 +63,7 @@ func (c *Set) work() {
 	}
 }
 
-// fly makes the key, exchanges the token and asks the authority.
+// fly makes the key and the CSR, exchanges the token and asks the authority.
 func (c *Set) fly(f *flight) (err error) {
 	if f.order == nil {
 		spec := c.cfg.Certificate
@@ -87,13 +86,13 @@ func (c *Set) fly(f *flight) (err error) {
 	case exchangeErr != nil:
 		return exchangeErr
 	case again == sent && f.token != "":
-		return err // nothing was exchanged anew: a stream's token does not change
+		return err // a stream's token does not change, so a retry is pointless
 	}
-	f.item, err = f.signer.Sign(c.ctx, f.order, again, f.accept) // once
+	f.item, err = f.signer.Sign(c.ctx, f.order, again, f.accept) // one retry
 	return err
 }
 
-// exchange returns the token to send for that of a stream.
+// exchange returns the token to send for a stream's token.
 func (c *Set) exchange(token ca.Token) (ca.Token, error) {
 	if c.cfg.Exchange.Token == nil {
 		return token, nil
@@ -107,7 +106,7 @@ func (c *Set) exchange(token ca.Token) (ca.Token, error) {
 	return sent, nil
 }
 
-// land takes what an attempt brought back, and lets the next one start.
+// land takes the result of an attempt and frees its signer.
 func (c *Set) land(f *flight) {
 	c.mu.Lock()
 	defer c.unlock()

@@ -1,13 +1,13 @@
-// Package crowd serves many identities from one agent: each stream has a credential of
-// its own and gets the certificate of the identity that was verified by it. [New] makes
-// a [Set], [Set.Join] takes a stream in and returns the caller that the Set, a
-// [secret.Source], knows it by.
+// Package identities serves many identities from one agent: each stream has its own
+// credential and gets the certificate of the identity verified by it. [New] makes a [Set];
+// [Set.Join] admits a stream and returns its caller for the Set, which is a
+// [secret.Source]. One goroutine schedules, a fixed pool sends requests; a lock guards all
+// state.
 //
-// What a token says of its owner is a claim. It joins an identity only after a
-// [Verifier] verified that very token, or after the authority signed a request with it;
-// the identity is then the SPIFFE ID in the certificate that came back.
-//
-// docs/decisions/0011-many-identities.md says why it is made as it is.
+// A token's claims are only claims. A token joins an identity only after a [Verifier] has
+// verified that token or the authority has signed a request with it; the identity is then
+// the SPIFFE ID in the issued certificate. docs/decisions/0011-many-identities.md gives
+// the rationale.
 package identities
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Set keeps one key pair for each identity and rotates it while somebody is there
-// for it. One goroutine keeps the time of all, and as many make requests as may be under
-// way at once. All methods may be called by any goroutine.
+// Set keeps one key pair for each identity and rotates it while the identity has streams.
+// One goroutine schedules all rotations, and Limits.InFlight goroutines make the requests.
+// All methods are safe for concurrent use.
 type Set struct {
 	cfg     Config
 	offset  jumpWatch
-	rootsAt string // the bundle that certificates have to lead to
+	rootsAt string // the bundle that certificates must chain to
 	unwatch func()
 
 	ctx     context.Context
@@ -35,31 +35,31 @@ type Set struct {
 	wake    chan struct{}
 	tasks   sync.WaitGroup
 	flights chan *flight
-	signers []*secret.Signer // fixed until the end
-	checks  checks           // of tokens, by the Verifier
+	signers []*secret.Signer // fixed until Close
+	checks  checks           // token verifications by the Verifier
 
-	mu          sync.Mutex // held for moments, and over none but own code; see unlock
+	mu          sync.Mutex // held briefly, never over foreign code; see unlock
 	outbox      []func()
 	sessions    map[uint64]*session
-	last        uint64 // the last session's number
+	last        uint64 // number of the last session
 	credentials map[fingerprint]*credential
 	entries     map[string]*entry // by SPIFFE ID
-	nameless    int               // entries whose identity is not known yet
-	deadlines   queue             // of all entries, by what is due
-	ready       queue             // of those that are to be asked for, with an identity
-	readyNew    queue             // the same, without one yet
+	nameless    int               // number of entries without an identity yet
+	deadlines   queue             // all entries by due time
+	ready       queue             // entries to request a certificate for, with an identity
+	readyNew    queue             // the same, without an identity yet
 	starts      int
 	idle        []*secret.Signer // not in use
-	strangers   map[process]int  // refused tokens that a process brought
+	strangers   map[process]int  // refused tokens per process
 	rootsMoved  bool
 	counts      Counts
-	quiet       quiet // of log lines
+	quiet       quiet // limits log lines
 }
 
 var _ secret.Source = (*Set)(nil)
 
-// New checks the configuration and returns a Set of nobody. Close ends it; the
-// Manager stays the caller's to close, after that.
+// New checks cfg and returns an empty Set. Close stops it; the caller closes the Manager
+// after that.
 func New(cfg Config) (*Set, error) {
 	cfg, err := cfg.checked()
 	if err != nil {
@@ -89,9 +89,8 @@ func New(cfg Config) (*Set, error) {
 	return c, nil
 }
 
-// Close ends everything and returns when all is quiet; callers are told, and Peek then
-// answers ErrClosed. Keys that it holds are overwritten. It may be called twice, and
-// returns nil.
+// Close stops all work and waits for it. It notifies callers; Peek then returns ErrClosed.
+// It overwrites the keys held. Close is idempotent and returns nil.
 func (c *Set) Close() error {
 	c.cancel()
 	c.unwatch()
@@ -113,8 +112,8 @@ func (c *Set) closeSigners() {
 	c.signers = nil
 }
 
-// Kick has what had failed tried again at once: call it when the authority's provider
-// or settings have changed.
+// Kick retries failed attempts at once. Call it when the authority's provider or settings
+// have changed.
 func (c *Set) Kick() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -126,8 +125,8 @@ func (c *Set) Kick() {
 	}
 }
 
-// unlock releases the lock and then tells what is to be told: what a watcher, an
-// observer or a log does is not known here.
+// unlock releases the lock and then sends the queued notices, as watchers, observers and
+// logs are foreign code.
 func (c *Set) unlock() {
 	out := c.outbox
 	c.outbox = nil
@@ -137,7 +136,7 @@ func (c *Set) unlock() {
 	}
 }
 
-// say has something done once the lock is released.
+// say queues f to run after the lock is released.
 func (c *Set) say(f func()) { c.outbox = append(c.outbox, f) }
 
 func (c *Set) tell(e secret.Event) {
@@ -145,12 +144,12 @@ func (c *Set) tell(e secret.Event) {
 	c.say(func() { c.cfg.Observe(e) })
 }
 
-func (c *Set) now() time.Time { return c.cfg.Now().Round(0) } // the wall clock alone
+func (c *Set) now() time.Time { return c.cfg.Now().Round(0) } // without the monotonic reading
 
 func (c *Set) nudge() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it will look, already
+	default: // a wake-up is pending
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Join takes a stream in: who is at the other end of its socket, and its bearer token,
-// which may be empty. The caller that it returns is the stream's, and is handed to
-// [Set.Leave] when that has ended.
+// Join admits a stream, given the peer of its socket and its bearer token, which may be
+// empty. It returns the stream's caller; pass that to [Set.Leave] when the stream has
+// ended.
 //
-// Where there is a Verifier, Join waits for it. Where the authority has to vouch for
-// the token, the stream's secrets are not ready until it has, and the stream ends where
-// it does not. An error is of package ca: Unauthenticated or Denied, RateLimited for a
-// limit, which it names, and what can be tried again otherwise.
+// With a Verifier, Join waits for the verification. If the authority must vouch for the
+// token, the stream's secrets are not ready until it has, and its refusal ends the stream.
+// An error is of package ca: Unauthenticated or Denied, RateLimited with the name of the
+// limit, or a retryable one.
 func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error) {
 	if token == "" {
 		return c.joinPeer(peer)
@@ -35,7 +35,7 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 	return s.caller, nil
 }
 
-// identify verifies a token that is not remembered, or reads what it claims.
+// identify verifies an unknown token, or reads its claims.
 func (c *Set) identify(ctx context.Context, print fingerprint, token ca.Token) (Claim, error) {
 	c.mu.Lock()
 	known := c.credentials[print].proven(c.now())
@@ -76,7 +76,7 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 	return s.caller, nil
 }
 
-// joinToken binds a stream to its token, which was verified, or claims something.
+// joinToken binds a stream to its verified or merely claiming token.
 func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, claim Claim) (*session, error) {
 	now := c.now()
 	cred := c.credentials[print]
@@ -107,8 +107,8 @@ func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, c
 	return s, nil
 }
 
-// entryFor returns the entry of a token: that of its owner, or, where nobody has
-// vouched for it yet, its own.
+// entryFor returns the entry for a token: its owner's, or its own while nobody has
+// verified it.
 func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now time.Time) (*entry, error) {
 	if cred.proven(now) {
 		return c.entryOf(cred.owner)
@@ -132,7 +132,7 @@ func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now ti
 	return e, nil
 }
 
-// entryOf returns the entry of a verified identity.
+// entryOf returns the entry of a verified identity, making it if needed.
 func (c *Set) entryOf(id string) (*entry, error) {
 	if e := c.entries[id]; e != nil {
 		return e, nil
@@ -157,8 +157,8 @@ func (c *Set) newEntry(id string) (*entry, error) {
 	return &entry{asked: pki.Identity{SPIFFEID: asked}, idle: c.now()}, nil
 }
 
-// makeRoom lets go of a refused token, or else of the identity that has been without a
-// stream for longest: whoever brings bad tokens must not keep the others out.
+// makeRoom removes an unused unverified entry or, failing that, the identity that has been
+// idle longest: bad tokens must not keep others out.
 func (c *Set) makeRoom() bool {
 	var oldest *entry
 	for _, e := range c.deadlines.list {
@@ -178,7 +178,7 @@ func (c *Set) makeRoom() bool {
 	return true
 }
 
-// enter makes a session of an entry and has the clock look at it.
+// enter adds a session to an entry and schedules the entry.
 func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, error) {
 	if c.ctx.Err() != nil {
 		c.tidy(e)
@@ -195,7 +195,7 @@ func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, e
 	}
 	c.sessions[c.last] = s
 	if cred != nil && cred.sessions == 0 && e.trouble != nil && e.id != "" {
-		e.trouble.kick() // a token that was not tried yet
+		e.trouble.kick() // this token was not tried yet
 	}
 	e.add(s)
 	c.schedule(e)

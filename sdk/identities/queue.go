@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// queue is entries in the order of a time: a heap in which each knows its place, so
-// that it can be moved or taken out.
+// queue is a heap of entries ordered by a time. Each entry knows its place, so it can be
+// moved or removed.
 type queue struct {
 	list []*entry
 	by   field
 }
 
-// field is one of the times of an entry, with the place in the queue by it.
+// field returns one of an entry's times and its place in the queue ordered by it.
 type field func(*entry) (at *time.Time, place *int)
 
 func byDue(e *entry) (at *time.Time, place *int)  { return &e.due, &e.dueAt }
 func byRank(e *entry) (at *time.Time, place *int) { return &e.rank, &e.rankAt }
 
-// put enters e at its time, or moves it there.
+// put adds e at the given time, or moves it there.
 func (q *queue) put(e *entry, at time.Time) {
 	when, place := q.by(e)
 	*when = at
@@ -29,7 +29,7 @@ func (q *queue) put(e *entry, at time.Time) {
 	}
 }
 
-// remove takes e out, if it is in.
+// remove removes e if it is queued.
 func (q *queue) remove(e *entry) {
 	if _, place := q.by(e); *place != 0 {
 		heap.Remove(q, *place-1)
@@ -44,13 +44,14 @@ func (q *queue) first() *entry {
 	return q.list[0]
 }
 
-// all returns the entries in no order, to be looked at while the queue changes.
+// all returns a copy of the entries in no order, safe while the queue changes.
 func (q *queue) all() []*entry { return append([]*entry(nil), q.list...) }
 
-// Len, Less, Swap, Push and Pop are package heap's. Places count from 1; 0 is not in.
+// Len, Less, Swap, Push and Pop implement heap.Interface. Places count from 1; 0 means not
+// queued.
 func (q *queue) Len() int { return len(q.list) }
 
-// Less orders by the time.
+// Less orders by time.
 func (q *queue) Less(i, j int) bool {
 	a, _ := q.by(q.list[i])
 	b, _ := q.by(q.list[j])
@@ -65,7 +66,7 @@ func (q *queue) Swap(i, j int) {
 	*a, *b = i+1, j+1
 }
 
-// Push adds an entry at the end.
+// Push appends an entry.
 func (q *queue) Push(x any) {
 	e := x.(*entry)
 	q.list = append(q.list, e)
@@ -73,7 +74,7 @@ func (q *queue) Push(x any) {
 	*place = len(q.list)
 }
 
-// Pop takes the last entry out.
+// Pop removes and returns the last entry.
 func (q *queue) Pop() any {
 	e := q.list[len(q.list)-1]
 	q.list[len(q.list)-1] = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// rootsHaveMoved has the certificates held against the roots as they now are.
+// rootsHaveMoved requests a check of all certificates against the new roots.
 func (c *Set) rootsHaveMoved() {
 	c.mu.Lock()
 	c.rootsMoved = true
@@ -14,15 +14,15 @@ func (c *Set) rootsHaveMoved() {
 	c.nudge()
 }
 
-// checkRoots looks for certificates that lead to no root any more. Nearly all are
-// settled by the fingerprint of their root.
+// checkRoots finds certificates that no longer chain to a root. The root's fingerprint
+// settles nearly all of them.
 func (c *Set) checkRoots() {
 	strays := c.leftBehind()
 	if len(strays) == 0 {
 		return
 	}
 	roots := make([]string, len(strays))
-	for i, item := range strays { // with no lock held: signatures are verified
+	for i, item := range strays { // without the lock, as Leads verifies signatures
 		roots[i], _ = c.signers[0].Leads(item)
 	}
 	c.mu.Lock()
@@ -40,7 +40,7 @@ func (c *Set) checkRoots() {
 	}
 }
 
-// leftBehind returns what is held under roots that are not served any more.
+// leftBehind returns the certificates whose root is no longer served.
 func (c *Set) leftBehind() (strays []*secret.Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,13 +60,12 @@ func (c *Set) leftBehind() (strays []*secret.Item) {
 	return strays
 }
 
-// follow takes what a certificate leads to now: another root, or none. It returns 1
-// where it is lost.
+// follow records the root that a certificate now chains to. It returns 1 if there is none.
 func (c *Set) follow(e *entry, root string) int {
 	if root != "" {
 		item := *e.item
 		item.RootFingerprint = root
-		e.item = &item // the content is the same: nobody is told
+		e.item = &item // same content, so no notification
 		return 0
 	}
 	e.lose(c.now())

@@ -6,14 +6,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// turns: of so many starts one goes to an identity that is known, if one waits, however
-// many tokens there are that nobody has vouched for.
+// turns: every fourth start goes to a known identity, if one waits, however many
+// unverified tokens there are.
 const turns = 4
 
-// sweep is how often ended tokens are forgotten.
+// sweep is the interval at which expired tokens are removed.
 const sweep = time.Minute
 
-// run keeps the time until the Set is closed.
+// run schedules until the Set is closed.
 func (c *Set) run() {
 	timer := time.NewTimer(look)
 	defer timer.Stop()
@@ -31,7 +31,7 @@ func (c *Set) run() {
 	}
 }
 
-// tick does what is due and returns the time until there is more.
+// tick does what is due and returns the time until more is.
 func (c *Set) tick(swept *time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.unlock()
@@ -54,8 +54,8 @@ func (c *Set) tick(swept *time.Time) time.Duration {
 	return look
 }
 
-// lookAtAll follows a jump of the wall clock. A machine that slept has slept through
-// the pauses, too.
+// lookAtAll reschedules all entries after a clock jump. If the machine slept, the sleep
+// counts towards the pauses.
 func (c *Set) lookAtAll(jump time.Duration) {
 	c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump)
 	for _, e := range c.deadlines.all() {
@@ -66,7 +66,7 @@ func (c *Set) lookAtAll(jump time.Duration) {
 	}
 }
 
-// schedule has the clock look at an entry that has changed.
+// schedule reconsiders an entry that has changed.
 func (c *Set) schedule(e *entry) {
 	if !e.gone {
 		c.step(e, c.now())
@@ -74,7 +74,7 @@ func (c *Set) schedule(e *entry) {
 	}
 }
 
-// step does what is due for an entry, and sets when to look at it again.
+// step does what is due for an entry and sets its next due time.
 func (c *Set) step(e *entry, now time.Time) {
 	if e.next != nil && !e.next.NotBefore.After(now) {
 		item := e.next
@@ -91,14 +91,14 @@ func (c *Set) step(e *entry, now time.Time) {
 	c.mourn(e, now)
 	c.enqueue(e, now)
 	if at := e.nextDue(now, c.cfg.Idle); at.IsZero() {
-		c.deadlines.put(e, now.Add(look)) // nothing is; it is cheap to look
+		c.deadlines.put(e, now.Add(look)) // nothing is due, and a look is cheap
 	} else {
 		c.deadlines.put(e, at)
 	}
 }
 
-// idleOver tells whether nobody has needed the entry for long enough. One without an
-// identity is kept for the pause after its refusal only.
+// idleOver reports whether the entry has been unused for long enough. One without an
+// identity is kept only for the pause after its refusal.
 func (c *Set) idleOver(e *entry, now time.Time) bool {
 	if len(e.sessions) > 0 || e.flying {
 		return false
@@ -109,7 +109,7 @@ func (c *Set) idleOver(e *entry, now time.Time) bool {
 	return !now.Before(e.idle.Add(c.cfg.Idle))
 }
 
-// mourn tells once that what is held has expired while somebody was there for it.
+// mourn reports once that the held certificate expired while a stream needed it.
 func (c *Set) mourn(e *entry, now time.Time) {
 	if e.item == nil || e.mourned || len(e.sessions) == 0 || !e.item.Expired(now) {
 		return
@@ -122,7 +122,7 @@ func (c *Set) mourn(e *entry, now time.Time) {
 	})
 }
 
-// enqueue has an entry asked for, or takes it off the list.
+// enqueue adds an entry to its request queue, or removes it.
 func (c *Set) enqueue(e *entry, now time.Time) {
 	q := &c.ready
 	if e.id == "" {
@@ -136,7 +136,7 @@ func (c *Set) enqueue(e *entry, now time.Time) {
 	}
 }
 
-// dispatch sends requests on their way while fewer are than may be.
+// dispatch starts requests while signers are free.
 func (c *Set) dispatch(now time.Time) {
 	for len(c.idle) > 0 && c.ctx.Err() == nil {
 		q := c.pickQueue()
@@ -151,9 +151,8 @@ func (c *Set) dispatch(now time.Time) {
 	}
 }
 
-// pickQueue returns where the next request comes from: whoever has waited longest, and
-// a renewal only where nobody waits. But tokens that nobody has vouched for do not keep
-// the others from their turn.
+// pickQueue returns the queue for the next request: the one whose head has waited longest
+// or expires first. Unverified tokens cannot keep known identities from their turn.
 func (c *Set) pickQueue() *queue {
 	known, other := c.ready.first(), c.readyNew.first()
 	switch {
@@ -169,9 +168,8 @@ func (c *Set) pickQueue() *queue {
 	return &c.readyNew
 }
 
-// letGo forgets an entry. Its key is overwritten: nobody has been served it for the
-// idle time. What a stream once sent, and what the garbage collector has moved, is not
-// reached by that.
+// letGo removes an entry and overwrites its key, which nobody has been served for the idle
+// time. That does not reach copies in streams or ones moved by the garbage collector.
 func (c *Set) letGo(e *entry) {
 	if e.gone {
 		return
@@ -191,7 +189,7 @@ func (c *Set) letGo(e *entry) {
 	}
 }
 
-// dropNameless parts a token from the entry that it had while nobody vouched for it.
+// dropNameless separates a token from its unverified entry.
 func (c *Set) dropNameless(e *entry) {
 	c.readyNew.remove(e)
 	c.nameless--

@@ -7,12 +7,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// session is one stream, bound to the credential that it opened with.
+// session is one stream, bound to the credential it opened with.
 type session struct {
 	caller     secret.Caller
-	credential *credential // nil for a stream that is known by its peer
+	credential *credential // nil if the stream was identified by its peer
 	entry      *entry
-	over       error // why it is not served any more
+	over       error // why it is no longer served
 	watchers   []*watcher
 }
 
@@ -20,7 +20,7 @@ func limited(what string, most int) error {
 	return ca.Errorf(ca.RateLimited, "the limit of %s is reached: %d", what, most)
 }
 
-// turnAway counts a stream that was not taken in.
+// turnAway counts a rejected stream.
 func (c *Set) turnAway(err error) error {
 	c.counts.TurnedAway++
 	if errors.Is(err, ca.ErrRateLimited) {
@@ -30,8 +30,8 @@ func (c *Set) turnAway(err error) error {
 	return err
 }
 
-// turnAwayFor counts a stream whose token could not be verified. Why is the operator's to
-// know: a client learns no more than it needs.
+// turnAwayFor counts a stream whose token could not be verified. The details are for the
+// operator; the client learns no more than it needs.
 func (c *Set) turnAwayFor(err error) error {
 	c.mu.Lock()
 	defer c.unlock()
@@ -45,7 +45,7 @@ func (c *Set) turnAwayFor(err error) error {
 	return ca.Errorf(ca.Unavailable, "the token of this stream cannot be verified at the moment")
 }
 
-// Leave lets a stream go that Join took in.
+// Leave removes a stream that Join admitted.
 func (c *Set) Leave(caller secret.Caller) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -57,7 +57,7 @@ func (c *Set) Leave(caller secret.Caller) {
 	c.detach(s)
 }
 
-// detach parts a session from its entry and its token.
+// detach separates a session from its entry and its token.
 func (c *Set) detach(s *session) {
 	e := s.entry
 	if e == nil {
@@ -75,8 +75,8 @@ func (c *Set) detach(s *session) {
 	}
 }
 
-// tidy lets go of an entry without an identity that nobody waits for. One that was
-// refused is kept for its pause, so that the same token is not tried again at once.
+// tidy removes an unverified entry without sessions. A refused one is kept for its pause,
+// so that the same token is not retried at once.
 func (c *Set) tidy(e *entry) bool {
 	if e.id != "" || len(e.sessions) > 0 || e.flying || e.left() > 0 {
 		return false
@@ -85,7 +85,7 @@ func (c *Set) tidy(e *entry) bool {
 	return true
 }
 
-// end ends a session: its stream learns why when it looks.
+// end ends a session; its stream learns why from Peek.
 func (c *Set) end(s *session, why error) {
 	if s.over != nil {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// introduce takes the first certificate that a token got: who is named in it is whose
-// token it is.
+// introduce takes the first certificate issued for a token: its SPIFFE ID is the token's
+// owner.
 func (c *Set) introduce(f *flight, now time.Time) {
 	e, id := f.entry, f.item.Identity.SPIFFEID.String()
 	f.credential.prove(id, now)
@@ -20,8 +20,8 @@ func (c *Set) introduce(f *flight, now time.Time) {
 		return
 	}
 	c.merge(e, there)
-	// The certificate is one more than is needed: everybody would have to be told of
-	// it, whenever somebody comes with a new token. It serves where a rotation is due.
+	// Discard this extra certificate: serving it would notify every stream of the identity
+	// whenever a new token arrives. Use it only if a rotation is due.
 	if there.flying || there.next != nil || !there.outdated(now) {
 		clear(f.item.Key)
 		c.counts.Joins++
@@ -31,7 +31,7 @@ func (c *Set) introduce(f *flight, now time.Time) {
 	c.arrive(there, f.item, now)
 }
 
-// merge moves the sessions of an entry without an identity to the one that is theirs.
+// merge moves the sessions of an unverified entry to that of their identity.
 func (c *Set) merge(from, to *entry) {
 	moving := from.sessions
 	from.sessions = nil
@@ -47,7 +47,7 @@ func (c *Set) merge(from, to *entry) {
 	}
 }
 
-// arrive takes a verified certificate for an entry: now, or when it becomes valid.
+// arrive takes a verified certificate, to serve now or when it becomes valid.
 func (c *Set) arrive(e *entry, item *secret.Item, now time.Time) {
 	e.trouble = nil
 	if item.NotBefore.After(now) {
@@ -58,10 +58,10 @@ func (c *Set) arrive(e *entry, item *secret.Item, now time.Time) {
 	c.schedule(e)
 }
 
-// install serves a certificate whose time has come.
+// install serves a certificate that is now valid.
 func (c *Set) install(e *entry, item *secret.Item, now time.Time) {
 	if item.Expired(now) {
-		return // the clock jumped over it
+		return // the clock jumped past it
 	}
 	item.Issued = now
 	e.item, e.mourned, e.replace = item, false, time.Time{}

@@ -14,14 +14,14 @@ type watcher struct {
 	notify func(name string)
 }
 
-// find returns the session of a caller that is served.
+// find returns the session of a caller that is still served.
 func (c *Set) find(caller secret.Caller, name string) (*session, error) {
 	s := c.sessions[caller.Session]
 	switch {
 	case c.ctx.Err() != nil:
 		return nil, secret.ErrClosed
 	case s == nil && caller.Session == 0:
-		return nil, unknown(name) // the agent itself is nobody here
+		return nil, unknown(name) // the agent itself has no session here
 	case s == nil:
 		return nil, fmt.Errorf("%w: %w", secret.ErrEnded, ca.Errorf(ca.Canceled, "the stream has left"))
 	case s.over != nil:
@@ -32,9 +32,9 @@ func (c *Set) find(caller secret.Caller, name string) (*session, error) {
 	return s, nil
 }
 
-// Peek returns the certificate of the caller's identity, or a trust bundle that all may
-// have. Before the identity is known nothing is ready; a caller whose time is over is
-// told so by [secret.ErrEnded].
+// Peek returns the certificate of the caller's identity, or a trust bundle open to all.
+// Until the identity is known it returns [secret.ErrNotReady]; once the caller is no
+// longer served, [secret.ErrEnded].
 func (c *Set) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	item, err := c.peek(caller, name)
 	if item != nil || err != nil {
@@ -64,7 +64,7 @@ func (c *Set) peek(caller secret.Caller, name string) (*secret.Item, error) {
 	return s.entry.item, nil
 }
 
-// Watch has notify called after each change of what Peek answers the caller.
+// Watch calls notify after each change of what Peek returns to the caller.
 func (c *Set) Watch(caller secret.Caller, name string, notify func(name string)) (stop func(), err error) {
 	unwatch := func() {}
 	if slices.Contains(c.cfg.Bundles, name) {
@@ -78,7 +78,7 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 	s, err := c.find(caller, name)
 	switch {
 	case errors.Is(err, secret.ErrEnded):
-		return unwatch, nil // there is nothing to come; Peek tells why
+		return unwatch, nil // no more changes; Peek says why
 	case err != nil:
 		unwatch()
 		return nil, err
@@ -92,7 +92,7 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 	}, nil
 }
 
-// tellSessions has everybody who watches an entry look again.
+// tellSessions notifies all watchers of an entry.
 func (c *Set) tellSessions(e *entry) {
 	for _, s := range e.sessions {
 		c.tellSession(s)

@@ -12,27 +12,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// maxClaims bounds the claims of a token, in bytes.
+// maxClaims bounds a token's claims, in bytes.
 const maxClaims = 16 << 10
 
-// Template is a SPIFFE ID with claims of a token in it, such as
+// Template is a SPIFFE ID with placeholders for claims of a token, such as
 //
 //	spiffe://cluster.local/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}
 //
-// A slash goes down into an object; {sub:2} is the third part of a claim that colons
-// divide. What is filled in is part of one segment of the path and never ends it.
+// A slash descends into an object; {sub:2} is the third colon-separated part of a claim. A
+// value fills part of one path segment and cannot end it.
 type Template struct {
 	texts  []string // one more than claims
 	claims []place
 }
 
-// place is a claim, and which of its parts; -1 is all of it.
+// place is a claim and the index of its part; -1 means the whole claim.
 type place struct {
 	path string
 	part int
 }
 
-// ParseTemplate reads a template and tries it out.
+// ParseTemplate parses a template and tries it with sample values.
 func ParseTemplate(text string) (*Template, error) {
 	t := &Template{}
 	rest := text
@@ -67,7 +67,7 @@ func placeOf(name string) (place, error) {
 	return place{path, int(part[0] - '0')}, nil
 }
 
-// try makes an ID of it with an ordinary value in each place.
+// try builds an ID with a sample value in each place.
 func (t *Template) try(text string) error {
 	switch id, err := t.fill(func(place) (string, error) { return "x", nil }); {
 	case len(t.claims) == 0:
@@ -87,8 +87,8 @@ func trustDomain(text string) string {
 	return domain
 }
 
-// Claimed reads what a token claims of itself, for [Identify]. Nothing of it is
-// verified. A token is a JWT (RFC 7519) in the compact form.
+// Claimed returns what a token claims, for [Identify]. It verifies nothing. The token must
+// be a JWT (RFC 7519) in compact form.
 func (t *Template) Claimed(token ca.Token) (Claim, error) {
 	claims, err := claimsOf(token)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *Template) Claimed(token ca.Token) (Claim, error) {
 	return Claim{SPIFFEID: id, Expiry: expiryOf(claims)}, nil
 }
 
-// ID returns the SPIFFE ID for claims, which whoever calls it has verified.
+// ID returns the SPIFFE ID for claims that the caller has verified.
 func (t *Template) ID(claims map[string]any) (string, error) {
 	id, err := t.fill(func(p place) (string, error) {
 		value, ok := find(claims, p.path).(string)
@@ -141,15 +141,15 @@ func (t *Template) fill(value func(place) (string, error)) (string, error) {
 	return id.String(), nil
 }
 
-// segment tells whether a value stays within its segment: one with a slash could name
-// somebody else.
+// segment reports whether a value stays within its path segment: one with a slash could
+// name another identity.
 func segment(value string) bool {
 	return value != "" && !strings.ContainsFunc(value, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
 	})
 }
 
-// find returns the value at a path: a claim of that very name, or one further down.
+// find returns the value at path: a claim of exactly that name, or a nested one.
 func find(claims map[string]any, path string) any {
 	if value, ok := claims[path]; ok {
 		return value
@@ -164,7 +164,7 @@ func find(claims map[string]any, path string) any {
 
 var errNoJWT = errors.New("it is no JWT")
 
-// claimsOf reads the middle part of a JWT. The error never quotes the token.
+// claimsOf decodes the payload of a JWT. The error never quotes the token.
 func claimsOf(token ca.Token) (map[string]any, error) {
 	parts := strings.Split(token.Reveal(), ".")
 	if len(parts) != 3 || len(parts[1]) > maxClaims {
@@ -181,10 +181,10 @@ func claimsOf(token ca.Token) (map[string]any, error) {
 	return claims, nil
 }
 
-// expiryOf returns the claim exp (RFC 7519, section 4.1.4), the zero time where there
-// is none that can be.
+// expiryOf returns the claim exp (RFC 7519, section 4.1.4), or the zero time if missing or
+// out of range.
 func expiryOf(claims map[string]any) time.Time {
-	const farthest = 1 << 40 // some 35,000 years
+	const farthest = 1 << 40 // about 35,000 years
 	seconds, ok := claims["exp"].(float64)
 	if !ok || !(seconds > 0 && seconds < farthest) {
 		return time.Time{}

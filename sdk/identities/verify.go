@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// refusedFor is how long a verifier's no to a token stands.
+	// refusedFor is how long a verifier's refusal of a token is cached.
 	refusedFor = 10 * time.Second
-	// maxRefused bounds the refusals that are remembered.
+	// maxRefused bounds the cached refusals.
 	maxRefused = 10_000
 )
 
-// checks are the verifications under way: one for a token, few at once.
+// checks holds the verifications in flight: one per token, few at once.
 type checks struct {
 	slots chan struct{}
 
@@ -24,7 +24,7 @@ type checks struct {
 	refused map[fingerprint]refusal
 }
 
-// check is one verification; claim and err are there when done is closed.
+// check is one verification; claim and err are set before done is closed.
 type check struct {
 	done  chan struct{}
 	claim Claim
@@ -43,13 +43,13 @@ func newChecks(atOnce int) checks {
 	}
 }
 
-// verify returns whose the token is. However many streams bring it, it is verified
-// once, and a no stands for some seconds.
+// verify returns the token's owner. Streams with the same token share one verification,
+// and a refusal is cached for some seconds.
 func (c checks) verify(ctx context.Context, id Identify, print fingerprint, token ca.Token) (Claim, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, id.Timeout, ca.Errorf(ca.Deadline, "the token could not be verified within %s", id.Timeout))
 	defer cancel()
 	k, err := c.start(print, func(k *check) {
-		// Not with ctx: whoever waits for the same answer may have more time.
+		// Not ctx: others that wait for the same result may have more time.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), id.Timeout)
 		defer cancel()
 		k.claim, k.err = c.run(ctx, id.Verifier, token)
@@ -65,7 +65,7 @@ func (c checks) verify(ctx context.Context, id Identify, print fingerprint, toke
 	}
 }
 
-// start returns the verification of the token that is under way, or a new one.
+// start returns the verification of the token in flight, or a new one.
 func (c checks) start(print fingerprint, run func(*check)) (*check, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,8 @@ func (c checks) start(print fingerprint, run func(*check)) (*check, error) {
 	return k, nil
 }
 
-// run asks the verifier in its turn. One that ignores its context keeps its turn.
+// run calls the verifier when a slot is free. A verifier that ignores its context keeps
+// its slot.
 func (c checks) run(ctx context.Context, v Verifier, token ca.Token) (Claim, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -103,7 +104,7 @@ func (c checks) run(ctx context.Context, v Verifier, token ca.Token) (Claim, err
 	return claim, nil
 }
 
-// note remembers a no; the caller holds the lock.
+// note caches a refusal; the caller holds the lock.
 func (c checks) note(print fingerprint, err error) {
 	delete(c.refused, print)
 	switch ca.ReasonFor(err) {

@@ -9,24 +9,23 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// Bundle is a set of roots: what peers are verified with (SPIFFE Trust Domain and
-// Bundle, section 4). It is immutable and safe for concurrent use; a nil *Bundle
-// is the empty set.
+// Bundle is a set of roots that peers are verified with (SPIFFE Trust Domain and Bundle,
+// section 4). It is immutable and safe for concurrent use; a nil *Bundle is the empty set.
 type Bundle struct {
-	certs []*x509.Certificate // sorted by DER, without repeats
+	certs []*x509.Certificate // sorted by DER, no duplicates
 }
 
-// NewBundle returns the set of these certificates, unchecked: sorted by their DER, each
-// once.
+// NewBundle returns the set of certs without checking them. It sorts them by DER and
+// removes duplicates.
 func NewBundle(certs ...*x509.Certificate) *Bundle {
 	sorted := slices.Clone(certs)
 	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
 	return &Bundle{slices.CompactFunc(sorted, (*x509.Certificate).Equal)}
 }
 
-// ParseBundle reads roots as [ParseCertificates] does and checks that each is a
-// self-signed CA certificate. Whether it is valid now is not looked at: see
-// [Bundle.Filter] and [Check.Chain].
+// ParseBundle parses roots (PEM) as [ParseCertificates] does and checks that each is a
+// self-signed CA certificate. It does not check validity times: see [Bundle.Filter] and
+// [Check.Chain].
 func ParseBundle(pemBytes []byte) (*Bundle, error) {
 	certs, err := ParseCertificates(pemBytes)
 	if err != nil {
@@ -57,7 +56,7 @@ func selfSigned(cert *x509.Certificate) bool {
 		cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
 }
 
-// Certificates returns the roots in the bundle's order; the slice is the caller's.
+// Certificates returns the roots in the bundle's order. The caller owns the slice.
 func (b *Bundle) Certificates() []*x509.Certificate {
 	if b == nil {
 		return nil
@@ -73,33 +72,33 @@ func (b *Bundle) Len() int {
 	return len(b.certs)
 }
 
-// PEM returns the roots as PEM, in the bundle's order: the same set gives the same
-// bytes, the empty one none.
+// PEM returns the roots as PEM in the bundle's order. The same set gives the same bytes;
+// the empty set gives none.
 func (b *Bundle) PEM() []byte {
 	return EncodeCertificates(b.Certificates())
 }
 
-// Contains tells whether that very certificate is one of the roots.
+// Contains reports whether cert itself is one of the roots.
 func (b *Bundle) Contains(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(b.Certificates(), cert.Equal)
 }
 
-// Equal tells whether both hold the same roots.
+// Equal reports whether both bundles hold the same roots.
 func (b *Bundle) Equal(other *Bundle) bool {
 	return slices.EqualFunc(b.Certificates(), other.Certificates(), (*x509.Certificate).Equal)
 }
 
-// Union returns the roots of both.
+// Union returns the roots of both bundles.
 func (b *Bundle) Union(other *Bundle) *Bundle {
 	return NewBundle(append(b.Certificates(), other.Certificates()...)...)
 }
 
-// Filter returns the roots that keep is true for.
+// Filter returns the roots for which keep returns true.
 func (b *Bundle) Filter(keep func(*x509.Certificate) bool) *Bundle {
 	return &Bundle{slices.DeleteFunc(b.Certificates(), func(c *x509.Certificate) bool { return !keep(c) })}
 }
 
-// Pool returns a new pool of the roots.
+// Pool returns a new certificate pool with the roots.
 func (b *Bundle) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, cert := range b.Certificates() {

@@ -11,59 +11,59 @@ import (
 )
 
 const (
-	// MaxClockSkew is how far a CA's clock may be off: a NotBefore so far ahead is
-	// waited for, a NotAfter so far beyond what was asked passes.
+	// MaxClockSkew is the tolerated clock error of a CA. A leaf may start up to this much
+	// after now and end up to this much after the requested time.
 	MaxClockSkew = 5 * time.Minute
 
 	maxChain = 10
 )
 
-// NameCheck says which names a CA may write into a leaf.
+// NameCheck says which names a CA may put into a leaf.
 type NameCheck int
 
-// The rules, the strictest first.
+// The rules, strictest first.
 const (
-	ExactNames      NameCheck = iota // those asked for, no more and no fewer
-	TrustDomainName                  // a SPIFFE ID of the same trust domain
-	AnyName                          // whatever the CA says
+	ExactNames      NameCheck = iota // the requested names, no more and no fewer
+	TrustDomainName                  // a SPIFFE ID in the same trust domain
+	AnyName                          // any names
 )
 
-// Check is what the reply of a CA is held against before anything of it is used.
+// Check holds what a CA's reply must satisfy before anything of it is used.
 type Check struct {
-	// Key is the public key of the request.
+	// Key is the public key in the CSR.
 	Key crypto.PublicKey
-	// Identity is what was asked for, Names how close the leaf must come to it.
+	// Identity is the requested identity; Names says how closely the leaf must match it.
 	Identity Identity
 	Names    NameCheck
-	// Roots are the roots that the chain may lead to.
+	// Roots are the roots that the chain may lead to; an empty set fails the check.
 	Roots *Bundle
 	// Now is the time of the check.
 	Now time.Time
-	// AskedUntil is when the certificate was asked to end; zero where no lifetime
-	// was asked for. AcceptLonger lets it end later than that.
+	// AskedUntil is the requested NotAfter; zero if no lifetime was requested.
+	// AcceptLonger lets the leaf outlive it.
 	AskedUntil   time.Time
 	AcceptLonger bool
 }
 
-// Chain is a verified reply. It is not changed once made.
+// Chain is a verified reply. Nobody may modify it.
 type Chain struct {
 	Leaf         *x509.Certificate
-	Certificates []*x509.Certificate // the leaf, then each one's issuer
-	Root         *x509.Certificate   // the root they lead to
+	Certificates []*x509.Certificate // the leaf, then each certificate's issuer
+	Root         *x509.Certificate   // the root the chain leads to
 	Identity     Identity            // the leaf's names
-	PEM          []byte              // Certificates, encoded anew
+	PEM          []byte              // Certificates, re-encoded
 }
 
-// CheckError tells which check a CA's reply failed.
+// CheckError says which check a CA's reply failed.
 type CheckError struct {
-	// Check is a short fixed word, fit for a metric label: format, key, usage, ca,
-	// names, order, roots, not-before, not-after, expired or chain; and anchor, of
-	// package secret.
+	// Check is one word from a fixed list, fit for a metric label: format, key, usage, ca,
+	// names, order, roots, not-before, not-after, expired or chain; package secret adds
+	// anchor.
 	Check  string
 	Detail string
 }
 
-// Error returns the check and what was seen.
+// Error returns the check and the details.
 func (e *CheckError) Error() string {
 	return fmt.Sprintf("the CA's reply fails the check %q: %s", e.Check, e.Detail)
 }
@@ -72,8 +72,8 @@ func failed(check, format string, args ...any) error {
 	return &CheckError{check, fmt.Sprintf(format, args...)}
 }
 
-// Chain checks a chain (PEM, leaf first, no root). The leaf's NotBefore may lie up
-// to [MaxClockSkew] after c.Now; who uses it waits until then. An error is a
+// Chain verifies a chain (PEM, leaf first, no root). The leaf's NotBefore may be up to
+// [MaxClockSkew] after c.Now; the caller must then wait until it. An error is a
 // [*CheckError].
 func (c Check) Chain(pemBytes []byte) (*Chain, error) {
 	certs, err := ParseCertificates(pemBytes)
@@ -140,7 +140,7 @@ func (c Check) names(chain *Chain) error {
 	return nil
 }
 
-// order checks that each certificate is signed by the next and none is a root.
+// order checks that each certificate is signed by the next and that none is a root.
 func (c Check) order(chain *Chain) error {
 	for i, cert := range chain.Certificates {
 		if selfSigned(cert) {

@@ -19,10 +19,10 @@ const (
 
 var oidSubjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
 
-// CreateCSR returns a PKCS #10 request for the identity, one PEM block
-// "CERTIFICATE REQUEST": an empty subject and one critical extension, the
-// subject alternative names. That is the one shape that istiod's registration
-// authority takes, and others do, too. An identity without a name is an error.
+// CreateCSR returns a PKCS #10 CSR for id: one PEM block "CERTIFICATE REQUEST" with an
+// empty subject and one critical extension, the subject alternative names. istiod's
+// registration authority accepts only this form, and other CAs accept it too. CreateCSR
+// rejects an identity without names.
 func CreateCSR(key crypto.Signer, id Identity) ([]byte, error) {
 	if id.IsZero() {
 		return nil, errors.New("a certificate signing request needs a SPIFFE ID, a DNS name or an IP address")
@@ -55,8 +55,8 @@ func marshalNames(id Identity) ([]byte, error) {
 	return asn1.Marshal(names)
 }
 
-// ParseCSR reads exactly one PEM block "CERTIFICATE REQUEST" and verifies the
-// request's own signature; anything else, or more than 1 MiB, is an error.
+// ParseCSR parses exactly one PEM block "CERTIFICATE REQUEST" of at most 1 MiB and
+// verifies the CSR's signature. Anything else is an error.
 func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
 	blocks, err := decode(pemBytes, "CERTIFICATE REQUEST", 1)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package pki holds what Countersign needs of X.509: keys, certificate signing
-// requests, PEM in and out, the check of a CA's reply ([Check.Chain]) and the
-// trust [Bundle]. It uses the standard library only, and everything it parses may
-// come from a stranger: sizes and counts are bounded.
+// Package pki implements the X.509 that Countersign needs: keys, CSRs, PEM encoding, the
+// check of a CA's reply ([Check.Chain]) and the trust [Bundle]. It uses the standard
+// library only and bounds the size and count of everything it parses, as input may come
+// from strangers.
 //
-// All functions may be called by any number of goroutines at once, and keep and change
-// nothing of what they are given. An error is a sentence that says what was seen and
-// what would be right; no error quotes a key.
+// All functions are safe for concurrent use and neither keep nor modify their arguments;
+// the package has no state. An error says what was found and what is allowed, and never
+// quotes a key.
 package pki
 
 import (
@@ -22,19 +22,19 @@ import (
 // maxNames bounds the names of one identity.
 const maxNames = 100
 
-// Identity is what a certificate is for: a SPIFFE ID, DNS names and IP addresses,
-// one of them at least. The zero value names nothing. An Identity is not changed
-// once made, and may then be read by any number of goroutines.
+// Identity is the set of names in a certificate: a SPIFFE ID, DNS names and IP addresses,
+// at least one of them. The zero value has no names. Nobody may modify an Identity once
+// made; it is then safe for concurrent use.
 type Identity struct {
-	SPIFFEID    *url.URL // SPIFFE-ID standard, section 2; nil where there is none
-	DNSNames    []string // in lower case, sorted
+	SPIFFEID    *url.URL // SPIFFE-ID standard, section 2; nil if there is none
+	DNSNames    []string // lower case, sorted
 	IPAddresses []netip.Addr
 }
 
-// NewIdentity checks the names and returns their Identity: a SPIFFE ID as
-// [ParseSPIFFEID] takes it, empty for none; DNS names, whose first label may be "*"; IPv4
-// and IPv6 addresses as text, without a zone; 100 of both at most. The error names the
-// first that is not valid.
+// NewIdentity validates the names and returns their Identity. spiffeID is as in
+// [ParseSPIFFEID], or empty. The first label of a DNS name may be "*". ips are IPv4 and
+// IPv6 addresses without a zone. Together they may be 100 at most. The error names the
+// first invalid one.
 func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 	var id Identity
 	if spiffeID != "" {
@@ -60,7 +60,7 @@ func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 	return id.normal()
 }
 
-// normal sorts the names, so that two identities of the same names are equal.
+// normal sorts the names, so that identities with the same names are equal.
 func (id Identity) normal() (Identity, error) {
 	if len(id.DNSNames)+len(id.IPAddresses) > maxNames {
 		return Identity{}, fmt.Errorf("%d names are too many: an identity has %d at most", len(id.DNSNames)+len(id.IPAddresses), maxNames)
@@ -72,13 +72,13 @@ func (id Identity) normal() (Identity, error) {
 	return id, nil
 }
 
-// IdentityOf returns the names of a certificate. More than one URI, a URI that is
-// no SPIFFE ID, or an e-mail address is an error (X509-SVID standard, section 2).
+// IdentityOf returns the names of a certificate. It rejects more than one URI, a URI that
+// is not a SPIFFE ID, and an e-mail address (X509-SVID standard, section 2).
 func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	return identityOf(cert.URIs, cert.DNSNames, cert.IPAddresses, cert.EmailAddresses)
 }
 
-// IdentityOfCSR returns the names of a request, as [IdentityOf] does.
+// IdentityOfCSR returns the names of a CSR, by the rules of [IdentityOf].
 func IdentityOfCSR(csr *x509.CertificateRequest) (Identity, error) {
 	return identityOf(csr.URIs, csr.DNSNames, csr.IPAddresses, csr.EmailAddresses)
 }
@@ -100,13 +100,13 @@ func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []strin
 	return NewIdentity(spiffeID, dnsNames, texts)
 }
 
-// Equal tells whether both name exactly the same, in whatever order.
+// Equal reports whether both identities have the same names, in any order.
 func (id Identity) Equal(other Identity) bool {
 	return id.spiffeID() == other.spiffeID() &&
 		slices.Equal(id.DNSNames, other.DNSNames) && slices.Equal(id.IPAddresses, other.IPAddresses)
 }
 
-// IsZero tells whether nothing is named.
+// IsZero reports whether the identity has no names.
 func (id Identity) IsZero() bool {
 	return id.SPIFFEID == nil && len(id.DNSNames) == 0 && len(id.IPAddresses) == 0
 }
@@ -119,12 +119,12 @@ func (id Identity) TrustDomain() string {
 	return id.SPIFFEID.Host
 }
 
-// String returns the names, separated by a comma and a space.
+// String returns the names, joined by ", ".
 func (id Identity) String() string {
 	return strings.Join(id.Names(), ", ")
 }
 
-// Names returns all names as text: the SPIFFE ID, then DNS names, then addresses.
+// Names returns all names as text: the SPIFFE ID, then DNS names, then IP addresses.
 func (id Identity) Names() []string {
 	var names []string
 	if id.SPIFFEID != nil {

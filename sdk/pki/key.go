@@ -14,11 +14,11 @@ import (
 	"strings"
 )
 
-// KeyType is a kind of private key, as the configuration spells it. The zero value is
+// KeyType is a type of private key, as the configuration spells it. The zero value means
 // [ECDSAP256].
 type KeyType string
 
-// The kinds of key. Older Envoys cannot use Ed25519; 1.40 was seen to.
+// The key types. Envoy 1.40 can use Ed25519; older releases cannot.
 const (
 	ECDSAP256 KeyType = "ecdsa-p256"
 	ECDSAP384 KeyType = "ecdsa-p384"
@@ -28,11 +28,11 @@ const (
 	Ed25519   KeyType = "ed25519"
 )
 
-// KeyTypes are all of them, the default first.
+// KeyTypes lists all key types, the default first.
 var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519}
 
-// ParseKeyType returns the type of that name, one of [KeyTypes]; empty is the default.
-// The error lists them.
+// ParseKeyType returns the key type with that name, one of [KeyTypes]; an empty name is
+// the default. The error lists them.
 func ParseKeyType(name string) (KeyType, error) {
 	if name == "" {
 		return ECDSAP256, nil
@@ -53,8 +53,8 @@ func keyTypeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// GenerateKey makes a new private key from the system's randomness. A type that is not
-// known is an error.
+// GenerateKey makes a new private key from the system's random source. It rejects an
+// unknown type.
 func GenerateKey(t KeyType) (crypto.Signer, error) {
 	switch t {
 	case ECDSAP256, "":
@@ -75,8 +75,8 @@ func GenerateKey(t KeyType) (crypto.Signer, error) {
 	return nil, err
 }
 
-// EncodeKey returns the key as one PEM block "PRIVATE KEY" (PKCS #8, RFC 5958). A key
-// that is not in memory, such as a token's, is an error.
+// EncodeKey returns the key as one PEM block "PRIVATE KEY" (PKCS #8, RFC 5958). It returns
+// an error for a key that is not in memory, such as one in a PKCS #11 token.
 func EncodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -85,9 +85,9 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ParseKey reads one unencrypted private key: PEM, PKCS #8, PKCS #1 or SEC 1. A
-// block "EC PARAMETERS" before it, as openssl writes one, is passed over. The
-// error never quotes the input.
+// ParseKey parses one unencrypted private key: PEM of PKCS #8, PKCS #1 or SEC 1. It skips
+// a preceding "EC PARAMETERS" block, which openssl writes. The error never quotes the
+// input.
 func ParseKey(pemBytes []byte) (crypto.Signer, error) {
 	if len(pemBytes) > maxPEM {
 		return nil, fmt.Errorf("the key file has %d bytes, %d are allowed", len(pemBytes), maxPEM)
@@ -102,8 +102,8 @@ func ParseKey(pemBytes []byte) (crypto.Signer, error) {
 	return parseKeyBlock(block)
 }
 
-// maxKey bounds a key in DER: one of RSA with 16,384 bits has 9.3 KiB. To read one of a
-// megabyte takes minutes, and whoever may write a secret could have it read.
+// maxKey bounds a key in DER: 16,384-bit RSA takes 9.3 KiB. Parsing a key of a megabyte
+// takes minutes, so a large one would be a denial of service.
 const maxKey = 10 << 10
 
 func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
@@ -127,7 +127,7 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	default:
 		return nil, fmt.Errorf("its PEM block is %.256q, not a private key", block.Type)
 	}
-	// The parser's own error is left out: it may quote what it read.
+	// Drop the parser's error: it may quote its input.
 	signer, ok := key.(crypto.Signer)
 	if err != nil || !ok {
 		return nil, fmt.Errorf("its PEM block %q holds no key that can sign", block.Type)
@@ -135,8 +135,8 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// SameKey tells whether two public keys are the same key; false for what is no public
-// key of the standard library.
+// SameKey reports whether a and b are the same public key. It is false for types outside
+// the standard library.
 func SameKey(a, b crypto.PublicKey) bool {
 	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && comparable.Equal(b)

@@ -10,16 +10,16 @@ import (
 	"fmt"
 )
 
-// What one PEM text may hold. The bundle of an operating system has some 150
-// certificates in 220 kB.
+// Limits of one PEM input. An operating system's bundle has about 150 certificates in 220
+// kB.
 const (
 	maxPEM          = 1 << 20
 	maxCertificates = 1000
 )
 
-// ParseCertificates reads PEM blocks "CERTIFICATE", one at least, 1,000 and 1 MiB
-// at most, in their order. Any other block is an error, text between them is not
-// (RFC 7468, section 2).
+// ParseCertificates parses PEM blocks "CERTIFICATE" in order: at least one, at most 1,000
+// and 1 MiB. Any other block is an error; text between blocks is not (RFC 7468, section
+// 2).
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	blocks, err := decode(pemBytes, "CERTIFICATE", maxCertificates)
 	if err != nil {
@@ -34,7 +34,7 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// EncodeCertificates returns the certificates as PEM, in their order.
+// EncodeCertificates returns the certificates as PEM, in the given order.
 func EncodeCertificates(certs []*x509.Certificate) []byte {
 	var out bytes.Buffer
 	for _, cert := range certs {
@@ -44,13 +44,13 @@ func EncodeCertificates(certs []*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// Fingerprint returns the SHA-256 of the certificate's DER, hex, in lower case.
+// Fingerprint returns the SHA-256 of the certificate's DER in lower-case hex.
 func Fingerprint(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// decode returns the contents of 1 to most blocks of one type.
+// decode returns the contents of 1 to most PEM blocks of one type.
 func decode(text []byte, blockType string, most int) ([][]byte, error) {
 	if len(text) > maxPEM {
 		return nil, fmt.Errorf("it has %d bytes of PEM, %d are allowed", len(text), maxPEM)
@@ -70,7 +70,7 @@ func decode(text []byte, blockType string, most int) ([][]byte, error) {
 		blocks = append(blocks, block.Bytes)
 		text = rest
 	}
-	// pem.Decode passes over what it cannot read; a certificate must not vanish so.
+	// pem.Decode skips what it cannot parse; no certificate may vanish silently.
 	if bytes.Contains(text, []byte("-----BEGIN")) {
 		return nil, errors.New("it holds a malformed PEM block")
 	}

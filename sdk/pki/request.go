@@ -13,7 +13,8 @@ import (
 	"fmt"
 )
 
-// Of RFC 2986 (section 4), RFC 2985 (5.4.2), RFC 5758 (3.2), RFC 4055 (5) and RFC 8410 (3).
+// Object identifiers from RFC 2986 (section 4), RFC 2985 (5.4.2), RFC 5758 (3.2), RFC 4055
+// (5) and RFC 8410 (3).
 var (
 	oidExtensionRequest = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}
 	oidECDSAWithSHA256  = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}
@@ -29,7 +30,7 @@ type request struct {
 	Signature asn1.BitString
 }
 
-// requestInfo is what of it is signed (section 4.1).
+// requestInfo is the signed part of a request (section 4.1).
 type requestInfo struct {
 	Version    int
 	Subject    asn1.RawValue
@@ -42,10 +43,10 @@ type requestAttribute struct {
 	Value [][]pkix.Extension `asn1:"set"`
 }
 
-// createRequest returns the DER of a request with an empty subject and that extension.
-// x509.CreateCertificateRequest does the same and then verifies its own signature, in
-// case the signer is a faulty device, which is a fifth of the cost of a rotation. Keys
-// are made here, and the authority verifies the signature.
+// createRequest returns the DER of a CSR with an empty subject and the extension names.
+// x509.CreateCertificateRequest also verifies its own signature, in case the signer is a
+// faulty device; that takes a fifth of a rotation's CPU time. The authority verifies the
+// signature anyway.
 func createRequest(key crypto.Signer, names pkix.Extension) ([]byte, error) {
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -69,7 +70,7 @@ func createRequest(key crypto.Signer, names pkix.Extension) ([]byte, error) {
 	return asn1.Marshal(request{asn1.RawValue{FullBytes: info}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
 }
 
-// signatureBy returns how a key of that kind signs.
+// signatureBy returns the signature algorithm and hash for a public key.
 func signatureBy(public crypto.PublicKey) (pkix.AlgorithmIdentifier, crypto.Hash, error) {
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// The bounds of the SPIFFE-ID standard, section 2.3.
+// Length limits of the SPIFFE-ID standard, section 2.3.
 const (
 	maxSPIFFEID    = 2048
 	maxTrustDomain = 255
 )
 
-// ParseSPIFFEID checks a workload's SPIFFE ID (SPIFFE-ID standard, section 2):
-// spiffe://<trust domain>/<path>, with a path, as a leaf must have one
-// (X509-SVID standard, section 2).
+// ParseSPIFFEID parses a workload's SPIFFE ID (SPIFFE-ID standard, section 2):
+// spiffe://<trust domain>/<path>. The path is required, as in every leaf (X509-SVID
+// standard, section 2).
 func ParseSPIFFEID(text string) (*url.URL, error) {
 	if reason := spiffeIDFault(text); reason != "" {
 		return nil, fmt.Errorf("SPIFFE ID %.256q is not valid: %s", text, reason)
@@ -23,7 +23,7 @@ func ParseSPIFFEID(text string) (*url.URL, error) {
 	return &url.URL{Scheme: "spiffe", Host: domain, Path: "/" + path}, nil
 }
 
-// CheckTrustDomain returns an error where name is no trust domain (SPIFFE-ID
+// CheckTrustDomain returns an error if name is not a valid trust domain (SPIFFE-ID
 // standard, section 2.1).
 func CheckTrustDomain(name string) error {
 	if reason := trustDomainFault(name); reason != "" {

@@ -7,8 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Anchor returns, for [Spec.Anchor], what the trust bundle of that name holds at
-// the moment: nil where it is not held. The function may be called by any goroutine.
+// Anchor returns a function for [Spec.Anchor]. The function returns the roots that source
+// currently holds as the trust bundle name, or nil if it holds none. It is safe for
+// concurrent use.
 func Anchor(source Source, name string) func() *pki.Bundle {
 	var mu sync.Mutex
 	var version string
@@ -31,15 +32,15 @@ func Anchor(source Source, name string) func() *pki.Bundle {
 	}
 }
 
-// anchored remembers whether the certificate held leads to the anchor.
+// anchored records whether the held certificate chains to the anchor.
 type anchored struct {
-	seen *pki.Bundle // what it was last held against
+	seen *pki.Bundle // the anchor at the last check
 	lost bool
 }
 
-// checkAnchor looks at the certificate held whenever its anchor has changed. One
-// that does not lead there is replaced at once, as peers can no longer verify it;
-// until then it is served.
+// checkAnchor rechecks the held certificate whenever its anchor has changed. A certificate
+// that no longer chains to it is replaced at once, as peers can no longer verify it; the
+// agent serves it until then.
 func (l *leaf) checkAnchor(now time.Time) {
 	if l.spec.Anchor == nil || l.held == nil {
 		return
@@ -54,7 +55,7 @@ func (l *leaf) checkAnchor(now time.Time) {
 	}
 }
 
-// checkAnchor holds a reply against the roots that peers verify with.
+// checkAnchor verifies a reply against the roots that peers verify with.
 func (a *attempt) checkAnchor(c pki.Check, chain []byte) error {
 	if a.leaf.spec.Anchor == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// order is a request for one certificate. A retry is the same order, so that an
-// authority can recognise the repeat; a new key is a new order.
+// order is a request for one certificate. A retry reuses the order, so that an authority
+// can recognize the repeat; a new key makes a new order.
 type order struct {
 	id  string
 	key crypto.Signer
@@ -44,25 +44,24 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 	return r
 }
 
-// attempt is one try to have an order filled: the token is read, the authority
-// asked, its reply verified. It runs in a goroutine of its own and touches nothing
-// of its leaf that changes.
+// attempt is one try to fill an order: read the token, ask the authority, verify the
+// reply. It runs in its own goroutine and touches no mutable state of its leaf.
 type attempt struct {
 	leaf   *leaf
-	by     *choice // who is asked
-	last   bool    // only if there is no token later than known
+	by     *choice // the authority to ask
+	last   bool    // do not sign if the token is later than the known one
 	known  credential
 	begun  time.Time
 	cancel context.CancelFunc
 
-	order  *order // nil at the start of a new one
+	order  *order // nil when a new order is needed
 	bearer ca.Bearer
 	chain  *pki.Chain
-	from   string // who signed, by the reply
+	from   string // who signed, according to the reply
 	err    error
 }
 
-// ask sends an attempt on its way.
+// ask starts an attempt in a goroutine.
 func (l *leaf) ask(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{leaf: l, by: l.choice(), begun: time.Now(), cancel: cancel, order: l.order, last: l.onlyLast(), known: l.credential}
@@ -79,7 +78,7 @@ func (l *leaf) ask(ctx context.Context) {
 
 func (a *attempt) run(ctx context.Context) (err error) {
 	if err = a.readToken(ctx); err != nil {
-		return err // final, also where an exchange did not accept what it was given
+		return err // final, even if a token exchange rejected its subject token
 	}
 	if a.last && a.known.later(a.bearer) {
 		return nil
@@ -97,14 +96,13 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	if err := a.readToken(ctx); err != nil {
 		return err
 	}
-	return a.sign(ctx) // once, with the token as it is now
+	return a.sign(ctx) // one retry, with the token just read
 }
 
-// errNoKey is no fault of the authority's.
+// errNoKey marks a failure that is not the authority's fault.
 var errNoKey = errors.New("no key could be made")
 
-// newOrder makes a key and the request for it: where a device makes keys, each is an
-// outside call.
+// newOrder generates a key and its CSR. Each key from a KeySource is an outside call.
 func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 	spec := a.leaf.spec
 	key, err := call(ctx, a.by.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
@@ -145,7 +143,7 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 	return nil
 }
 
-// check holds the reply against what was asked for.
+// check verifies the chain against the request.
 func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	spec, authority := a.leaf.spec, a.by
 	now := authority.now()
@@ -166,8 +164,8 @@ func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	return verified, a.leaf.checkOthers(verified.Identity)
 }
 
-// checkOthers refuses a name that belongs to another identity of this agent, even
-// where the authority may choose.
+// checkOthers rejects a name that belongs to another identity of this agent, even if the
+// authority may choose names.
 func (l *leaf) checkOthers(got pki.Identity) error {
 	own := l.spec.Identity.Names()
 	for _, name := range got.Names() {
@@ -178,7 +176,7 @@ func (l *leaf) checkOthers(got pki.Identity) error {
 	return nil
 }
 
-// item is what a successful attempt gives to serve.
+// item returns the Item for a successful attempt.
 func (a *attempt) item(spec Spec, authority string) (*Item, error) {
 	leaf := a.chain.Leaf
 	item := &Item{
@@ -189,7 +187,7 @@ func (a *attempt) item(spec Spec, authority string) (*Item, error) {
 	}
 	var err error
 	if item.Key, err = pki.EncodeKey(a.order.key); err != nil && a.leaf.keys != nil {
-		item.KeyHandle, err = a.order.key, nil // it does not leave its device
+		item.KeyHandle, err = a.order.key, nil // the key cannot leave its device
 	}
 	return item, err
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// look is how long the clock goes unwatched at most: a suspend or a jump of the
-// clock moves no timer.
+// look is the longest interval between looks at the clock: a suspend or a clock jump fires
+// no timer.
 const look = 30 * time.Second
 
-// authority keeps the roots of one authority, apart from the certificates under
-// them. Its goroutine, run, owns all that is not atomic or fixed.
+// authority keeps the roots of one authority, independent of the certificates they sign.
+// Its goroutine, run, owns every field that is neither atomic nor fixed.
 type authority struct {
 	Authority
 	now     func() time.Time
@@ -32,27 +32,27 @@ type authority struct {
 	asks  turn            // for RootSource and RootWatcher
 	poke  chan struct{}   // wakes the feed
 
-	kicked  atomic.Bool   // the feed is to begin anew
-	heard   chan struct{} // closed when roots were told, or will not be
+	kicked  atomic.Bool   // tells the feed to start over
+	heard   chan struct{} // closed when roots arrived, or will not
 	bundle  atomic.Pointer[pki.Bundle]
-	served  atomic.Pointer[time.Time] // since when there are roots to serve; nil: there are none
-	shown   atomic.Pointer[[]Root]    // what bundle holds, for the status
-	failure atomic.Pointer[Failure]   // the last one of the feed
+	served  atomic.Pointer[time.Time] // when roots were first available; nil: none yet
+	shown   atomic.Pointer[[]Root]    // the contents of bundle, for the status
+	failure atomic.Pointer[Failure]   // the feed's last failure
 
-	// For what a Signer obtains; see vouch.
-	lent      *leaf                      // stands for all of it
-	lentUntil atomic.Int64               // when the last of it ends, in nanoseconds of Unix time
+	// For certificates that a Signer obtains; see vouch.
+	lent      *leaf                      // stands for all of them
+	lentUntil atomic.Int64               // the latest NotAfter, in nanoseconds of Unix time
 	last      atomic.Pointer[replied]    // the roots of the last reply
-	taken     atomic.Pointer[pki.Bundle] // those that roots now has of a reply
+	taken     atomic.Pointer[pki.Bundle] // the reply roots now in roots
 
 	leaves  []*leaf // fixed once running
 	bundles []*trustBundle
 
 	keeper   *keeper
-	recorded []byte // what the keeper was last given
+	recorded []byte // the last content given to the keeper
 
 	roots rootSet
-	ends  map[*leaf]time.Time // of the certificates held
+	ends  map[*leaf]time.Time // NotAfter of each held certificate
 }
 
 func newAuthority(a Authority, c Config, k *keeper, stop <-chan struct{}) *authority {
@@ -88,8 +88,8 @@ func (a *authority) sleep() time.Duration {
 	return look
 }
 
-// do runs f in run and returns when what follows from it is published. It does
-// nothing once the Manager has ended.
+// do runs f in run and returns after the result is published. It does nothing once the
+// Manager has ended.
 func (a *authority) do(f func()) {
 	done := make(chan struct{})
 	select {
@@ -99,8 +99,8 @@ func (a *authority) do(f func()) {
 	}
 }
 
-// publish serves the roots as they now are: the bundles first, then the leaves
-// are told, which may need another certificate. An empty set is never served.
+// publish serves the current roots. It updates the bundles first and then nudges the
+// leaves, which may need a new certificate. It never serves an empty set.
 func (a *authority) publish() {
 	before, after := a.bundle.Load(), a.roots.served(a.now())
 	if after.Len() > 0 {
@@ -145,7 +145,7 @@ func rootAttrs(cert *x509.Certificate) []any {
 	return []any{"fingerprint", pki.Fingerprint(cert), "subject", text.Clean(cert.Subject.String()), "not_after", cert.NotAfter}
 }
 
-// told takes the roots that a RootSource or RootWatcher told.
+// told takes roots from a RootSource or RootWatcher.
 func (a *authority) told(pemBytes []byte) error {
 	roots, err := a.admit(pemBytes)
 	if err != nil {
@@ -155,8 +155,8 @@ func (a *authority) told(pemBytes []byte) error {
 	return nil
 }
 
-// admit returns those of the roots that may be served: CA certificates that have
-// not expired and, where there are pins, are pinned.
+// admit returns the roots that may be served: unexpired CA certificates that, if there are
+// pins, are pinned.
 func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 	all, err := pki.ParseBundle(pemBytes)
 	if err != nil {
@@ -180,7 +180,7 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 	return roots, nil
 }
 
-// keptUntil is when a root that is dropped now is to go.
+// keptUntil returns when to remove a root that is dropped now.
 func (a *authority) keptUntil() time.Time {
 	if a.RootOverlap != nil {
 		return a.now().Add(*a.RootOverlap)
@@ -188,8 +188,8 @@ func (a *authority) keptUntil() time.Time {
 	return a.lastEnd()
 }
 
-// lastEnd is the end of the last certificate held of this authority, or lent to a
-// [Signer]; zero where none is.
+// lastEnd returns the latest NotAfter of the certificates held from this authority or
+// issued through a [Signer]; zero if there are none.
 func (a *authority) lastEnd() (last time.Time) {
 	if lent := a.lentUntil.Load(); lent > 0 {
 		last = time.Unix(0, lent)
@@ -200,28 +200,28 @@ func (a *authority) lastEnd() (last time.Time) {
 	return last
 }
 
-// ownOverlap is how long a root is kept at least that a new certificate needs.
+// ownOverlap is the shortest time to keep a root that a new certificate needs.
 func (a *authority) ownOverlap() time.Duration {
 	if a.RootOverlap != nil {
 		return *a.RootOverlap
 	}
-	return time.Minute // any time will do for a preview
+	return time.Minute // a preview accepts any positive duration
 }
 
-// verify has a reply to a request of l checked that was sent at asked: against the
-// very roots that will be served with it, which are served before it returns.
+// verify checks the reply to a request that l sent at asked. It checks against exactly the
+// roots that will be served with the certificate, and serves them before it returns.
 func (a *authority) verify(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
 	_, chain, err := a.verifyRoots(ctx, l, reply, asked, check)
 	return chain, err
 }
 
-// verifyRoots is verify; it returns the roots of the reply, too.
+// verifyRoots is verify that also returns the roots in the reply.
 func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (given *pki.Bundle, chain *pki.Chain, err error) {
 	if given, err = a.given(ctx, reply.Roots); err != nil {
 		return nil, nil, err
 	}
 	if chain, err = check(reply.Chain, a.preview(given, asked)); err != nil {
-		a.refresh() // the authority may have new roots that it has not told yet
+		a.refresh() // the authority may have new roots it has not published yet
 		return nil, nil, err
 	}
 	a.do(func() {
@@ -231,11 +231,11 @@ func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certifica
 	return given, chain, nil
 }
 
-// checkFunc checks a chain (PEM) against roots.
+// checkFunc verifies a chain (PEM) against roots.
 type checkFunc func(chain []byte, roots *pki.Bundle) (*pki.Chain, error)
 
-// given returns the roots of a reply; none means that the authority tells them by
-// itself, and then they are waited for.
+// given returns the admitted roots of a reply. If the reply has none, the authority
+// publishes its roots separately, and given waits for them.
 func (a *authority) given(ctx context.Context, roots []byte) (*pki.Bundle, error) {
 	if len(roots) > 0 {
 		return a.admit(roots)
@@ -244,12 +244,12 @@ func (a *authority) given(ctx context.Context, roots []byte) (*pki.Bundle, error
 	return nil, nil
 }
 
-// preview returns the roots as they would be served with those of a reply.
+// preview returns the roots to serve if those of a reply are taken.
 func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bundle) {
 	a.do(func() {
 		try := a.roots.clone()
 		try.reply(given, asked, func() time.Time {
-			// The reply's own certificate will be held then, and its roots kept for it.
+			// The reply's own certificate will then be held, which keeps its roots.
 			return clock.Later(a.keptUntil(), a.now().Add(a.ownOverlap()))
 		})
 		roots = try.served(a.now())
@@ -257,8 +257,7 @@ func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bund
 	return roots
 }
 
-// waitForRoots waits for an authority that tells its roots by itself and has not
-// done so yet.
+// waitForRoots waits for the first roots of an authority that publishes them separately.
 func (a *authority) waitForRoots(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
@@ -268,7 +267,7 @@ func (a *authority) waitForRoots(ctx context.Context) {
 	}
 }
 
-// forget lets go of a certificate: no root is kept for it any more.
+// forget stops keeping roots for the certificate of l.
 func (a *authority) forget(l *leaf) {
 	a.do(func() { delete(a.ends, l) })
 }

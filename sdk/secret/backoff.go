@@ -2,24 +2,24 @@ package secret
 
 import "time"
 
-// Backoff says how long to wait after a failed attempt, by the table of package ca,
-// as a [Manager] does for its own secrets: for an engine that keeps the time of many
-// identities itself. The zero value is ready; one goroutine uses it at a time.
+// Backoff computes the wait after a failed attempt by the table of package ca, as a
+// [Manager] does for its own secrets. It is for engines that schedule many identities
+// themselves. The zero value is ready; it is not safe for concurrent use.
 type Backoff struct{ retry retry }
 
-// After returns the wait after err; false means that waiting helps nothing, as an
-// ability is missing. life is the time that what is held has left, zero where nothing
-// is held.
+// After returns the wait after err; again is false if waiting cannot help because an
+// ability is missing. life is the remaining life of the held certificate, zero if none is
+// held.
 func (b *Backoff) After(err error, life time.Duration) (wait time.Duration, again bool) {
 	wait = b.retry.after(err, life)
 	return wait, wait != never
 }
 
-// Reset forgets the failures: something that may have been their cause has changed.
+// Reset forgets all failures; call it when a possible cause has changed.
 func (b *Backoff) Reset() { b.retry.reset() }
 
-// NewFailure describes err for an operator: bounded, escaped, with a fixed word for
-// its reason. The next attempt comes after wait.
+// NewFailure describes err for an operator: bounded, escaped, with a reason from a fixed
+// list. The next attempt comes wait after now.
 func NewFailure(err error, now time.Time, wait time.Duration) *Failure {
 	return newFailure(err, now, wait)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// trustBundle is one TrustBundle secret: the roots of its authorities, united. It
-// is served as soon as one of them is known, and grows.
+// trustBundle is one TrustBundle secret: the union of its authorities' roots. It is served
+// once the roots of one authority are known, and grows as others arrive.
 type trustBundle struct {
 	*slot
 	spec    Spec
@@ -21,13 +21,13 @@ type trustBundle struct {
 	now     func() time.Time
 	observe func(Event)
 
-	mu      sync.Mutex // orders refreshes of several authorities
-	expired bool       // told already
+	mu      sync.Mutex // serializes refreshes by several authorities
+	expired bool       // the expiry was reported
 	changes atomic.Int64
 }
 
-// refresh serves the roots as the authorities now have them. Its lock is held over
-// nothing but the engine's own code.
+// refresh serves the authorities' current roots. It holds its lock only over the engine's
+// own code.
 func (b *trustBundle) refresh() {
 	changed, expired := b.update()
 	if changed {
@@ -65,7 +65,8 @@ func (b *trustBundle) itemOf(roots *pki.Bundle) *Item {
 	return item
 }
 
-// NewTrustBundle returns the item of a trust bundle that an authority, or several, told.
+// NewTrustBundle returns the item of a trust bundle with the roots of one or more
+// authorities.
 func NewTrustBundle(name, authority string, roots *pki.Bundle) *Item {
 	item := &Item{
 		Name: name, Kind: TrustBundle, Version: bundleVersion(roots), Authority: authority,

@@ -10,19 +10,19 @@ import (
 // grace is how long a call may take to notice that its context has ended.
 const grace = time.Second
 
-// turn is the right to have a call outside: one goroutine at a time has it.
+// turn is the right to make an outside call; one goroutine at a time has it.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-// call runs f, an outside call, with a deadline (zero: none) and does not outlive
-// it. A client that ignores its context keeps its goroutine and the turn, so that
-// however long it hangs it costs one goroutine; once it returns, calls work again.
+// call runs f, an outside call, with a timeout (zero: none) and returns soon after it. A
+// client that ignores its context keeps its goroutine and the turn, so a hang costs one
+// goroutine at most. Calls work again once the client returns.
 func call[T any](ctx context.Context, timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
 	return callIn(ctx, func(job func()) { go job() }, timeout, t, f)
 }
 
-// callIn is call, in the goroutine that run has do the job.
+// callIn is call with the job run by run.
 func callIn[T any](ctx context.Context, run func(job func()), timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc

@@ -22,89 +22,87 @@ const (
 	defaultFallbackAfter = 30 * time.Second
 )
 
-// Config says which secrets a [Manager] holds and who signs them. Its functions are
-// called by several goroutines at once.
+// Config says which secrets a [Manager] holds and who signs them. The Manager calls its
+// functions from several goroutines at once.
 type Config struct {
 	Secrets     []Spec
 	Authorities []Authority
 
-	// Admit tells whether caller may have the secret of that name; to whom it says
-	// no, the name is unknown. It must not block. Default: everybody may.
+	// Admit reports whether caller may have the secret name. If not, the name is unknown
+	// to the caller. Admit must not block. Default: every caller may.
 	Admit func(caller Caller, name string) bool
-	// Observe is told what happens, for metrics. It must neither block nor call the
-	// Manager, and is called by several goroutines. Default: nobody is told.
+	// Observe receives events, for metrics. It must be safe for concurrent use and must
+	// neither block nor call the Manager. Default: events are dropped.
 	Observe func(Event)
-	// Storage keeps what is held over a restart. Default: nothing is kept.
+	// Storage keeps held secrets across a restart. Default: nothing is kept.
 	Storage Storage
-	// Keys makes the private keys. It is whoever set it who keeps them, so that a
-	// Storage keeps none of them. Default: [pki.GenerateKey].
+	// Keys makes the private keys. The KeySource then keeps them; a Storage stores none of
+	// them. Default: [pki.GenerateKey].
 	Keys KeySource
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log never gets a key or a token. Default: silent.
+	// Log receives no key and no token. Default: silent.
 	Log *slog.Logger
 }
 
-// Spec is one secret: a key with its certificate, or a trust bundle.
+// Spec describes one secret: a private key with its certificate chain, or a trust bundle.
 type Spec struct {
 	Name string
 	Kind Kind
-	// Authorities are names from [Config.Authorities]: those that may sign a KeyPair,
-	// or all whose roots are united in a TrustBundle. The first one signs; the next is
-	// asked while those before it have been unavailable for FallbackAfter, and never
-	// where one said no. It must have told its roots by itself before: nobody gets a
-	// certificate that its peers cannot verify.
+	// Authorities are names from [Config.Authorities]: for a KeyPair those that may sign
+	// it, for a TrustBundle those whose roots form the union. The first one signs. The
+	// Manager asks the next after those before it have been unavailable for FallbackAfter,
+	// never after a refusal. A fallback must have published its roots beforehand, so that
+	// peers can verify its certificates.
 	Authorities []string
-	// FallbackAfter is how long an authority must have been asked in vain before the
-	// next one is. Default: 30 s.
+	// FallbackAfter is how long an authority must stay unavailable before the Manager asks
+	// the next one. Default: 30 s.
 	FallbackAfter time.Duration
 
-	// Identity is what a KeyPair's certificate is asked for.
+	// Identity is the set of names to request for a KeyPair.
 	Identity pki.Identity
-	// Anchor returns roots, from elsewhere than the authority, that a KeyPair's chain
-	// has to lead to, besides the authority's own: those that its peers verify with.
-	// It must not block; see the function [Anchor]. Default: none.
+	// Anchor returns further roots that a KeyPair's chain must lead to, besides its
+	// authority's own: those that its peers verify with. It must not block; see the
+	// function [Anchor]. Default: none.
 	Anchor func() *pki.Bundle
-	// KeyType is the kind of a KeyPair's key. Default: ECDSA P-256.
+	// KeyType is the type of a KeyPair's key. Default: ECDSA P-256.
 	KeyType pki.KeyType
-	// TTL is the lifetime asked for. Default: the authority decides.
+	// TTL is the requested lifetime. Default: the authority decides.
 	TTL time.Duration
-	// RenewRatio is the part of the lifetime that is left when the rotation begins.
+	// RenewRatio is the fraction of the lifetime that remains when rotation begins.
 	// Default: 0.5.
 	RenewRatio float64
-	// RenewJitter is how far the ratio of one certificate may be drawn to either
-	// side, so that the rotations of many are spread. Default: 0.01.
+	// RenewJitter is the most by which a certificate's ratio deviates from RenewRatio in
+	// either direction, to spread rotations. Default: 0.01.
 	RenewJitter float64
 }
 
-// Authority is a certificate authority with the rules for what it answers.
+// Authority is a certificate authority with the rules for its replies.
 type Authority struct {
 	Name string
-	// Client signs. Where it is a [ca.RootWatcher] or a [ca.RootSource], too, its
-	// roots are learned from that as well as from replies.
+	// Client signs. If it is also a [ca.RootWatcher] or a [ca.RootSource], the Manager
+	// learns roots from that as well as from replies.
 	Client ca.Client
-	// Token returns the credential for the next request and is asked before each.
+	// Token returns the credential for the next request; the Manager calls it before each.
 	// Default: none.
 	Token func(context.Context) (ca.Bearer, error)
-	// TokenRejected is told of a token that the authority did not accept, before
-	// Token is asked once more. It must not block. Default: nobody is told.
+	// TokenRejected receives a token that the authority rejected, before Token is called
+	// once more. It must not block. Default: none.
 	TokenRejected func(ca.Token)
-	// Names is how close a certificate's names must come to those asked for.
-	// Default: exact.
+	// Names says how closely a certificate's names must match the requested ones. Default:
+	// exact.
 	Names pki.NameCheck
-	// AcceptLongerTTL lets certificates live longer than was asked. Default: false.
+	// AcceptLongerTTL accepts certificates that outlive the requested TTL. Default: false.
 	AcceptLongerTTL bool
-	// PinnedRoots are the only roots that are taken from this authority. Default:
-	// any.
+	// PinnedRoots are the only roots accepted from this authority. Default: any.
 	PinnedRoots *pki.Bundle
-	// RootOverlap is how long a root stays that the authority dropped; a pointer to
-	// zero means not at all. Default: until the last certificate held of this
-	// authority ends.
+	// RootOverlap is how long a root stays after the authority drops it; a pointer to zero
+	// removes it at once. Default: until the last certificate held from this authority
+	// expires.
 	RootOverlap *time.Duration
-	// RootInterval is the time between two questions to a [ca.RootSource]. Default:
-	// 5 minutes.
+	// RootInterval is the interval between calls to a [ca.RootSource]. Default: 5 minutes.
 	RootInterval time.Duration
-	// Timeout ends each call of Client or Token. Default: 30 seconds.
+	// Timeout limits each call of Client or Token. Default: 30 seconds.
 	Timeout time.Duration
 }
 
@@ -150,7 +148,7 @@ func (a Authority) withDefaults() Authority {
 	return a
 }
 
-// check returns an error for an Authority that cannot work.
+// check returns an error if the Authority cannot work.
 func (a Authority) check() error {
 	switch {
 	case a.Name == "":
@@ -167,7 +165,7 @@ func (a Authority) check() error {
 	return nil
 }
 
-// check returns an error for a Spec (with its defaults) that cannot be had.
+// check returns an error if the Spec, with its defaults set, is invalid.
 func (s Spec) check() error {
 	switch {
 	case s.Name == "":
@@ -197,7 +195,7 @@ func (s Spec) checkKeyPair() error {
 		return fmt.Errorf("secret %q: it has no identity; give a SPIFFE ID, a DNS name or an IP address", s.Name)
 	case s.TTL < 0:
 		return fmt.Errorf("secret %q: TTL is %s; use 0 or more", s.Name, s.TTL)
-	case !(s.RenewRatio > 0 && s.RenewRatio < 1): // not NaN either
+	case !(s.RenewRatio > 0 && s.RenewRatio < 1): // rejects NaN as well
 		return fmt.Errorf("secret %q: renew ratio is %v; use more than 0 and less than 1", s.Name, s.RenewRatio)
 	case !(s.RenewJitter > 0 && s.RenewJitter < 1):
 		return fmt.Errorf("secret %q: renew jitter is %v; use more than 0 and less than 1", s.Name, s.RenewJitter)

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// Before a token ends, it is looked whether there is a later one: when a tenth of
-	// its life is left, or two minutes. Who keeps exchanged tokens has a new one by then.
+	// The margin before a token expires at which to look for a later one: a tenth of its
+	// remaining life, at most two minutes. A cache of exchanged tokens has a new one by
+	// then.
 	endPart   = 10
 	endMargin = 2 * time.Minute
 )
 
-// credential is what is known of the token for the next request, without the token.
-// One that will have ended when the rotation is due is looked for a successor in
-// time; where there is none, the rotation is brought forward, as later it could not
-// be had.
+// credential is what the leaf knows about the token for its next request, without the
+// token itself. If the token expires before the rotation is due, the leaf looks for a
+// later one in time; if there is none, it renews early, while the token still works.
 type credential struct {
-	ends time.Time // zero: not known
-	look time.Time // when to look for a later one; zero: not at all
-	// spent: the rotation was brought forward for it, and there is nothing more to have.
+	ends time.Time // zero: unknown
+	look time.Time // when to look for a later token; zero: never
+	// spent: the rotation was brought forward for this token, and no later token exists.
 	spent bool
-	// doubt: there may be another, so that it is to be read again, whatever is known.
+	// doubt: the token may have changed, so read it again in any case.
 	doubt bool
 }
 
-// read returns what a token's reading tells, for a rotation that is due at renew.
+// read returns the credential for b and a rotation due at renew.
 func read(b ca.Bearer, now, renew time.Time) credential {
 	c := credential{ends: b.Expiry}
 	left := b.Expiry.Sub(now)
@@ -35,15 +35,15 @@ func read(b ca.Bearer, now, renew time.Time) credential {
 		return c
 	}
 	margin := min(left/endPart, endMargin)
-	c.look = b.Expiry.Add(-margin - rand.N(margin/2+1)) // one token may be that of many secrets
+	c.look = b.Expiry.Add(-margin - rand.N(margin/2+1)) // many secrets may share one token
 	return c
 }
 
-// after is what is known after an attempt read the token and made the rotation, or no
-// request at all.
+// after returns the credential after attempt a read the token and either rotated the
+// certificate or sent no request.
 func (c credential) after(a *attempt, now, renew time.Time) credential {
 	if a.by != a.leaf.choices[0] {
-		return credential{} // the next request is not that one's
+		return credential{} // the next request asks another authority
 	}
 	next := read(a.bearer, now, renew)
 	brought := a.last && a.chain != nil && !next.ends.After(c.ends)
@@ -53,8 +53,8 @@ func (c credential) after(a *attempt, now, renew time.Time) credential {
 	return next
 }
 
-// reloaded is what stays known where one authority may have taken another's place: the
-// token is read again, and the request that it is for may wait.
+// reloaded returns the credential after a reload, in which another authority may have
+// taken over: the token is read again, but no request is due for that.
 func (c credential) reloaded(was, is *choice) credential {
 	switch {
 	case is.Token == nil:
@@ -66,25 +66,24 @@ func (c credential) reloaded(was, is *choice) credential {
 	return c
 }
 
-// kicked is what stays known where the token may have changed: nobody would look for
-// the successor of one that is spent.
+// kicked returns the credential after the token may have changed. A spent one is read
+// again, as nothing else looks for its successor.
 func (c credential) kicked() credential {
 	c.doubt = c.doubt || c.spent
 	return c
 }
 
-// mustLook tells whether a later token is to be looked for.
+// mustLook reports whether it is time to look for a later token.
 func (c credential) mustLook(now time.Time) bool {
 	return c.doubt || !c.look.IsZero() && !now.Before(c.look)
 }
 
-// later tells whether a token is good beyond the one that is known.
+// later reports whether b outlives the known token.
 func (c credential) later(b ca.Bearer) bool {
 	return c.doubt || b.Expiry.IsZero() || b.Expiry.After(c.ends)
 }
 
-// postpone takes an attempt that found a later token, so that no certificate was
-// asked for.
+// postpone settles an attempt that found a later token and so requested no certificate.
 func (l *leaf) postpone(a *attempt) {
 	l.credential = l.credential.after(a, l.now(), l.renew)
 	l.failure, l.pause, l.again = nil, pause{}, false

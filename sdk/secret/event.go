@@ -9,40 +9,40 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// EventType is what happened, one word that fits a metric.
+// EventType names an event in one word that fits a metric label.
 type EventType string
 
 // The events.
 const (
 	Rotated     EventType = "rotated"      // a new certificate is served
-	Failed      EventType = "failed"       // an attempt to get one, or roots, failed
-	Expired     EventType = "expired"      // the held one ended without a successor
-	NameDiffers EventType = "name-differs" // the authority chose another name, and may
+	Failed      EventType = "failed"       // an attempt to get a certificate or roots failed
+	Expired     EventType = "expired"      // the held certificate expired without a successor
+	NameDiffers EventType = "name-differs" // the authority chose another name, as it may
 	RootAdded   EventType = "root-added"
 	RootRemoved EventType = "root-removed"
-	Restored    EventType = "restored"     // a certificate of the last run is served
-	StateFailed EventType = "state-failed" // a record could not be kept, read or used
+	Restored    EventType = "restored"     // a certificate from the last run is served
+	StateFailed EventType = "state-failed" // a record could not be stored, loaded or used
 )
 
-// Event is something that a metric may count.
+// Event is an occurrence that a metric may count.
 type Event struct {
 	Type EventType
-	// Secret is empty for what concerns an authority's roots.
+	// Secret is empty if the event concerns an authority's roots.
 	Secret    string
 	Authority string
-	// Reason says why something Failed: a reason of package ca, or the name of the
-	// check of package pki that a reply failed; of StateFailed it is store, load or
-	// refused. It comes from a fixed list.
+	// Reason says why an attempt Failed: a reason of package ca, or the name of the
+	// package pki check that the reply failed. For StateFailed it is store, load or
+	// refused. The list is fixed.
 	Reason string
-	// NotAfter is the end of a certificate that was Rotated in or Restored, or has Expired.
+	// NotAfter is the leaf's NotAfter; set for Rotated, Restored and Expired.
 	NotAfter time.Time
-	// Failure is what Failed, in words.
+	// Failure describes a Failed event in words.
 	Failure *Failure
-	// Fingerprint is that of a root.
+	// Fingerprint is the root's, lower-case hex SHA-256 of the DER.
 	Fingerprint string
 }
 
-// reasonOf returns the fixed word for an error.
+// reasonOf returns err's word from the fixed list.
 func reasonOf(err error) string {
 	if bad, ok := errors.AsType[*pki.CheckError](err); ok {
 		return bad.Check
@@ -50,8 +50,8 @@ func reasonOf(err error) string {
 	return ca.ReasonFor(err).String()
 }
 
-// withoutToken returns err, or where its text quotes the token that was sent, an
-// error that says the same without it.
+// withoutToken returns err, or, if its text quotes the token, an equivalent error with the
+// token redacted.
 func withoutToken(err error, token ca.Token) error {
 	if err == nil || token == "" || !strings.Contains(err.Error(), token.Reveal()) {
 		return err

@@ -9,27 +9,27 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// settled is how long the roots of an authority must have been served before it is
-// fallen back to: as long as a stream may hold a leaf back for their sake.
+// settled is how long an authority's roots must have been served before the leaf falls
+// back to it: the longest that a stream may hold a leaf back for new roots.
 const settled = 5 * time.Second
 
 // choice is one of the authorities that may sign a leaf.
 type choice struct {
 	*authority
-	asks turn      // one request in flight for an identity
-	away time.Time // since when it was asked in vain; zero: it answered last
+	asks turn      // allows one request in flight per identity
+	away time.Time // since when it has been unavailable; zero: it answered last
 }
 
-// choice returns whom the next attempt asks.
+// choice returns the authority that the next attempt asks.
 func (l *leaf) choice() *choice { return l.choices[l.at] }
 
-// passOn takes an attempt that failed, and wait, which its authority would be given.
-// Where it has been away for too long, the next attempt asks the next authority, at
-// once; otherwise it asks the first again.
+// passOn chooses the authority to ask after a failed attempt and returns the wait. If a's
+// authority has been away for too long, the next attempt asks the next authority at once;
+// otherwise it asks the first one again, after wait.
 func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	l.at = 0
 	if !unavailable(a.err) {
-		a.by.away = time.Time{} // it answered, and its no is a no
+		a.by.away = time.Time{} // it answered, and a refusal is final
 		return wait
 	}
 	if a.by.away.IsZero() {
@@ -45,13 +45,14 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	if next < 0 {
 		return wait
 	}
-	l.at, l.order = next, nil // a new key for another authority
+	l.at, l.order = next, nil // another authority gets a new key
 	l.log.Warn("authority unavailable, trying the next one", "authority", a.by.Name, "since", a.by.away,
 		"next", l.choices[next].Name, "error", text.Clean(a.err.Error()))
 	return 0
 }
 
-// after returns the next authority whose roots peers have had time to learn, or -1.
+// after returns the index of the next authority whose roots peers have had time to learn,
+// or -1.
 func (l *leaf) after(from *choice) int {
 	found := false
 	for i, c := range l.choices {
@@ -66,14 +67,14 @@ func (l *leaf) after(from *choice) int {
 	return -1
 }
 
-// known tells whether the roots have been served long enough to be relied on.
+// known reports whether the roots have been served long enough to rely on.
 func (a *authority) known() bool {
 	since := a.served.Load()
 	return since != nil && time.Since(*since) >= settled
 }
 
-// unavailable tells whether the authority did not answer, as against one that said
-// no, or answered wrong.
+// unavailable reports whether the authority did not answer, as opposed to refusing or
+// sending an invalid reply.
 func unavailable(err error) bool {
 	if _, wrong := errors.AsType[*pki.CheckError](err); wrong || errors.Is(err, errNoKey) {
 		return false
@@ -85,7 +86,8 @@ func unavailable(err error) bool {
 	return false
 }
 
-// signer returns the authority whose certificate is held, or whom it is hoped from.
+// signer returns the authority that signed the held certificate; the first one if none is
+// held.
 func (l *leaf) signer() *authority {
 	if l.by != nil {
 		return l.by.authority

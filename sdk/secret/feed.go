@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// minPoll keeps failing certificates from asking for roots all the time.
+// minPoll limits how often failing certificates trigger a request for roots.
 const minPoll = time.Second
 
-// feed learns the roots that an authority tells by itself: by watching where it
-// can be watched, else by asking at an interval, else not at all. It is a
-// goroutine of its own, as its calls are outside ones.
+// feed learns the roots that an authority publishes separately: it watches if the client
+// is a RootWatcher, polls if it is a RootSource, and does nothing otherwise. It runs in
+// its own goroutine, as it makes outside calls.
 type feed struct {
 	*authority
 	noWatch, noSource bool // an ability that turned out to be missing
@@ -35,10 +35,10 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// listen watches until the watch breaks, or asks once; it returns how long to
-// wait before the next time.
+// listen watches until the watch breaks, or asks once. It returns the wait before the next
+// call.
 func (f *feed) listen(ctx context.Context) (time.Duration, error) {
-	if f.kicked.Swap(false) { // another provider may have other abilities
+	if f.kicked.Swap(false) { // a new provider may have other abilities
 		f.noWatch, f.noSource = false, false
 		f.retry.reset()
 	}
@@ -62,7 +62,7 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 	return never, nil
 }
 
-// watch returns only with an error: a watch that ended is one that broke.
+// watch always returns an error: a watch that ends has broken.
 func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
 	_, err := call(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
@@ -97,8 +97,8 @@ func (f *feed) take(roots []byte) error {
 	return nil
 }
 
-// assume takes the pinned roots for those of an authority that tells its roots in
-// replies alone: peers can then know them before it has signed.
+// assume takes the pinned roots as those of an authority that sends roots only in replies,
+// so that peers can learn them before it has signed.
 func (f *feed) assume() {
 	if f.PinnedRoots == nil {
 		return
@@ -109,13 +109,13 @@ func (f *feed) assume() {
 		return
 	}
 	f.do(func() {
-		if f.roots.current().Len() == 0 { // those of the last run are no word of its own
+		if f.roots.current().Len() == 0 { // roots restored from the last run do not count
 			f.roots.reply(roots, time.Now(), f.keptUntil)
 		}
 	})
 }
 
-// hear lets replies be checked that were waiting for the roots.
+// hear releases the replies that wait for roots.
 func (f *feed) hear() {
 	if !f.heardOnce {
 		f.heardOnce = true
@@ -123,11 +123,11 @@ func (f *feed) hear() {
 	}
 }
 
-// failed notes the error and returns how long to wait.
+// failed records the error and returns the wait before the next try.
 func (f *feed) failed(err error) time.Duration {
 	left := time.Duration(0)
 	if f.bundle.Load().Len() > 0 {
-		left = 24 * time.Hour // what is held stays: nothing presses
+		left = 24 * time.Hour // the held roots stay, so there is no hurry
 	}
 	wait := f.retry.after(err, left)
 	f.note(err, wait)
@@ -142,7 +142,7 @@ func (f *feed) note(err error, wait time.Duration) {
 	f.observe(Event{Type: Failed, Authority: f.Name, Reason: failure.Reason, Failure: failure})
 }
 
-// pause waits, or until somebody needs the roots now.
+// pause waits until wait has passed or refresh is called.
 func (f *feed) pause(ctx context.Context, wait time.Duration) {
 	last := time.Now()
 	var over <-chan time.Time
@@ -168,6 +168,6 @@ func (f *feed) pause(ctx context.Context, wait time.Duration) {
 func (a *authority) refresh() {
 	select {
 	case a.poke <- struct{}{}:
-	default: // it will, already
+	default: // a refresh is pending
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// First returns a Source of several: a name is answered by the first of them that
-// knows it, be it with an error. Without any it knows no name. It is safe for concurrent
-// use, and closing the sources stays the caller's.
+// First returns a Source that asks several in order: the first source that knows a name
+// answers for it, even with an error. With no sources it knows no name. It is safe for
+// concurrent use; the caller still closes the sources.
 func First(sources ...Source) Source { return first(sources) }
 
 type first []Source
@@ -23,7 +23,8 @@ func (f first) Peek(caller Caller, name string) (*Item, error) {
 	return nil, fmt.Errorf("secret %.256q: %w", name, ErrUnknown)
 }
 
-// Watch watches the name wherever it may be: who knows it may change.
+// Watch implements [Source]. It watches name in every source, as the one that knows it may
+// change.
 func (f first) Watch(caller Caller, name string, notify func(name string)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {

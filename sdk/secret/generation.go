@@ -9,15 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// generation is what one configuration made: secrets, authorities and their
-// goroutines. It does not change; a reload puts the next one in its place.
+// generation holds the secrets, authorities and goroutines of one configuration. Its set
+// does not change; a reload replaces the whole generation.
 type generation struct {
 	config      Config
 	keeper      *keeper
 	secrets     map[string]holder
 	names       []string // sorted
 	authorities []*authority
-	turns       map[string]turn // by authority and identity
+	turns       map[string]turn // keyed by authority and identity
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,7 +33,7 @@ type holder interface {
 
 func (s *slot) place() *slot { return s }
 
-// newGeneration checks a configuration and makes what is in it; nothing runs yet.
+// newGeneration checks a configuration and builds its generation. It starts nothing.
 func (m *Manager) newGeneration(secrets []Spec, authorities []Authority) (*generation, error) {
 	g := &generation{config: m.config, keeper: m.keeper, secrets: make(map[string]holder), turns: make(map[string]turn)}
 	g.ctx, g.cancel = context.WithCancel(m.ctx)
@@ -46,7 +46,7 @@ func (m *Manager) newGeneration(secrets []Spec, authorities []Authority) (*gener
 	return g, nil
 }
 
-// builder is what secrets share while they are made.
+// builder holds what the secrets share while they are built.
 type builder struct {
 	*generation
 	places *places
@@ -119,7 +119,8 @@ func (b *builder) addLeaf(spec Spec, from []*authority) {
 	b.secrets[spec.Name] = l
 }
 
-// turn returns the one turn of all secrets of an identity: one request in flight.
+// turn returns the turn that all secrets of an identity share, so that one request is in
+// flight.
 func (b *builder) turn(authority string, id pki.Identity) turn {
 	key := authority + "\x00" + id.String()
 	if b.turns[key] == nil {
@@ -140,13 +141,13 @@ func (g *generation) start() {
 	}
 }
 
-// end returns when nothing of it runs any more.
+// end stops all goroutines of the generation and waits for them.
 func (g *generation) end() {
 	g.cancel()
 	g.wg.Wait()
 }
 
-// authority returns the one of that name, or nil.
+// authority returns the authority with that name, or nil.
 func (g *generation) authority(name string) *authority {
 	i := slices.IndexFunc(g.authorities, func(a *authority) bool { return a.Name == name })
 	if i < 0 {

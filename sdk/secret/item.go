@@ -13,14 +13,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Kind is what a secret consists of.
+// Kind says what a secret consists of.
 type Kind int
 
 // The kinds.
 const (
 	// KeyPair is a private key with the certificate chain for it.
 	KeyPair Kind = iota + 1
-	// TrustBundle is the roots that peers are verified with.
+	// TrustBundle is the set of roots that peers are verified with.
 	TrustBundle
 )
 
@@ -35,52 +35,52 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", int(k))
 }
 
-// Item is one version of a secret. It is shared by all who serve it and never
-// changed once a [Source] has returned it: a rotation makes a new Item.
+// Item is one version of a secret. Everyone who serves it shares it, and nobody modifies
+// it once a [Source] has returned it: a rotation makes a new Item.
 //
-// However it is printed, logged or encoded as JSON, the key is not shown.
+// Printing, logging and JSON encoding never show the key.
 type Item struct {
 	Name string
 	Kind Kind
-	// Version stands for the content: two items of one name with the same content
-	// have the same Version, others differ. It is opaque, short and holds nothing
-	// of the key.
+	// Version identifies the content: items of one name have the same Version if and only
+	// if their content is the same. It is opaque, short and reveals nothing of the key.
 	Version string
 
 	Chain []byte // PEM, leaf first, never the root; KeyPair only
-	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil where KeyHandle has it
+	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil if KeyHandle is set
 	Roots []byte // PEM, at least one certificate; TrustBundle only
 
-	// KeyHandle is the key where it cannot leave the device that it is in: such an item
-	// serves those who use [Item.PrivateKey], and nobody who needs the bytes.
+	// KeyHandle is the key if it cannot leave its device. Such an item works for callers
+	// of [Item.PrivateKey], not for those that need the bytes.
 	KeyHandle crypto.Signer
 
-	// Identity, Serial (lower-case hex) and Fingerprint (lower-case hex SHA-256 of
-	// the DER) are the leaf's; zero in a TrustBundle.
+	// Identity, Serial (lower-case hex) and Fingerprint (lower-case hex SHA-256 of the
+	// DER) are the leaf's; zero in a TrustBundle.
 	Identity    pki.Identity
 	Serial      string
 	Fingerprint string
-	// NotBefore and NotAfter are the leaf's; in a TrustBundle the time in which one
-	// at least of its roots is valid. RenewAt is the moment drawn for the rotation; zero
-	// where the item is not rotated by time.
+	// NotBefore and NotAfter are the leaf's; in a TrustBundle they span the validity of
+	// its roots. RenewAt is when rotation begins, drawn once; zero if the item does not
+	// rotate by time.
 	NotBefore, NotAfter, RenewAt time.Time
 
-	// Issued is when the agent began to serve it: authorities date NotBefore back.
+	// Issued is when the agent began to serve the item. It may be later than NotBefore,
+	// which authorities backdate.
 	Issued time.Time
 
-	// Authority is the name of the provider that it came from, as configured.
+	// Authority is the configured name of the authority that the item came from.
 	Authority string
-	// Signer is who signed behind that name, such as a provider with its version,
-	// bounded and escaped; empty where that is not told. KeyPair only.
+	// Signer says who signed under that name, such as a provider with its version; bounded
+	// and escaped, empty if unknown. KeyPair only.
 	Signer string
-	// RootFingerprint is the root that Chain leads to; KeyPair only.
+	// RootFingerprint is that of the root Chain leads to; KeyPair only.
 	RootFingerprint string
 	// RootFingerprints are those of Roots, sorted; TrustBundle only.
 	RootFingerprints []string
 }
 
-// PrivateKey returns the key of a KeyPair, ready to sign and safe for concurrent
-// use: KeyHandle, or what is in Key. The error never quotes the key.
+// PrivateKey returns the key of a KeyPair: KeyHandle, or the parsed Key. It is ready to
+// sign and safe for concurrent use. The error never quotes the key.
 func (i *Item) PrivateKey() (crypto.Signer, error) {
 	switch {
 	case i.Kind != KeyPair:
@@ -91,11 +91,11 @@ func (i *Item) PrivateKey() (crypto.Signer, error) {
 	return pki.ParseKey(i.Key)
 }
 
-// ErrNotExportable is what is answered to who asks for the bytes of a key that does not
-// leave the device that it is in.
+// ErrNotExportable is the error for a request for the bytes of a key that cannot leave its
+// device.
 var ErrNotExportable = errors.New("its key does not leave the device that it is in, so that only crypto/tls in this process can use it")
 
-// KeyPEM returns Key, or an error that is ErrNotExportable.
+// KeyPEM returns Key (PEM, PKCS #8), or an error that wraps ErrNotExportable.
 func (i *Item) KeyPEM() ([]byte, error) {
 	if i.KeyHandle != nil {
 		return nil, fmt.Errorf("secret %.256q: %w", i.Name, ErrNotExportable)
@@ -103,12 +103,12 @@ func (i *Item) KeyPEM() ([]byte, error) {
 	return i.Key, nil
 }
 
-// Expired tells whether the item's time is over at now.
+// Expired reports whether now is after NotAfter. A zero NotAfter never expires.
 func (i *Item) Expired(now time.Time) bool {
 	return !i.NotAfter.IsZero() && now.After(i.NotAfter)
 }
 
-// String returns one line about the item, without its key.
+// String returns a one-line summary without the key.
 func (i Item) String() string {
 	if i.Kind == TrustBundle {
 		return fmt.Sprintf("%s %q (%d roots, version %s)", i.Kind, i.Name, len(i.RootFingerprints), i.Version)
@@ -116,13 +116,13 @@ func (i Item) String() string {
 	return fmt.Sprintf("%s %q (%s, serial %s, until %s)", i.Kind, i.Name, i.Identity, i.Serial, clock.Stamp(i.NotAfter))
 }
 
-// GoString returns String: %#v must not show the key either.
+// GoString returns String, so that %#v does not show the key either.
 func (i Item) GoString() string { return i.String() }
 
 // Format writes String for every verb, so that no verb walks through the fields.
 func (i Item) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, i.String()) }
 
-// public is what of an item may be seen by anybody.
+// public holds the fields of an item that anybody may see.
 type public struct {
 	Name             string     `json:"name"`
 	Kind             string     `json:"kind"`
@@ -140,8 +140,8 @@ type public struct {
 	RootFingerprints []string   `json:"root_fingerprints,omitempty"`
 }
 
-// MarshalJSON returns the item without its key, chain and roots: times as RFC 3339,
-// what is zero left out.
+// MarshalJSON encodes the item without its key, chain and roots. Times are RFC 3339; zero
+// fields are omitted.
 func (i Item) MarshalJSON() ([]byte, error) {
 	p := public{
 		Name: i.Name, Kind: i.Kind.String(), Version: i.Version,

@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// storageTimeout ends each call of a Storage, and all that a start or an end waits for.
+// storageTimeout limits each call of a Storage, and the whole wait of a start or a Close.
 const storageTimeout = 5 * time.Second
 
-// keeper hands records to the Storage in a goroutine of its own, so that a slow disk
-// delays no rotation. A nil keeper keeps nothing. What failed is not tried again:
-// the next rotation stores anew.
+// keeper hands records to the Storage in its own goroutine, so that a slow disk delays no
+// rotation. A nil keeper keeps nothing. It does not retry a failed call: the next rotation
+// stores the record again.
 type keeper struct {
 	storage Storage
 	observe func(Event)
@@ -22,7 +22,7 @@ type keeper struct {
 	asks    turn
 
 	mu      sync.Mutex
-	order   []string // of the names in waiting, the oldest first
+	order   []string // waiting names, oldest first
 	waiting map[string]Record
 	wake    chan struct{}
 	closed  bool
@@ -40,7 +40,7 @@ func newKeeper(c Config) *keeper {
 	return k
 }
 
-// put has the record stored soon. Of several for one name the last one counts.
+// put queues the record for storage. It replaces a waiting record of the same name.
 func (k *keeper) put(name string, r Record) {
 	if k == nil {
 		return
@@ -54,17 +54,17 @@ func (k *keeper) put(name string, r Record) {
 	k.nudge()
 }
 
-// forget has the record removed.
+// forget queues the removal of the record.
 func (k *keeper) forget(name string) { k.put(name, Record{}) }
 
 func (k *keeper) nudge() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // it will look, already
+	default: // a wake-up is pending
 	}
 }
 
-// next returns a record to store, or whether there will be no more.
+// next returns the next record to store. over reports that there will be no more.
 func (k *keeper) next() (name string, r Record, over bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,7 +77,7 @@ func (k *keeper) next() (name string, r Record, over bool) {
 	return name, r, false
 }
 
-// run stores until close is called and nothing waits, or ctx ends.
+// run stores records until ctx ends, or close was called and none waits.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	for ctx.Err() == nil {
@@ -105,7 +105,7 @@ func (k *keeper) store(ctx context.Context, name string, r Record) {
 	}
 }
 
-// load returns the record of that name; none where there is an error, which is told.
+// load returns the record name; after an error, which it reports, the zero Record.
 func (k *keeper) load(ctx context.Context, name string) Record {
 	r, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (Record, error) {
 		return k.storage.Load(ctx, name)
@@ -117,25 +117,26 @@ func (k *keeper) load(ctx context.Context, name string) Record {
 	return r
 }
 
-// failed tells of a record that could not be kept or used; what is from a fixed list.
+// failed reports a record that could not be stored, loaded or used; what is a key of
+// stateFaults.
 func (k *keeper) failed(what, name, authority string, err error) {
 	k.log.Warn("the state of the last run: "+stateFaults[what], "record", text.Clean(name), "error", text.Clean(err.Error()))
 	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what})
 }
 
-// stateFaults are the reasons of StateFailed, in words.
+// stateFaults maps the reasons of StateFailed to sentences.
 var stateFaults = map[string]string{
 	"store":   "a record could not be kept; what is served is unaffected, and the next rotation tries again",
 	"load":    "a record could not be read, and is ignored",
 	"refused": "a record is not good any more, and is ignored",
 }
 
-// refused tells of a record that does not stand up to the settings of now.
+// refused reports a record that does not fit the current settings.
 func (k *keeper) refused(name string, r Record, err error) {
 	k.failed("refused", name, r.Authority, err)
 }
 
-// close returns when everything is stored, or the time for that is over.
+// close returns once everything is stored or storageTimeout has passed.
 func (k *keeper) close(cancel context.CancelFunc) {
 	if k == nil {
 		return
@@ -150,7 +151,7 @@ func (k *keeper) close(cancel context.CancelFunc) {
 	cancel()
 }
 
-// begin starts the goroutine and returns what ends it.
+// begin starts the goroutine and returns the function that ends it.
 func (k *keeper) begin() (end func()) {
 	if k == nil {
 		return func() {}

@@ -7,14 +7,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// KeySource makes private keys, such as in a device that they do not leave. It may
-// be called by several goroutines at once.
+// KeySource makes private keys, for example in a device that they cannot leave. It is safe
+// for concurrent use.
 type KeySource interface {
-	// NewKey makes a key of that type for the secret of that name, which is used until
-	// its certificate is replaced and by nobody who has that certificate afterwards. The
-	// key must be safe for concurrent use and sign for TLS 1.3: RSA with PSS, too. One
-	// whose type package crypto/x509 does not know is taken for one that cannot be
-	// exported; see [Item.PrivateKey]. An error is one of package ca, or is retried
-	// like one that is [ca.Unknown].
+	// NewKey makes a key of type t for the secret name. The key is in use until its
+	// certificate is replaced, and beyond that by callers that still hold the
+	// certificate. It must be safe for concurrent use and able to sign for TLS 1.3, so an
+	// RSA key must support PSS. If crypto/x509 does not know the key's Go type, it counts
+	// as not exportable; see [Item.PrivateKey]. An error is one of package ca, or is
+	// retried as [ca.Unknown].
 	NewKey(ctx context.Context, name string, t pki.KeyType) (crypto.Signer, error)
 }

@@ -11,54 +11,53 @@ import (
 )
 
 const (
-	// minLife keeps an authority that signs for moments only from being asked all
-	// the time.
+	// minLife limits requests to an authority whose certificates live only for moments.
 	minLife = time.Second
-	// calm is how long roots must have left the certificate alone for its next loss
-	// to be answered at once.
+	// calm is how long roots must leave the certificate alone before its next loss is
+	// handled at once.
 	calm = time.Minute
 )
 
-// leaf is one KeyPair secret. Its goroutine, run, owns all that is not atomic or
-// fixed and makes no outside call itself: those are made by an attempt, one at a
-// time, which reports back.
+// leaf is one KeyPair secret. Its goroutine, run, owns every field that is neither atomic
+// nor fixed. It makes no outside call itself: an attempt makes them, one at a time, and
+// reports back.
 type leaf struct {
 	*slot
 	spec    Spec
-	choices []*choice // in the order in which they are asked
+	choices []*choice // in fallback order
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
-	taken   map[string]bool // the names of all secrets here; not changed
+	taken   map[string]bool // the names of all secrets; read-only
 	keeper  *keeper
-	keys    KeySource // nil: keys are made here
+	keys    KeySource // nil: generate keys in process
 
 	wakeup  chan struct{}
 	inbox   chan func()
 	replies chan *attempt
 	spawn   func(func())
-	stop    <-chan struct{} // closed when run is to end
+	stop    <-chan struct{} // closed when run must end
 	report  atomic.Pointer[Status]
 
-	at     int      // whom of choices the next attempt asks
-	flight *attempt // on its way
-	order  *order   // for the next attempt, if that is a retry
-	next   *attempt // successful, its certificate not valid yet
+	at     int      // index in choices of the authority to ask next
+	flight *attempt // in flight
+	order  *order   // for the next attempt, if it is a retry
+	next   *attempt // succeeded, but the certificate is not valid yet
 	held   *pki.Chain
-	by     *choice // who signed what is held
+	by     *choice // who signed held
 	renew  time.Time
-	stray  stray // whether held still leads to a root that is served
+	stray  stray // whether held still chains to a served root
 	anchor anchored
 
 	credential credential
 
 	retry    retry
 	pause    pause
-	again    bool // something changed while an attempt was on its way
+	again    bool // something changed while an attempt was in flight
 	failure  *Failure
-	mourned  bool // the expiry was told
+	mourned  bool // the expiry was reported
 	released bool
-	restored bool // what is held is from the last run
+	restored bool // held comes from the last run
 	count    int
 }
 
@@ -82,7 +81,7 @@ func (l *leaf) run(ctx context.Context) {
 	}
 }
 
-// step does what is due by the clock.
+// step does what is due at the current time.
 func (l *leaf) step(ctx context.Context) {
 	now := l.now()
 	if l.next != nil && !l.next.chain.Leaf.NotBefore.After(now) {
@@ -100,9 +99,9 @@ func (l *leaf) step(ctx context.Context) {
 	l.publish(now)
 }
 
-// due tells whether a certificate is to be asked for now, or a later token to be
-// looked for. It goes by the wall clock: one that was set back makes no second
-// request, one that was set forward makes the first.
+// due reports whether to request a certificate or look for a later token. It goes by the
+// wall clock: setting the clock back causes no second request, setting it forward past the
+// renewal causes the first.
 func (l *leaf) due(now time.Time) bool {
 	if l.flight != nil || l.next != nil || l.released || !l.pause.over(now) {
 		return false
@@ -110,17 +109,18 @@ func (l *leaf) due(now time.Time) bool {
 	return l.needed(now) || l.credential.mustLook(now)
 }
 
-// needed tells whether what is held, or that nothing is, calls for a certificate.
+// needed reports whether a new certificate is due, because none is held or the held one
+// must be replaced.
 func (l *leaf) needed(now time.Time) bool {
 	return l.held == nil || l.stray.lost || l.anchor.lost || !now.Before(l.renew)
 }
 
-// onlyLast tells whether the next attempt is to be made only where its token has no
-// successor. It is never so while a certificate is needed, as who looks at tokens then
-// comes back with nothing, and at once again.
+// onlyLast reports whether the next attempt should sign only if its token has no
+// successor. It is false while a certificate is needed: such an attempt could return
+// empty-handed and start again at once.
 func (l *leaf) onlyLast() bool { return !l.needed(l.now()) && l.at == 0 }
 
-// sleep is the time until something is due; what is past is in hand already.
+// sleep returns the time until something is due. What is past due is already in hand.
 func (l *leaf) sleep() time.Duration {
 	now, d := l.now(), look
 	sooner := func(wait time.Duration) {
@@ -135,17 +135,17 @@ func (l *leaf) sleep() time.Duration {
 	if l.held != nil {
 		sooner(l.renew.Sub(now))
 		sooner(l.credential.look.Sub(now))
-		sooner(l.held.Leaf.NotAfter.Sub(now) + 1) // valid to its last moment
+		sooner(l.held.Leaf.NotAfter.Sub(now) + 1) // valid through NotAfter itself
 	}
 	return d
 }
 
-// install serves the certificate of l.next, whose time has come.
+// install serves the certificate of l.next, which is now valid.
 func (l *leaf) install(now time.Time) {
 	a := l.next
 	l.next = nil
 	if !a.chain.Leaf.NotAfter.After(now) {
-		return // the clock jumped over it
+		return // the clock jumped past it
 	}
 	item, err := a.item(l.spec, a.by.Name)
 	if err != nil {
@@ -154,7 +154,7 @@ func (l *leaf) install(now time.Time) {
 		return
 	}
 	if l.by != nil && l.by != a.by {
-		l.by.forget(l) // its roots need not be kept for what is no longer held
+		l.by.forget(l) // keep no roots for a certificate that is no longer held
 	}
 	l.by = a.by
 	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
@@ -171,9 +171,9 @@ func (l *leaf) install(now time.Time) {
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 }
 
-// drawRenewal draws the moment at which the certificate is to be renewed, once:
-// drawn again at every look, jitter would bunch at its early edge. The lifetime
-// counts from now, as authorities date certificates back.
+// drawRenewal draws the time at which to renew the certificate. It is drawn once: drawing
+// again at every look would bunch renewals at the early edge of the jitter. The lifetime
+// counts from now, as authorities backdate certificates.
 func drawRenewal(spec Spec, chain *pki.Chain, now time.Time) time.Time {
 	life := chain.Leaf.NotAfter.Sub(now)
 	ratio := spec.RenewRatio + spec.RenewJitter*(2*rand.Float64()-1)
@@ -181,8 +181,8 @@ func drawRenewal(spec Spec, chain *pki.Chain, now time.Time) time.Time {
 	return now.Add(max(wait, minLife))
 }
 
-// mourn tells once that what is held has expired. It stays with those who have
-// it, and nobody new gets it.
+// mourn reports once that the held certificate has expired. Those that have it keep it;
+// new callers do not get it.
 func (l *leaf) mourn(now time.Time) {
 	if l.held == nil || l.mourned || !now.After(l.held.Leaf.NotAfter) {
 		return
@@ -205,7 +205,7 @@ func (l *leaf) publish(now time.Time) {
 	l.report.Store(&s)
 }
 
-// status returns the last report, with the clock as it is now.
+// status returns the last report, adjusted to the current time.
 func (l *leaf) status() Status {
 	now := statusOf(l.spec, l.item.Load(), l.now())
 	if s := l.report.Load(); s != nil {
@@ -215,10 +215,10 @@ func (l *leaf) status() Status {
 	return now
 }
 
-// nudge has the goroutine look again.
+// nudge wakes the goroutine.
 func (l *leaf) nudge() {
 	select {
 	case l.wakeup <- struct{}{}:
-	default: // it will, already
+	default: // a wake-up is pending
 	}
 }

@@ -7,20 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// Manager obtains the configured secrets from their authorities and rotates them,
-// whether or not anybody asks. It is a [Source]; a name that is unknown may be
-// watched, as a [Manager.Reload] can make it known. All methods may be called by any
-// goroutine.
+// Manager obtains the configured secrets from their authorities and rotates them, whether
+// or not anyone asks. It is a [Source]. An unknown name may be watched, as
+// [Manager.Reload] can make it known. All methods are safe for concurrent use.
 //
-// A certificate that has expired without a successor is no longer answered by
-// Peek, and watchers are not told of that: who has it may keep it.
+// Peek no longer returns a certificate that has expired without a successor. The expiry
+// does not notify watchers: those that hold the certificate may keep it.
 type Manager struct {
-	config  Config // but for Secrets and Authorities
+	config  Config // without Secrets and Authorities
 	places  places
 	current atomic.Pointer[generation]
-	reload  sync.Mutex // held by the one Reload, and by Close
+	reload  sync.Mutex // serializes Reload and Close
 	keeper  *keeper
-	kept    func() // ends the keeper
+	kept    func() // stops the keeper
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -28,11 +27,11 @@ type Manager struct {
 
 var _ Source = (*Manager)(nil)
 
-// New checks the configuration and returns a Manager that has begun to obtain
-// every secret in it. It does not wait for the first, but for a [Storage], 5 seconds at
-// most: what the last run kept and is still good is held when New returns. Close ends it.
-// An error names the secret or authority that cannot be, what it says, and what would be
-// right; nothing was asked of anybody then.
+// New checks config and returns a Manager that has begun to obtain every secret in it. It
+// does not wait for the first certificate. With a [Storage], it waits up to 5 seconds to
+// restore what the last run stored and is still valid. Close stops the Manager. An error
+// names the invalid secret or authority, its value and what is allowed; New has then
+// contacted nobody.
 func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,13 +49,12 @@ func New(config Config) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends everything and returns when all is quiet; a call of a client that
-// ignores its context is left behind after a second; a [Storage] has 5 seconds for what it
-// was not given yet. Watchers are told, Peek then
-// answers ErrClosed. Close may be called more than once; it returns nil.
+// Close stops all work and waits for it. It abandons a client that ignores its context
+// after one second and gives a [Storage] 5 seconds to take what it has not yet stored. It
+// notifies watchers; Peek then returns ErrClosed. Close is idempotent and returns nil.
 func (m *Manager) Close() error {
 	m.cancel()
-	m.reload.Lock() // one that is under way ends soon
+	m.reload.Lock() // a Reload in progress ends soon
 	defer m.reload.Unlock()
 	m.current.Load().end()
 	m.kept()
@@ -77,8 +75,8 @@ func (m *Manager) find(caller Caller, name string) (holder, error) {
 
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, ErrUnknown) }
 
-// Peek returns what is held for name now, or an error that is [ErrUnknown],
-// [ErrNotReady] or [ErrClosed]. It never waits.
+// Peek returns the item held for name, or an error that is [ErrUnknown], [ErrNotReady] or
+// [ErrClosed]. It never blocks.
 func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	h, err := m.find(caller, name)
 	if err != nil {
@@ -91,9 +89,9 @@ func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	return item, nil
 }
 
-// Watch has notify called after each new item for name, when a reload makes the name
-// known or unknown, and when the Manager ends; see [Source]. An error is [ErrUnknown],
-// for a caller who is not admitted, or [ErrClosed].
+// Watch calls notify after each new item for name, when a reload makes the name known or
+// unknown, and when the Manager closes; see [Source]. The error is [ErrUnknown] for a
+// caller that is not admitted, or [ErrClosed].
 func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (stop func(), err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -108,10 +106,9 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 	return stop, nil
 }
 
-// Get returns the item for name and waits for it as long as ctx allows. However
-// many wait, one request is made. An error is [ErrUnknown] or [ErrClosed] at once, or
-// when ctx ends [ErrNotReady], which also wraps the cause of ctx and says why the last
-// attempt failed.
+// Get returns the item for name, waiting for it until ctx ends. All waiters share one
+// request. The error is [ErrUnknown] or [ErrClosed] at once, or [ErrNotReady] when ctx
+// ends; that one also wraps the cause of ctx and says why the last attempt failed.
 func (m *Manager) Get(ctx context.Context, caller Caller, name string) (*Item, error) {
 	item, err := Get(ctx, m, caller, name)
 	if err == nil || ctx.Err() == nil {
@@ -125,19 +122,19 @@ func (m *Manager) Get(ctx context.Context, caller Caller, name string) (*Item, e
 	return nil, err
 }
 
-// Has tells whether that version ([Item].Version) of name is what is held now.
+// Has reports whether version ([Item].Version) is the version held for name.
 func (m *Manager) Has(caller Caller, name, version string) bool {
 	item, err := m.Peek(caller, name)
 	return err == nil && item.Version == version
 }
 
-// Release lets go of the key and certificate held for name, and of a request on
-// its way; a [Storage] forgets them. A new one, with a new key, is obtained when somebody watches or gets
-// the name, which is at once if somebody watches it already; who has the old one
-// keeps it until then. A trust bundle is nothing to let go of: Release leaves it.
+// Release drops the key and certificate held for name, cancels a request in flight and
+// removes the record from a [Storage]. The Manager obtains a new certificate, with a new
+// key, once someone watches or gets the name; if someone is watching, at once. Callers
+// that have the old one keep it until then. Release leaves a trust bundle as it is.
 //
-// The memory of the key is the garbage collector's: it is not overwritten, as a
-// stream may be sending it. An error is [ErrUnknown] or [ErrClosed].
+// Release does not overwrite the key's memory, as a stream may be sending it; the garbage
+// collector frees it. The error is [ErrUnknown] or [ErrClosed].
 func (m *Manager) Release(caller Caller, name string) error {
 	h, err := m.find(caller, name)
 	if err != nil {
@@ -152,8 +149,8 @@ func (m *Manager) Release(caller Caller, name string) error {
 	return nil
 }
 
-// Kick has every failed attempt of an authority made again at once. Call it when
-// its token, settings or provider have changed; an empty name is all authorities.
+// Kick retries every failed attempt of an authority at once. Call it when the token,
+// settings or provider have changed; an empty name means all authorities.
 func (m *Manager) Kick(authority string) {
 	for _, a := range m.current.Load().authorities {
 		if authority != "" && a.Name != authority {

@@ -2,9 +2,8 @@ package secret
 
 import "time"
 
-// pause is a wait between attempts. It is over by whichever clock says so first:
-// the monotonic one stops while the machine is suspended, and the wall clock may
-// be set back.
+// pause is a wait between attempts. It is over when either clock says so: the monotonic
+// clock stops while the machine is suspended, and the wall clock may be set back.
 type pause struct {
 	until time.Time // by the wall clock
 	after time.Time // by the monotonic one
@@ -22,8 +21,8 @@ func (p pause) over(now time.Time) bool {
 	return !p.ever && (!now.Before(p.until) || !time.Now().Before(p.after))
 }
 
-// left is the time to the end by the monotonic clock; zero or less if it is over
-// or has none.
+// left returns the remaining wait by the monotonic clock; zero or less if the pause is
+// over or has no end.
 func (p pause) left() time.Duration {
 	if p.ever || p.after.IsZero() {
 		return 0

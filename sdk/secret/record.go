@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// recordVersion is that of both contents below. Another one is not understood.
+// recordVersion is the version of both contents below. Any other is rejected.
 const recordVersion = 1
 
 // keptPair is the content of a key pair's record.
@@ -20,7 +20,7 @@ type keptPair struct {
 	Key     []byte      `json:"key"`   // PEM
 	Chain   []byte      `json:"chain"` // PEM
 	Signer  string      `json:"signer"`
-	// Issued and RenewAt were drawn once; RenewAt by the ratio and jitter of then.
+	// Issued and RenewAt were set once; RenewAt with this Ratio and Jitter.
 	Issued  time.Time `json:"issued"`
 	RenewAt time.Time `json:"renew_at"`
 	Ratio   float64   `json:"ratio"`
@@ -33,19 +33,19 @@ type keptRoots struct {
 	Roots   []keptRoot `json:"roots"`
 }
 
-// keptRoot is one root, and until when the record may bring it back.
+// keptRoot is one root and the time until which the record may restore it.
 type keptRoot struct {
 	DER   []byte    `json:"der"`
 	Until time.Time `json:"until"`
 }
 
-// encode returns the content of a record; these structs always have one.
+// encode returns the content of a record; marshaling these structs cannot fail.
 func encode(kept any) []byte {
 	content, _ := json.Marshal(kept)
 	return content
 }
 
-// errContent hides what the decoder says: it may quote a key.
+// errContent replaces the decoder's error, which may quote a key.
 var errContent = errors.New("its content is not understood")
 
 func decodePair(content []byte) (kept keptPair, err error) {
@@ -55,7 +55,7 @@ func decodePair(content []byte) (kept keptPair, err error) {
 	return kept, checkVersion(kept.Version)
 }
 
-// decodeRoots returns the roots of a record by the time until which they count.
+// decodeRoots returns the roots of a record, each with its end.
 func decodeRoots(content []byte) ([]droppedRoot, error) {
 	var kept keptRoots
 	if json.Unmarshal(content, &kept) != nil {
@@ -74,7 +74,7 @@ func decodeRoots(content []byte) ([]droppedRoot, error) {
 		certs = append(certs, cert)
 		roots = append(roots, droppedRoot{cert: cert, until: r.Until, restored: true})
 	}
-	_, err := pki.ParseBundle(pki.EncodeCertificates(certs)) // each a CA, and not too many
+	_, err := pki.ParseBundle(pki.EncodeCertificates(certs)) // each is a CA, and there are not too many
 	return roots, err
 }
 

@@ -7,21 +7,20 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Reload takes over another list of secrets and authorities, whole or, with an error,
-// not at all. What is served goes on being served:
+// Reload replaces the secrets and authorities. On error it changes nothing. The Manager
+// keeps serving throughout:
 //
-//   - A secret of the same name keeps what is held for it. Where its identity or kind
-//     of key is another, or its signer is gone, a successor is asked for at once and
-//     replaces it when it is verified.
-//   - An authority of the same name keeps its roots, those that other pins still allow.
-//   - A new name becomes known to who watches it already; one that is gone becomes
-//     unknown, and what was held for it is let go of.
+//   - A secret of the same name keeps its item. If its identity or key type changed, or its
+//     signer is gone, the Manager requests a successor at once and serves it when verified.
+//   - An authority of the same name keeps its roots, except those that new pins exclude.
+//   - A new name becomes known to its watchers. A removed name becomes unknown, and the
+//     Manager drops its item.
 //
-// Requests on their way are made again, what had failed is tried at once, and tokens
-// are read again, as they may come from elsewhere now; no certificate is asked for on
-// that account. It returns when the new list is in force, a second later where a
-// client ignores its context; what it has to obtain comes afterwards. Errors are those of
-// [New], and [ErrClosed]. Calls at the same time wait for one another.
+// Reload repeats requests in flight, retries failed attempts at once and reads tokens
+// again, as they may come from another source; that alone requests no certificate. It
+// returns once the new list is in force, up to a second later if a client ignores its
+// context; the new secrets follow. Errors are those of [New], and [ErrClosed]. Concurrent
+// calls run one after another.
 func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	m.reload.Lock()
 	defer m.reload.Unlock()
@@ -31,10 +30,10 @@ func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	old := m.current.Load()
 	next, err := m.newGeneration(secrets, authorities)
 	if err != nil {
-		m.places.configured(old.secrets) // it may have made some for names that are not to be
+		m.places.configured(old.secrets) // it may have made places for names that are now rejected
 		return err
 	}
-	old.end() // what is in its hands is in nobody else's now
+	old.end() // from here on only this goroutine touches its state
 	next.adopt(old)
 	m.current.Store(next)
 	m.places.configured(next.secrets)
@@ -46,7 +45,7 @@ func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	return nil
 }
 
-// forgetOthers has the records removed of what is no longer configured.
+// forgetOthers removes the records of what is no longer configured.
 func (m *Manager) forgetOthers(old, next *generation) {
 	for _, a := range old.authorities {
 		if next.authority(a.Name) == nil {
@@ -61,7 +60,7 @@ func (m *Manager) forgetOthers(old, next *generation) {
 	}
 }
 
-// changedNames returns those that are in one of both only.
+// changedNames returns the names that are in only one of the two.
 func changedNames(old, next *generation) map[string]bool {
 	names := make(map[string]bool)
 	for name := range old.secrets {
@@ -78,7 +77,7 @@ func changedNames(old, next *generation) map[string]bool {
 	return names
 }
 
-// adopt takes over what an ended generation held.
+// adopt takes over the state of a generation that has ended.
 func (g *generation) adopt(old *generation) {
 	for _, a := range g.authorities {
 		if was := old.authority(a.Name); was != nil {
@@ -102,13 +101,13 @@ func (g *generation) adopt(old *generation) {
 			}
 		}
 	}
-	// Only now does each bundle know the roots of all of its authorities.
+	// Publish only now, when each bundle knows the roots of all its authorities.
 	for _, a := range g.authorities {
 		a.publish()
 	}
 }
 
-// adopt takes over the roots.
+// adopt takes over the roots of was.
 func (a *authority) adopt(was *authority) {
 	a.roots = was.roots
 	a.served.Store(was.served.Load())
@@ -125,7 +124,7 @@ func (a *authority) adopt(was *authority) {
 	}
 }
 
-// filter leaves out the roots that may not be served any more.
+// filter removes the roots that keep rejects.
 func (s *rootSet) filter(keep func(*x509.Certificate) bool) {
 	s.told, s.replied = s.told.Filter(keep), s.replied.Filter(keep)
 	for print, d := range s.dropped {
@@ -135,7 +134,7 @@ func (s *rootSet) filter(keep func(*x509.Certificate) bool) {
 	}
 }
 
-// adopt takes over the secret of this name.
+// adopt takes over the state of was, a secret of the same name.
 func (l *leaf) adopt(was *leaf, g *generation) {
 	l.held, l.count, l.mourned, l.released, l.restored = was.held, was.count, was.mourned, was.released, was.restored
 	if was.by != nil {
@@ -151,7 +150,7 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	redrawn := false
 	switch {
 	case !same || l.by == nil || !slices.Contains(l.spec.Authorities, l.by.Name):
-		l.renew = l.now() // what is held is served until then
+		l.renew = l.now() // the held certificate is served until then
 		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
 	case l.spec.RenewRatio != was.spec.RenewRatio || l.spec.RenewJitter != was.spec.RenewJitter:
 		l.renew, redrawn = drawRenewal(l.spec, l.held, l.item.Load().Issued), true
@@ -164,14 +163,14 @@ func (l *leaf) adopt(was *leaf, g *generation) {
 	}
 	item := *l.item.Load()
 	item.RenewAt = l.renew
-	l.item.Store(&item) // the content is the same: nobody is told
+	l.item.Store(&item) // same content, so no notification
 	if redrawn {
 		l.keep(&item)
 	}
 }
 
-// signedBy returns the choice that an authority is, or one that is not asked any
-// more; nil where there is no such authority.
+// signedBy returns a's choice. For an authority that no longer signs this secret it
+// returns a new choice, for nil it returns nil.
 func (l *leaf) signedBy(a *authority) *choice {
 	for _, c := range l.choices {
 		if c.authority == a {
@@ -184,8 +183,8 @@ func (l *leaf) signedBy(a *authority) *choice {
 	return &choice{authority: a}
 }
 
-// unfinished returns the order that was not filled, if it was for that authority:
-// asked again, it is the same to it.
+// unfinished returns the unfilled order if it was for that authority: to the authority,
+// sending it again is a retry.
 func (l *leaf) unfinished(authority string) *order {
 	switch {
 	case l.choice().Name != authority:
@@ -196,7 +195,7 @@ func (l *leaf) unfinished(authority string) *order {
 	return l.order
 }
 
-// adopt takes over the bundle of this name.
+// adopt takes over the state of was, a bundle of the same name.
 func (b *trustBundle) adopt(was *trustBundle) {
 	b.expired = was.expired
 	b.changes.Store(was.changes.Load())

@@ -11,13 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// restore takes over what the last run kept: the roots first, then the certificates
-// that lead to them. Nothing runs yet. What is not good is told and left out.
+// restore loads what the last run stored: first the roots, then the certificates that
+// chain to them. Nothing runs yet. It reports and skips invalid records.
 func (g *generation) restore() {
 	if g.keeper == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, storageTimeout) // for all of it
+	ctx, cancel := context.WithTimeout(g.ctx, storageTimeout) // for all records
 	defer cancel()
 	for _, a := range g.authorities {
 		r := g.keeper.load(ctx, rootsRecord(a.Name))
@@ -29,7 +29,7 @@ func (g *generation) restore() {
 	for _, name := range g.names {
 		l, ok := g.secrets[name].(*leaf)
 		if !ok || g.config.Keys != nil {
-			continue // who makes the keys keeps them
+			continue // a KeySource keeps its own keys
 		}
 		r := g.keeper.load(ctx, secretRecord(name))
 		if err := l.restore(r); err != nil {
@@ -38,8 +38,8 @@ func (g *generation) restore() {
 	}
 }
 
-// restore takes over the roots of a record, those that pins still allow, until the
-// authority tells its own: those that it does not name are then dropped ones.
+// restore takes the roots of a record that the pins allow. They count until the authority
+// publishes its own; those that it does not name are then dropped roots.
 func (a *authority) restore(r Record) error {
 	if len(r.Content) == 0 {
 		return nil
@@ -60,8 +60,8 @@ func (a *authority) restore(r Record) error {
 	return nil
 }
 
-// restore takes over the key pair of a record, if it would be served were it the
-// answer to a request of now.
+// restore takes the key pair of a record if it would pass as a reply to a request made
+// now.
 func (l *leaf) restore(r Record) error {
 	if len(r.Content) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func (l *leaf) restore(r Record) error {
 	return l.takeOver(a, kept)
 }
 
-// verifyKept holds a kept key pair against the settings and roots of now.
+// verifyKept verifies a stored key pair against the current settings and roots.
 func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	key, err := l.keptKey(kept)
 	if err != nil {
@@ -109,7 +109,7 @@ func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
 	return pki.ParseKey(kept.Key)
 }
 
-// takeOver serves a key pair that was verified.
+// takeOver serves a verified key pair.
 func (l *leaf) takeOver(a *attempt, kept keptPair) error {
 	item, err := a.item(l.spec, a.by.Name)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) error {
 	l.by, l.held, l.restored = a.by, a.chain, true
 	l.renew = l.keptRenewal(kept)
 	if l.choices[0].Token != nil {
-		l.credential = credential{doubt: true} // it is read again, and no more is asked for that
+		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
 	}
 	a.by.ends[l] = a.chain.Leaf.NotAfter
 	item.Issued, item.RenewAt = kept.Issued, l.renew
@@ -129,7 +129,8 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) error {
 	return nil
 }
 
-// keptRenewal is the moment that was drawn, where it was drawn by the same rule.
+// keptRenewal returns the stored renewal time if it was drawn with the current settings,
+// otherwise a new one.
 func (l *leaf) keptRenewal(kept keptPair) time.Time {
 	if kept.Ratio == l.spec.RenewRatio && kept.Jitter == l.spec.RenewJitter && kept.RenewAt.Before(l.held.Leaf.NotAfter) {
 		return kept.RenewAt
@@ -137,7 +138,7 @@ func (l *leaf) keptRenewal(kept keptPair) time.Time {
 	return drawRenewal(l.spec, l.held, kept.Issued)
 }
 
-// keep has what is held stored for the next run.
+// keep stores the item for the next run.
 func (l *leaf) keep(item *Item) {
 	if l.keeper == nil || len(item.Key) == 0 || l.keys != nil {
 		return
@@ -152,13 +153,13 @@ func (l *leaf) keep(item *Item) {
 	})
 }
 
-// rootsWithoutLeaf is how long a record may bring back the roots of an authority that
-// signed nothing here. It is stored anew twice in that time.
+// rootsWithoutLeaf is how long a record may restore the roots of an authority that has
+// signed nothing here. The record is renewed twice in that time.
 const rootsWithoutLeaf = 24 * time.Hour
 
-// keep has the roots stored for the next run, where that record would be another one.
-// It may bring none back for longer than the certificates held with it last: so an
-// old record is worth no more than an old certificate.
+// keep stores the roots for the next run if the record would change. The record restores
+// no root beyond the last certificate held under it, so an old record is worth no more
+// than an old certificate.
 func (a *authority) keep(served *pki.Bundle) {
 	if a.keeper == nil || served.Len() == 0 {
 		return

@@ -10,39 +10,39 @@ import (
 )
 
 const (
-	// longestWait bounds every wait, whatever an authority says.
+	// longestWait bounds every wait, whatever an authority asks for.
 	longestWait = 10 * time.Minute
-	// shortestCap keeps the waits near a certificate's end from becoming a hammer.
+	// shortestCap keeps retries near a certificate's end from hammering the authority.
 	shortestCap = time.Second
-	// longestBare bounds the engine's own waits while nothing is held: whoever needs
-	// the secret is standing still.
+	// longestBare bounds the engine's own waits while nothing is held, as the workload
+	// stands still until it has the secret.
 	longestBare = 10 * time.Second
 	never       = time.Duration(-1)
 )
 
-// retry says how long to wait after an error, by the table of package ca. The
-// zero value is ready.
+// retry computes the wait after an error by the table of package ca. The zero value is
+// ready.
 type retry struct {
 	soon, late *backoff.ExponentialBackOff
 }
 
-// after returns the wait after err; never means until something changes. left is
-// the remaining life of what is held, zero where nothing is.
+// after returns the wait after err, or never if only a change can help. left is the
+// remaining life of the held certificate, zero if none is held.
 func (r *retry) after(err error, left time.Duration) time.Duration {
 	switch ca.ActionFor(err) {
-	case ca.EndAttempt, ca.RefreshToken: // the token was read again already
+	case ca.EndAttempt, ca.RefreshToken: // the attempt has already read the token again
 		return r.nextLate()
 	case ca.Missing:
 		return never
 	}
-	// Drop, too: the engine itself did not go away, or nobody would ask for the wait.
+	// This includes Drop: it was not the engine that went away, as it asks for the wait.
 	return r.wait(ca.RetryAfter(err), left)
 }
 
-// wait is the backoff, or longer if the authority says so, but not so long that
-// what is held may end meanwhile.
+// wait returns the backoff, or the authority's own wait if longer, but never so much that
+// the held certificate could expire meanwhile.
 func (r *retry) wait(asked, left time.Duration) time.Duration {
-	if asked > 0 { // so that all who were told the same do not come at once
+	if asked > 0 { // jitter, as many agents may have been told the same
 		asked = min(asked, longestWait)
 		asked += rand.N(asked/10 + 1)
 	}

@@ -16,17 +16,16 @@ type Root struct {
 	Subject     string    `json:"subject"`     // bounded and escaped
 	NotBefore   time.Time `json:"not_before"`
 	NotAfter    time.Time `json:"not_after"`
-	// Authorities are those that it came from, as configured.
+	// Authorities are the configured names of the authorities it came from.
 	Authorities []string `json:"authorities"`
-	// KeptUntil is when a root goes that no authority names any more; zero while one
-	// does.
+	// KeptUntil is when a dropped root will be removed; zero while an authority names it.
 	KeptUntil time.Time `json:"kept_until,omitzero"`
-	// Restored tells that it was kept from the last run, and that its authority has told
-	// no roots since; see [Storage].
+	// Restored reports that the root comes from the last run and its authority has
+	// published no roots since; see [Storage].
 	Restored bool `json:"restored,omitempty"`
 }
 
-// show notes what is served of the authority, for the status.
+// show records the authority's served roots for the status.
 func (a *authority) show(served *pki.Bundle) {
 	roots := make([]Root, 0, served.Len())
 	for _, cert := range served.Certificates() {
@@ -39,8 +38,8 @@ func (a *authority) show(served *pki.Bundle) {
 	a.shown.Store(&roots)
 }
 
-// roots returns those of all authorities: one that any of them names is not on its
-// way out.
+// roots merges the roots of all authorities. A root that any of them still names is not
+// dropped.
 func (b *trustBundle) roots() []Root {
 	var all []Root
 	for _, a := range b.sources {
@@ -60,7 +59,7 @@ func (b *trustBundle) roots() []Root {
 	return all
 }
 
-// and is the same root, which another authority told, too.
+// and merges two entries for the same root from different authorities.
 func (r Root) and(other Root) Root {
 	r.Authorities = append(slices.Clone(r.Authorities), other.Authorities...)
 	r.Restored = r.Restored && other.Restored

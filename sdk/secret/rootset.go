@@ -8,36 +8,35 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// maxDropped bounds the dropped roots that are kept, however often an authority
-// changes its mind.
+// maxDropped bounds the dropped roots kept, however often an authority changes its set.
 const maxDropped = 100
 
-// rootSet is what one authority has said about its roots. It knows no clock and
-// no goroutines: whoever owns it says what time it is.
+// rootSet is what one authority has said about its roots. It has no clock, no goroutine
+// and no lock: its owner passes in the time.
 type rootSet struct {
-	told    *pki.Bundle // the last word of a RootSource or RootWatcher
-	changed time.Time   // when told last became another set
-	replied *pki.Bundle // the roots of the last reply, where newer than told
+	told    *pki.Bundle // the last set from a RootSource or RootWatcher
+	changed time.Time   // when told last changed
+	replied *pki.Bundle // the roots of the last reply, if newer than told
 	dropped map[string]droppedRoot
 }
 
-// droppedRoot is a root that the authority no longer names and that stays until
-// the certificates under it have ended.
+// droppedRoot is a root that the authority no longer names. It stays until the
+// certificates under it have expired.
 type droppedRoot struct {
 	cert  *x509.Certificate
 	until time.Time
-	// restored: it is from the last run, and the authority has said nothing yet. Until
-	// then nobody knows whether it was dropped.
+	// restored: the root comes from the last run and the authority has not spoken yet, so
+	// nobody knows whether it was dropped.
 	restored bool
 }
 
 func (s *rootSet) current() *pki.Bundle { return s.told.Union(s.replied) }
 
-// tell takes the whole set of roots as of now. The replies before are outdated;
-// roots that are gone stay until the time that until returns.
+// tell replaces the set of roots as of now. It supersedes earlier replies; roots that are
+// gone stay until the time that until returns.
 func (s *rootSet) tell(roots *pki.Bundle, now time.Time, until func() time.Time) {
 	if roots.Equal(s.told) {
-		return // nothing new, and no reason to doubt the replies since
+		return // nothing new, and no reason to doubt later replies
 	}
 	s.heard(until)
 	before := s.current()
@@ -45,12 +44,12 @@ func (s *rootSet) tell(roots *pki.Bundle, now time.Time, until func() time.Time)
 	s.drop(before, until)
 }
 
-// reply takes the roots of a reply to a request that was sent at asked. They are
-// added to what was told: many authorities name only the root of that one chain.
-// Where nothing is ever told, they are the whole set.
+// reply takes the roots of a reply to a request sent at asked. They add to the told set,
+// as many authorities name only the root of that one chain. If the authority never tells a
+// set, they are the whole set.
 //
-// An answer that was on its way while a new set was told may be from before: its
-// roots are taken like dropped ones.
+// A reply that was in flight while the told set changed may be outdated: its roots count
+// as dropped.
 func (s *rootSet) reply(roots *pki.Bundle, asked time.Time, until func() time.Time) {
 	if roots.Len() == 0 {
 		return
@@ -65,7 +64,7 @@ func (s *rootSet) reply(roots *pki.Bundle, asked time.Time, until func() time.Ti
 	s.drop(before, until)
 }
 
-// drop keeps those of the roots that are not current.
+// drop keeps those of roots that are no longer current, until the time until returns.
 func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 	current := s.current()
 	for _, cert := range roots.Certificates() {
@@ -76,7 +75,8 @@ func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return current.Contains(d.cert) })
 }
 
-// restore takes a root of the last run; there are only as many as were served.
+// restore takes a root of the last run. No limit is needed: the record holds only served
+// roots.
 func (s *rootSet) restore(d droppedRoot) {
 	if s.dropped == nil {
 		s.dropped = make(map[string]droppedRoot)
@@ -84,8 +84,8 @@ func (s *rootSet) restore(d droppedRoot) {
 	s.dropped[pki.Fingerprint(d.cert)] = d
 }
 
-// heard ends the special case of the roots of the last run: those that are not told now
-// are dropped ones like any other, and none stays longer than its record says.
+// heard ends the special treatment of restored roots: those that the authority does not
+// name now are dropped like any other, and none stays longer than its record allows.
 func (s *rootSet) heard(until func() time.Time) {
 	for print, d := range s.dropped {
 		if d.restored {
@@ -105,7 +105,7 @@ func (s *rootSet) keep(print string, d droppedRoot) {
 	s.dropped[print] = d
 }
 
-// served returns the roots to serve at now: no root outlives itself.
+// served returns the roots to serve at now. No root is served beyond its own NotAfter.
 func (s *rootSet) served(now time.Time) *pki.Bundle {
 	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return !d.until.After(now) })
 	kept := make([]*x509.Certificate, 0, len(s.dropped))
@@ -117,15 +117,15 @@ func (s *rootSet) served(now time.Time) *pki.Bundle {
 	})
 }
 
-// clone returns a copy that can be tried out.
+// clone returns a copy for a trial change.
 func (s *rootSet) clone() *rootSet {
 	c := *s
 	c.dropped = maps.Clone(s.dropped)
 	return &c
 }
 
-// next returns the first moment after now at which served changes by itself, or
-// the zero time.
+// next returns the first time after now at which served changes by itself, or the zero
+// time.
 func (s *rootSet) next(now time.Time) time.Time {
 	var first time.Time
 	consider := func(t time.Time) {

@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// settle takes what an attempt brought back.
+// settle takes the result of an attempt.
 func (l *leaf) settle(a *attempt) {
 	if a != l.flight {
-		return // let go of meanwhile
+		return // released or superseded meanwhile
 	}
 	l.flight, l.order = nil, a.order
 	if a.err != nil {
@@ -27,12 +27,12 @@ func (l *leaf) settle(a *attempt) {
 	l.reportName(a)
 	l.next, l.order, l.failure, l.again = a, nil, nil, false
 	l.pause = pause{}
-	if !l.stray.lost { // else a loss right after it is to wait longer
+	if !l.stray.lost { // otherwise a loss right after this must wait longer
 		l.retry.reset()
 	}
 }
 
-// reportName tells of a name that the authority chose itself, as it may.
+// reportName reports a name that the authority chose itself, as it may.
 func (l *leaf) reportName(a *attempt) {
 	chain := a.chain
 	if chain.Identity.Equal(l.spec.Identity) {
@@ -42,12 +42,11 @@ func (l *leaf) reportName(a *attempt) {
 	l.tell(a.by.authority, Event{Type: NameDiffers})
 }
 
-// fail notes the error and sets the time of the next attempt. Whatever happened,
-// what is held stays.
+// fail records the error and schedules the next attempt. The held certificate stays.
 func (l *leaf) fail(a *attempt) {
 	now, err := l.now(), a.err
 	wait := l.passOn(a, l.retry.after(err, l.life(now)))
-	if l.again { // what was wrong may be right since: see kick
+	if l.again { // the cause may be gone: see kick
 		wait, l.again = 0, false
 		l.retry.reset()
 	}
@@ -68,7 +67,7 @@ func (l *leaf) failureAttrs(a *attempt) []any {
 	return attrs
 }
 
-// life is the time that what is held has left, zero where nothing is.
+// life returns the remaining life of the held certificate, zero if none is held.
 func (l *leaf) life(now time.Time) time.Duration {
 	if l.held == nil {
 		return 0
@@ -76,8 +75,8 @@ func (l *leaf) life(now time.Time) time.Duration {
 	return max(0, l.held.Leaf.NotAfter.Sub(now))
 }
 
-// endsOrder tells whether the next attempt is a new order. It is after a wrong
-// reply, too: an authority that recognises the repeat would send it again.
+// endsOrder reports whether the next attempt needs a new order. It does after an invalid
+// reply, too: an authority that recognizes the repeat would send it again.
 func endsOrder(err error) bool {
 	if _, wrong := errors.AsType[*pki.CheckError](err); wrong {
 		return true
@@ -89,7 +88,7 @@ func endsOrder(err error) bool {
 	return false
 }
 
-// kick has the next attempt made at once: token, settings or provider changed.
+// kick retries at once, as the token, settings or provider have changed.
 func (l *leaf) kick() {
 	l.at = 0
 	l.retry.reset()
@@ -98,7 +97,7 @@ func (l *leaf) kick() {
 	l.again = l.flight != nil
 }
 
-// release lets go of what is held and of what is on its way.
+// release drops the held certificate and the attempt in flight.
 func (l *leaf) release() {
 	if l.flight != nil {
 		l.flight.cancel()
@@ -111,7 +110,7 @@ func (l *leaf) release() {
 	l.keeper.forget(secretRecord(l.spec.Name))
 }
 
-// do runs f in run and returns when it is done; it does nothing once that has ended.
+// do runs f in run and returns when f is done. It does nothing once run has ended.
 func (l *leaf) do(f func()) {
 	done := make(chan struct{})
 	select {

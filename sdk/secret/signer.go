@@ -10,16 +10,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Order is a request for one certificate, with its key. Sent again, it is the same
-// request to the authority; a new key is a new order.
+// Order is a request for one certificate, with its key. Sending it again is a retry; a new
+// key needs a new order. Its fields do not change.
 type Order struct {
-	leaf  *leaf // what a reply is held against
+	leaf  *leaf // what to check a reply against
 	order *order
 }
 
-// NewOrder makes a key and a request for what spec asks for: its Name, Identity,
-// KeyType, TTL and Anchor count, and its RenewRatio and RenewJitter for the moment of
-// the rotation.
+// NewOrder makes a key and a CSR for spec. It uses the Name, Identity, KeyType, TTL and
+// Anchor; Sign uses the RenewRatio and RenewJitter to draw the renewal time.
 func NewOrder(spec Spec) (*Order, error) {
 	spec = spec.withDefaults()
 	key, err := pki.GenerateKey(spec.KeyType)
@@ -33,25 +32,24 @@ func NewOrder(spec Spec) (*Order, error) {
 	return &Order{leaf: &leaf{spec: spec}, order: o}, nil
 }
 
-// Again tells whether the order may be sent again after err, or is to be followed by
-// a new one.
+// Again reports whether the order may be sent again after err. If not, make a new one.
 func (o *Order) Again(err error) bool { return !endsOrder(err) }
 
-// Signer has an authority of a [Manager] sign orders for secrets that the Manager does
-// not hold itself, one at a time. Replies pass the same checks, and roots that they
-// bring become part of the Manager's trust bundles.
+// Signer has an authority of a [Manager] sign orders for secrets that the Manager does not
+// hold, one at a time. Replies pass the same checks, and their roots join the Manager's
+// trust bundles.
 //
-// It has a goroutine of its own, as thousands of calls with a new one each would spend
-// their time growing stacks. Close ends it.
+// It runs calls in one goroutine of its own: with a new one for each of thousands of
+// calls, growing stacks would dominate. Close ends that goroutine.
 type Signer struct {
 	manager   *Manager
 	authority string
 	asks      turn
-	jobs      chan func() // one at a time: whoever has the turn
+	jobs      chan func() // one job at a time, from the holder of the turn
 }
 
-// Signer returns one for the authority of that name, as it is configured at the time
-// of each request.
+// Signer returns a Signer for the authority with that name. Each request uses the settings
+// in force at the time.
 func (m *Manager) Signer(authority string) *Signer {
 	s := &Signer{manager: m, authority: authority, asks: newTurn(), jobs: make(chan func(), 1)}
 	go func() {
@@ -62,17 +60,17 @@ func (m *Manager) Signer(authority string) *Signer {
 	return s
 }
 
-// Close ends the Signer, which is not used any more. A call of a client that ignores its
-// context is left behind.
+// Close ends the Signer; call it once, after the last Sign. It abandons a client call that
+// ignores its context.
 func (s *Signer) Close() { close(s.jobs) }
 
-// Sign sends the order with a token and returns what its certificate gives to serve:
-// verified, with the moment drawn for its rotation, and perhaps not valid for some
-// minutes yet. accept is asked whether the names in it will do, beside the authority's
-// own rule; its error should be a [*pki.CheckError].
+// Sign sends the order with a token and returns the Item for the verified certificate. Its
+// renewal time is drawn, and it may become valid only some minutes later. Besides the
+// authority's own name check, accept must accept the names in the certificate; its error
+// should be a [*pki.CheckError].
 //
-// A client that ignores its context keeps the Signer: until it returns, each further
-// call fails with the authority's timeout.
+// A client that ignores its context blocks the Signer: until it returns, each further call
+// fails after the authority's timeout.
 func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func(pki.Identity) error) (*Item, error) {
 	by := s.manager.current.Load().authority(s.authority)
 	if by == nil {
@@ -105,8 +103,8 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 
 func (s *Signer) run(job func()) { s.jobs <- job }
 
-// Leads returns the fingerprint of the root of the authority that the item's chain
-// leads to at the moment; false where there is none.
+// Leads returns the fingerprint of the authority's current root that the item's chain
+// leads to; ok is false if there is none.
 func (s *Signer) Leads(item *Item) (root string, ok bool) {
 	by := s.manager.current.Load().authority(s.authority)
 	if by == nil {
@@ -123,8 +121,8 @@ func (s *Signer) Leads(item *Item) (root string, ok bool) {
 	return pki.Fingerprint(cert), true
 }
 
-// unlessEnded returns err, or, where a reload has ended the authority meanwhile, that:
-// an ended one knows no roots.
+// unlessEnded returns err, or ca.Aborted if a reload has ended the authority meanwhile, as
+// it then knows no roots.
 func (a *authority) unlessEnded(err error) error {
 	select {
 	case <-a.stop:

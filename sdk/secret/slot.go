@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// places are those of all names that are configured or watched. A name keeps its
-// place, and so its watchers, when the configuration changes.
+// places holds the slots of all names that are configured or watched. A name keeps its
+// slot, and so its watchers, across reloads. It is safe for concurrent use.
 type places struct {
 	mu     sync.Mutex
 	byName map[string]*slot
 }
 
-// of returns the place of a name that is configured, or is about to be: a watch that ends
-// before [places.configured] is called does not take the place away.
+// of returns the slot of a name that is, or is about to be, configured. It marks the slot,
+// so that a watch that ends before [places.configured] is called does not remove it.
 func (p *places) of(name string) *slot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +36,7 @@ func (p *places) get(name string) *slot {
 	return s
 }
 
-// watch adds a watcher and returns what removes it, and with it the place of a name
-// that nobody configured.
+// watch adds a watcher. stop removes it, and its slot if the name is not configured.
 func (p *places) watch(w *watcher) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +50,7 @@ func (p *places) watch(w *watcher) (stop func()) {
 	}
 }
 
-// configured says whose places stay without a watcher, and empties all others.
+// configured keeps the slots of names without a watcher and clears all others.
 func (p *places) configured(names map[string]holder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +63,7 @@ func (p *places) configured(names map[string]holder) {
 	}
 }
 
-// tell tells the watchers of a name.
+// tell notifies the watchers of a name.
 func (p *places) tell(name string) {
 	p.mu.Lock()
 	s := p.byName[name]
@@ -74,14 +73,14 @@ func (p *places) tell(name string) {
 	}
 }
 
-// tidy removes a place that nobody needs; p.mu is held.
+// tidy removes a slot that is neither configured nor watched; the caller holds p.mu.
 func (p *places) tidy(name string) {
 	if s := p.byName[name]; s != nil && !s.configured && !s.watched() {
 		delete(p.byName, name)
 	}
 }
 
-// notify tells all watchers.
+// notify notifies all watchers.
 func (p *places) notify() {
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.byName))
@@ -91,8 +90,7 @@ func (p *places) notify() {
 	}
 }
 
-// slot is one name's place: what is held for it, and who is told when that
-// changes.
+// slot holds the item of one name and the watchers to notify when it changes.
 type slot struct {
 	configured bool // guarded by places.mu
 
@@ -107,7 +105,7 @@ type watcher struct {
 	notify func(name string)
 }
 
-// watch adds a watcher and returns what removes it.
+// watch adds a watcher and returns the function that removes it.
 func (s *slot) watch(w *watcher) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,13 +126,13 @@ func (s *slot) watched() bool {
 	return len(s.watchers) > 0
 }
 
-// put stores the item and tells the watchers.
+// put stores the item and notifies the watchers.
 func (s *slot) put(item *Item) {
 	s.item.Store(item)
 	s.notify()
 }
 
-// notify calls the watchers, with no lock held.
+// notify calls the watchers without holding a lock.
 func (s *slot) notify() {
 	s.mu.Lock()
 	all := make([]*watcher, 0, len(s.watchers))

@@ -7,48 +7,48 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Status is what an operator may see of one secret. It holds no key. As JSON, times are
-// RFC 3339. It is a copy of its own: nobody changes it afterwards.
+// Status is what an operator may see of one secret. It holds no key. In JSON, times are
+// RFC 3339. Each call returns its own copy.
 type Status struct {
 	Name        string   `json:"name"`
 	Kind        string   `json:"kind"`
 	Authorities []string `json:"authorities"`
-	// Held tells whether the secret would be answered now.
+	// Held reports whether Peek would return the secret now.
 	Held bool `json:"held"`
-	// Item is what is held, expired or not; nil before the first. It marshals
-	// without its key.
+	// Item is the held item, expired or not; nil before the first. It marshals without its
+	// key.
 	Item *Item `json:"item,omitempty"`
-	// Asked are the names asked for; those of Item are what the authority wrote.
+	// Asked lists the requested names; Item has those that the authority certified.
 	Asked string `json:"asked,omitempty"`
 	// Rotations counts the certificates or bundles served so far.
 	Rotations int `json:"rotations"`
-	// Asking tells that a request is on its way.
+	// Asking reports that a request is in flight.
 	Asking bool `json:"asking,omitempty"`
-	// Released tells that nothing is held until somebody asks.
+	// Released reports that nothing is held until someone asks.
 	Released bool `json:"released,omitempty"`
-	// Restored tells that what is held was kept from the last run; see [Storage].
+	// Restored reports that the held item comes from the last run; see [Storage].
 	Restored bool `json:"restored,omitempty"`
-	// TokenExpiry is when the token ends that the authority was last asked with, or a
-	// later one that was found since; zero where that is not known.
+	// TokenExpiry is the expiry of the token last used for a request, or of a later one
+	// found since; zero if unknown.
 	TokenExpiry time.Time `json:"token_expiry,omitzero"`
-	// Failure is the last one, nil after a success.
+	// Failure is the last failure, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
-	// ExpiredSince is when the held one ended; zero while it is valid.
+	// ExpiredSince is when the held item expired; zero while it is valid.
 	ExpiredSince time.Time `json:"expired_since,omitzero"`
-	// Roots are those of a TrustBundle, sorted by fingerprint.
+	// Roots are the roots of a TrustBundle, sorted by fingerprint.
 	Roots []Root `json:"roots,omitempty"`
 }
 
-// Failure is why an attempt did not succeed.
+// Failure describes why an attempt failed.
 type Failure struct {
-	// Reason comes from a fixed list, see [Event].
+	// Reason comes from a fixed list; see [Event].
 	Reason string `json:"reason"`
-	// Action is what the engine does about it.
+	// Action is what the engine does about the failure.
 	Action ca.Action `json:"-"`
-	// Text is a sentence; what is foreign in it is bounded and escaped.
+	// Text is a sentence; foreign text in it is bounded and escaped.
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
-	// NextTry is zero where only a change of token, settings or provider leads on.
+	// NextTry is zero if only a change of token, settings or provider can help.
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 

@@ -6,42 +6,41 @@ import (
 	"io"
 )
 
-// Storage keeps records over a restart, so that a [Manager] that starts while its
-// authority is away serves at once what is still valid. It is called by one
-// goroutine at a time, with a context that has a deadline. What it keeps holds
-// private keys: see package sdk/state for one that encrypts.
+// Storage keeps records across a restart, so that a [Manager] that starts while its
+// authority is away can serve at once what is still valid. The Manager calls it from one
+// goroutine at a time, with a deadline. Records hold private keys: package sdk/state has a
+// Storage that encrypts them.
 type Storage interface {
-	// Load returns the record that Store was last given for name; the zero Record
-	// where there is none. Whatever else it finds is an error.
+	// Load returns the record last stored for name, or the zero Record if there is none.
+	// It returns an error in all other cases.
 	Load(ctx context.Context, name string) (Record, error)
-	// Store keeps the record in place of the one before. One without Content means
-	// that nothing is to be kept any more.
+	// Store replaces the record. A record without Content means: keep nothing.
 	Store(ctx context.Context, name string, record Record) error
 }
 
-// Record is what a [Storage] keeps by a name. Its fields belong together: a Storage
-// answers with all three as they were stored, or with an error.
+// Record is what a [Storage] keeps under a name. Its fields belong together: a Storage
+// returns all three as they were stored, or an error.
 //
-// However it is printed, its content is not shown.
+// Printing a Record never shows its content.
 type Record struct {
-	// Identity is what the certificate was asked for, and Authority who signed it, as
-	// configured; where it is about an authority's roots, Identity is empty.
+	// Identity is the requested identity, and Authority the configured name of the signer.
+	// Identity is empty in the record of an authority's roots.
 	Identity, Authority string
-	// Content is opaque, and holds a private key.
+	// Content is opaque and may hold a private key.
 	Content []byte
 }
 
-// String returns one line about the record, without its content.
+// String returns a one-line summary without the content.
 func (r Record) String() string {
 	return fmt.Sprintf("record of %q by %q (%d bytes)", r.Identity, r.Authority, len(r.Content))
 }
 
-// GoString returns String: %#v must not show the key either.
+// GoString returns String, so that %#v does not show the key either.
 func (r Record) GoString() string { return r.String() }
 
 // Format writes String for every verb, so that no verb walks through the fields.
 func (r Record) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }
 
-// secretRecord and rootsRecord are the names of the two kinds of records.
+// secretRecord and rootsRecord return the names of the two kinds of records.
 func secretRecord(name string) string { return "secret " + name }
 func rootsRecord(name string) string  { return "roots " + name }

@@ -9,21 +9,19 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// stray remembers whether the certificate held still leads to a root that is
-// served.
+// stray records whether the held certificate still chains to a served root.
 type stray struct {
-	seen *pki.Bundle // the roots it was last held against
+	seen *pki.Bundle // the roots at the last check
 	lost bool
-	last time.Time // when one was last lost
+	last time.Time // when a certificate was last lost
 }
 
-// home says that another certificate is held. The roots may have changed since it
-// was verified, so they are looked at again.
+// home resets the check for a newly held certificate: the roots may have changed since it
+// was verified.
 func (s *stray) home() { s.seen, s.lost = nil, false }
 
-// checkRoots looks at the certificate held whenever the roots have changed. One
-// that peers can no longer verify is replaced at once; one that they can is left
-// alone.
+// checkRoots rechecks the held certificate whenever the roots have changed. One that peers
+// can no longer verify is replaced at once; any other stays.
 func (l *leaf) checkRoots(now time.Time) {
 	roots := l.signer().bundle.Load()
 	if l.held == nil || roots == l.stray.seen {
@@ -45,11 +43,11 @@ func (l *leaf) checkRoots(now time.Time) {
 	held := *l.held
 	held.Root = root
 	l.held = &held
-	l.item.Store(&item) // the content is the same: nobody is told
+	l.item.Store(&item) // same content, so no notification
 }
 
-// rootOf returns the one of the roots that the chain now leads to, or nil. The
-// question is the roots, so a clock that was set back must not spoil the answer.
+// rootOf returns the root that the chain now leads to, or nil. This is about the roots, so
+// a clock that was set back must not affect the answer.
 func rootOf(chain *pki.Chain, roots *pki.Bundle, now time.Time) *x509.Certificate {
 	check := pki.Check{
 		Key: chain.Leaf.PublicKey, Names: pki.AnyName, Roots: roots, Now: clock.Later(now, chain.Leaf.NotBefore),
@@ -63,8 +61,8 @@ func rootOf(chain *pki.Chain, roots *pki.Bundle, now time.Time) *x509.Certificat
 
 var errStray = ca.Errorf(ca.Aborted, "the roots of the authority change so often that certificates do not last")
 
-// lose has the certificate replaced: at once, but with a backoff where it happens
-// again and again, as with an authority whose replicas disagree on its roots.
+// lose replaces the certificate: at once, or with backoff if it happens repeatedly, as
+// with an authority whose replicas disagree on its roots.
 func (l *leaf) lose() {
 	now := l.now()
 	again := !l.stray.lost && !l.stray.last.IsZero() && time.Since(l.stray.last) < calm

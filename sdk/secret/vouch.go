@@ -9,15 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// replied is the roots of a reply, read once: thousands of replies bring the same.
+// replied caches the parsed roots of a reply, as thousands of replies bring the same.
 type replied struct {
 	pem   []byte
 	roots *pki.Bundle
 }
 
-// vouch verifies a reply to the order of a [Signer]. Where it brings no root that is not
-// served already it is checked at once, without the authority's goroutine and without
-// reading the roots again: thousands of replies of a rotation say the same.
+// vouch verifies a reply to a [Signer]'s order. If the reply brings no new roots, vouch
+// checks it right away, without the authority's goroutine and without parsing the roots
+// again: thousands of replies of a rotation bring the same.
 func (a *authority) vouch(ctx context.Context, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
 	if !a.nothingNew(reply.Roots) {
 		given, chain, err := a.verifyRoots(ctx, a.lent, reply, asked, check)
@@ -28,19 +28,19 @@ func (a *authority) vouch(ctx context.Context, reply ca.Certificate, asked time.
 	}
 	chain, err := check(reply.Chain, a.bundle.Load())
 	if err != nil {
-		a.refresh() // the authority may have new roots that it has not told yet
+		a.refresh() // the authority may have new roots it has not published yet
 	}
 	return chain, err
 }
 
-// nothingNew tells whether to take these roots of a reply would change nothing.
+// nothingNew reports whether taking a reply's roots would change nothing.
 func (a *authority) nothingNew(roots []byte) bool {
 	if a.bundle.Load().Len() == 0 {
 		return false
 	}
 	if len(roots) == 0 {
 		select {
-		case <-a.heard: // it tells its roots itself, and has
+		case <-a.heard: // it publishes its roots itself, and has done so
 			return true
 		default:
 			return false
@@ -50,8 +50,7 @@ func (a *authority) nothingNew(roots []byte) bool {
 	return last != nil && last.roots == a.taken.Load() && bytes.Equal(last.pem, roots)
 }
 
-// lend notes that a certificate was signed that lives until then: its roots are kept
-// as long.
+// lend records a certificate issued through a [Signer]: its roots stay until then.
 func (a *authority) lend(until time.Time) {
 	for {
 		old := a.lentUntil.Load()

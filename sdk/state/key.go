@@ -9,24 +9,24 @@ import (
 	"os"
 )
 
-// What a key may have, in bytes.
+// The size limits of a key, in bytes.
 const (
 	MinKey = 32
 	MaxKey = 4096
 )
 
-// minEntropy tells random bytes from a word that is repeated. 32 random bytes have
-// some 150 bits by this measure, 64 random hexadecimal digits some 240.
+// minEntropy separates random bytes from a repeated word. By this measure 32 random bytes
+// have about 150 bits, 64 random hexadecimal digits about 240.
 const minEntropy = 128
 
-// ReadKey reads a key from a file, which nobody but its owner, root or this user, may
-// read. A link is followed: secrets are mounted so.
+// ReadKey reads a key from a file that only its owner, root or this user, may access. It
+// follows links, as mounted secrets are links.
 func ReadKey(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // a pipe would have us wait
+	if !info.Mode().IsRegular() { // opening a pipe would block
 		return nil, fmt.Errorf("%s is not a regular file (%s)", path, info.Mode().Type())
 	}
 	file, err := os.Open(path)
@@ -51,8 +51,8 @@ func ReadKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// TrimKey returns the key without the white space at the end of text, which editors
-// and programs write; a key that is bytes is left as it is.
+// TrimKey returns text without trailing white space, which editors and programs add. It
+// returns a binary key unchanged.
 func TrimKey(text []byte) []byte {
 	for _, c := range text {
 		if c > '~' || c < ' ' && c != '\n' && c != '\r' && c != '\t' {
@@ -62,7 +62,7 @@ func TrimKey(text []byte) []byte {
 	return bytes.TrimRight(text, " \t\r\n")
 }
 
-// CheckKey returns an error for what cannot be a random key.
+// CheckKey returns an error if key is too short or long, or too regular to be random.
 func CheckKey(key []byte) error {
 	switch {
 	case len(key) < MinKey:
@@ -75,8 +75,8 @@ func CheckKey(key []byte) error {
 	return nil
 }
 
-// entropy is Shannon's, of the bytes by how often they occur, in bits. It cannot tell
-// what is random, only what is not.
+// entropy returns the Shannon entropy of key's bytes, in bits. It cannot prove a key
+// random, only show that it is not.
 func entropy(key []byte) (bits float64) {
 	var counts [256]float64
 	for _, c := range key {

@@ -4,5 +4,5 @@ package state
 
 import "io/fs"
 
-// checkPrivate knows of no modes here.
+// checkPrivate does nothing: this system has no file modes.
 func checkPrivate(string, fs.FileInfo) error { return nil }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// checkPrivate refuses what others may read or write, or what is not ours.
+// checkPrivate rejects what others may access and what neither root nor this user owns.
 func checkPrivate(what string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return fmt.Errorf("%s is open to others (mode %04o): chmod go-rwx", what, mode)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// magic is the first line of a file. Another version has another.
+	// magic is the first line of a file; it names the format's version.
 	magic = "countersign state 1\n"
 	// maxHeader bounds the second line.
 	maxHeader = 64 << 10
@@ -26,22 +26,22 @@ const (
 	purpose  = "countersign state 1: AES-256-GCM"
 )
 
-// header is the second line: whose record it is. It is readable, so that an operator
-// can tell the files apart, and authenticated.
+// header is the second line: it says what the record is about. It is readable, so that an
+// operator can tell the files apart, and authenticated.
 type header struct {
 	Record    string `json:"record"`
 	Identity  string `json:"identity"`
 	Authority string `json:"authority"`
 }
 
-// errSealed is all that is known of content that does not open.
+// errSealed is the one error for content that cannot be decrypted.
 var errSealed = errors.New("it cannot be decrypted: the key is another one, or the file was changed")
 
-// seal returns the file of a record:
+// seal returns the file for a record:
 //
 //	magic · header as JSON · newline · salt (32) · nonce (12) · ciphertext and tag
 //
-// What stands before the nonce is the additional data.
+// Everything before the nonce is additional authenticated data.
 func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, error) {
 	text, err := json.Marshal(header{name, r.Identity, r.Authority})
 	if err != nil {
@@ -70,7 +70,7 @@ func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, e
 	return sealed, nil
 }
 
-// open returns the record of a file, if it is of that name.
+// open returns the record in a file if it has that name.
 func open(key []byte, name string, file []byte) (secret.Record, error) {
 	h, size, err := parse(file)
 	if err != nil {
@@ -90,7 +90,7 @@ func open(key []byte, name string, file []byte) (secret.Record, error) {
 	return secret.Record{Identity: h.Identity, Authority: h.Authority, Content: content}, nil
 }
 
-// parse reads what stands before the nonce, and returns its size.
+// parse reads the part before the nonce and returns its size in bytes.
 func parse(file []byte) (h header, size int, err error) {
 	rest, ours := bytes.CutPrefix(file, []byte(magic))
 	if !ours {
@@ -108,8 +108,8 @@ func parse(file []byte) (h header, size int, err error) {
 	return h, len(magic) + len(line) + 1 + saltSize, nil
 }
 
-// cipherOf returns the cipher of one file. Its key is of this file alone, so that
-// however many are written, no pair of key and nonce comes twice.
+// cipherOf returns the cipher of one file. Each file has its own key, so no pair of key
+// and nonce repeats, however many files are written.
 func cipherOf(key, salt []byte) (cipher.AEAD, error) {
 	own, err := hkdf.Key(sha256.New, key, salt, purpose, keySize)
 	if err != nil {

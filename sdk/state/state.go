@@ -1,16 +1,16 @@
-// Package state keeps an agent's secrets in a folder over a restart, encrypted:
-// [Open] returns the [secret.Storage] for [secret.Config]. The key comes from the
-// caller; [ReadKey] reads one from a file.
+// Package state stores an agent's secrets in an encrypted folder, so that they survive a
+// restart. [Open] returns the [secret.Storage] for [secret.Config]. The caller provides
+// the key; [ReadKey] reads one from a file. There are no goroutines; a lock serializes
+// writes.
 //
-// Each record is a file of its own: a line with the format's version, a line of JSON
-// that says whose it is, and the content, encrypted by AES-256-GCM with a key of that
-// write's own (HKDF-SHA256 of the folder's key with a random salt). Both lines are
-// authenticated with the content, so that none can be changed or stand in for another.
+// Each record is one file: a line with the format's version, a line of JSON that says what
+// the record is about, and the content, encrypted with AES-256-GCM. Each write uses a new
+// key, derived from the folder's key and a random salt by HKDF-SHA256. Both lines are
+// authenticated with the content, so no file can be changed or pass for another.
 //
-// What this does not protect: an old file that is put back is authentic. It may bring
-// back an older certificate while that is valid, and the roots that were served with
-// it until then; see docs/decisions. On systems without file modes (windows) who may
-// read the folder is not checked.
+// Replay is not prevented: an old file put back is authentic. It may restore an older
+// certificate while that is valid, and the roots served with it until then; see
+// docs/decisions. Without file modes (Windows), the folder's access is not checked.
 package state
 
 import (
@@ -33,26 +33,25 @@ import (
 const (
 	folderMode = 0o700
 	fileMode   = 0o600
-	// maxFile has room for the roots of an operating system.
+	// maxFile leaves room for the roots of an operating system.
 	maxFile = 4 << 20
 
 	suffix     = ".state"
 	unfinished = ".new-"
 )
 
-// Folder is a folder of encrypted records. It is for one agent alone, and is made
-// when the first record is stored. Its methods may be called by several goroutines at
-// once.
+// Folder is a folder of encrypted records for a single agent. The first Store creates it.
+// It is safe for concurrent use.
 type Folder struct {
 	path string
 	key  []byte
-	mu   sync.Mutex // an unfinished file has one name
+	mu   sync.Mutex // the temporary file of a record has a fixed name
 }
 
 var _ secret.Storage = (*Folder)(nil)
 
-// Open returns the folder at path with a key of 32 bytes or more; see [CheckKey]. A
-// folder that is there must be this user's own and nobody else's to look into.
+// Open returns the folder at path with a key of 32 to 4096 bytes; see [CheckKey]. An
+// existing folder must belong to this user or root and be closed to everyone else.
 func Open(path string, key []byte) (*Folder, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func Open(path string, key []byte) (*Folder, error) {
 // String returns the path.
 func (f *Folder) String() string { return f.path }
 
-// GoString returns String: %#v must not show the key.
+// GoString returns String, so that %#v does not show the key.
 func (f *Folder) GoString() string { return f.String() }
 
 // Format writes String for every verb, so that no verb walks through the fields.
@@ -86,8 +85,8 @@ func checkFolder(path string) error {
 	return checkPrivate(path, info)
 }
 
-// Load returns the record of that name, or an error that says why its file is not
-// good.
+// Load returns the record of that name, the zero Record if there is none, or an error that
+// says what is wrong with its file.
 func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 	root, err := f.root()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +95,7 @@ func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 	if err != nil {
 		return secret.Record{}, err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // only read, so the error does not matter
 	text, err := read(root, fileName(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return secret.Record{}, nil
@@ -110,7 +109,7 @@ func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 	return secret.Record{}, fmt.Errorf("%s in %s: %w", fileName(name), f.path, err)
 }
 
-// root opens the folder, which must still be what Open checked.
+// root opens the folder after repeating Open's checks.
 func (f *Folder) root() (*os.Root, error) {
 	if err := checkFolder(f.path); err != nil {
 		return nil, err
@@ -118,8 +117,8 @@ func (f *Folder) root() (*os.Root, error) {
 	return os.OpenRoot(f.path)
 }
 
-// read returns a file's content. It must be a regular file of our own: a pipe would
-// have us wait, and a link may lead anywhere.
+// read returns a file's content. It accepts only a private regular file: a pipe would
+// block, and a link may lead anywhere.
 func read(root *os.Root, name string) ([]byte, error) {
 	before, err := root.Lstat(name)
 	if err != nil {
@@ -148,8 +147,8 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxFile))
 }
 
-// Store writes the record, or removes its file where it has no content. What was there
-// stays until the new file is on the disk.
+// Store writes the record, or removes its file if it has no content. The old file stays
+// until the new one is on disk.
 func (f *Folder) Store(_ context.Context, name string, r secret.Record) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,8 +188,8 @@ func (f *Folder) write(root *os.Root, name string, r secret.Record) error {
 	return safefile.Sync(root)
 }
 
-// fileName is the name of a record's file: whatever the record is called, it is a
-// short one, and tells nobody whose it is.
+// fileName returns the name of a record's file: short for any record name, and it does not
+// reveal that name.
 func fileName(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return strings.ToLower(hex.EncodeToString(sum[:16])) + suffix

@@ -9,22 +9,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Peer is who is at the other end, its certificates verified.
+// Peer is the other side of a connection, with verified certificates.
 type Peer struct {
-	// Chain is the leaf, intermediates and the root that they lead to; it is shared
-	// and not to be changed.
+	// Chain is the leaf, intermediates and the root they lead to. It is shared: do not
+	// modify it.
 	Chain []*x509.Certificate
-	// ServerName is the DNS name that the client asked for (SNI); empty where it
-	// asked for an address or for nothing.
+	// ServerName is the DNS name that the client requested (SNI); empty if it requested an
+	// IP address or nothing.
 	ServerName string
 }
 
 // Leaf returns the peer's own certificate.
 func (p Peer) Leaf() *x509.Certificate { return p.Chain[0] }
 
-// SPIFFEID returns the peer's SPIFFE ID, as in "spiffe://example.org/web"
-// (X509-SVID standard, section 2: the only URI of the leaf). The error is an [*Error]
-// that is [ErrNoID].
+// SPIFFEID returns the peer's SPIFFE ID, such as "spiffe://example.org/web": the only URI
+// of the leaf (X509-SVID standard, section 2). The error is an [*Error] with [ErrNoID].
 func (p Peer) SPIFFEID() (string, error) {
 	id, err := p.spiffeID()
 	if err != nil {
@@ -45,13 +44,12 @@ func (p Peer) spiffeID() (string, *Error) {
 	return id, nil
 }
 
-// Authorizer decides whether a peer that the roots vouch for is the right one. It is
-// called in each handshake, by many goroutines at once, and must not block. Its error
-// ends the handshake.
+// Authorizer decides whether to accept a verified peer; its error ends the handshake. It
+// runs in each handshake, must be safe for concurrent use, and must not block.
 type Authorizer func(Peer) error
 
-// SPIFFEID admits the peers of these SPIFFE IDs. One that is malformed is an error in
-// each handshake.
+// SPIFFEID accepts peers with one of these SPIFFE IDs. If one is malformed, every
+// handshake fails.
 func SPIFFEID(ids ...string) Authorizer {
 	want := "the SPIFFE ID " + quoted(ids)
 	for _, id := range ids {
@@ -71,7 +69,7 @@ func SPIFFEID(ids ...string) Authorizer {
 	}
 }
 
-// otherID tells a peer of another trust domain from one of another name.
+// otherID returns ErrTrustDomain or ErrOtherName, depending on the peer's trust domain.
 func otherID(want, id string, ids []string) error {
 	reason := ErrOtherName
 	same := func(other string) bool { return domainOf(other) == domainOf(id) }
@@ -81,7 +79,7 @@ func otherID(want, id string, ids []string) error {
 	return &Error{Reason: reason, Expected: want, Seen: fmt.Sprintf("%.256q", id)}
 }
 
-// TrustDomain admits the peers with a SPIFFE ID of one of these trust domains, as in
+// TrustDomain accepts peers with a SPIFFE ID in one of these trust domains, such as
 // "example.org".
 func TrustDomain(names ...string) Authorizer {
 	want := "a SPIFFE ID of the trust domain " + quoted(names)
@@ -102,8 +100,8 @@ func TrustDomain(names ...string) Authorizer {
 	}
 }
 
-// DNSName admits the peers whose certificate is valid for one of these DNS names or IP
-// addresses. A wildcard in it counts as in [x509.Certificate.VerifyHostname].
+// DNSName accepts peers whose certificate is valid for one of these DNS names or IP
+// addresses. Wildcards in it work as in [x509.Certificate.VerifyHostname].
 func DNSName(names ...string) Authorizer {
 	want := "a certificate for " + quoted(names)
 	return func(p Peer) error {
@@ -116,9 +114,9 @@ func DNSName(names ...string) Authorizer {
 	}
 }
 
-// ServerName admits, in a client, the server whose certificate is valid for the DNS
-// name that was dialled: what crypto/tls does by itself. It admits nobody where an
-// address was dialled, which TLS does not tell; use [DNSName] for those.
+// ServerName accepts, in a client, a server whose certificate is valid for the dialed DNS
+// name, as crypto/tls does by default. It rejects every server that was dialed by IP
+// address, which TLS does not send; use [DNSName] for those.
 func ServerName() Authorizer {
 	return func(p Peer) error {
 		if p.ServerName == "" {
@@ -128,7 +126,7 @@ func ServerName() Authorizer {
 	}
 }
 
-// impossible is an authorizer that a mistake in its making leaves.
+// impossible returns an authorizer that always fails, for invalid arguments.
 func impossible(err error) Authorizer {
 	return func(p Peer) error {
 		return &Error{Reason: ErrRefused, Expected: "names that a peer may have", Seen: describe(p.Leaf()), Err: err}

@@ -10,43 +10,43 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Why a handshake failed: the Reason of an [*Error] ([errors.Is]).
+// The reasons for a failed handshake: the Reason of an [*Error] ([errors.Is]).
 var (
-	// ErrNotHeld: the source does not give the secret; it is also the source's own
-	// error, such as [secret.ErrClosed].
+	// ErrNotHeld: the source does not have the secret. The error also wraps the source's
+	// own, such as [secret.ErrClosed].
 	ErrNotHeld = errors.New("a secret that TLS needs is not held")
-	// ErrRootsGone: the roots were held before, and the source gives none any more.
-	// Nobody is trusted by what they were; it is also the source's own error.
+	// ErrRootsGone: the source had roots and no longer has any. The old roots are not
+	// used. The error also wraps the source's own.
 	ErrRootsGone = errors.New("the roots that peers were verified with are gone")
-	// ErrEmptyBundle: there is no root in the trust bundle.
+	// ErrEmptyBundle: the trust bundle has no roots.
 	ErrEmptyBundle = errors.New("the trust bundle is empty")
-	// ErrMalformed: the source gave something else than a secret of this kind.
+	// ErrMalformed: the source returned something other than a secret of this kind.
 	ErrMalformed = errors.New("a secret cannot be used for TLS")
-	// ErrUntrusted: the peer's certificates do not lead to the roots.
+	// ErrUntrusted: the peer's chain does not lead to the roots.
 	ErrUntrusted = errors.New("the peer's certificate is not trusted")
 	// ErrNoID: the peer's certificate has no SPIFFE ID, or more than one.
 	ErrNoID = errors.New("the peer's certificate has no SPIFFE ID")
-	// ErrTrustDomain: the peer is of another trust domain.
+	// ErrTrustDomain: the peer is in another trust domain.
 	ErrTrustDomain = errors.New("the peer is of another trust domain")
-	// ErrOtherName: the peer is somebody else.
+	// ErrOtherName: the peer has a different name.
 	ErrOtherName = errors.New("the peer has another name")
-	// ErrRefused: an authorizer's own error, which it wraps.
+	// ErrRefused: the authorizer returned an error, which this one wraps.
 	ErrRefused = errors.New("the peer is refused")
 )
 
-// Error is why a handshake failed, on the side that ended it. The other side sees
-// an alert only.
+// Error says why a handshake failed, on the side that ended it. The other side sees only
+// an alert.
 type Error struct {
 	// Reason is one of the errors of this package.
 	Reason error
-	// Expected is what would have been right, and Seen what was there instead: short
-	// texts, what is foreign in them bounded and escaped.
+	// Expected is the required value and Seen the actual one: short texts in which foreign
+	// parts are bounded and escaped.
 	Expected, Seen string
-	// Err is what lies behind it; may be nil.
+	// Err is the cause; it may be nil.
 	Err error
 }
 
-// Error returns one sentence.
+// Error returns the failure in one sentence.
 func (e *Error) Error() string {
 	sentence := fmt.Sprintf("%v: expected %s, seen %s", e.Reason, e.Expected, e.Seen)
 	if e.Err != nil {
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 	return sentence
 }
 
-// Unwrap returns the reason and what lies behind it.
+// Unwrap returns the reason and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Reason}
@@ -68,7 +68,8 @@ func (e *Error) expecting(what string) *Error {
 	return e
 }
 
-// missing is the error where the source gives nothing; before is what it gave last.
+// missing returns the error for a secret that the source does not have; before is the last
+// item it had.
 func missing(name string, kind secret.Kind, err error, before *secret.Item) *Error {
 	e := &Error{Reason: ErrNotHeld, Expected: fmt.Sprintf("the %s %.256q", kind, name), Seen: "none", Err: err}
 	if kind == secret.TrustBundle && before != nil && !errors.Is(err, secret.ErrClosed) {
@@ -85,7 +86,7 @@ func emptyBundle(item *secret.Item) *Error {
 	}
 }
 
-// malformed is the error where an item is not what it should be; err quotes no key.
+// malformed returns the error for an invalid item; err quotes no key.
 func malformed(name string, kind secret.Kind, err error) *Error {
 	return &Error{Reason: ErrMalformed, Expected: fmt.Sprintf("the %s %.256q", kind, name), Seen: "something else", Err: err}
 }
@@ -98,7 +99,7 @@ func (v *Verifier) untrusted(held *roots, leaf *x509.Certificate, err error) *Er
 	}
 }
 
-// describe returns the names of a certificate for an error, or its subject.
+// describe returns the names of a certificate, or its subject, for an error.
 func describe(cert *x509.Certificate) string {
 	var names []string
 	for _, uri := range cert.URIs {

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// held is a secret in the form that TLS takes it in, made once for each version.
+// held is a secret in the form that TLS needs, parsed once for each version.
 type held[T any] struct {
 	source secret.Source
 	caller secret.Caller
@@ -26,16 +26,16 @@ type held[T any] struct {
 type form[T any] struct {
 	item  *secret.Item
 	value *T
-	since time.Time // when it was first seen in the place of another; zero: it is the first
+	since time.Time // when it replaced another version; zero: it is the first
 }
 
-// of tells whether the form is that of the item.
+// of reports whether the form was made from that item's version.
 func (f *form[T]) of(item *secret.Item) bool {
 	return f != nil && (f.item == item || f.item.Version == item.Version && item.Version != "")
 }
 
-// get returns the secret as it is held now, and allocates nothing where it was seen
-// before. The error is an [*Error].
+// get returns the current secret and allocates nothing if that version was seen before.
+// The error is an [*Error].
 func (h *held[T]) get() (*T, error) {
 	f, err := h.now()
 	if err != nil {
@@ -44,7 +44,7 @@ func (h *held[T]) get() (*T, error) {
 	return f.value, nil
 }
 
-// version returns that of the secret held now, or "", and when it took another's place.
+// version returns the current version, or "", and when it replaced another.
 func (h *held[T]) version() (version string, since time.Time) {
 	f, err := h.now()
 	if err != nil {
@@ -65,7 +65,8 @@ func (h *held[T]) now() (*form[T], error) {
 	return h.renew()
 }
 
-// renew peeks again, so that of two that came at once none brings an older version back.
+// renew peeks again under the lock, so that concurrent calls cannot restore an older
+// version.
 func (h *held[T]) renew() (*form[T], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +92,7 @@ func (h *held[T]) renew() (*form[T], error) {
 	return next, nil
 }
 
-// seen is what was held before, or nil.
+// seen returns the item of the form, or nil.
 func (f *form[T]) seen() *secret.Item {
 	if f == nil {
 		return nil
@@ -99,7 +100,7 @@ func (f *form[T]) seen() *secret.Item {
 	return f.item
 }
 
-// keyPair is the certificate that is shown to peers.
+// keyPair is the certificate presented to peers.
 type keyPair = held[tls.Certificate]
 
 func newKeyPair(o Options) *keyPair {

@@ -10,24 +10,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// maxVerified is how many peers are remembered as verified by one version of the
-// roots; with more, all are forgotten.
+// maxVerified bounds the verified peers cached for one version of the roots; above it, the
+// cache is cleared.
 const maxVerified = 1000
 
-// roots are one version of the trust bundle, and the peers it was found to vouch for:
-// whoever comes again, or resumes a session, costs no signature check. They are
-// forgotten with the version.
+// roots are one version of the trust bundle, with a cache of the peers it verified: a peer
+// that returns or resumes a session costs no signature check. A new version starts with an
+// empty cache.
 type roots struct {
 	bundle *pki.Bundle
 	pool   *x509.CertPool
 
 	mu       sync.Mutex
-	verified map[[sha256.Size]byte]path // by the leaf
+	verified map[[sha256.Size]byte]path // by SHA-256 of the leaf's DER
 }
 
-// path is a verified chain and when it is valid.
+// path is a verified chain and its validity.
 type path struct {
-	chain       []*x509.Certificate // the leaf first, the root last
+	chain       []*x509.Certificate // leaf first, root last
 	from, until time.Time
 }
 
@@ -50,7 +50,7 @@ func parseRoots(item *secret.Item) (*roots, error) {
 	return &roots{bundle: b, pool: b.Pool(), verified: make(map[[sha256.Size]byte]path)}, nil
 }
 
-// verify returns the way from the first of the certificates to one of the roots.
+// verify returns the chain from the first certificate to one of the roots.
 func (r *roots) verify(certs []*x509.Certificate, usage x509.ExtKeyUsage) ([]*x509.Certificate, error) {
 	now := time.Now()
 	key := sha256.Sum256(certs[0].Raw)

@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// versions are those of the secrets that a session depends on.
+// versions are the secrets that a session depends on.
 type versions struct {
-	pair  *keyPair  // nil: none is shown
+	pair  *keyPair  // nil: no certificate is presented
 	roots *Verifier // nil: the peer is not verified
 }
 
-// settling is how long after a change nothing new is kept for resuming. A handshake
-// that began before a change may end after it, and nothing tells then which certificate
-// it has shown: its session, taken for one of the new version, would bring the old
-// certificate back again and again, until a handshake is refused for it.
+// settling is how long after a change no new session may be resumed. A handshake that
+// began before a change may end after it, and nothing then tells which certificate it
+// presented. Taken as one of the new version, its session would bring the old certificate
+// back repeatedly, until a handshake is refused for it.
 const settling = 30 * time.Second
 
-// tag stands for the secrets held now. It is "" where one of them is missing; then
-// nothing is resumed.
+// tag identifies the current secrets. It is "" if one is missing; then nothing is resumed.
 func (v versions) tag() string {
 	tag, _ := v.tagSince()
 	return tag
 }
 
-// settled returns the tag for a new session, or "" where it is not to be resumed.
+// settled returns the tag for a new session, or "" if it must not be resumed.
 func (v versions) settled() string {
 	tag, since := v.tagSince()
 	if !since.IsZero() && time.Since(since) < settling {
@@ -52,12 +51,12 @@ func (v versions) tagSince() (tag string, since time.Time) {
 	return "countersign " + pair + " " + roots, since
 }
 
-// tickets are a server's: each carries the tag of what it was made under, and is
-// passed over once that has changed. Without it a resumed session of a peer that has
-// since got a new certificate would be refused by VerifyConnection, where a full
-// handshake would have shown that certificate.
+// tickets are a server's session tickets. Each carries the tag of its secrets and is
+// ignored once that changes. Otherwise VerifyConnection would refuse the resumed session
+// of a peer that has since renewed its certificate, which a full handshake would have
+// presented.
 type tickets struct {
-	cfg  *tls.Config // whose keys encrypt, also for clones of it
+	cfg  *tls.Config // its keys encrypt the tickets, also for clones
 	held versions
 }
 
@@ -70,7 +69,7 @@ func (t *tickets) wrap(state tls.ConnectionState, session *tls.SessionState) ([]
 	return t.cfg.EncryptTicket(state, session)
 }
 
-// unwrap returns nil for a ticket that is not to be resumed.
+// unwrap returns nil for a ticket that must not be resumed.
 func (t *tickets) unwrap(ticket []byte, state tls.ConnectionState) (*tls.SessionState, error) {
 	session, err := t.cfg.DecryptTicket(ticket, state)
 	if err != nil || session == nil {
@@ -84,8 +83,8 @@ func (t *tickets) unwrap(ticket []byte, state tls.ConnectionState) (*tls.Session
 	return session, nil
 }
 
-// sessions are a client's, kept by what they were made under: those of before are
-// not found any more, and fall out in time.
+// sessions are a client's sessions, keyed by the tag of their secrets: outdated ones are
+// no longer found and are evicted in time.
 type sessions struct {
 	tls.ClientSessionCache
 	held versions
@@ -100,7 +99,7 @@ func (s *sessions) Get(key string) (*tls.ClientSessionState, bool) {
 	return s.ClientSessionCache.Get(tag + " " + key)
 }
 
-// Put keeps a session, or forgets one where it is nil.
+// Put caches a session, or removes it if session is nil.
 func (s *sessions) Put(key string, session *tls.ClientSessionState) {
 	tag := s.held.tag()
 	if session != nil {

@@ -1,13 +1,11 @@
-// Package tlsconfig makes TLS configurations whose certificate and roots come from
-// a [secret.Source] and follow each rotation: call [Server] or [Client] with
-// [Options]. Sub-packages put them under gRPC (grpccreds) and net/http
-// (httptransport).
+// Package tlsconfig makes TLS configurations whose certificate and roots come from a
+// [secret.Source] and follow each rotation. Call [Server] or [Client] with [Options]. The
+// subpackages grpccreds and httptransport apply them to gRPC and net/http.
 //
-// A configuration starts no goroutine and has nothing to close: each handshake asks
-// the source, which is cheap, and parses what it holds once for each version. It
-// never waits; call [secret.Get] first where the secrets may not be there yet. A
-// connection, once made, is not touched by a rotation: it lives on with the
-// certificates that it was made with, until one side closes it.
+// A configuration starts no goroutine and needs no Close. Each handshake asks the source,
+// which is cheap; a lock guards the parsed form, made once per version. It never waits for
+// a secret: call [secret.Get] first if the secrets may not be there yet. A rotation does
+// not affect existing connections, which keep the certificates of their handshake.
 package tlsconfig
 
 import (
@@ -17,38 +15,37 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Options are what a configuration is made of.
+// Options configure [Server], [Client] and [NewVerifier].
 type Options struct {
-	// Source is where the secrets come from. Required.
+	// Source provides the secrets. Required.
 	Source secret.Source
-	// Caller is whom the source is asked for. Default: the agent itself.
+	// Caller is the caller to ask the source as. Default: the agent itself.
 	Caller secret.Caller
-	// Certificate is the name of the key pair that is shown to the peer, as in
-	// "default". Required of a server; a client without it shows none.
+	// Certificate is the name of the key pair to present, such as "default". Required for
+	// a server; a client without it presents none.
 	Certificate string
-	// Roots is the name of the trust bundle that the peer is verified with, as in
-	// "ROOTCA", and Peer says which of the peers that it vouches for are the right
-	// ones, as in [TrustDomain]. One needs the other. A client needs both; a server
-	// without them asks for no certificate and answers everybody.
+	// Roots is the name of the trust bundle that verifies the peer, such as "ROOTCA". Peer
+	// says which verified peers to accept, as [TrustDomain] does. Set both or neither. A
+	// client needs both; a server without them requests no client certificate and accepts
+	// every client.
 	Roots string
 	Peer  Authorizer
-	// Sessions is how many sessions a client keeps to resume. Default: 0, each
-	// connection is a full handshake. A server hands out tickets always; see
-	// [Server].
+	// Sessions is how many sessions a client caches for resumption. Default: 0, so each
+	// connection makes a full handshake. A server always issues tickets; see [Server].
 	Sessions int
 }
 
-// Server returns the configuration of a server: TLS 1.3, the certificate held now,
-// and, where o.Peer is set, clients whose certificate leads to the roots held now and
-// whom o.Peer admits. Both are looked at on resumed sessions, too.
+// Server returns a server configuration: TLS 1.3 and the current certificate. If o.Peer is
+// set, it accepts only clients whose certificate chains to the current roots and whom
+// o.Peer admits, on resumed sessions, too.
 //
-// A ticket is good for as long as both the certificate and the roots are those that
-// it was made under; the handshake is a full one after that, and fails only if
-// that fails. None is good that was made in the first 30 s after a change.
+// A ticket is valid while the certificate and the roots are the same as when it was
+// issued; after that the handshake is a full one. Tickets issued in the first 30 s after a
+// change are never valid.
 //
-// The configuration is the caller's: NextProtos and MinVersion, for one, may be
-// set before it is used. It may be cloned and used by any number of listeners. Who
-// replaces VerifyConnection or ClientAuth turns the verification off.
+// The caller owns the configuration and may change NextProtos or MinVersion, for example,
+// before using it. Clones and any number of listeners may share it. Replacing
+// VerifyConnection or ClientAuth disables the verification.
 func Server(o Options) (*tls.Config, error) {
 	if o.Certificate == "" {
 		return nil, errors.New("tlsconfig: Options.Certificate is empty; a server needs the name of its key pair")
@@ -63,7 +60,7 @@ func Server(o Options) (*tls.Config, error) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() },
 	}
 	if verifier != nil {
-		// Verified in VerifyConnection, which runs on resumed sessions as well.
+		// VerifyConnection also runs on resumed sessions, so it verifies.
 		cfg.ClientAuth = tls.RequireAnyClientCert
 		cfg.VerifyConnection = verifier.VerifyConnection
 	}
@@ -71,16 +68,16 @@ func Server(o Options) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// Client returns the configuration of a client: TLS 1.3, a server whose certificate
-// leads to the roots held now and that o.Peer admits, on resumed sessions, too, and,
-// where o.Certificate is set, the certificate held now.
+// Client returns a client configuration: TLS 1.3 and, if o.Certificate is set, the current
+// certificate. It accepts only servers whose certificate chains to the current roots and
+// whom o.Peer admits, on resumed sessions, too.
 //
-// A session is resumed only while both the certificate and the roots are those that
-// it was made under, and not if it was made in the first 30 s after a change.
+// A session is resumed only while the certificate and the roots are those of its
+// handshake, and never if it was made in the first 30 s after a change.
 //
-// The configuration is the caller's, as that of [Server]. Its InsecureSkipVerify
-// is set, as the roots of a tls.Config cannot follow a rotation: VerifyConnection
-// does all the verifying, and who replaces it turns the verification off.
+// The caller owns the configuration, as with [Server]. It sets InsecureSkipVerify because
+// the roots of a tls.Config cannot follow a rotation: VerifyConnection does all the
+// verification, and replacing it disables that.
 func Client(o Options) (*tls.Config, error) {
 	verifier, err := NewVerifier(o)
 	if err != nil {

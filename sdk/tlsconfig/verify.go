@@ -8,17 +8,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Verifier verifies peers with the roots held now. [Server] and [Client] have one;
-// make one with [NewVerifier] for a tls.Config of your own. Its methods may be
-// called by any number of goroutines.
+// Verifier verifies peers against the current roots. [Server] and [Client] use one; make
+// your own with [NewVerifier] for another tls.Config. It is safe for concurrent use.
 type Verifier struct {
 	roots *bundle
 	peer  Authorizer
 	as    role
 }
 
-// role is which side the verifier stands on, and so what the peer's certificate must
-// be fit for.
+// role is the verifier's side of the connection, which decides the key usage that the
+// peer's certificate needs.
 type role struct {
 	peer  string
 	usage x509.ExtKeyUsage
@@ -29,8 +28,8 @@ var (
 	asClient = role{"server", x509.ExtKeyUsageServerAuth}
 )
 
-// NewVerifier returns a client's verifier: of servers. It takes Source, Caller, Roots
-// and Peer of the options.
+// NewVerifier returns a client's verifier, which verifies servers. It uses Source, Caller,
+// Roots and Peer of the options.
 func NewVerifier(o Options) (*Verifier, error) {
 	v, err := newVerifier(o, asClient)
 	if err == nil && v == nil {
@@ -39,7 +38,7 @@ func NewVerifier(o Options) (*Verifier, error) {
 	return v, err
 }
 
-// newVerifier returns nil where the options ask for none.
+// newVerifier returns nil if the options ask for no verification.
 func newVerifier(o Options, as role) (*Verifier, error) {
 	switch {
 	case o.Source == nil:
@@ -54,8 +53,8 @@ func newVerifier(o Options, as role) (*Verifier, error) {
 	return &Verifier{newBundle(o), o.Peer, as}, nil
 }
 
-// Roots returns the roots held now: the same pointer until they change. The error is
-// an [*Error].
+// Roots returns the current roots: the same pointer until they change. The error is an
+// [*Error].
 func (v *Verifier) Roots() (*pki.Bundle, error) {
 	r, err := v.roots.get()
 	if err != nil {
@@ -64,9 +63,9 @@ func (v *Verifier) Roots() (*pki.Bundle, error) {
 	return r.bundle, nil
 }
 
-// VerifyConnection is [tls.Config.VerifyConnection]: the peer's certificates lead to
-// the roots held now, its leaf is no CA and fit for its role, and the authorizer
-// admits it. It holds resumed sessions to the same. The error is an [*Error].
+// VerifyConnection is for [tls.Config.VerifyConnection]. The peer's chain must lead to the
+// current roots, its leaf must not be a CA and must fit its role, and the authorizer must
+// admit it. Resumed sessions must pass as well. The error is an [*Error].
 func (v *Verifier) VerifyConnection(state tls.ConnectionState) error {
 	held, err := v.roots.get()
 	if err != nil {

@@ -14,34 +14,32 @@ import (
 
 const (
 	defaultMargin = 5 * time.Minute
-	// A token that lives shorter than that margin is kept, too: all but a fifth of
-	// its life.
+	// A short-lived token is cached for all but a fifth of its life.
 	marginPart  = 5
 	defaultMost = 16384
-	// flightTimeout ends an exchange whose callers do not.
+	// flightTimeout ends an exchange even if its callers keep waiting.
 	flightTimeout = 30 * time.Second
 )
 
-// CacheOptions tune a [Cache].
+// CacheOptions configure a [Cache].
 type CacheOptions struct {
-	// Margin is how long before its end a token is exchanged anew. Default: 5 minutes,
-	// or a fifth of the token's life where that is less.
+	// Margin is how long before its expiry a token is exchanged again. Default: 5 minutes.
+	// It is a fifth of the token's life at most.
 	Margin time.Duration
-	// Most is how many tokens are kept. Default: 16384.
+	// Most is the maximum number of cached tokens. Default: 16384.
 	Most int
-	// Timeout ends an exchange. Default: 30 seconds.
+	// Timeout limits an exchange. Default: 30 seconds.
 	Timeout time.Duration
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log is told of a failed exchange that nobody else hears of. Default: silent.
+	// Log receives exchange failures that no caller sees. Default: silent.
 	Log *slog.Logger
 }
 
-// Cache is an exchanger that keeps what another one answered, until a margin before
-// it ends, for the very same request: the subject's token, not what that claims to
-// be, the audience, the scopes and the rest. However many ask at once, one exchange
-// is made. A failure is kept for nobody but those who wait for it. It is safe for
-// concurrent use.
+// Cache is an exchanger that caches another one's tokens until a margin before they
+// expire. The cache key is the whole request: the subject token itself, not its claims,
+// the audience, the scopes and the rest. Concurrent callers share one exchange. A failure
+// goes to those callers only and is not cached. A Cache is safe for concurrent use.
 type Cache struct {
 	exchanger ca.TokenExchanger
 	CacheOptions
@@ -55,24 +53,24 @@ var _ ca.TokenExchanger = (*Cache)(nil)
 
 type cacheKey [sha256.Size]byte
 
-// kept is what was answered, and for whom.
+// kept is a cached token with the subject token it was exchanged for.
 type kept struct {
 	ca.ExchangedToken
 	subject ca.Token
-	until   time.Time // from when on it is to be exchanged anew
+	until   time.Time // exchange again from this time on
 }
 
-// flight is an exchange on its way, and how many wait for it.
+// flight is an exchange in progress, with the number of its waiting callers.
 type flight struct {
 	waiting int // guarded by Cache.mu
 	cancel  context.CancelFunc
 	done    chan struct{}
-	token   ca.ExchangedToken // once done
+	token   ca.ExchangedToken // set before done is closed
 	err     error
 }
 
-// NewCache returns an empty cache for what exchanger answers. It starts nothing and has
-// nothing to be closed.
+// NewCache returns an empty cache in front of exchanger. It starts no goroutine and needs
+// no Close.
 func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 	if opts.Margin == 0 {
 		opts.Margin = defaultMargin
@@ -92,8 +90,8 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
 
-// ExchangeToken returns what is kept for req, or waits for an exchange. A caller
-// whose ctx ends leaves; the exchange goes on as long as one waits for it.
+// ExchangeToken returns the cached token for req or waits for an exchange. A caller leaves
+// when its ctx ends; the exchange continues while anyone waits for it.
 func (c *Cache) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	key := keyOf(req)
 	token, f := c.join(ctx, key, req)
@@ -109,20 +107,20 @@ func (c *Cache) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exch
 	}
 }
 
-// keyOf is a digest, so that the map holds no token.
+// keyOf returns a digest, so that the map keys hold no token.
 func keyOf(req ca.TokenRequest) cacheKey {
-	// As JSON, no two requests read the same; the token hides itself there.
+	// Different requests have different JSON. The token hides itself in JSON.
 	text, err := json.Marshal(struct {
 		ca.TokenRequest
 		SubjectToken string
 	}{req, req.SubjectToken.Reveal()})
 	if err != nil {
-		panic(err) // text always can be
+		panic(err) // these fields always marshal
 	}
 	return sha256.Sum256(text)
 }
 
-// join returns what is kept, or the flight to wait for.
+// join returns the cached token, or the flight to wait for.
 func (c *Cache) join(ctx context.Context, key cacheKey, req ca.TokenRequest) (ca.ExchangedToken, *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +130,7 @@ func (c *Cache) join(ctx context.Context, key cacheKey, req ca.TokenRequest) (ca
 	f := c.flights[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
-		// Its own end: who began it may give up before the others.
+		// The flight has its own deadline: its first caller may leave before the others.
 		ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
 		c.flights[key] = f
 		go c.fly(ctx, key, f, req)
@@ -141,7 +139,7 @@ func (c *Cache) join(ctx context.Context, key cacheKey, req ca.TokenRequest) (ca
 	return ca.ExchangedToken{}, f
 }
 
-// leave ends the flight with its last caller; the next one begins another.
+// leave cancels the flight when its last caller leaves; the next caller starts another.
 func (c *Cache) leave(key cacheKey, f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +169,8 @@ func (c *Cache) fly(ctx context.Context, key cacheKey, f *flight, req ca.TokenRe
 	close(f.done)
 }
 
-// checkFresh fills in the expiry of a JWT whose issuer did not tell it.
+// checkFresh fills in the expiry of a JWT if the server omitted it, and rejects an expired
+// token.
 func checkFresh(t ca.ExchangedToken, now time.Time) (ca.ExchangedToken, error) {
 	if t.Expiry.IsZero() {
 		t.Expiry = Expiry(t.AccessToken)
@@ -182,14 +181,14 @@ func checkFresh(t ca.ExchangedToken, now time.Time) (ca.ExchangedToken, error) {
 	return t, nil
 }
 
-// settle keeps what came. Where it failed in a way that may pass, what was kept is
-// good to its end; a no ends it.
+// settle caches the result. After a transient failure the cached token stays in use until
+// it expires; a refusal removes it.
 func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Time) {
 	held, ok := c.kept[key]
 	delete(c.kept, key)
 	switch {
 	case f.err == nil && f.token.Expiry.IsZero():
-		// Nobody knows how long it is good.
+		// Its lifetime is unknown, so do not cache it.
 	case f.err == nil:
 		c.makeRoom()
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
@@ -200,7 +199,7 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 	}
 }
 
-// makeRoom lets go of what has ended, or of what ends first.
+// makeRoom removes expired tokens and, if needed, the one that expires first.
 func (c *Cache) makeRoom() {
 	if len(c.kept) < c.Most {
 		return
@@ -220,7 +219,7 @@ func (c *Cache) makeRoom() {
 	}
 }
 
-// drop forgets a token that was not accepted, and returns what it was exchanged for.
+// drop removes a rejected token and returns the subject token it was exchanged for.
 func (c *Cache) drop(t ca.Token) (subject ca.Token, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,31 +14,30 @@ import (
 
 const (
 	commandTimeout = 30 * time.Second
-	// maxOutput has room for a token and the JSON around it.
+	// maxOutput leaves room for a token and the JSON around it.
 	maxOutput = 2 * maxToken
 	maxStderr = 4 << 10
 )
 
-// Command is a source that runs a program for each token, without a shell, in a
-// process group of its own (where there are such) that is killed with it.
+// Command is a source that runs a program for each token, without a shell. Where the
+// system has process groups, the program gets its own, which is killed with it.
 type Command struct {
-	// Args are the program, an absolute path, and its arguments. Required.
+	// Args are the program (an absolute path) and its arguments. Required.
 	Args []string
-	// Env is its whole environment, besides KUBERNETES_EXEC_INFO. Default: none.
+	// Env is the whole environment, except for KUBERNETES_EXEC_INFO. Default: none.
 	Env []string
-	// Raw takes the output itself for the token. Default: the output is an
-	// ExecCredential of client.authentication.k8s.io/v1, as kubectl's plugins print.
+	// Raw treats the output itself as the token. Default: the output is an ExecCredential
+	// of client.authentication.k8s.io/v1, as kubectl's plugins print.
 	Raw bool
-	// Timeout ends the program. Default: 30 seconds.
+	// Timeout limits the program's run time. Default: 30 seconds.
 	Timeout time.Duration
 }
 
-// execInfo is what client-go tells a plugin; no cluster is told of, as there is none.
+// execInfo is what client-go passes to a plugin, without a cluster.
 const execInfo = `KUBERNETES_EXEC_INFO={"apiVersion":"` + execVersion + `","kind":"ExecCredential","spec":{"interactive":false}}`
 
-// Token runs the program. An error is of the reason [ca.Unavailable], or
-// [ca.Deadline]; it shows a part of what the program wrote to its standard error, in
-// which all that may be a token is replaced.
+// Token runs the program. The error's reason is [ca.Unavailable] or [ca.Deadline]. It
+// shows part of the program's standard error with anything that may be a token redacted.
 func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
@@ -75,11 +74,11 @@ func (c Command) run(ctx context.Context) ([]byte, error) {
 
 func (c Command) String() string { return "token command " + c.Args[0] }
 
-// looksSecret is a word that may be a credential: nobody knows the token that a
-// program which failed may have written to its standard error.
+// looksSecret matches words that may be a credential, as a failed program may have written
+// a token to its standard error.
 var looksSecret = regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]*`)
 
-// said is what the program wrote to its standard error, for a text.
+// said formats the program's standard error for an error text.
 func said(stderr, stdout []byte) string {
 	message := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
 	if len(message) == 0 {

@@ -6,16 +6,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Env is a source that looks up a variable. A process's own variables do not change,
-// so that its token is good as long as it lives: a file is better.
+// Env is a source that reads an environment variable. A process's variables do not change,
+// so its token never rotates: prefer [File].
 type Env struct {
 	Name string
-	// Lookup is [os.LookupEnv], in a program. Required.
+	// Lookup is usually [os.LookupEnv]. Required.
 	Lookup func(name string) (value string, ok bool)
 }
 
-// Token returns the variable's value. One that is not set, empty or no token is an
-// error of the reason [ca.Unavailable].
+// Token returns the variable's value. If it is unset, empty or not a token, the error's
+// reason is [ca.Unavailable].
 func (e Env) Token(context.Context) (ca.Bearer, error) {
 	value, ok := e.Lookup(e.Name)
 	if !ok {

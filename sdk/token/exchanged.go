@@ -7,24 +7,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// The types of tokens that are most common (RFC 8693, section 3).
+// The most common token types (RFC 8693, section 3).
 const (
 	TypeJWT         = "urn:ietf:params:oauth:token-type:jwt"
 	TypeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
 )
 
-// Exchanged is a source whose tokens are those of another one, exchanged. It is the
-// Source of a further one where exchanges are chained.
+// Exchanged is a source that exchanges another source's tokens. To chain exchanges, use it
+// as the Source of another Exchanged.
 type Exchanged struct {
 	Source Source
 	Cache  *Cache
-	// Request is what is asked for, without the token. Its SubjectTokenType has the
-	// default [TypeJWT].
+	// Request describes the exchange without the token. Its SubjectTokenType defaults to
+	// [TypeJWT].
 	Request ca.TokenRequest
 }
 
-// Token reads the source and exchanges what that has. No token stays none. An error is
-// that of the source, or of the exchange.
+// Token reads the source and exchanges its token. An empty token stays empty. An error
+// comes from the source or from the exchange.
 func (e Exchanged) Token(ctx context.Context) (ca.Bearer, error) {
 	subject, err := e.Source.Token(ctx)
 	if err != nil || subject.Token == "" {
@@ -42,7 +42,7 @@ func (e Exchanged) Token(ctx context.Context) (ca.Bearer, error) {
 	return ca.Bearer{Token: got.AccessToken, Expiry: got.Expiry}, nil
 }
 
-// Rejected forgets the token, and has the source forget what it was exchanged for.
+// Rejected drops the token and has the source drop the one it was exchanged for.
 func (e Exchanged) Rejected(t ca.Token) {
 	if subject, ok := e.Cache.drop(t); ok {
 		rejected(e.Source, subject)

@@ -9,7 +9,7 @@ import (
 
 const execVersion = "client.authentication.k8s.io/v1"
 
-// execCredential is what of kubectl's format matters here
+// execCredential is the part of kubectl's format used here
 // (kubernetes.io/docs/reference/config-api/client-authentication.v1).
 type execCredential struct {
 	APIVersion string `json:"apiVersion"`
@@ -22,7 +22,7 @@ type execCredential struct {
 
 func parseExecCredential(output []byte, from string) (ca.Bearer, error) {
 	var read execCredential
-	// The error of encoding/json may quote the output.
+	// The encoding/json error may quote the output, so it is dropped.
 	if json.Unmarshal(output, &read) != nil {
 		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s did not print an ExecCredential in JSON; a program that prints the token itself is raw", from)
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// File is a source that reads a file for each request, as whoever issues the token
-// replaces it. Whoever may read the file is the operator's matter: kubelet gives
-// projected tokens the mode 0644. It is safe for concurrent use.
+// File is a source that reads a file for each request, as the issuer replaces it. It does
+// not check who may read the file: kubelet gives projected tokens mode 0644. It is safe
+// for concurrent use.
 type File struct {
-	// Path is of a regular file with one token: 64 KiB at most of printable ASCII
-	// without a space; white space around it is passed over. Required.
+	// Path names a regular file with one token: at most 64 KiB of printable ASCII without
+	// spaces; surrounding white space is ignored. Required.
 	Path string
-	// Optional makes a file that is not there no token instead of an error, for an
-	// authority that may know its caller by a certificate. Default: false.
+	// Optional treats a missing file as no token instead of an error, for an authority
+	// that may identify its caller by certificate. Default: false.
 	Optional bool
 }
 
-// Token reads the file. An error is of the reason [ca.Unavailable], as the file may
-// be better a moment later; it names the path and never what is in the file.
+// Token reads the file. The error's reason is [ca.Unavailable], as the file may be valid a
+// moment later; it names the path and never shows the content.
 func (f File) Token(context.Context) (ca.Bearer, error) {
 	content, err := safefile.Read(f.Path, maxToken)
 	switch {

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// metadataHost is the address itself: a name would be somebody's DNS to answer.
+	// metadataHost is an address because a name could be answered by any DNS server.
 	metadataHost    = "169.254.169.254"
 	metadataFlavor  = "Metadata-Flavor"
 	metadataTimeout = 5 * time.Second
 )
 
-// Metadata is a source that asks the metadata server of Google's Compute Engine for
-// the identity token of the machine's service account
-// (cloud.google.com/compute/docs/instances/verifying-instance-identity). It is plain
+// Metadata is a source that asks the Compute Engine metadata server for an identity token
+// of the VM's service account
+// (cloud.google.com/compute/docs/instances/verifying-instance-identity). It uses plain
 // HTTP, which does not leave the machine.
 type Metadata struct {
-	// Audience is whom the token is for. Required.
+	// Audience is the audience of the token. Required.
 	Audience string
 	// Account is the service account. Default: default.
 	Account string
-	// Host is the server, host or host:port. Default: 169.254.169.254.
+	// Host is the server as host or host:port. Default: 169.254.169.254.
 	Host string
-	// Timeout ends a call. Default: 5 seconds.
+	// Timeout limits a call. Default: 5 seconds.
 	Timeout time.Duration
 }
 
-// Token asks the server, which keeps its tokens itself. An error is of the reason
-// [ca.Unavailable], or [ca.Deadline].
+// Token asks the server, which does its own caching. The error's reason is
+// [ca.Unavailable] or [ca.Deadline].
 func (m Metadata) Token(ctx context.Context) (ca.Bearer, error) {
 	timeout := m.Timeout
 	if timeout == 0 {
@@ -59,7 +59,7 @@ func (m Metadata) fetch(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set(metadataFlavor, "Google")
-	// No proxy, whatever the environment says: a proxy has another machine's server.
+	// Ignore the environment's proxy: it would reach another machine's server.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}, CheckRedirect: refuseRedirect}
 	reply, err := client.Do(req)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Ordered is several sources, or one, of which the first is used that has a token
-// which has not expired.
+// Ordered uses the first of its sources that has an unexpired token.
 type Ordered struct {
-	// Sources have a name each, for the log. At least one is required.
+	// Sources are asked in order. A source with a String method appears by it in the log.
+	// At least one is required.
 	Sources []Source
-	// Now is the wall clock. Default: that of this machine.
+	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log is told of a source that was passed over. Default: silent.
+	// Log receives a warning for each skipped source. Default: silent.
 	Log *slog.Logger
 }
 
-// Token returns the first good token. Where there is none it is an error that says
-// why of each source, unless one of them needs none.
+// Token returns the first valid token. If there is none, the error gives each source's
+// reason; it is nil if one source needs no token.
 func (o Ordered) Token(ctx context.Context) (ca.Bearer, error) {
 	var failures []error
 	for _, source := range o.Sources {
@@ -61,8 +61,8 @@ func (o Ordered) tell(failures []error) {
 	}
 }
 
-// dry is the error of sources none of which has a token: nil where one needs none.
-// The first one's reason counts, as it is the one that is meant to work.
+// dry returns the error of sources without a token; nil if one needs none. The first
+// source's reason counts, as it is the preferred one.
 func dry(failures []error) error {
 	for _, err := range failures {
 		if err == nil {
@@ -79,7 +79,7 @@ func dry(failures []error) error {
 	return &ca.Error{Reason: ca.ReasonFor(first), Message: sentences(failures), RetryAfter: ca.RetryAfter(first), Err: errors.Join(failures...)}
 }
 
-// sentences is the failures on one line.
+// sentences joins the failures on one line.
 func sentences(failures []error) string {
 	var all []string
 	for _, err := range failures {
@@ -90,7 +90,7 @@ func sentences(failures []error) string {
 	return strings.Join(all, "; ")
 }
 
-// Rejected tells the sources.
+// Rejected forwards the rejection to every source that has the method.
 func (o Ordered) Rejected(t ca.Token) {
 	for _, source := range o.Sources {
 		rejected(source, t)
@@ -103,7 +103,7 @@ func rejected(source Source, t ca.Token) {
 	}
 }
 
-// describe names a source in a sentence.
+// describe names a source for use in a sentence.
 func describe(source Source) string {
 	if s, ok := source.(interface{ String() string }); ok {
 		return s.String()

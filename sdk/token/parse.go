@@ -10,12 +10,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// maxToken is what the protocol to a provider takes, too; a projected token of
-// Kubernetes is below 4 KiB.
+// maxToken is the limit of the provider protocol, too; a Kubernetes projected token is
+// below 4 KiB.
 const maxToken = 64 << 10
 
-// parse returns the token in content, with white space around it passed over. from
-// begins the sentence about content that is none, which does not show it.
+// parse returns the token in content without surrounding white space. from begins the
+// error, which does not show the content.
 func parse(content []byte, from string) (ca.Bearer, error) {
 	content = bytes.TrimSpace(content)
 	if fault := faultOf(content); fault != "" {
@@ -26,8 +26,8 @@ func parse(content []byte, from string) (ca.Bearer, error) {
 
 func bearer(t ca.Token) ca.Bearer { return ca.Bearer{Token: t, Expiry: Expiry(t)} }
 
-// faultOf says why the content is no token. What is let through can stand in a
-// header (RFC 6750, section 2.1, is narrower still).
+// faultOf says why the content is not a token. It accepts what fits in a header; RFC 6750,
+// section 2.1, is narrower.
 func faultOf(content []byte) string {
 	switch {
 	case len(content) == 0:
@@ -40,9 +40,9 @@ func faultOf(content []byte) string {
 	return ""
 }
 
-// Expiry returns when a JWT (RFC 7519) says that it ends: its claim exp, which
-// nobody has verified, so that it is good for nothing but to tell when to look for
-// another token. It is zero where the token is no JWT or says nothing.
+// Expiry returns the claim exp of a JWT (RFC 7519), or the zero time if there is none or t
+// is not a JWT. It does not verify the token, so use the result only to decide when to
+// look for another.
 func Expiry(t ca.Token) time.Time {
 	parts := bytes.Split([]byte(t.Reveal()), []byte{'.'})
 	if len(parts) != 3 || len(t) > maxToken {
@@ -55,7 +55,7 @@ func Expiry(t ca.Token) time.Time {
 	var claims struct {
 		Expiry float64 `json:"exp"`
 	}
-	// 1<<37 is a time in the year 6325: what is beyond says nothing.
+	// 1<<37 is in the year 6325: a later time carries no information.
 	if json.Unmarshal(payload, &claims) != nil || !(claims.Expiry > 0 && claims.Expiry < 1<<37) {
 		return time.Time{}
 	}

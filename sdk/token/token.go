@@ -1,8 +1,9 @@
-// Package token is where the credential comes from that travels with a request: a
-// [File], a variable ([Env]), Google's [Metadata] server, a [Command] or a [Static]
-// one; several in order ([Ordered]); and what a token is [Exchanged] for, kept in a
-// [Cache]. The method Token of any of them is what secret.Authority takes. A source
-// is one authority's: nothing carries its token to another.
+// Package token provides the bearer credential for requests to an authority. Sources are a
+// [File], an environment variable ([Env]), Google's [Metadata] server, a [Command] or a
+// [Static] value. [Ordered] combines several; [Exchanged] exchanges their tokens through a
+// [Cache]. The Token method of each fits secret.Authority. Give each authority its own
+// source, so that no token reaches another authority. Only [Cache] has state, guarded by a
+// lock.
 package token
 
 import (
@@ -11,19 +12,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Source is where tokens come from. It is safe for concurrent use.
+// Source returns tokens. It is safe for concurrent use.
 //
-// A source that remembers tokens has the method Rejected(ca.Token), too: it is told
-// of one that was not accepted, and forgets it.
+// A source that caches tokens also has the method Rejected(ca.Token). It receives a token
+// that the authority rejected, and drops it.
 type Source interface {
-	// Token returns the token to use now, or an empty one where none is needed. It
-	// may have expired: [Ordered] passes over those. An error is (or wraps) a
-	// [ca.Error], names the source, and never shows the token.
+	// Token returns the token to use now, or an empty one if none is needed. The token may
+	// have expired: [Ordered] skips those. An error is (or wraps) a [ca.Error], names the
+	// source, and never shows the token.
 	Token(ctx context.Context) (ca.Bearer, error)
 }
 
-// Static is a source that always has the same token, as the one that a client sent
-// on its stream.
+// Static is a source with a fixed token, such as one that a client sent on its stream.
 type Static struct {
 	Value ca.Token
 }

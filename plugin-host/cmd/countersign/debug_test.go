@@ -92,4 +92,6 @@ func TestTheCommandsThatDebugPrintsHaveAnAgentUseTheProviderInADebugger(t *testi
 	agent := talk(t, dir, env, self, append(append([]string{asAgent}, strings.Fields(attach[1])...), "--config", "c.yaml")...)
 	agent.hear("neither pinned nor confined")
 	agent.hear("provider=odd state=ready")
+	// The provider's host goes first: its streams would keep the provider in its grace period.
+	_ = debugger.cmd.Process.Signal(syscall.SIGTERM)
 }

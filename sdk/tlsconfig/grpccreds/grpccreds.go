@@ -1,10 +1,10 @@
-// Package grpccreds makes gRPC's transport credentials over a [secret.Source]: call
-// [Server] or [Client] with the options of package tlsconfig.
+// Package grpccreds makes gRPC transport credentials from a [secret.Source]. Call [Server]
+// or [Client] with the options of package tlsconfig. It has no state of its own.
 //
-// A gRPC connection lives long, and streams on it survive each rotation: it keeps the
-// certificates that it was made with. Let a server send its clients to new ones from
-// time to time ([keepalive.ServerParameters.MaxConnectionAge]), below the time for
-// which a root that was dropped may still be used.
+// gRPC connections are long-lived, and streams survive rotations: a connection keeps the
+// certificates of its handshake. Have servers recycle connections
+// ([keepalive.ServerParameters.MaxConnectionAge]) sooner than a dropped root may no longer
+// be used.
 package grpccreds
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// Server returns the credentials of a server; see [tlsconfig.Server]. Who has called
-// is in the peer of an RPC's context, as [credentials.TLSInfo].
+// Server returns server credentials; see [tlsconfig.Server]. The caller's identity is in
+// the peer of an RPC's context, as [credentials.TLSInfo].
 func Server(o tlsconfig.Options) (credentials.TransportCredentials, error) {
 	cfg, err := tlsconfig.Server(o)
 	if err != nil {
@@ -23,8 +23,8 @@ func Server(o tlsconfig.Options) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(cfg), nil
 }
 
-// Client returns the credentials of a client; see [tlsconfig.Client]. The name that
-// is dialled is looked at where o.Peer does, as [tlsconfig.ServerName].
+// Client returns client credentials; see [tlsconfig.Client]. The dialed name is checked
+// only if o.Peer does so, as [tlsconfig.ServerName] does.
 func Client(o tlsconfig.Options) (credentials.TransportCredentials, error) {
 	cfg, err := tlsconfig.Client(o)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package httptransport makes an [http.RoundTripper] over a [secret.Source]: call
-// [New] with the options of package tlsconfig, and give it to an [http.Client].
+// Package httptransport makes an [http.RoundTripper] from a [secret.Source]. Call [New]
+// with the options of package tlsconfig and pass the result to an [http.Client].
 package httptransport
 
 import (
@@ -15,30 +15,29 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// Transport is an http.Transport whose connections keep to the roots held now. Its
-// methods may be called by any number of goroutines.
+// Transport is an http.Transport whose connections honor the current roots. It is safe for
+// concurrent use; a lock guards its connection pool.
 //
-// A request in flight survives every rotation. A connection that is idle, or shared
-// as HTTP/2's are, gets no further request once a root that was trusted when it was
-// made has been dropped: its peer may be one that nobody trusts any more. The next
-// request makes a new one. A new root, or a new certificate of one's own, closes
-// nothing; connections made from then on use it.
+// A request in flight survives every rotation. Once a root has been dropped that was
+// trusted when a connection was made, the connection gets no further request, even if it
+// is shared, as in HTTP/2: its peer may no longer be trusted. The next request makes a new
+// connection. A new root, or a new certificate of one's own, closes nothing; it applies to
+// later connections.
 type Transport struct {
 	base     *http.Transport
 	verifier *tlsconfig.Verifier
 
 	mu    sync.Mutex
-	conns *http.Transport // those made while each of roots was trusted
+	conns *http.Transport // made while each of roots was trusted
 	roots *pki.Bundle
 }
 
-// idle is how long a connection is kept without a request, where base does not say.
+// idle is the idle timeout if base sets none.
 const idle = 90 * time.Second
 
-// New returns a transport with a configuration of [tlsconfig.Client]. base says all
-// else, such as timeouts, and is not used itself; nil is HTTP/2 where the server has
-// it, no proxy, and 10 s for a handshake. Connections are closed after 90 s without
-// a request, or as base says.
+// New returns a transport that uses [tlsconfig.Client]. base supplies all other settings,
+// such as timeouts, and is not used itself. A nil base means HTTP/2 if the server has it,
+// no proxy, and 10 s for a handshake. Idle connections close after 90 s, or as base says.
 func New(o tlsconfig.Options, base *http.Transport) (*Transport, error) {
 	cfg, err := tlsconfig.Client(o)
 	if err != nil {
@@ -56,19 +55,19 @@ func New(o tlsconfig.Options, base *http.Transport) (*Transport, error) {
 	}
 	base = base.Clone()
 	base.TLSClientConfig = cfg
-	if base.IdleConnTimeout == 0 { // those that a dropped root has left behind must end
+	if base.IdleConnTimeout == 0 { // connections left behind by a dropped root must end
 		base.IdleConnTimeout = idle
 	}
 	return &Transport{base: base, verifier: verifier, conns: base.Clone()}, nil
 }
 
 func dialsTLS(t *http.Transport) bool {
-	return t.DialTLSContext != nil || t.DialTLS != nil //nolint:staticcheck // old ones are called all the same
+	return t.DialTLSContext != nil || t.DialTLS != nil //nolint:staticcheck // the deprecated one is called as well
 }
 
-// RoundTrip implements [http.RoundTripper], for https alone: a redirect leads to no
-// server that is not verified. Where there are no roots it fails with a
-// [*tlsconfig.Error], even if a connection is there.
+// RoundTrip implements [http.RoundTripper] for https only, so no redirect leads to an
+// unverified server. Without roots it returns a [*tlsconfig.Error], even if a connection
+// exists.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	conns, err := t.trusted()
 	if err == nil && req.URL.Scheme != "https" {
@@ -76,14 +75,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // as RoundTrip must; the error is the one to tell
+			_ = req.Body.Close() // RoundTrip must close the body; its own error matters more
 		}
 		return nil, err
 	}
 	return conns.RoundTrip(req)
 }
 
-// trusted returns the connections that a request may go out on.
+// trusted returns the pool of connections that a request may use.
 func (t *Transport) trusted() (*http.Transport, error) {
 	roots, err := t.verifier.Roots()
 	if err != nil {
@@ -99,13 +98,13 @@ func (t *Transport) trusted() (*http.Transport, error) {
 	return t.conns, nil
 }
 
-// dropped tells whether one of the roots is no longer there.
+// dropped reports whether a root in before is missing from now.
 func dropped(before, now *pki.Bundle) bool {
 	return before != now && slices.ContainsFunc(before.Certificates(), func(root *x509.Certificate) bool { return !now.Contains(root) })
 }
 
-// CloseIdleConnections closes connections that have no request; [http.Client] has a
-// method of this name that calls it.
+// CloseIdleConnections closes idle connections; the method of this name of [http.Client]
+// calls it.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

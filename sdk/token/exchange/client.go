@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-// maxReply has room for a token of 64 KiB, and what stands beside it.
+// maxReply leaves room for a 64 KiB token and the fields beside it.
 const maxReply = 256 << 10
 
 // Client exchanges tokens at one server. It is safe for concurrent use.
@@ -26,19 +26,19 @@ type Client struct {
 
 var _ ca.TokenExchanger = (*Client)(nil)
 
-// call is one exchange: the request, and what must not come back out of it in a text.
+// call is one exchange: the request, and the credentials to redact from texts.
 type call struct {
 	*Client
 	form   url.Values
-	header string // Authorization
+	header string // the Authorization header
 	hidden []ca.Token
 }
 
-// ExchangeToken makes one request. The server's no (4xx) is a [ca.Unauthenticated]
-// where it is about a credential, else a [ca.Denied], and has its error and
-// error_description; so is a redirect that is not followed. All else may pass: a
-// server that is away, slow, overloaded (with its Retry-After), or makes no sense.
-// No text has a token or the client's secret.
+// ExchangeToken makes one request. A refusal (4xx) is [ca.Unauthenticated] if it concerns
+// a credential, else [ca.Denied], and has the server's error and error_description. A
+// redirect, which is not followed, is a refusal too. Any other failure may be retried: a
+// server that is unreachable, slow, overloaded (with its Retry-After), or sends nonsense.
+// No error shows a token or the client secret.
 func (c *Client) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func formOf(req ca.TokenRequest) url.Values {
 	return form
 }
 
-// addActor reads the actor's token; without it nothing is asked.
+// addActor reads the actor token; without one, no request is made.
 func (c *call) addActor(ctx context.Context) error {
 	if c.config.Actor == nil {
 		return nil
@@ -91,7 +91,7 @@ func (c *call) addActor(ctx context.Context) error {
 	return nil
 }
 
-// authenticate adds the client's secret, which a certificate stands in for.
+// authenticate adds the client secret; a client certificate replaces it.
 func (c *call) authenticate(ctx context.Context) error {
 	auth := c.config.Auth
 	if auth.SecretFile == "" {
@@ -110,7 +110,7 @@ func (c *call) authenticate(ctx context.Context) error {
 		c.form.Set("client_secret", secret.Token.Reveal())
 		return nil
 	}
-	// Both are form-encoded before, other than in HTTP's own Basic (RFC 6749, 2.3.1).
+	// Both are form-encoded first, unlike in HTTP's own Basic (RFC 6749, 2.3.1).
 	pair := url.QueryEscape(auth.ClientID) + ":" + url.QueryEscape(secret.Token.Reveal())
 	encoded := base64.StdEncoding.EncodeToString([]byte(pair))
 	c.hide(ca.Token(encoded))
@@ -118,7 +118,7 @@ func (c *call) authenticate(ctx context.Context) error {
 	return nil
 }
 
-// hide has a credential replaced in all texts, also as the form has it.
+// hide redacts a credential from all texts, also in its form-encoded form.
 func (c *call) hide(t ca.Token) {
 	c.hidden = append(c.hidden, t, ca.Token(url.QueryEscape(t.Reveal())))
 }

@@ -1,6 +1,6 @@
-// Package exchange is a client of OAuth 2.0 Token Exchange (RFC 8693) over HTTPS:
-// [New] returns a [Client], which is a ca.TokenExchanger. Put a token.Cache before
-// it: each call of its own is a request over a new connection.
+// Package exchange is a client for OAuth 2.0 Token Exchange (RFC 8693) over HTTPS. [New]
+// returns a [Client], a stateless ca.TokenExchanger. Put a token.Cache before it: every
+// call makes a request over a new connection.
 package exchange
 
 import (
@@ -16,39 +16,39 @@ import (
 
 const defaultTimeout = 5 * time.Second
 
-// Config says where tokens are exchanged, and as whom.
+// Config says where tokens are exchanged and how the client authenticates.
 type Config struct {
-	// URL is the token endpoint, https. Required.
+	// URL is the token endpoint (https). Required.
 	URL string
-	// AllowLoopbackHTTP takes a URL that is http, of a loopback address. Default: false.
+	// AllowLoopbackHTTP permits an http URL with a loopback address. Default: false.
 	AllowLoopbackHTTP bool
-	// RootFile is a PEM file with the roots that the server is verified with, read for
-	// each connection. Default: the system's.
+	// RootFile is a PEM file with the roots that verify the server, read for each
+	// connection. Default: the system's roots.
 	RootFile string
-	// Auth is how this client makes itself known. Default: not at all.
+	// Auth is the client's own authentication. Default: none.
 	Auth Auth
-	// Actor is the source of the actor's token, of the type ActorType. Default: none.
+	// Actor is the source of the actor token; its type is ActorType. Default: none.
 	Actor token.Source
-	// ActorType has the default token.TypeJWT.
+	// ActorType is a URN of RFC 8693, section 3. Default: token.TypeJWT.
 	ActorType string
-	// Timeout ends a call. Default: 5 seconds.
+	// Timeout limits a call. Default: 5 seconds.
 	Timeout time.Duration
 }
 
-// Auth is a client's own authentication: by a secret (RFC 6749, section 2.3.1) or by
-// a certificate (RFC 8705).
+// Auth is a client's own authentication: by secret (RFC 6749, section 2.3.1) or by
+// certificate (RFC 8705).
 type Auth struct {
-	// ClientID is needed with a secret, and sent with a certificate where it is set.
+	// ClientID is required with a secret; with a certificate it is sent if set.
 	ClientID string
-	// SecretFile holds the secret; it is read for each call.
+	// SecretFile holds the client secret; it is read for each call.
 	SecretFile string
-	// SecretInBody is client_secret_post. Default: client_secret_basic.
+	// SecretInBody selects client_secret_post. Default: client_secret_basic.
 	SecretInBody bool
-	// CertFile and KeyFile are PEM, read for each connection.
+	// CertFile and KeyFile are PEM files, read for each connection.
 	CertFile, KeyFile string
 }
 
-// New checks the configuration. It makes no connection.
+// New checks config and returns its Client. It makes no connection.
 func New(config Config) (*Client, error) {
 	target, err := checkURL(config.URL, config.AllowLoopbackHTTP)
 	if err != nil {
@@ -77,7 +77,7 @@ func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {
 	target, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("the URL does not parse; write https://HOST/PATH") // the error has the URL, and a password in it
+		return nil, errors.New("the URL does not parse; write https://HOST/PATH") // the parser's error quotes the URL, which may hold a password
 	case target.User != nil:
 		return nil, errors.New("the URL has a user; a client has its ID and a file with its secret instead")
 	case target.Hostname() == "" || target.Fragment != "":
@@ -92,7 +92,8 @@ func checkURL(text string, loopbackHTTP bool) (*url.URL, error) {
 	return nil, fmt.Errorf("the URL is %.256q: a token is sent over https only", text)
 }
 
-// isLoopback tells of an address, as a name may lead anywhere.
+// isLoopback reports whether host is a loopback address. A name is not enough, as it may
+// resolve to anything.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()

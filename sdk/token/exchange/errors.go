@@ -17,7 +17,7 @@ func (c *call) errorf(reason ca.Reason, format string, args ...any) *ca.Error {
 	return ca.Errorf(reason, "token exchange at %s: %s", c.host, fmt.Sprintf(format, args...))
 }
 
-// unanswered is the error of a call without a reply that is taken.
+// unanswered returns the error of a call that got no usable reply.
 func (c *call) unanswered(err error) error {
 	switch {
 	case errors.Is(err, endpoint.ErrRedirect):
@@ -32,13 +32,13 @@ func (c *call) unanswered(err error) error {
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
-// refusal is the error of a reply that is not 200 (RFC 6749, section 5.2).
+// refusal returns the error for a reply other than 200 (RFC 6749, section 5.2).
 func (c *call) refusal(r endpoint.Reply) error {
 	var said struct {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
 	}
-	_ = json.Unmarshal(r.Body, &said) // without it, the status has to do
+	_ = json.Unmarshal(r.Body, &said) // otherwise only the status counts
 	text := fmt.Sprintf("it answered with %d", r.Status)
 	if said.Error != "" {
 		text += ", " + c.clean(said.Error)
@@ -53,7 +53,7 @@ func (c *call) refusal(r endpoint.Reply) error {
 	return err
 }
 
-// reasonOf is the table of the statuses and of what is about a credential.
+// reasonOf maps the HTTP status and the OAuth error code to a reason.
 func reasonOf(status int, said string) ca.Reason {
 	switch {
 	case status == http.StatusTooManyRequests:

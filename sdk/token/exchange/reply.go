@@ -14,11 +14,11 @@ import (
 const (
 	maxToken = 64 << 10
 	maxType  = 256
-	// maxLife is the longest life that is believed.
+	// maxLife is the longest lifetime accepted.
 	maxLife = 365 * 24 * time.Hour
 )
 
-// answer is a good reply (RFC 8693, section 2.2.1).
+// answer is a successful reply (RFC 8693, section 2.2.1).
 type answer struct {
 	AccessToken string       `json:"access_token"`
 	IssuedType  string       `json:"issued_token_type"`
@@ -26,8 +26,7 @@ type answer struct {
 	ExpiresIn   *json.Number `json:"expires_in"`
 }
 
-// read takes a reply for a token, or says what is wrong with it and shows nothing of
-// it.
+// read returns the token in a reply, or an error that shows nothing of the reply.
 func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	if r.Status != http.StatusOK {
 		return ca.ExchangedToken{}, c.refusal(r)
@@ -46,7 +45,7 @@ func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	return out, nil
 }
 
-// fault says why an answer is not taken.
+// fault says why an answer is rejected.
 func (a answer) fault() string {
 	switch {
 	case a.AccessToken == "":
@@ -65,7 +64,7 @@ func (a answer) fault() string {
 	return ""
 }
 
-// life is zero where it is not told, or is out of bounds.
+// life returns the lifetime; zero if missing or out of bounds.
 func (a answer) life() time.Duration {
 	if a.ExpiresIn == nil {
 		return 0
