@@ -1,3 +1,3 @@
-// Package kubernetes has what a secret service needs of Kubernetes' clusters; see the
-// packages below. The binary countersign-discovery is made of them.
+// Package kubernetes contains no code. The packages below connect a secret service to
+// Kubernetes clusters; the binary countersign-discovery is built from them.
 package kubernetes

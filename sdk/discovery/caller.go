@@ -1,6 +1,6 @@
 // Package discovery serves Envoy resources to authenticated callers: the aggregated and secret
 // discovery services (ADS, SDS) over TLS, with one [Type] per kind of resource. A control plane
-// calls [New], then [Server.Run] with its listeners; Run's goroutine ends expired streams. The
+// calls [New], then [Server.Run] with its listeners; Run also ends expired streams. The
 // package depends on neither Kubernetes nor secrets; see control-plane/kubernetes.
 package discovery
 

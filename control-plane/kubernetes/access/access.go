@@ -1,12 +1,11 @@
-// Package access tells whether a service account may read the secrets of its namespace:
-// the API server of its own cluster is asked (authorization.k8s.io/v1,
-// SubjectAccessReview: may it list secrets there?), and the answer is kept for a while.
-// [New] returns what asks; a caller that watches is told when an answer changes.
+// Package access reports whether a service account may read the secrets of its namespace: it asks
+// the API server of the account's cluster (authorization.k8s.io/v1, SubjectAccessReview for list
+// secrets) and caches the answer. countersign-discovery creates an [Access] with [New]; each review
+// runs in its own goroutine, and watchers are notified when an answer changes.
 //
-// A yes counts for 5 minutes, a no for 1, unless [Config] says otherwise. While somebody
-// watches, a yes is asked again in its last fifth, so that an API server that is away for
-// a moment costs nothing. An error never makes a yes last longer: once it has ended, an
-// error is a no, for as long as one counts.
+// Unless [Config] says otherwise, a yes is valid for 5 minutes and a no for 1. While it is watched,
+// a yes is refreshed in its last fifth, so that a brief API server outage has no effect. An error
+// never extends a yes: after its expiry an error is a no, for as long as a no is valid.
 package access
 
 import (
@@ -24,13 +23,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 )
 
-// What [Access.Peek] answers instead of a yes; wrapped errors count ([errors.Is]).
+// Errors that [Access.Peek] returns, possibly wrapped ([errors.Is]), if the answer is not yes.
 var (
-	// ErrDenied: the API server said no, or could not be asked.
+	// ErrDenied means that the API server said no, or could not be asked.
 	ErrDenied = errors.New("it may not list the secrets of its namespace")
-	// ErrNotReady: the API server is being asked; who watches is told.
+	// ErrNotReady means that a review is in progress; watchers will be notified.
 	ErrNotReady = errors.New("the API server has not said yet whether it may list secrets")
-	// ErrFull: so many service accounts of the cluster are watched that no more fit.
+	// ErrFull means that too many service accounts of the cluster are watched.
 	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are here", ErrDenied)
 )
 
@@ -42,48 +41,48 @@ const (
 	defaultMost     = 10000
 )
 
-// Subject is a service account of a cluster, as it was verified.
+// Subject is a verified service account of a cluster.
 type Subject struct{ Cluster, Namespace, ServiceAccount string }
 
-// Reviews is the API for SubjectAccessReviews of one cluster, as client-go has it. Create
-// must end with its context.
+// Reviews is one cluster's API for SubjectAccessReviews, as in client-go. Create must
+// end with its context.
 type Reviews interface {
 	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// Config is what an [Access] is made of.
+// Config configures an [Access]. Reviews is required.
 type Config struct {
-	// Reviews returns the API of a cluster, false for one that is not connected. It must
-	// not block; it is asked for each review. Our own account there may create
-	// subjectaccessreviews (the role system:auth-delegator). Required.
+	// Reviews returns the API of a cluster, or false if the cluster is not connected. It is
+	// called for each review and must not block. Our account there needs permission to
+	// create subjectaccessreviews (the role system:auth-delegator). Required.
 	Reviews func(cluster string) (Reviews, bool)
-	// Allow and Deny are how long a yes and a no count. Default: 5 minutes and 1, as
-	// istiod has it.
+	// Allow and Deny are how long a yes and a no are valid. Default: 5 minutes and 1
+	// minute, as in istiod.
 	Allow, Deny time.Duration
-	// Deadline is for one review. It waits twice as long at most until others are done.
+	// Deadline limits one review. A review waits at most twice as long for its turn.
 	// Default: 10 s.
 	Deadline time.Duration
-	// Parallel is how many reviews of a cluster are on their way at once. Default: 16.
+	// Parallel is how many reviews of a cluster run at once. Default: 16.
 	Parallel int
-	// Most is how many service accounts of a cluster are known at once: those that nobody
-	// watches make room. Default: 10,000.
+	// Most is how many service accounts of a cluster are known at once; unwatched ones
+	// are evicted. Default: 10,000.
 	Most int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log gets API servers that cannot be asked. Default: silent.
+	// Log receives failures to reach API servers. Default: no logging.
 	Log *slog.Logger
 }
 
-// Counts are what an [Access] has done, since it was made.
+// Counts are statistics of an [Access] since its creation.
 type Counts struct {
-	Allowed, Denied, Failed uint64 // answers and errors of API servers
-	Known                   int    // service accounts, now
+	Allowed, Denied, Failed uint64 // results of reviews
+	Known                   int    // service accounts known now
 }
 
-// Access knows who may read secrets. It is safe for concurrent use.
+// Access reports who may read secrets. It is safe for concurrent use.
 type Access struct {
 	cfg     Config
-	ctx     context.Context // of all reviews
+	ctx     context.Context // parent of all reviews
 	cancel  context.CancelFunc
 	flights sync.WaitGroup
 
@@ -93,7 +92,7 @@ type Access struct {
 	closed bool
 }
 
-// New checks the settings; nothing is asked before the first Peek or Watch.
+// New checks the settings; it asks nothing before the first Peek or Watch.
 func New(cfg Config) (*Access, error) {
 	if cfg.Reviews == nil {
 		return nil, errors.New("access: Config.Reviews is required")
@@ -122,8 +121,8 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Peek returns nil where s may list the secrets of its namespace. It never blocks: what
-// is not known is asked for, and is [ErrNotReady] until then.
+// Peek returns nil if s may list the secrets of its namespace. It never blocks: an
+// unknown answer starts a review and is [ErrNotReady] until it ends.
 func (a *Access) Peek(s Subject) error {
 	if !a.connected(s) {
 		return ErrDenied
@@ -142,8 +141,8 @@ func (a *Access) Peek(s Subject) error {
 	return ErrNotReady
 }
 
-// connected tells whether there is somebody to be asked. Whose cluster has gone has
-// nothing at once, whatever was said before.
+// connected reports whether the subject's cluster is connected. Without its cluster a
+// subject has no rights, whatever was answered before.
 func (a *Access) connected(s Subject) bool {
 	if s.Cluster == "" || s.Namespace == "" || s.ServiceAccount == "" {
 		return false
@@ -152,9 +151,9 @@ func (a *Access) connected(s Subject) bool {
 	return ok
 }
 
-// Watch has notify called when what Peek answers has changed, and when an answer is
-// there that Peek had none for, until stop. notify must not block; a call that has begun
-// may still run when stop returns. The error is [ErrFull].
+// Watch calls notify after changes of Peek's result, and when an answer arrives that
+// Peek lacked, until stop. notify must not block; a call already in progress may finish
+// after stop returns. The error is [ErrFull].
 func (a *Access) Watch(s Subject, notify func()) (stop func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,8 +177,8 @@ func (a *Access) leave(e *entry, w *watch) {
 	}
 }
 
-// Forget drops what a cluster's API server has said, as when another one stands for it
-// now. Who is watched is asked for anew.
+// Forget drops the answers of a cluster's API server, for example after it was
+// replaced. Watched subjects are reviewed again.
 func (a *Access) Forget(cluster string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,7 +199,7 @@ func (a *Access) Forget(cluster string) {
 	}
 }
 
-// Counts returns what was done so far.
+// Counts returns the current statistics.
 func (a *Access) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,8 +210,8 @@ func (a *Access) Counts() Counts {
 	return counts
 }
 
-// Close ends the reviews and returns when all is quiet. Peek answers [ErrNotReady] from
-// then on.
+// Close cancels the reviews and returns when all goroutines are done. Peek then returns
+// [ErrNotReady].
 func (a *Access) Close() {
 	a.mu.Lock()
 	a.closed = true

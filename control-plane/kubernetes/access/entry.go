@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// lookEvery is how often the wall clock is looked at: timers stand still while the machine
-// sleeps, and know nothing of a clock that is set.
+// lookEvery is how often the wall clock is checked: timers stop while the machine
+// sleeps and do not notice a changed clock.
 const lookEvery = 30 * time.Second
 
-// early is how long before the end of a yes it is asked again, up to a half less so that
-// not all ask at once.
+// early is how long before its end a yes is refreshed; jitter takes off up to half, so
+// that refreshes are spread out.
 func (c *Config) early() time.Duration { return c.Allow / 5 }
 
-// retry is how long after an error a yes is asked once more.
+// retry is how long after an error a yes is reviewed again.
 func (c *Config) retry() time.Duration { return c.Allow / 20 }
 
 type answer int
@@ -27,37 +27,37 @@ const (
 	allowed
 )
 
-// desk is what is known of one cluster.
+// desk is the state of one cluster.
 type desk struct {
-	slots   chan struct{} // one for each review on its way
+	slots   chan struct{} // one for each review in progress
 	entries map[Subject]*entry
-	failed  time.Time // when an error was logged
+	failed  time.Time // when an error was last logged
 }
 
-// entry is what is known of one subject. It is guarded by Access.mu.
+// entry is the state of one subject, guarded by Access.mu.
 type entry struct {
 	subject Subject
 	watches map[*watch]struct{}
-	timer   *time.Timer // looks again; nil while nobody watches
+	timer   *time.Timer // next check; nil while there is no watcher
 
 	answer       answer
-	since, until time.Time // when the answer counts
-	next         time.Time // when it is asked again if somebody watches
-	told         answer    // what those who watch know
-	waited       bool      // Peek had no answer
+	since, until time.Time // validity of the answer
+	next         time.Time // when to refresh it if watched
+	told         answer    // what the watchers know
+	waited       bool      // Peek returned ErrNotReady
 
-	cancel context.CancelFunc // of the review on its way; nil for none
-	round  int                // which review counts
+	cancel context.CancelFunc // of the review in progress; nil for none
+	round  int                // the current review; results of earlier ones are dropped
 }
 
-// watch is one who is to be told.
+// watch is one registered watcher.
 type watch struct {
 	notify func()
 	gone   atomic.Bool
 }
 
-// counts tells whether the answer is believed at now. A clock that was set back must not
-// make it last.
+// counts reports whether the answer is valid at now. Setting the clock back must not
+// extend it.
 func (e *entry) counts(now time.Time) bool {
 	return e.answer != unknown && !now.Before(e.since) && now.Before(e.until)
 }
@@ -69,7 +69,7 @@ func (e *entry) said() error {
 	return ErrDenied
 }
 
-// forget drops the answer, and one that is on its way.
+// forget drops the answer and a review in progress.
 func (e *entry) forget() {
 	e.answer, e.round = unknown, e.round+1
 	e.disarm()
@@ -86,7 +86,7 @@ func (e *entry) disarm() {
 	}
 }
 
-// entry returns what is known of s, or nil where no more fits.
+// entry returns the entry of s, or nil if there is no room.
 func (a *Access) entry(s Subject) *entry {
 	d := a.desks[s.Cluster]
 	if d == nil {
@@ -104,8 +104,7 @@ func (a *Access) entry(s Subject) *entry {
 	return e
 }
 
-// makeRoom drops what has ended, or else any one that nobody watches: it is only asked
-// for again.
+// makeRoom evicts expired entries, or else any unwatched one: it can be reviewed again.
 func (d *desk) makeRoom(most int, now time.Time) bool {
 	idle := func(e *entry) bool { return len(e.watches) == 0 && e.cancel == nil }
 	maps.DeleteFunc(d.entries, func(_ Subject, e *entry) bool { return idle(e) && !e.counts(now) })
@@ -113,7 +112,7 @@ func (d *desk) makeRoom(most int, now time.Time) bool {
 	return len(d.entries) < most
 }
 
-// settle takes what a review that began at asked came to.
+// settle records the result of a review that started at asked.
 func (e *entry) settle(c *Config, says answer, err error, asked, now time.Time) {
 	if err != nil && e.answer == allowed && e.counts(now) {
 		e.next = now.Add(c.retry())
@@ -128,7 +127,7 @@ func (e *entry) settle(c *Config, says answer, err error, asked, now time.Time) 
 	}
 }
 
-// concerned returns those who are to be told of the answer.
+// concerned returns the watches to notify of the answer.
 func (e *entry) concerned() map[*watch]struct{} {
 	if e.answer == e.told && !e.waited {
 		return nil
@@ -137,7 +136,7 @@ func (e *entry) concerned() map[*watch]struct{} {
 	return maps.Clone(e.watches)
 }
 
-// arm sets when an entry that somebody watches is looked at again.
+// arm sets the timer of a watched entry.
 func (a *Access) arm(e *entry) {
 	e.disarm()
 	if a.closed || len(e.watches) == 0 || e.answer == unknown {
@@ -151,7 +150,7 @@ func (a *Access) arm(e *entry) {
 	e.timer = time.AfterFunc(max(0, min(at.Sub(now), lookEvery)), func() { a.look(e) })
 }
 
-// look asks again where it is time to.
+// look refreshes the answer when it is due.
 func (a *Access) look(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// failureEvery is how often an API server that cannot be asked is logged.
+// failureEvery limits how often an unreachable API server is logged.
 const failureEvery = time.Minute
 
-// ask begins a review, unless one is on its way.
+// ask starts a review unless one is in progress.
 func (a *Access) ask(e *entry) {
 	if a.closed || e.cancel != nil {
 		return
@@ -29,7 +29,7 @@ func (a *Access) ask(e *entry) {
 	})
 }
 
-// fly is one review, for all who wait for it.
+// fly runs one review, shared by all waiting callers.
 func (a *Access) fly(ctx context.Context, d *desk, e *entry, round int) {
 	says, asked, err := a.review(ctx, d.slots, e.subject)
 	for w := range a.land(d, e, round, says, asked, err) {
@@ -39,8 +39,8 @@ func (a *Access) fly(ctx context.Context, d *desk, e *entry, round int) {
 	}
 }
 
-// land enters what a review came to, and returns who is to be told. What another API
-// server has said before the cluster was swapped does not count.
+// land records the result of a review and returns the watches to notify. It ignores
+// answers from before the cluster was replaced.
 func (a *Access) land(d *desk, e *entry, round int, says answer, asked time.Time, err error) map[*watch]struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +67,7 @@ func (a *Access) tally(d *desk, e *entry, says answer, err error, now time.Time)
 	}
 }
 
-// complain logs an error, for all of a cluster once in a while.
+// complain logs an error, at most once per interval and cluster.
 func (a *Access) complain(d *desk, e *entry, err error, now time.Time) {
 	if since := now.Sub(d.failed); since >= 0 && since < failureEvery {
 		return
@@ -77,7 +77,7 @@ func (a *Access) complain(d *desk, e *entry, err error, now time.Time) {
 		"cluster", e.subject.Cluster, "subject", user(e.subject), "error", text.Clean(err.Error()))
 }
 
-// review waits for its turn and asks. asked is when: an answer is as old as its question.
+// review waits for a slot and asks. asked is when: an answer dates from its question.
 func (a *Access) review(ctx context.Context, slots chan struct{}, s Subject) (says answer, asked time.Time, err error) {
 	wait, cancel := context.WithTimeout(ctx, 2*a.cfg.Deadline)
 	defer cancel()
@@ -119,5 +119,5 @@ func question(s Subject) *authorizationv1.SubjectAccessReview {
 	}}
 }
 
-// user is how Kubernetes names the service account.
+// user returns the Kubernetes user name of the service account.
 func user(s Subject) string { return "system:serviceaccount:" + s.Namespace + ":" + s.ServiceAccount }

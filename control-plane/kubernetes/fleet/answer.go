@@ -9,36 +9,35 @@ import (
 )
 
 const (
-	maxAnswer = 1 << 20 // of what is neither a list nor a watch
-	// valueSize is what one value of JSON takes beside its bytes: the three of "{}," can
-	// become an object with all of its fields.
+	maxAnswer = 1 << 20 // for anything but lists and watches
+	// valueSize is the memory of one JSON value besides its bytes: the three bytes of
+	// "{}," can become an object with all its fields.
 	valueSize = 256
 	onlyJSON  = "application/json"
 )
 
-// bound has an answer end where it is longer than it may be: client-go reads whatever
-// comes, and each event of a watch, into memory. Only JSON is taken, as what it can
-// become is seen by its punctuation; the protobuf of a hostile server becomes a hundred
-// times its size.
+// bound limits the size of a response: client-go reads any response, and each watch
+// event, fully into memory. Only JSON is accepted because punctuation tells how much
+// memory it needs; a hostile server's protobuf can expand a hundredfold.
 func (c *connection) bound(req *http.Request, reply *http.Response) error {
 	b := &body{ReadCloser: reply.Body, what: "an answer", limit: maxAnswer, structured: true, full: c.budget.exceed}
 	kind, err := mediaType(reply)
 	switch query, good := req.URL.Query(), reply.StatusCode == http.StatusOK; {
-	case !good && strings.HasPrefix(kind, "text/"): // a proxy's, perhaps, which nobody reads as objects
+	case !good && strings.HasPrefix(kind, "text/"): // perhaps a proxy's error page, which is not decoded as objects
 		b.structured = false
 	case err != nil || kind != onlyJSON:
 		_ = reply.Body.Close()
 		return fmt.Errorf("the API server answers with %.256q, where %q was asked for", reply.Header.Get("Content-Type"), onlyJSON)
 	case good && query.Has("watch"):
 		b.what, b.limit, b.each = "an event", c.budget.limits.Response, true
-	case good && query.Has("limit"): // of smaller pages, one may do
+	case good && query.Has("limit"): // smaller pages may fit
 		b.what, b.limit, b.full = "an object", c.budget.limits.Response, func(error) {}
 	}
 	reply.Body = b
 	return nil
 }
 
-// mediaType is what client-go takes an answer for.
+// mediaType returns what client-go takes the response for.
 func mediaType(reply *http.Response) (string, error) {
 	header := reply.Header.Get("Content-Type")
 	if header == "" {
@@ -48,14 +47,14 @@ func mediaType(reply *http.Response) (string, error) {
 	return kind, err
 }
 
-// body is an answer that is counted while it is read.
+// body counts a response while it is read.
 type body struct {
 	io.ReadCloser
 	what       string
 	limit      int64
 	structured bool        // it is JSON
-	each       bool        // the limit is for each of its values, one after the other
-	full       func(error) // is told when it is too long
+	each       bool        // the limit applies to each value in turn
+	full       func(error) // called when it is too long
 
 	size            int64
 	depth           int

@@ -17,20 +17,20 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// claim is a kubeconfig for an id, from somewhere.
+// claim is a kubeconfig for a cluster id, with its origin.
 type claim struct {
 	id     string
-	source string // as it is shown
+	source string // as displayed
 	text   []byte
-	fault  string // why there is no text
+	fault  string // why text is missing
 }
 
 func (c claim) sum() [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(c.fault+"\x00"), c.text...))
 }
 
-// claimsOf returns those of Secrets, oldest first: who comes later with an id that is
-// held does not get it by our restart.
+// claimsOf returns the claims in Secrets, oldest first, so that our restart does not
+// hand an id to a later claim.
 func claimsOf(secrets []*corev1.Secret) []claim {
 	slices.SortFunc(secrets, func(a, b *corev1.Secret) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -45,8 +45,8 @@ func claimsOf(secrets []*corev1.Secret) []claim {
 	return claims
 }
 
-// readFolder returns the claims of its files, by name. Hidden ones are none: in a
-// mounted volume they are the folders that the links lead to.
+// readFolder returns the claims in a folder's files, by name. It skips hidden files: in
+// a mounted volume they are the targets of its symlinks.
 func readFolder(folder string) ([]claim, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -64,7 +64,7 @@ func readFolder(folder string) ([]claim, error) {
 			continue
 		}
 		if errors.Is(err, os.ErrNotExist) && entry.Type() != os.ModeSymlink {
-			continue // it went away meanwhile
+			continue // deleted meanwhile
 		}
 		claims = append(claims, readFile(path))
 	}

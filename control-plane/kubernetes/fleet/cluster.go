@@ -16,18 +16,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn/tokenreview"
 )
 
-// Why there is no object.
+// Reasons why there is no object.
 var (
-	// ErrNotFound: the cluster has no such object, or one of a type that holds no
-	// certificate.
+	// ErrNotFound means that the cluster has no such object, or one of a type that
+	// holds no certificate.
 	ErrNotFound = errors.New("it is not in the cluster")
-	// ErrNotSynced: what the cluster has is not known yet.
+	// ErrNotSynced means that the cluster's content is not known yet.
 	ErrNotSynced = errors.New("the cluster is not synced")
 )
 
-// Cluster is one that is known, reached by one kubeconfig. It is safe for concurrent
-// use and never changes, but that what it holds follows the API server; while that
-// is not to be reached, it holds what it held.
+// Cluster is one cluster reached by one kubeconfig. It is safe for concurrent use and
+// immutable, except that its objects follow the API server. While that is unreachable,
+// it keeps the objects it has.
 type Cluster struct {
 	id       string
 	local    bool
@@ -40,7 +40,7 @@ type Cluster struct {
 	wg     sync.WaitGroup
 }
 
-// newCluster asks nothing yet.
+// newCluster sends no request yet.
 func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
 	local := id == cfg.LocalID
 	limits := cfg.Limits
@@ -78,8 +78,8 @@ func (c *Cluster) watch(changed func(Event)) (err error) {
 	return err
 }
 
-// tells makes events of changes. What is there at first is no change: that the
-// cluster is synced is told once.
+// tells turns changes into events. Initial objects are not changes: the cluster's sync
+// is reported once.
 func (c *Cluster) tells(kind Kind, changed func(Event)) cache.ResourceEventHandler {
 	tell := func(object any) {
 		key, err := cache.DeletionHandlingObjectToName(object)
@@ -102,37 +102,37 @@ func (c *Cluster) tells(kind Kind, changed func(Event)) cache.ResourceEventHandl
 	}
 }
 
-// ID is the cluster's.
+// ID returns the cluster's id.
 func (c *Cluster) ID() string { return c.id }
 
-// Local tells the one that the kubeconfigs of the others are in.
+// Local reports whether this is the cluster that holds the others' kubeconfigs.
 func (c *Cluster) Local() bool { return c.local }
 
-// Client asks the API server itself. It follows no redirect, and fails when the
-// cluster was removed; it has no timeout but the context's. What client-go itself has
-// to say of a request goes to klog, which is main's to silence.
+// Client returns a client for the API server. It follows no redirects, fails once the
+// cluster is removed, and has no timeout but the context's. client-go logs to klog,
+// which main must silence.
 func (c *Cluster) Client() kubernetes.Interface { return c.conn.client }
 
-// Authenticator knows the service accounts of the cluster by their tokens.
+// Authenticator verifies the tokens of the cluster's service accounts.
 func (c *Cluster) Authenticator() authn.Authenticator { return c.reviewer }
 
-// Synced tells whether all that the cluster has is known.
+// Synced reports whether all of the cluster's objects are known.
 func (c *Cluster) Synced() bool { return c.secrets.HasSynced() && c.configs.HasSynced() }
 
-// Secret returns what is held of one: of its data, the keys that certificates use. It
-// never blocks. Nobody changes what it returns. The error is or wraps [ErrNotFound] or
-// [ErrNotSynced].
+// Secret returns a Secret from memory, with only the data keys that certificates use.
+// It never blocks. The result must not be modified. The error is or wraps [ErrNotFound]
+// or [ErrNotSynced].
 func (c *Cluster) Secret(namespace, name string) (*corev1.Secret, error) {
 	return get[*corev1.Secret](c, c.secrets, Secret, namespace, name)
 }
 
-// ConfigMap returns what is held of one, its roots, as [Cluster.Secret] does.
+// ConfigMap returns a ConfigMap, only its roots, under the same rules as [Cluster.Secret].
 func (c *Cluster) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 	return get[*corev1.ConfigMap](c, c.configs, ConfigMap, namespace, name)
 }
 
 func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, namespace, name string) (found T, err error) {
-	// Before all of this kind is known, one that is not there may still come.
+	// Before the initial sync, a missing object may still arrive.
 	if !informer.HasSynced() {
 		return found, fmt.Errorf("%s %.253q/%.253q in cluster %q: %w", kind, namespace, name, c.id, ErrNotSynced)
 	}
@@ -144,8 +144,8 @@ func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, names
 	return found, nil
 }
 
-// start follows the API server until stop, calls synced when all is known, and exceeded
-// when it takes more than its limits.
+// start follows the API server until stop. It calls synced when all objects are known
+// and exceeded when the cluster exceeds its limits.
 func (c *Cluster) start(synced func(), exceeded func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -164,7 +164,7 @@ func (c *Cluster) start(synced func(), exceeded func(error)) {
 	})
 }
 
-// stop returns when nothing of the cluster runs.
+// stop stops all goroutines of the cluster and waits for them.
 func (c *Cluster) stop() {
 	if c.cancel != nil {
 		c.cancel()

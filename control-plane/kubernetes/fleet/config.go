@@ -1,13 +1,13 @@
-// Package fleet holds the clusters that are known now: the local one, and those whose
-// kubeconfigs are in Secrets of the local one (label istio/multiCluster=true, each key
-// of the data is a cluster's id) or in a folder (a file's name without extension is
-// the id). Call [New] and [Fleet.Run]; [Fleet.Cluster] then returns a cluster's
-// Secrets and ConfigMaps out of memory, and who verifies its tokens.
+// Package fleet keeps track of clusters: the local one, and those whose kubeconfigs are
+// in labelled Secrets of the local one (istio/multiCluster=true, one cluster id per
+// data key) or in a folder (id.extension). countersign-discovery calls [New] and
+// [Fleet.Run], whose goroutine owns the membership; [Fleet.Cluster] then returns a
+// cluster's Secrets and ConfigMaps from memory, and its token verifier.
 //
-// The clusters' credentials need these rights: list and watch secrets and configmaps
-// of all namespaces, create tokenreviews (and subjectaccessreviews, for whoever
-// authorises with [Cluster.Client]); the local one's also list and watch secrets of
-// the system namespace, where it has not those of all.
+// The credentials of the clusters need these rights: list and watch secrets and
+// configmaps in all namespaces, create tokenreviews (and subjectaccessreviews if
+// callers authorize with [Cluster.Client]); the local one's also list and watch secrets
+// in the system namespace, unless it has that for all.
 package fleet
 
 import (
@@ -30,51 +30,49 @@ const (
 	defaultGiveUp    = time.Hour
 )
 
-// Config says where clusters are known from.
+// Config says where kubeconfigs come from. Local and LocalID are required.
 type Config struct {
-	// Local is how the local cluster is asked. Required.
+	// Local configures access to the local cluster. Required.
 	Local *rest.Config
-	// LocalID is its id, which no kubeconfig may have. Required.
+	// LocalID is its id, which no kubeconfig may claim. Required.
 	LocalID string
-	// Namespace is the system namespace, whose labelled Secrets hold kubeconfigs.
+	// Namespace is the system namespace, whose labelled Secrets contain kubeconfigs.
 	// Default: istio-system.
 	Namespace string
-	// Folder has kubeconfigs, too. Default: none.
+	// Folder contains further kubeconfigs. Default: none.
 	Folder string
-	// Rules are for all kubeconfigs. Default: inline data only.
+	// Rules apply to all kubeconfigs. Default: inline data only.
 	Rules kubeconfig.Rules
-	// Limits are for each remote cluster. Default: those that its fields say.
+	// Limits apply to each remote cluster. Default: see its fields.
 	Limits Limits
-	// Audiences are ours: a token that is shown must be for one of them. Default:
-	// istio-ca.
+	// Audiences are ours: a token must be for one of them. Default: istio-ca.
 	Audiences []string
-	// ServiceAccounts makes SPIFFE IDs of service accounts, as [authn.ParseTemplate]
-	// takes it. Default: identities have no SPIFFE ID.
+	// ServiceAccounts maps service accounts to SPIFFE IDs, in the format of
+	// [authn.ParseTemplate]. Default: identities have no SPIFFE ID.
 	ServiceAccounts string
-	// SyncWait is for how long a remote that is not synced keeps [Fleet.Ready] waiting.
-	// Default: 30 s.
+	// SyncWait is how long an unsynced remote delays [Fleet.Ready]. Default: 30 s.
 	SyncWait time.Duration
-	// GiveUp is for how long a remote is tried that was never synced. What has been
-	// synced once is tried for ever. Default: 1 hour.
+	// GiveUp is how long a remote that never synced is retried. A remote that has
+	// synced once is retried forever. Default: 1 hour.
 	GiveUp time.Duration
-	// Changed is told each change, by several goroutines; it must not block. Default:
-	// nobody.
+	// Changed receives each change. It must not block and must be safe for concurrent
+	// use. Default: none.
 	Changed func(Event)
-	// Log is told what becomes of each cluster. Default: silent.
+	// Log receives the state changes of each cluster. Default: no logging.
 	Log *slog.Logger
 }
 
-// Kind is the kind of an object that has changed.
+// Kind is the kind of a changed object.
 type Kind string
 
-// The kinds that are watched.
+// The kinds of watched objects.
 const (
 	Secret    Kind = "Secret"
 	ConfigMap Kind = "ConfigMap"
 )
 
-// Event is a change. Without a name, it is one of the cluster as a whole: it was
-// added, synced, exchanged or removed, and all that was read of it is to be read anew.
+// Event is a change. Without a name it concerns the whole cluster, which was added,
+// synced, replaced or removed, so that everything read from it must be reread.
 type Event struct {
 	Cluster         string
 	Kind            Kind
@@ -121,7 +119,7 @@ func (c Config) check() error {
 
 const rightID = "1 to 253 letters, digits, dots, hyphens and underscores are right"
 
-// isID takes what can be a key of a Secret's data.
+// isID reports whether text can be a key in a Secret's data.
 func isID(text string) bool {
 	if len(text) == 0 || len(text) > 253 {
 		return false

@@ -18,8 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// connection is all that goes to one API server. When it is closed, nothing goes
-// there any more, whoever holds a client of it.
+// connection carries all traffic to one API server. Once it is closed, clients that are
+// still in use reach nothing.
 type connection struct {
 	config *rest.Config
 	http   *http.Client
@@ -28,7 +28,7 @@ type connection struct {
 	health *health
 	budget *budget
 	closed atomic.Bool
-	shown  atomic.Value // ca.Token: the one of the last request, which may be out of a file
+	shown  atomic.Value // ca.Token: that of the last request, possibly from a file
 }
 
 var (
@@ -66,7 +66,7 @@ func (c *connection) prepare() {
 	c.dialer = connrotation.NewDialer(dial)
 	c.config.Dial = c.dial
 	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &gate{c, next} })
-	c.config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process's log
+	c.config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process log
 	switch {
 	case c.budget.limited():
 		c.config.AcceptContentTypes, c.config.ContentType = onlyJSON, onlyJSON
@@ -80,20 +80,20 @@ func (c *connection) prepare() {
 
 func (c *connection) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.dialer.DialContext(ctx, network, address)
-	if err == nil && c.closed.Load() { // close has not seen it, perhaps
+	if err == nil && c.closed.Load() { // close may have missed it
 		_ = conn.Close()
 		return nil, errGone
 	}
 	return conn, err
 }
 
-// close breaks what is open; dial makes nothing new.
+// close closes open connections; dial opens no new ones.
 func (c *connection) close() {
 	c.closed.Store(true)
 	c.dialer.CloseAll()
 }
 
-// server is where the API is, with the path that a proxy before it may want.
+// server returns the API's address, with the path a proxy in front may need.
 func (c *connection) server() string {
 	address, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
@@ -102,13 +102,13 @@ func (c *connection) server() string {
 	return strings.TrimSuffix(address.String(), "/")
 }
 
-// clean makes an error fit for the log: a server may repeat our credential.
+// clean sanitizes an error for the log: a server may echo our credential.
 func (c *connection) clean(err error) string {
 	shown, _ := c.shown.Load().(ca.Token)
 	return text.Redact(err.Error(), shown, ca.Token(c.config.BearerToken), ca.Token(c.config.Password))
 }
 
-// gate is the innermost of the transports. It tells the connection's health itself:
+// gate is the innermost transport. It reports the connection's health itself because
 // client-go takes a server that hangs up for the end of a watch.
 type gate struct {
 	connection *connection
@@ -126,11 +126,11 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		reply = nil
 	}
-	if req.Context().Err() == nil { // else it is the caller who has left
+	if req.Context().Err() == nil { // otherwise the caller has left
 		g.connection.health.note("connection", err)
 	}
 	return reply, err
 }
 
-// WrappedRoundTripper lets client-go find the transport, whose connections it closes.
+// WrappedRoundTripper lets client-go find the transport to close its connections.
 func (g *gate) WrappedRoundTripper() http.RoundTripper { return g.next }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// retries are those of a kubeconfig whose cluster takes too much.
+// retries schedules retries of a kubeconfig whose cluster exceeds its limits.
 type retries struct {
-	since, last time.Time // the first and the latest excess of those in a row
+	since, last time.Time // the first and latest excess in a row
 	pause       time.Duration
-	timer       *time.Timer // for the next one
+	timer       *time.Timer // for the next retry
 }
 
-// next returns how long nothing is tried now; false where it has gone on for giveUp. An
-// excess that comes giveUp after the one before it is the first one again.
+// next returns how long to pause, or false if the excess has lasted for giveUp. An
+// excess that follows the previous one by giveUp starts a new row.
 func (r *retries) next(giveUp time.Duration) (time.Duration, bool) {
 	now := time.Now()
 	if now.Sub(r.last) >= giveUp {
@@ -32,13 +32,13 @@ func (r *retries) end() {
 	*r = retries{}
 }
 
-// exceeded ends a cluster that takes more than its limits.
+// exceeded stops a cluster that exceeds its limits.
 func (f *Fleet) exceeded(m *member, c *Cluster, what error) {
 	if c != m.next && c != m.serving {
-		return // it was exchanged or removed meanwhile
+		return // it was replaced or removed meanwhile
 	}
 	const said = "a cluster takes too much; nothing is held of it any more"
-	if c == m.serving && (m.next != nil || m.sum != m.built) { // the claim leads elsewhere, or nowhere
+	if c == m.serving && (m.next != nil || m.sum != m.built) { // the claim now leads elsewhere, or nowhere
 		f.cfg.Log.Warn(said, "cluster", m.id, "error", what.Error())
 		f.replace(m, c)
 		return
@@ -55,15 +55,15 @@ func (f *Fleet) exceeded(m *member, c *Cluster, what error) {
 	f.cfg.Log.Warn(said, "cluster", m.id, "source", m.source, "error", m.fault)
 }
 
-// again tries a claim once more, unless another one came.
+// again retries a claim unless another one has come.
 func (f *Fleet) again(m *member, c claim) {
 	if f.members[m.id] == m && m.built == [sha256.Size]byte{} && m.sum == c.sum() {
 		f.try(m, c)
 	}
 }
 
-// replace ends a cluster of an earlier claim. If another one is being tried, that is
-// handed out.
+// replace stops a cluster of an earlier claim. If a newer one is being tried, that is
+// published.
 func (f *Fleet) replace(m *member, c *Cluster) {
 	if m.next == nil {
 		m.built = [sha256.Size]byte{}
@@ -73,12 +73,12 @@ func (f *Fleet) replace(m *member, c *Cluster) {
 	f.publish(m)
 }
 
-// fail ends the cluster that the claim leads to. What an earlier one leads to serves on.
+// fail stops the cluster the claim leads to. An earlier claim's cluster keeps serving.
 func (f *Fleet) fail(m *member, c *Cluster) {
 	m.built = [sha256.Size]byte{}
 	if m.giveUp != nil {
 		m.giveUp.Stop()
-		m.giveUp = nil // it would keep all that was held
+		m.giveUp = nil // it would keep all its objects in memory
 	}
 	f.end(c)
 	if m.next = nil; c != m.serving {

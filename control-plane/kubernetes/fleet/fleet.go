@@ -20,21 +20,21 @@ import (
 
 const kubeconfigs = "istio/multiCluster=true"
 
-// Fleet knows the clusters. It is safe for concurrent use.
+// Fleet tracks the clusters. It is safe for concurrent use.
 type Fleet struct {
 	cfg     Config
 	local   *Cluster
-	secrets cache.SharedIndexInformer // those that hold kubeconfigs
+	secrets cache.SharedIndexInformer // those with kubeconfigs
 	health  *health                   // of secrets
 
-	// What follows is of Run's goroutine alone.
+	// Run's goroutine alone uses the fields below.
 	members  map[string]*member
-	ofFolder []claim         // what the folder had when it could be read
-	refused  map[string]bool // claims that were told of
+	ofFolder []claim         // the folder's content when last readable
+	refused  map[string]bool // claims already reported
 
-	started atomic.Bool // all that was known at the start was there
+	started atomic.Bool // everything known at the start was ready
 
-	signals chan func() // what Run's goroutine is to do
+	signals chan func() // work for Run's goroutine
 	look    chan struct{}
 	done    chan struct{}  // Run has ended, or is about to
 	ending  sync.WaitGroup // clusters that are being stopped
@@ -43,10 +43,10 @@ type Fleet struct {
 	serving map[string]*Cluster
 	status  map[string]Status
 	folder  string    // why it cannot be read
-	known   time.Time // when the first look was done
+	known   time.Time // when the first pass was done
 }
 
-// New checks the settings. Nothing is asked before [Fleet.Run].
+// New checks the settings. It sends nothing before [Fleet.Run].
 func New(cfg Config) (*Fleet, error) {
 	cfg.setDefaults()
 	if err := cfg.check(); err != nil {
@@ -72,8 +72,8 @@ func New(cfg Config) (*Fleet, error) {
 	return f, err
 }
 
-// Run follows the clusters until ctx ends, and returns when nothing of them runs. It
-// is called once.
+// Run follows the clusters until ctx ends and all their goroutines are done. It may be
+// called once.
 func (f *Fleet) Run(ctx context.Context) {
 	defer f.ending.Wait()
 	defer f.end(f.local)
@@ -112,7 +112,7 @@ func (f *Fleet) loop(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// signal has Run's goroutine do something.
+// signal queues work for Run's goroutine.
 func (f *Fleet) signal(do func()) {
 	select {
 	case f.signals <- do:
@@ -123,7 +123,7 @@ func (f *Fleet) signal(do func()) {
 func (f *Fleet) lookAgain() {
 	select {
 	case f.look <- struct{}{}:
-	default: // it will, already
+	default: // already pending
 	}
 }
 
@@ -140,8 +140,8 @@ func (f *Fleet) localSynced() {
 	f.cfg.Changed(Event{Cluster: f.cfg.LocalID})
 }
 
-// reconcile makes the members what is claimed now. Before the Secrets are known it
-// waits: a file would take an id that a Secret holds.
+// reconcile updates the members from the current claims. It waits for the Secrets:
+// otherwise a file could take an id that a Secret holds.
 func (f *Fleet) reconcile() {
 	if !f.secrets.HasSynced() {
 		return
@@ -183,7 +183,7 @@ func (f *Fleet) settle(id string, claimed []claim) {
 	f.take(m, claimed[holds])
 }
 
-// claims returns those of the Secrets, then those of the folder.
+// claims returns the claims in Secrets, then those in the folder.
 func (f *Fleet) claims() []claim {
 	var secrets []*corev1.Secret
 	for _, object := range f.secrets.GetStore().List() {
@@ -194,7 +194,7 @@ func (f *Fleet) claims() []claim {
 	return append(claimsOf(secrets), f.folderClaims()...)
 }
 
-// folderClaims are what the folder had before, where it cannot be read.
+// folderClaims returns the folder's claims, or the last known ones if it is unreadable.
 func (f *Fleet) folderClaims() []claim {
 	if f.cfg.Folder == "" {
 		return nil
@@ -224,7 +224,7 @@ func (f *Fleet) noteFolder(err error) {
 	}
 }
 
-// tellRefused tells each claim for an id that is held once.
+// tellRefused reports each claim for an id already held, once.
 func (f *Fleet) tellRefused(byID map[string][]claim) {
 	refused := map[string]bool{}
 	for id, claimed := range byID {
@@ -245,7 +245,7 @@ func (f *Fleet) tellRefused(byID map[string][]claim) {
 	f.refused = refused
 }
 
-// publish makes what serves a member what is handed out, and tells.
+// publish makes a member's serving cluster available and sends an event.
 func (f *Fleet) publish(m *member) {
 	f.mu.Lock()
 	if f.serving[m.id] = m.serving; m.serving == nil {
@@ -256,13 +256,13 @@ func (f *Fleet) publish(m *member) {
 	f.cfg.Changed(Event{Cluster: m.id})
 }
 
-// end stops a cluster, which may take a moment.
+// end stops a cluster in the background; stopping may take a moment.
 func (f *Fleet) end(c *Cluster) { f.ending.Go(c.stop) }
 
 // Local returns the local cluster.
 func (f *Fleet) Local() *Cluster { return f.local }
 
-// Cluster returns the one that serves an id now; the empty id is none.
+// Cluster returns the cluster that serves an id; there is none for the empty id.
 func (f *Fleet) Cluster(id string) (*Cluster, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -270,8 +270,8 @@ func (f *Fleet) Cluster(id string) (*Cluster, bool) {
 	return c, known
 }
 
-// Ready returns nil when the local cluster is synced, and each remote that was known
-// at the start is synced, given up or [Config].SyncWait late; else what it waits for.
+// Ready returns nil once the local cluster is synced and each remote known at the start
+// is synced, given up or [Config].SyncWait late; else what it is waiting for.
 func (f *Fleet) Ready() error {
 	if !f.local.Synced() {
 		return fmt.Errorf("the local cluster %q is not synced: %s", f.cfg.LocalID, notSynced(f.local))
@@ -292,6 +292,6 @@ func (f *Fleet) Ready() error {
 			return fmt.Errorf("the cluster %q is not synced: %s", id, notSynced(c))
 		}
 	}
-	f.started.Store(true) // a cluster that is added later makes nobody wait
+	f.started.Store(true) // clusters added later do not affect readiness
 	return nil
 }

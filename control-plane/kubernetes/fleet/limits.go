@@ -14,22 +14,21 @@ const (
 	defaultResponse = 8 << 20
 )
 
-// Limits bound what one remote cluster takes of our memory, whatever its API server
-// sends. One that exceeds them is failed: its watches end, and nothing is held of it. It
-// is tried again after a sixtieth of [Config].GiveUp, then after twice as long each time,
-// and no more when that has gone on for GiveUp, until its kubeconfig changes. The local
-// cluster has no limits: who runs its API server runs this service, which without it
-// would have nothing to serve.
+// Limits bounds the memory one remote cluster may use, whatever its API server sends. A
+// cluster that exceeds it fails: its watches end and its objects are dropped. It is
+// retried after a sixtieth of [Config].GiveUp, then after twice as long each time; once
+// this has lasted for GiveUp, only after its kubeconfig changes. The local cluster has
+// no limits: its operator also runs this service, which has no purpose without it.
 type Limits struct {
-	// Bytes are those of the Secrets and ConfigMaps as they are held, with 1 KiB for each
-	// object itself. While all is read anew, they are held twice. Default: 128 MiB.
+	// Bytes limits Secrets and ConfigMaps as held in memory, plus 1 KiB per object.
+	// During a full resync they are held twice. Default: 128 MiB.
 	Bytes int64
-	// Objects are the Secrets and ConfigMaps. Default: 100,000.
+	// Objects limits the number of Secrets and ConfigMaps. Default: 100,000.
 	Objects int
-	// Response is the size of a list's page and of a watch's event, in bytes of JSON, each
-	// value in it counted 256 bytes longer: an empty one can take as much when it is read.
-	// Pages that are longer are asked for with fewer objects, so that this is what one
-	// object may have. All other answers have 1 MiB. Default: 8 MiB.
+	// Response limits a list page and a watch event, in bytes of JSON plus 256 bytes
+	// per value: even an empty one can take as much once decoded. Larger pages are
+	// requested again with fewer objects, so this bounds one object. All other
+	// responses are limited to 1 MiB. Default: 8 MiB.
 	Response int64
 }
 
@@ -52,14 +51,14 @@ func (l Limits) check() error {
 	return nil
 }
 
-// excess is what was too much, in a sentence.
+// excess describes an exceeded limit in one sentence.
 type excess struct{ sentence string }
 
 func (e *excess) Error() string { return e.sentence }
 
 func excessf(format string, args ...any) *excess { return &excess{fmt.Sprintf(format, args...)} }
 
-// budget is what a cluster takes of its limits. It is safe for concurrent use.
+// budget tracks a cluster's use of its limits. It is safe for concurrent use.
 type budget struct {
 	limits Limits // zero: none
 	full   chan error
@@ -74,7 +73,7 @@ func newBudget(limits Limits) *budget {
 
 func (b *budget) limited() bool { return b.limits != (Limits{}) }
 
-// exceed tells once what was too much first; the fleet then ends the cluster.
+// exceed reports the first exceeded limit, once; the fleet then stops the cluster.
 func (b *budget) exceed(what error) {
 	select {
 	case b.full <- what:
@@ -82,7 +81,7 @@ func (b *budget) exceed(what error) {
 	}
 }
 
-// check is called with the lock held.
+// check requires the lock to be held.
 func (b *budget) check() error {
 	var bytes int64
 	objects := 0
@@ -112,14 +111,14 @@ func (b *budget) ledger() *ledger {
 	return l
 }
 
-// clear is for when all is read anew.
+// clear resets the ledger before a full resync.
 func (l *ledger) clear() {
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
 	l.sizes, l.bytes = map[cache.ObjectName]int64{}, 0
 }
 
-// put takes an object that is there now. The error is an [excess].
+// put adds an object that now exists. The error is an [excess].
 func (l *ledger) put(o metav1.Object) error {
 	if !l.budget.limited() {
 		return nil

@@ -11,22 +11,22 @@ import (
 type member struct {
 	id      string
 	source  string
-	claim   claim             // that was tried last
-	sum     [sha256.Size]byte // of it
-	built   [sha256.Size]byte // of the one that the latest cluster is of; zero: given up
-	since   time.Time         // when it was
-	refused []string          // the sources that claim the id as well
-	fault   string            // why that claim does not serve
+	claim   claim             // last one tried
+	sum     [sha256.Size]byte // of the claim
+	built   [sha256.Size]byte // of the claim behind the latest cluster; zero: given up
+	since   time.Time         // when it was built
+	refused []string          // other sources that claim the id
+	fault   string            // why the claim does not serve
 
-	// serving is handed out. While next, of a later kubeconfig, is not synced, the one
-	// before serves on: a swap has no gap, and a kubeconfig that reaches nothing costs
-	// nothing. A first one is handed out at once, as its tokens can be verified already.
+	// serving is published. It keeps serving while next, from a newer kubeconfig,
+	// syncs: a swap has no gap, and a kubeconfig for an unreachable server does no
+	// harm. A first cluster is published at once because it can already verify tokens.
 	serving, next *Cluster
-	giveUp        *time.Timer // for the one that is not synced
+	giveUp        *time.Timer // for the unsynced cluster
 	retries       retries
 }
 
-// connecting is the cluster that is not synced.
+// connecting returns the cluster that is not synced.
 func (m *member) connecting() *Cluster {
 	if m.next != nil {
 		return m.next
@@ -37,8 +37,8 @@ func (m *member) connecting() *Cluster {
 	return nil
 }
 
-// take tries a claim; the same bytes again change nothing. A malformed one keeps what
-// there is, even what is still connecting.
+// take tries a claim; identical bytes change nothing. A malformed claim leaves
+// everything as it is, even a cluster still connecting.
 func (f *Fleet) take(m *member, c claim) {
 	if m.source = c.source; m.sum == c.sum() {
 		return
@@ -49,7 +49,7 @@ func (f *Fleet) take(m *member, c claim) {
 		f.try(m, c)
 		return
 	}
-	f.showMember(m) // it was replaced by a malformed one, and is back
+	f.showMember(m) // a malformed claim had replaced it, and it is back
 	f.cfg.Log.Info("kubeconfig unchanged again", "cluster", m.id, "source", m.source)
 }
 
@@ -84,7 +84,7 @@ func (f *Fleet) build(c claim) (*Cluster, string) {
 	return built, ""
 }
 
-// exchange has next take the place of what is not synced.
+// exchange replaces the unsynced cluster with next.
 func (f *Fleet) exchange(m *member, next *Cluster) {
 	if m.next != nil {
 		f.end(m.next)
@@ -118,10 +118,10 @@ func (f *Fleet) waitFor(m *member, c *Cluster) {
 	)
 }
 
-// synced: from now on c serves.
+// synced makes c the serving cluster.
 func (f *Fleet) synced(m *member, c *Cluster) {
 	if c != m.next && c != m.serving {
-		return // it was exchanged or removed meanwhile
+		return // it was replaced or removed meanwhile
 	}
 	if c == m.next {
 		f.end(m.serving)
@@ -134,7 +134,7 @@ func (f *Fleet) synced(m *member, c *Cluster) {
 	f.publish(m)
 }
 
-// late ends what was never synced, until the kubeconfig changes.
+// late stops a cluster that never synced, until its kubeconfig changes.
 func (f *Fleet) late(m *member, c *Cluster) {
 	if c != m.connecting() || c.Synced() {
 		return
@@ -151,7 +151,7 @@ func notSynced(c *Cluster) string {
 	return "the API server has not answered yet"
 }
 
-// remove ends all of a member that nobody claims.
+// remove stops everything of a member that nothing claims.
 func (f *Fleet) remove(m *member) {
 	m.retries.end()
 	if m.giveUp != nil {

@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	// listTimeout ends a list that a server does not answer to its end.
+	// listTimeout ends a list that a server does not finish.
 	listTimeout = 5 * time.Minute
 	pageTimeout = time.Minute
 	pageSize    = 500
 )
 
-// source is where an informer has its objects from. They are trimmed and counted before
-// anybody keeps them.
+// source supplies an informer with objects, trimmed and counted before they are stored.
 type source struct {
 	watched
 	way    *cache.ListWatch
@@ -30,8 +29,8 @@ type source struct {
 	ledger *ledger
 }
 
-// list is page by page whatever the informer asks for: client-go would ask for all at
-// once, or keep all pages as they came until the last one.
+// list always fetches page by page: client-go would request everything at once, or keep
+// all raw pages until the last one.
 func (s *source) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -62,7 +61,7 @@ func (s *source) pages(ctx context.Context) (*metav1.List, error) {
 		if err != nil {
 			return nil, err
 		}
-		if options.Continue == "" { // the first page says of when all is
+		if options.Continue == "" { // the first page has the version of the whole list
 			all.ResourceVersion = about.GetResourceVersion()
 		}
 		if options.Continue = about.GetContinue(); options.Continue == "" {
@@ -102,8 +101,8 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return f, nil
 }
 
-// take returns an event as it is passed on; of an object of another kind, as it came:
-// the informer leaves it out. The error is an [excess].
+// take returns the event to pass on; one of another kind passes unchanged, and the
+// informer ignores it. The error is an [excess].
 func (s *source) take(event watch.Event) (watch.Event, error) {
 	trimmed := s.trim(event.Object)
 	if trimmed == nil || event.Type == watch.Bookmark {
@@ -119,7 +118,7 @@ func (s *source) take(event watch.Event) (watch.Event, error) {
 
 // followed is a watch whose objects are trimmed and counted.
 type followed struct {
-	watch.Interface // of client-go
+	watch.Interface // client-go's watch
 	events          chan watch.Event
 	stopped         chan struct{}
 	stop            sync.Once

@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// State is what a cluster has come to.
+// State is the state of a cluster.
 type State string
 
-// The states. A cluster that is failed may serve what an earlier kubeconfig reaches:
-// see [Status].Serving.
+// The states. A failed cluster may still serve through an earlier kubeconfig: see
+// [Status].Serving.
 const (
-	Connecting State = "connecting" // not synced, or the later kubeconfig is not
+	Connecting State = "connecting" // not synced, or its newer kubeconfig is not
 	Synced     State = "synced"
-	Failed     State = "failed" // nothing is tried until the kubeconfig changes, or for as long as Fault says
+	Failed     State = "failed" // no retry until the kubeconfig changes, or for as long as Fault says
 )
 
-// Status is one cluster for whoever operates it.
+// Status is the state of one cluster for operators.
 type Status struct {
 	ID    string `json:"id"`
 	Local bool   `json:"local,omitempty"`
 	State State  `json:"state"`
-	// Serving tells that the cluster's objects are known, be it by the kubeconfig before.
+	// Serving means that the cluster's objects are known, possibly through an earlier kubeconfig.
 	Serving bool `json:"serving"`
-	// Source has the kubeconfig: "secret istio-system/remotes" or "file /etc/remotes/east.yaml".
+	// Source of the kubeconfig: "secret istio-system/remotes" or "file /etc/remotes/east.yaml".
 	Source string `json:"source,omitempty"`
-	// Since is when that kubeconfig came.
+	// Since is when that kubeconfig arrived.
 	Since time.Time `json:"since,omitzero"`
-	// Server is asked, by the kubeconfig that serves.
+	// Server is the API server of the serving kubeconfig.
 	Server string `json:"server,omitempty"`
-	// Fault is why the cluster is not followed now, or its kubeconfig not taken.
+	// Fault says why the cluster is not followed, or its kubeconfig not accepted.
 	Fault string `json:"fault,omitempty"`
-	// Refused are sources that claim the id as well.
+	// Refused lists other sources that claim the id.
 	Refused []string `json:"refused,omitempty"`
-	// Secrets and ConfigMaps are how many are held.
+	// Secrets and ConfigMaps count the objects held.
 	Secrets    int `json:"secrets"`
 	ConfigMaps int `json:"config_maps"`
 
 	serving, next *Cluster
 }
 
-// show notes what is told of everybody; that is done after each look.
+// show updates the status of every cluster after each pass.
 func (f *Fleet) show(local []claim) {
 	for _, m := range f.members {
 		f.showMember(m)
@@ -99,7 +99,7 @@ func (f *Fleet) Status() []Status {
 	return all
 }
 
-// complete adds what changes by itself.
+// complete adds the values that change on their own.
 func (s *Status) complete() {
 	if c := s.serving; c != nil {
 		s.Serving, s.Server = c.Synced(), c.conn.server()

@@ -11,21 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What is held of the clusters' objects: only what can be a certificate, a key or what
-// belongs to them. A password that somebody keeps in a Secret never stays in memory.
+// Of the clusters' objects, only certificates, keys and what belongs to them is kept. A
+// password stored in a Secret never stays in memory.
 var (
 	secretKeys = []string{"cert", "key", "crl", "cacert", "tls.crt", "tls.key", "tls.ocsp-staple", "ca.crt", "ca.crl"}
 	configKeys = []string{"cacert", "ca.crt", "crl", "ca.crl"}
 
-	// otherTypes are those of Secrets that hold no certificate for a proxy; the API
-	// server is asked to leave them out.
+	// otherTypes lists Secret types without a certificate for a proxy; requests to the
+	// API server exclude them.
 	otherTypes = []corev1.SecretType{
 		"helm.sh/release.v1", corev1.SecretTypeServiceAccountToken, corev1.SecretTypeDockercfg, corev1.SecretTypeDockerConfigJson,
 		corev1.SecretTypeBasicAuth, corev1.SecretTypeSSHAuth, corev1.SecretTypeBootstrapToken,
 	}
 )
 
-// noOtherTypes is the field selector.
+// noOtherTypes returns the field selector.
 func noOtherTypes() string {
 	terms := make([]string, len(otherTypes))
 	for i, t := range otherTypes {
@@ -40,8 +40,8 @@ type held interface {
 	metav1.Object
 }
 
-// trimSecret leaves out what is not held. A server that did not leave out the other
-// types is not believed.
+// trimSecret drops what is not kept, including the other types if a server ignored the
+// field selector.
 func trimSecret(object runtime.Object) held {
 	s, ok := object.(*corev1.Secret)
 	if !ok {
@@ -62,7 +62,7 @@ func trimConfigMap(object runtime.Object) held {
 	return &corev1.ConfigMap{ObjectMeta: trimMeta(m.ObjectMeta), Data: only(m.Data, configKeys, strings.Clone)}
 }
 
-// trimKubeconfigs is for the Secrets whose every key is a cluster.
+// trimKubeconfigs trims Secrets whose every key is a cluster.
 func trimKubeconfigs(object runtime.Object) held {
 	s, ok := object.(*corev1.Secret)
 	if !ok {
@@ -75,8 +75,8 @@ func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
 }
 
-// only makes all anew: a map keeps the room of what was deleted from it, and a value
-// decoded from base64 that of the line breaks in there.
+// only copies everything: a map keeps the memory of deleted entries, and a value
+// decoded from base64 that of its line breaks.
 func only[V any](data map[string]V, keys []string, clone func(V) V) (kept map[string]V) {
 	for _, key := range keys {
 		value, has := data[key]
@@ -91,12 +91,12 @@ func only[V any](data map[string]V, keys []string, clone func(V) V) (kept map[st
 	return kept
 }
 
-// objectSize is what an object takes beside its texts: itself, its map, and its places in
-// the informer's store and the ledger.
+// objectSize is the memory of an object besides its strings: itself, its map, and its
+// entries in the informer's store and the ledger.
 const objectSize = 1 << 10
 
 func sizeOf(o metav1.Object) int64 {
-	// The store has the name a second time, in its key.
+	// The store's key repeats the name.
 	size := objectSize + 2*(len(o.GetNamespace())+len(o.GetName())) + len(o.GetUID()) + len(o.GetResourceVersion())
 	switch o := o.(type) {
 	case *corev1.Secret:
@@ -112,7 +112,7 @@ func sizeOf(o metav1.Object) int64 {
 	return int64(size)
 }
 
-// same tells that what is held of two versions does not differ.
+// same reports whether the kept parts of two versions are equal.
 func same(before, after any) bool {
 	switch b := before.(type) {
 	case *corev1.Secret:

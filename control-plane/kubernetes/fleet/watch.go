@@ -15,17 +15,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watched is what one informer holds.
+// watched describes what one informer holds.
 type watched struct {
-	resource  string // as in the API's path
-	namespace string // "" is all
+	resource  string // as in the API path
+	namespace string // "" means all
 	example   runtime.Object
 	choose    func(*metav1.ListOptions)
-	trim      func(runtime.Object) held // nil of what is none
+	trim      func(runtime.Object) held // returns nil for anything else
 	handler   cache.ResourceEventHandler
 }
 
-// informer returns one that tells health how each list and each watch went.
+// informer returns an informer that reports the outcome of each list and watch to health.
 func (c *connection) informer(w watched, h *health) (cache.SharedIndexInformer, error) {
 	way := cache.NewFilteredListWatchFromClient(c.client.CoreV1().RESTClient(), w.resource, w.namespace, w.choose)
 	from := &source{watched: w, way: way, health: h, ledger: c.budget.ledger()}
@@ -40,8 +40,8 @@ func (c *connection) informer(w watched, h *health) (cache.SharedIndexInformer, 
 	return informer, err
 }
 
-// run runs informers until ctx ends. What client-go would log goes nowhere: health
-// has it.
+// run runs informers until ctx ends. It discards client-go's log: health has the
+// errors.
 func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
 	wg.Wait()
 }
 
-// waitSynced is false where ctx has ended before.
+// waitSynced returns false if ctx ends first.
 func waitSynced(ctx context.Context, informers ...cache.SharedIndexInformer) bool {
 	for _, informer := range informers {
 		select {
@@ -63,7 +63,7 @@ func waitSynced(ctx context.Context, informers ...cache.SharedIndexInformer) boo
 	return true
 }
 
-// health is why a cluster is not followed now, by resource.
+// health says why a cluster is not followed, by resource.
 type health struct {
 	clean func(error) string
 	log   *slog.Logger
@@ -76,8 +76,8 @@ func newHealth(clean func(error) string, log *slog.Logger) *health {
 	return &health{clean: clean, log: log, faults: map[string]string{}}
 }
 
-// note takes how a list or a watch went. The log is told the first fault and the end
-// of the last one; of those between, at debug.
+// note records the outcome of a list or a watch. It logs the first fault and the end of
+// the last; those between at debug level.
 func (h *health) note(resource string, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errGone) || errors.As(err, new(*excess)) {
 		return // we have ended it, or the fleet will
@@ -100,12 +100,12 @@ func (h *health) note(resource string, err error) {
 	}
 }
 
-// fault is empty where all is well.
+// fault returns an empty string if all is well.
 func (h *health) fault() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.all()
 }
 
-// all is called with the lock held.
+// all requires the lock to be held.
 func (h *health) all() string { return strings.Join(slices.Sorted(maps.Values(h.faults)), "; ") }

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// MaxSize is the number of bytes that a kubeconfig may have; a Secret has no more.
+	// MaxSize is the maximum size of a kubeconfig in bytes; a Secret cannot be larger.
 	MaxSize  = 1 << 20
 	maxDepth = 32
 	maxNodes = 20000
 )
 
-// decode reads the text. Its errors quote nothing of it: what stands at a wrong place
-// may be a password.
+// decode parses the text. Its errors quote nothing: misplaced content may be a
+// password.
 func decode(text []byte) (*clientcmdapi.Config, error) {
 	if err := checkText(text); err != nil {
 		return nil, err
@@ -61,13 +61,12 @@ func checkText(text []byte) error {
 	return nil
 }
 
-// isControl takes those, too, that make a text look like another one.
+// isControl also covers characters that make one text look like another.
 func isControl(r rune) bool {
 	return r != '\n' && r != '\r' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
 }
 
-// checkShape refuses what a reader of YAML could take in more than one way, or for
-// much more than is written.
+// checkShape rejects YAML that is ambiguous or expands to much more than its text.
 func checkShape(text []byte) error {
 	decoder := yamlnode.NewDecoder(bytes.NewReader(text))
 	var document, second yamlnode.Node
@@ -103,7 +102,7 @@ func checkNode(n *yamlnode.Node, depth int, nodes *int) error {
 	return nil
 }
 
-// checkKeys: case does not count, as it does not to a reader of JSON.
+// checkKeys ignores case, as JSON decoders do.
 func checkKeys(n *yamlnode.Node) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(n.Content); i += 2 {
@@ -119,7 +118,7 @@ func checkKeys(n *yamlnode.Node) error {
 
 var lineOf = regexp.MustCompile(`\bline (\d{1,7})\b`)
 
-// where is all that is told of a decoder's error.
+// where reduces a decoder's error to its position.
 func where(err error) string {
 	if found := lineOf.FindStringSubmatch(err.Error()); found != nil {
 		return " (line " + found[1] + ")"

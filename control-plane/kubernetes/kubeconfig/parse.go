@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// qps and burst let a thousand streams be authorised within seconds; client-go's
-	// own 5 a second would not.
+	// qps and burst let a thousand streams be authorized within seconds; client-go's
+	// default of 5 a second would not.
 	qps, burst = 50, 100
 	userAgent  = "countersign-discovery"
 	maxToken   = 64 << 10
 )
 
-// Parse reads a kubeconfig, of which its current-context alone counts. The result
-// dials no server but those that the rules allow, whatever a name resolves to, uses no
-// proxy of the environment, and sends its credential to no other host where a server
-// redirects. It has no Timeout, which would end watches: a request's context is right.
-// An error holds no token, key, password or other content of the file but a server's
-// host.
+// Parse parses a kubeconfig and uses only its current-context. Whatever a name resolves
+// to, the result connects only to servers the rules allow; it ignores proxies from the
+// environment and does not send its credential to another host on a redirect. It sets
+// no Timeout, which would end watches: use each request's context. Errors contain no
+// token, key, password or other content except a server's host.
 func Parse(text []byte, rules Rules) (*rest.Config, error) {
 	servers, err := parseServers(rules.Servers)
 	if err == nil {
@@ -69,7 +68,7 @@ func parse(text []byte, rules Rules, servers servers) (*rest.Config, error) {
 	return build(file, user, server, servers)
 }
 
-// current returns what the current-context names.
+// current returns the cluster and user of the current-context.
 func current(file *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	if file.CurrentContext == "" {
 		return nil, nil, errors.New("it has no current-context")
@@ -109,7 +108,7 @@ func checkCluster(c *clientcmdapi.Cluster, server *url.URL, servers servers) err
 	return servers.check(server.Hostname(), c.ProxyURL != "")
 }
 
-// build has clientcmd translate what was checked.
+// build converts the checked configuration with clientcmd.
 func build(file *clientcmdapi.Config, user *clientcmdapi.AuthInfo, server *url.URL, servers servers) (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveClientConfig(*file, file.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err == nil {

@@ -1,7 +1,7 @@
-// Package kubeconfig takes kubeconfigs that somebody else wrote: [Parse] makes a
-// *rest.Config of one that holds nothing but inline data and a server that may be
-// asked. Everything by which a kubeconfig could reach files, programs or other
-// servers of ours is refused by its name, unless [Rules] allow that very field.
+// Package kubeconfig parses untrusted kubeconfigs for package fleet: [Parse] returns a
+// *rest.Config if the kubeconfig contains only inline data and an allowed server. Every
+// field that could reach our files, programs or other servers is rejected by name
+// unless [Rules] allow it.
 package kubeconfig
 
 import (
@@ -12,22 +12,22 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Rules say what a kubeconfig may have. The zero value allows inline data only, and
-// every server but those that no cluster has (the metadata addresses of clouds).
+// Rules say what a kubeconfig may contain. The zero value allows only inline data, and
+// every server except those that cannot be clusters (cloud metadata addresses).
 type Rules struct {
-	// Allow are names of fields that are allowed though they are not inline data:
-	// see [Fields].
+	// Allow names fields that are allowed although they are not inline data: see
+	// [Fields].
 	Allow []string
-	// Servers are those that may be asked: host names ("api.example.org"), names below
-	// one ("*.example.org"), addresses and networks ("10.0.0.0/8"). A name that is not
-	// listed may be asked at an address of the networks. Default: all.
+	// Servers lists the allowed servers: host names ("api.example.org"), subdomains
+	// ("*.example.org"), addresses and networks ("10.0.0.0/8"). An unlisted name is
+	// allowed if it resolves to a listed network. Default: all.
 	Servers []string
 }
 
-// plainHTTP is what allows a server without TLS; a kubeconfig has no field for it.
+// plainHTTP allows a server without TLS; a kubeconfig has no field for it.
 const plainHTTP = "http"
 
-// field is one that is refused, and why.
+// field is a rejected field and the reason.
 type field struct {
 	name, fault string
 	set         func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) bool
@@ -55,8 +55,8 @@ var fields = []field{
 	{"password", "is a credential that API servers no longer take: a token or a certificate is right", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Password != "" }},
 }
 
-// Fields are the names that [Rules].Allow takes: the fields of a kubeconfig as they are
-// written there, and "http" for a server without TLS.
+// Fields returns the names [Rules].Allow accepts: kubeconfig fields as spelled there,
+// and "http" for a server without TLS.
 func Fields() []string {
 	names := []string{plainHTTP}
 	for _, f := range fields {
@@ -66,7 +66,7 @@ func Fields() []string {
 	return names
 }
 
-// Check tells whether the rules are such, before any kubeconfig comes.
+// Check returns an error if the rules are invalid.
 func (r Rules) Check() error {
 	for _, name := range r.Allow {
 		if !slices.Contains(Fields(), name) {
@@ -79,7 +79,7 @@ func (r Rules) Check() error {
 
 func (r Rules) allows(name string) bool { return slices.Contains(r.Allow, name) }
 
-// checkFields refuses what is not inline data.
+// checkFields rejects everything but inline data.
 func (r Rules) checkFields(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) error {
 	for _, f := range fields {
 		if f.set(c, u) && !r.allows(f.name) {

@@ -14,8 +14,8 @@ import (
 
 const rightServer = "https://api.example.org:6443 would be right"
 
-// parseServer takes the URL of an API server. What is not parsed is not quoted: a
-// URL may hold a password.
+// parseServer parses the URL of an API server. Errors do not quote an unparsable URL,
+// which may contain a password.
 func parseServer(text string, plain bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -44,8 +44,8 @@ func isPort(text string) bool {
 
 var hostName = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$`)
 
-// isHost tells a host name or an address. A name whose last part begins with a digit
-// is none: the system's resolver takes "127.1" for an address.
+// isHost reports whether text is a host name or an address. A name whose last label
+// begins with a digit is neither: the system's resolver takes "127.1" for an address.
 func isHost(text string) bool {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Zone() == ""
@@ -53,7 +53,7 @@ func isHost(text string) bool {
 	return len(text) <= 253 && hostName.MatchString(text)
 }
 
-// checkProxy: one with a password would show it in errors of the transport.
+// checkProxy rejects a password, which errors of the transport would reveal.
 func checkProxy(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -62,8 +62,8 @@ func checkProxy(text string) error {
 	return nil
 }
 
-// oneServer lets requests go to one server only: client-go would add the credential
-// to a request that follows a redirect, wherever that leads.
+// oneServer restricts requests to one server: client-go would add the credential to
+// redirected requests, wherever they lead.
 type oneServer struct {
 	scheme, host string
 	next         http.RoundTripper
@@ -78,5 +78,5 @@ func (o *oneServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(req)
 }
 
-// WrappedRoundTripper lets client-go find the transport, whose connections it closes.
+// WrappedRoundTripper lets client-go find the transport to close its connections.
 func (o *oneServer) WrappedRoundTripper() http.RoundTripper { return o.next }

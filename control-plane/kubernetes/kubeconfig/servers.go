@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// servers is the list of those that may be asked.
+// servers is the list of allowed servers.
 type servers struct {
 	any      bool // there is no list
 	names    []string
@@ -45,8 +45,8 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 
 func fold(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// check takes a server's host before it is asked. Of a name that is not listed only
-// its address can tell, later; behind a proxy it never does.
+// check validates a server's host before a connection. For an unlisted name only its
+// address can decide, later; behind a proxy nothing can.
 func (s servers) check(host string, proxied bool) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return s.checkAddress(addr, s.any)
@@ -67,7 +67,7 @@ func (s servers) hasName(host string) bool {
 	return false
 }
 
-// checkAddress takes an address; of one whose name is allowed, a list tells nothing.
+// checkAddress validates an address; lists do not apply if the name is allowed.
 func (s servers) checkAddress(addr netip.Addr, allowed bool) error {
 	addr = addr.Unmap()
 	for _, network := range s.networks {
@@ -84,11 +84,10 @@ func (s servers) checkAddress(addr netip.Addr, allowed bool) error {
 	return nil
 }
 
-// metadata are the addresses of clouds' metadata that are not link-local: AWS,
-// Alibaba.
+// metadata lists cloud metadata addresses that are not link-local: AWS, Alibaba.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
 
-// nat64 has an IPv4 address as its last four bytes.
+// nat64 is the prefix whose addresses end in an IPv4 address (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 func nowhere(addr netip.Addr) bool {
@@ -99,8 +98,7 @@ func nowhere(addr netip.Addr) bool {
 	return addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr == metadata[0] || addr == metadata[1]
 }
 
-// dialer looks at each address when a connection is made: what a name resolves to
-// changes.
+// dialer checks each address when it connects: name resolution may change.
 func (s servers) dialer(host string, proxied bool) *net.Dialer {
 	allowed := s.any || s.hasName(host) || proxied // the proxy itself was allowed
 	return &net.Dialer{

@@ -18,7 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// authority signs the server's and the clients' certificates of one cluster.
+// authority signs the server and client certificates of one cluster.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -75,7 +75,7 @@ func (a *authority) issue(tb testing.TB, subject pkix.Name, usage x509.ExtKeyUsa
 	return encode("CERTIFICATE", der), encodeKey(tb, private)
 }
 
-// writeFiles writes what kube-apiserver reads.
+// writeFiles writes the files that kube-apiserver reads.
 func (c *Cluster) writeFiles() {
 	c.t.Helper()
 	cert, key := c.authority.issue(c.t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth)
@@ -86,10 +86,10 @@ func (c *Cluster) writeFiles() {
 	}
 }
 
-// Admin is a user who may do everything.
+// Admin returns a user with all rights.
 func (c *Cluster) Admin() *clientcmdapi.AuthInfo { return c.User("admin", "system:masters") }
 
-// User is one with a client certificate, whom the server knows by that name and these groups.
+// User returns a user with a client certificate for that name and these groups.
 func (c *Cluster) User(name string, groups ...string) *clientcmdapi.AuthInfo {
 	c.t.Helper()
 	cert, key := c.authority.issue(c.t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)

@@ -19,26 +19,26 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// What is waited for comes in a second or two, and takes longer where cores are shared.
+// patience is the deadline for waits that take seconds, or longer on shared cores.
 const patience = 90 * time.Second
 
-// Options are what one API server has differently.
+// Options customize one API server.
 type Options struct {
-	// Name is in the names of its logs. Default: "cluster".
+	// Name appears in the names of its logs. Default: "cluster".
 	Name string
-	// Audiences are those that a TokenReview may ask for beside the server's own. Default: istio-ca.
+	// Audiences are the audiences of TokenReviews besides the server's own. Default: istio-ca.
 	Audiences []string
-	// AllowAll is a server that authorizes whoever is authenticated to do anything.
+	// AllowAll authorizes every authenticated user to do anything.
 	AllowAll bool
-	// Flags are added to kube-apiserver's, and win over those that this package gives it.
+	// Flags are added to kube-apiserver's flags and override them.
 	Flags []string
 }
 
-// Cluster is a running API server. Its methods end the test where they fail, and are not
-// safe for concurrent use, except what Client and ClientFor return.
+// Cluster is a running API server. Its methods fail the test on error and are not safe
+// for concurrent use, except for the results of Client and ClientFor.
 type Cluster struct {
-	URL string // https://127.0.0.1:PORT, and the same after Resume
-	CA  []byte // PEM: of the server's and the clients' certificates
+	URL string // https://127.0.0.1:PORT, unchanged after Resume
+	CA  []byte // PEM: issuer of the server and client certificates
 
 	t         testing.TB
 	opts      Options
@@ -50,7 +50,7 @@ type Cluster struct {
 	admin     *kubernetes.Clientset
 }
 
-// Start returns a cluster that is ready and that ends with the test.
+// Start returns a cluster that is ready and ends with the test.
 func Start(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	opts.Name = cmp.Or(opts.Name, "cluster")
@@ -75,7 +75,7 @@ func binaries(tb testing.TB) string {
 	return folder
 }
 
-// shortFolder is one whose sockets have names that are short enough, whatever the test is called.
+// shortFolder returns a folder whose socket paths are short enough, whatever the test's name.
 func shortFolder(tb testing.TB) string {
 	tb.Helper()
 	folder, err := os.MkdirTemp("", "kubetest")
@@ -84,13 +84,13 @@ func shortFolder(tb testing.TB) string {
 	return folder
 }
 
-// Stop kills the API server: connections break, and new ones are refused. What it stores stays.
+// Stop kills the API server: connections break and new ones are refused. Its data stays.
 func (c *Cluster) Stop() {
 	c.server.kill()
 }
 
-// Resume starts the API server again, at the same address and with what it had stored,
-// and returns when it is ready.
+// Resume restarts the API server with the same address and data, and returns when it is
+// ready.
 func (c *Cluster) Resume() {
 	c.t.Helper()
 	c.server = run(c.t, c.log("kube-apiserver"), filepath.Join(c.binaries, "kube-apiserver"), c.serverFlags()...)
@@ -98,13 +98,13 @@ func (c *Cluster) Resume() {
 		if err := c.server.ended(); err != nil {
 			c.t.Fatal(err)
 		}
-		// A refused connection is one that is not there yet.
+		// A refused connection means that it is not up yet.
 		err := c.admin.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		return err == nil, err
 	})
 }
 
-// await asks until it is so.
+// await polls until the condition holds.
 func (c *Cluster) await(what string, so func(context.Context) (bool, error)) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -122,16 +122,16 @@ func (c *Cluster) await(what string, so func(context.Context) (bool, error)) {
 	}
 }
 
-// Client may do everything.
+// Client returns a client with all rights.
 func (c *Cluster) Client() *kubernetes.Clientset { return c.admin }
 
-// Config is Client's, and may be changed.
+// Config returns the configuration of Client; the caller may modify it.
 func (c *Cluster) Config() *rest.Config { return c.ConfigFor(c.Admin()) }
 
-// AdminKubeconfig is the kubeconfig of one who may do everything.
+// AdminKubeconfig returns the kubeconfig of a user with all rights.
 func (c *Cluster) AdminKubeconfig() []byte { return c.Kubeconfig(c.Admin()) }
 
-// Kubeconfig holds the cluster, the user's credentials and the CA inline.
+// Kubeconfig returns one with the cluster, the user's credentials and the CA inline.
 func (c *Cluster) Kubeconfig(user *clientcmdapi.AuthInfo) []byte {
 	c.t.Helper()
 	text, err := clientcmd.Write(clientcmdapi.Config{
@@ -144,7 +144,7 @@ func (c *Cluster) Kubeconfig(user *clientcmdapi.AuthInfo) []byte {
 	return text
 }
 
-// ConfigFor is how a user connects, unthrottled.
+// ConfigFor returns the unthrottled client configuration of a user.
 func (c *Cluster) ConfigFor(user *clientcmdapi.AuthInfo) *rest.Config {
 	c.t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(c.Kubeconfig(user))
@@ -153,7 +153,7 @@ func (c *Cluster) ConfigFor(user *clientcmdapi.AuthInfo) *rest.Config {
 	return config
 }
 
-// ClientFor is a user's; its connections are closed when the test ends.
+// ClientFor returns a user's client; its connections close when the test ends.
 func (c *Cluster) ClientFor(user *clientcmdapi.AuthInfo) *kubernetes.Clientset {
 	c.t.Helper()
 	config := c.ConfigFor(user)

@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Namespace makes namespaces that are not there yet.
+// Namespace creates namespaces that do not exist.
 func (c *Cluster) Namespace(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
@@ -33,8 +33,8 @@ func (c *Cluster) made(err error) {
 	}
 }
 
-// ServiceAccount makes an account, and its namespace, where they are not there yet. It
-// returns the account's user name, system:serviceaccount:NAMESPACE:NAME.
+// ServiceAccount creates an account and its namespace if they do not exist. It returns
+// the account's user name, system:serviceaccount:NAMESPACE:NAME.
 func (c *Cluster) ServiceAccount(namespace, name string) string {
 	c.t.Helper()
 	c.Namespace(namespace)
@@ -44,7 +44,7 @@ func (c *Cluster) ServiceAccount(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// Token is one of an account that exists, good for an hour and for these audiences.
+// Token returns a token of an existing account, valid for an hour and these audiences.
 // Without audiences it is for the API server itself.
 func (c *Cluster) Token(namespace, account string, audiences ...string) string {
 	c.t.Helper()
@@ -58,15 +58,15 @@ func (c *Cluster) Token(namespace, account string, audiences ...string) string {
 	return reply.Status.Token
 }
 
-// Account is the user who connects with an account's token; the account must exist.
+// Account returns a user with the token of an existing account.
 func (c *Cluster) Account(namespace, name string) *clientcmdapi.AuthInfo {
 	c.t.Helper()
 	return &clientcmdapi.AuthInfo{Token: c.Token(namespace, name)}
 }
 
-// Bind gives a user rights in a namespace, or in all where it is empty. It returns when
+// Bind grants a user rights in a namespace, or in all if it is empty. It returns when
 // the server grants them, and revoke when it no longer does: nothing else may grant the
-// first of the rules meanwhile.
+// first rule meanwhile.
 func (c *Cluster) Bind(namespace, user string, rules ...rbacv1.PolicyRule) (revoke func()) {
 	c.t.Helper()
 	var unbind func()
@@ -113,7 +113,7 @@ func (c *Cluster) bindIn(namespace, user string, rules []rbacv1.PolicyRule) (unb
 
 var generated = metav1.ObjectMeta{GenerateName: "kubetest-"}
 
-// An account is a user of that name, too.
+// An account is also a user of that name.
 func subjects(user string) []rbacv1.Subject {
 	return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 }
@@ -129,7 +129,7 @@ func (c *Cluster) awaitRights(namespace, user string, rules []rbacv1.PolicyRule,
 	}
 }
 
-// Allowed is what the server says to a SubjectAccessReview.
+// Allowed returns the server's answer to a SubjectAccessReview.
 func (c *Cluster) Allowed(asked authorizationv1.SubjectAccessReviewSpec) bool {
 	c.t.Helper()
 	reply, err := c.admin.AuthorizationV1().SubjectAccessReviews().Create(context.Background(),
@@ -138,7 +138,7 @@ func (c *Cluster) Allowed(asked authorizationv1.SubjectAccessReviewSpec) bool {
 	return reply.Status.Allowed
 }
 
-// attributes asks for the first that a rule allows.
+// attributes returns a request for the first action a rule allows.
 func attributes(namespace string, rule rbacv1.PolicyRule) *authorizationv1.ResourceAttributes {
 	asked := &authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0],

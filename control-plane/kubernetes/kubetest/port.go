@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservePort returns a port of 127.0.0.1 that stays this test's, so that a server that
-// was stopped finds it again: a socket that is bound and does not listen holds it, and
-// whoever binds it with SO_REUSEPORT has all its connections.
+// reservePort returns a port of 127.0.0.1 that stays reserved for this test, so that a
+// restarted server can reuse it: a bound socket that does not listen holds it, and a
+// server that binds it with SO_REUSEPORT gets all its connections.
 func reservePort(tb testing.TB) int {
 	tb.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -20,8 +20,8 @@ type process struct {
 	once sync.Once
 }
 
-// run starts a program that writes to the end of a log. A failed test keeps the log among
-// its artifacts, and shows how it ends.
+// run starts a program that appends to a log. A failed test keeps the log among its
+// artifacts and prints its end.
 func run(tb testing.TB, log, program string, args ...string) *process {
 	tb.Helper()
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -30,7 +30,7 @@ func run(tb testing.TB, log, program string, args ...string) *process {
 	cmd := exec.Command(program, args...) //nolint:gosec // the programs of COUNTERSIGN_KUBERNETES
 	cmd.Dir, cmd.Env = filepath.Dir(log), []string{"HOME=" + filepath.Dir(log), "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = output, output
-	// A test that runs into its time limit cleans nothing up.
+	// A test that hits its time limit runs no cleanup.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(tb, cmd.Start())
 	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
@@ -48,13 +48,13 @@ func run(tb testing.TB, log, program string, args ...string) *process {
 	return p
 }
 
-// kill returns when the program has ended.
+// kill kills the program and waits for it to end.
 func (p *process) kill() {
 	p.once.Do(func() { _ = p.cmd.Process.Kill() })
 	<-p.done
 }
 
-// ended is an error once the program runs no longer.
+// ended returns an error once the program has ended.
 func (p *process) ended() error {
 	select {
 	case <-p.done:

@@ -14,19 +14,19 @@ type Reason string
 
 // The reasons.
 const (
-	BadName    Reason = "name"      // it is none of the names that are known here
-	NoIdentity Reason = "identity"  // the caller has no service account, or no cluster
-	Foreign    Reason = "namespace" // it is another namespace's, and not granted
+	BadName    Reason = "name"      // not a known form of name
+	NoIdentity Reason = "identity"  // the caller has no service account or no cluster
+	Foreign    Reason = "namespace" // in another namespace, and not granted
 	NoRight    Reason = "rights"    // the caller may not list secrets in its namespace
 	NoCluster  Reason = "cluster"   // the caller's cluster is not connected
-	Missing    Reason = "missing"   // there is no such object
-	Malformed  Reason = "malformed" // the object has not what is needed
+	Missing    Reason = "missing"   // the object does not exist
+	Malformed  Reason = "malformed" // the object lacks required content
 )
 
-// Reasons are all of them.
+// Reasons lists all reasons.
 var Reasons = [...]Reason{BadName, NoIdentity, Foreign, NoRight, NoCluster, Missing, Malformed}
 
-// refusal is a resource that a caller does not have; to the stream it is unknown.
+// refusal is why a caller does not get a resource; the stream sees it as unknown.
 type refusal struct {
 	reason Reason
 	detail string
@@ -36,16 +36,16 @@ func (r *refusal) Error() string { return r.detail }
 
 func (r *refusal) Unwrap() error { return xds.ErrUnknown }
 
-// request is what a caller asks for, once it is clear that the caller may ask.
+// request is an admitted request of a caller.
 type request struct {
 	ref             // with its namespace
-	name     string // of the resource, whole
+	name     string // full resource name
 	subject  access.Subject
-	clusters []string // in the order in which they are looked in
+	clusters []string // in lookup order
 }
 
-// admit holds a name to what was verified of the caller. What it refuses, it refuses for
-// as long as the stream lives.
+// admit checks a name against the caller's verified identity. A refusal stands for the
+// life of the stream.
 func (s *Source) admit(caller *discovery.Caller, name string) (request, error) {
 	parsed, err := parse(name)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Source) admit(caller *discovery.Caller, name string) (request, error) {
 	}, nil
 }
 
-// isWhole tells whether it was verified who the caller is and where. A cluster's API
-// server speaks for no other cluster.
+// isWhole reports whether the caller's account and cluster are verified. A cluster's
+// API server cannot vouch for another cluster.
 func isWhole(caller *discovery.Caller) bool {
 	if caller == nil || caller.Cluster == "" {
 		return false
@@ -77,8 +77,8 @@ func isWhole(caller *discovery.Caller) bool {
 	return isNamespace(id.Namespace) && isObject(id.ServiceAccount) && (id.Cluster == "" || id.Cluster == caller.Cluster)
 }
 
-// mayCross tells whether a caller may have something of another namespace. CAs in config
-// maps are public.
+// mayCross reports whether a caller may have an object of another namespace. CAs in
+// config maps are public.
 func (s *Source) mayCross(caller *discovery.Caller, r ref) bool {
 	switch r.scheme {
 	case configMapScheme:
@@ -89,7 +89,7 @@ func (s *Source) mayCross(caller *discovery.Caller, r ref) bool {
 	return false
 }
 
-// clustersOf are the caller's own and, where that may read there, the config cluster.
+// clustersOf returns the caller's own cluster and, if that may read there, the config cluster.
 func (s *Source) clustersOf(caller *discovery.Caller) []string {
 	if caller.Cluster != s.local && (s.may[anyone] || s.may[caller.Cluster]) {
 		return []string{caller.Cluster, s.local}
@@ -97,7 +97,7 @@ func (s *Source) clustersOf(caller *discovery.Caller) []string {
 	return []string{caller.Cluster}
 }
 
-// authorise asks for the right to have a key.
+// authorise checks the right to get a key.
 func (s *Source) authorise(r request) error {
 	if r.ca {
 		return nil

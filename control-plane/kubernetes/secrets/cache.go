@@ -5,24 +5,24 @@ import (
 	"sync"
 )
 
-// madeOf says all that a resource depends on but the object's content: two that differ
-// in anything are never the same entry. Who may have it is no part of it, that is asked
-// before.
+// madeOf is everything a resource depends on besides the object's content: resources
+// that differ in any part never share an entry. The caller is not part of it because
+// access is checked first.
 type madeOf struct {
 	place        // cluster, kind, namespace and name of the object
-	name  string // of the resource, whole: it stands in the body
+	name  string // full resource name, which is in the body
 	ca    bool
 }
 
 func (o object) key(r request) madeOf { return madeOf{o.place, r.name, r.ca} }
 
-// cache holds what was made of objects: made once for all who ask at the same time, the
-// least recently used going first. It is safe for concurrent use.
+// cache holds resources built from objects: each is built once for all concurrent
+// callers, and the least recently used is evicted first. It is safe for concurrent use.
 type cache struct {
 	most int // bytes
 
 	mu    sync.Mutex
-	used  *list.List // of *slot, the last used first
+	used  *list.List // of *slot, most recently used first
 	bytes int
 	slots map[place]map[madeOf]*list.Element
 }
@@ -32,17 +32,17 @@ type slot struct {
 	stamp string
 	once  sync.Once
 	product
-	bytes int // guarded by the cache; 0 while it is being made
+	bytes int // guarded by the cache; 0 while being built
 }
 
-// slotBytes is what a slot takes beside the body.
+// slotBytes is the memory of a slot besides the body.
 const slotBytes = 1 << 10
 
 func newCache(most int) *cache {
 	return &cache{most: most, used: list.New(), slots: map[place]map[madeOf]*list.Element{}}
 }
 
-// get returns what was made of the object with that stamp, or makes it.
+// get returns the product of the object with that stamp, building it if needed.
 func (c *cache) get(key madeOf, stamp string, build func() product) product {
 	if stamp == "" {
 		return build()
@@ -71,8 +71,8 @@ func (c *cache) slot(key madeOf, stamp string) *slot {
 	return s
 }
 
-// weigh counts what was made, and makes room. What was dropped while it was made is not
-// kept.
+// weigh adds a product's size and makes room. A product dropped while it was built is
+// not kept.
 func (c *cache) weigh(s *slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *cache) remove(element *list.Element) {
 	}
 }
 
-// drop forgets what was made of an object.
+// drop removes the products of an object.
 func (c *cache) drop(p place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func (c *cache) drop(p place) {
 	}
 }
 
-// dropCluster forgets what was made of a cluster's objects.
+// dropCluster removes the products of a cluster's objects.
 func (c *cache) dropCluster(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *cache) dropCluster(id string) {
 	}
 }
 
-// size returns how much is kept.
+// size returns how much is cached.
 func (c *cache) size() (slots, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

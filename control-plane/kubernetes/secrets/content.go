@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// What a secret may hold, beside what package pki bounds.
+// Limits on a secret's content beyond those of package pki.
 const (
 	maxChain  = 20
 	maxKey    = 64 << 10
@@ -19,15 +19,15 @@ const (
 	maxCRL    = 1 << 20
 )
 
-// content is what Envoy is sent of an object: a pair, or a CA.
+// content is what Envoy gets from an object: a key pair or a CA.
 type content struct {
-	chain, key, staple []byte // the staple in DER, all else in PEM
+	chain, key, staple []byte // the staple in DER, the rest in PEM
 	ca, crl            []byte
 	lifetime
 }
 
-// readPair checks what Envoy would refuse, and what only a mistake can be. All is
-// written anew, so that it holds nothing that was not read. An error quotes no key.
+// readPair rejects what Envoy would reject and obvious mistakes. It rebuilds the
+// content, so that nothing unread remains. Errors quote no key.
 func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
 	chain, err := pki.ParseCertificates(chainPEM)
 	switch {
@@ -52,7 +52,7 @@ func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
 	return content{chain: pki.EncodeCertificates(chain), key: encoded, staple: staple, lifetime: lifetimeOf(chain)}, err
 }
 
-// ocspResponse is the outer part of one; what is signed is for the client to verify.
+// ocspResponse is the outer part of a response; the client verifies the signed part.
 type ocspResponse struct {
 	Status  asn1.Enumerated
 	Content struct {
@@ -61,8 +61,8 @@ type ocspResponse struct {
 	} `asn1:"optional,explicit,tag:0"`
 }
 
-// checkStaple wants a successful OCSP response (RFC 6960, section 4.2.1): with another
-// one Envoy refuses the whole secret.
+// checkStaple requires a successful OCSP response (RFC 6960, section 4.2.1): with any
+// other, Envoy rejects the whole secret.
 func checkStaple(der []byte) error {
 	if len(der) == 0 {
 		return nil
@@ -90,8 +90,8 @@ func readAuthority(caPEM, crlPEM []byte) (content, error) {
 	return content{ca: pki.EncodeCertificates(certs), crl: crl, lifetime: lifetimeOf(certs)}, nil
 }
 
-// readCRL takes PEM blocks "X509 CRL" (RFC 7468, section 6), and returns them as they
-// are written anew.
+// readCRL parses PEM blocks "X509 CRL" (RFC 7468, section 6) and returns them
+// re-encoded.
 func readCRL(text []byte) ([]byte, error) {
 	if len(text) > maxCRL {
 		return nil, fmt.Errorf("its CRL has %d bytes, %d are allowed", len(text), maxCRL)

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// place is where an object is. Without namespace and name it is a cluster as a whole.
+// place is where an object is. Without namespace and name it is a whole cluster.
 type place struct {
 	cluster         string
 	kind            Kind
@@ -20,13 +20,13 @@ func wholeOf(cluster string) place { return place{cluster: cluster} }
 // object is a secret or config map that was found.
 type object struct {
 	place
-	// stamp changes with the content, empty where that cannot be told.
+	// stamp changes with the content; empty if that cannot be determined.
 	stamp string
-	// entry returns the data under a key, empty for none.
+	// entry returns the data of a key, empty for none.
 	entry func(key string) []byte
 }
 
-// places are where the object of a request may be.
+// places returns where the object of a request may be.
 func (s *Source) places(r request) (places []place) {
 	for _, cluster := range r.clusters {
 		for _, name := range r.objects() {
@@ -36,7 +36,7 @@ func (s *Source) places(r request) (places []place) {
 	return places
 }
 
-// withClusters adds the clusters as such to the places.
+// withClusters appends the clusters themselves to the places.
 func (s *Source) withClusters(r request, places []place) []place {
 	all := append(make([]place, 0, len(places)+len(r.clusters)), places...)
 	for _, cluster := range r.clusters {
@@ -45,9 +45,8 @@ func (s *Source) withClusters(r request, places []place) []place {
 	return all
 }
 
-// find returns the first object that is there. Where it is not known of one whether it
-// is, nothing after it is looked at: what is served must not depend on who was read
-// first.
+// find returns the first object that exists. It stops at the first place whose content
+// is unknown: the result must not depend on which cluster was read first.
 func (s *Source) find(r request) (object, error) {
 	if _, connected := s.cfg.Clusters.Cluster(r.subject.Cluster); !connected {
 		return object{}, &refusal{NoCluster, "the caller's cluster is not connected"}
@@ -83,8 +82,8 @@ func read(cluster Cluster, p place) (object, error) {
 	return object{p, stampOf(found.ObjectMeta), func(key string) []byte { return found.Data[key] }}, nil
 }
 
-// stampOf is the version of this very object: one that was deleted and made anew has
-// another UID.
+// stampOf returns the version of this object instance: a deleted and recreated object
+// has another UID.
 func stampOf(meta metav1.ObjectMeta) string {
 	if meta.ResourceVersion == "" {
 		return ""

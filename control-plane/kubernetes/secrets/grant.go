@@ -9,26 +9,26 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// anyone stands for all.
+// anyone is the wildcard.
 const anyone = "*"
 
-// Who are callers by what was verified of them. Each field is required, "*" is any.
+// Who selects callers by verified attributes. Each field is required; "*" matches any.
 type Who struct {
-	// TrustDomain is that of the SPIFFE ID; a caller without one has only "*".
+	// TrustDomain of the SPIFFE ID; a caller without one matches only "*".
 	TrustDomain string
 	Cluster     string
-	// Namespace and ServiceAccount are as Kubernetes has them.
+	// Namespace and ServiceAccount are Kubernetes names.
 	Namespace, ServiceAccount string
 }
 
-// Grant lets callers have secrets of another namespace by kubernetes-gateway:// names, in
-// the clusters that they are served from. The right to list secrets in their own
-// namespace is needed all the same.
+// Grant lets callers get secrets of another namespace by kubernetes-gateway:// names,
+// in the clusters they are served from. They still need the right to list secrets in
+// their own namespace.
 type Grant struct {
 	To Who
-	// Namespace is the other one. Required, and never "*".
+	// Namespace is the other namespace. Required, and never "*".
 	Namespace string
-	// Names are those of the secrets, with their CAs; "*" is all of the namespace.
+	// Names lists the secrets, which include their CAs; "*" is the whole namespace.
 	// Required.
 	Names []string
 }
@@ -56,7 +56,7 @@ func (g Grant) check() error {
 	return nil
 }
 
-// granted tells whether a grant lets caller have what r names.
+// granted reports whether a grant gives caller what r names.
 func (s *Source) granted(caller *discovery.Caller, r ref) bool {
 	return slices.ContainsFunc(s.cfg.Grants, func(g Grant) bool {
 		return g.Namespace == r.namespace && g.To.includes(caller) && g.names(r)
@@ -77,7 +77,7 @@ func (w Who) includes(caller *discovery.Caller) bool {
 
 func fits(wanted, is string) bool { return wanted == anyone || wanted == is }
 
-// trustDomain returns that of a SPIFFE ID, empty for what is none.
+// trustDomain returns the trust domain of a SPIFFE ID, or "" for anything else.
 func trustDomain(id string) string {
 	parsed, err := pki.ParseSPIFFEID(id)
 	if err != nil {

@@ -2,8 +2,8 @@ package secrets
 
 import "errors"
 
-// pairLayouts are the keys of a certificate with its private key, in order; caLayouts
-// those of a CA with its revocation lists.
+// pairLayouts lists the data keys of a certificate and its private key, in order of
+// preference; caLayouts those of a CA and its revocation lists.
 var (
 	pairLayouts = []struct{ chain, key, staple string }{
 		{"cert", "key", ""},
@@ -15,7 +15,7 @@ var (
 	}
 )
 
-// pair takes the certificate and its key.
+// pair reads the certificate and its key.
 func (o object) pair() (content, error) {
 	for _, layout := range pairLayouts {
 		chain, key := o.entry(layout.chain), o.entry(layout.key)
@@ -26,8 +26,8 @@ func (o object) pair() (content, error) {
 	return content{}, errors.New("it has neither cert with key nor tls.crt with tls.key")
 }
 
-// authority takes the CA, and nothing that could be a key: only certificates and
-// revocation lists are read, and these are written anew.
+// authority reads the CA and nothing that could be a key: only certificates and
+// revocation lists are parsed, and then re-encoded.
 func (o object) authority() (content, error) {
 	for _, layout := range caLayouts {
 		if ca := o.entry(layout.ca); len(ca) > 0 {

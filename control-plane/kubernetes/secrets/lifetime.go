@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is how much of a certificate's lifetime is left.
+// State says how much of a certificate's lifetime is left.
 type State string
 
 // The states.
@@ -17,13 +17,13 @@ const (
 	Broken  State = "malformed" // it has no certificate that can be served
 )
 
-// States are all of them, the worst first.
+// States lists all states, worst first.
 var States = [...]State{Broken, Expired, Ending, Valid}
 
-// week is the longest that a certificate is near its end.
+// week is the maximum length of the Ending state.
 const week = 7 * 24 * time.Hour
 
-// lifetime is that of the certificate which ends first, of all that are served together.
+// lifetime is that of the first certificate to expire among those served together.
 type lifetime struct{ starts, ends time.Time }
 
 func lifetimeOf(certs []*x509.Certificate) lifetime {
@@ -41,6 +41,6 @@ func (l lifetime) state(now time.Time) State {
 	return Valid
 }
 
-// near is the last sixth of the lifetime, a week at most: who renews by itself has done so
-// before, be it a certificate of a day or of a year.
+// near is the last sixth of the lifetime, a week at most: automatic renewal comes
+// earlier, for a certificate of a day as for one of a year.
 func (l lifetime) near() time.Duration { return min(l.ends.Sub(l.starts)/6, week) }

@@ -12,14 +12,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// product is what was made of an object: a resource, or the error why there is none.
+// product is the result of building: a resource, or the error that prevented it.
 type product struct {
 	resource *xds.Resource
 	lifetime
 	err error
 }
 
-// make builds the resource that r asks for.
+// make builds the resource that r requests.
 func (o object) make(r request) product {
 	read := o.pair
 	if r.ca {
@@ -55,8 +55,8 @@ func inline(content []byte) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: content}}
 }
 
-// version is of the public part: the key is that of the certificate, and a version
-// reaches logs and pages.
+// version is derived from the public part: it reaches logs and pages, and the
+// certificate already determines the key.
 func (c content) version() string {
 	sum := sha256.New()
 	for _, part := range [][]byte{c.chain, c.staple, c.ca, c.crl} {

@@ -11,7 +11,7 @@ import (
 // caSuffix marks the CA of a secret.
 const caSuffix = "-cacert"
 
-// scheme is the beginning of a resource's name.
+// scheme is the first part of a resource name.
 type scheme string
 
 const (
@@ -20,19 +20,19 @@ const (
 	configMapScheme  scheme = "configmap"
 )
 
-// maxName is that of kubernetes-gateway:// with the longest namespace and name.
+// maxName is the length of kubernetes-gateway:// with the longest namespace and name.
 const maxName = len(gatewayScheme) + len("://") + validation.DNS1123LabelMaxLength + len("/") + validation.DNS1123SubdomainMaxLength
 
-// ref is what a resource's name says.
+// ref is a parsed resource name.
 type ref struct {
 	scheme    scheme
-	namespace string // empty for the caller's own
+	namespace string // empty means the caller's own
 	object    string
-	ca        bool // only the CA is asked for
+	ca        bool // only the CA is requested
 }
 
-// parse takes names as Kubernetes allows them, and nothing else: no escapes, no dots
-// that lead elsewhere, no further slashes.
+// parse accepts only names valid in Kubernetes: no escapes, no path traversal, no
+// additional slashes.
 func parse(name string) (ref, error) {
 	if len(name) > maxName {
 		return ref{}, fmt.Errorf("the name has %d bytes, %d are allowed", len(name), maxName)
@@ -73,8 +73,8 @@ func isObject(text string) bool {
 	return len(text) <= validation.DNS1123SubdomainMaxLength
 }
 
-// isLabel is what package validation does with a regular expression, which took a third of
-// a push's own time: a name is read each time that its resource is looked at.
+// isLabel replaces a regular expression of package validation that took a third of a
+// push's own time: a name is parsed each time its resource is looked up.
 func isLabel(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || i == 0 || i == len(text)-1) {
@@ -91,7 +91,7 @@ func (r ref) kind() Kind {
 	return Secret
 }
 
-// objects are those that the resource may be made of, the first that is there counts:
+// objects returns the candidate objects of the resource in order of preference:
 // foo-cacert is the secret of that name, else the CA of foo.
 func (r ref) objects() []string {
 	twin, cut := strings.CutSuffix(r.object, caSuffix)

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	maxRemarks = 4096 // that are remembered, so that each is logged once
-	maxLines   = 60   // of log in a minute, half of them at most for refusals
+	maxRemarks = 4096 // remembered so that each is logged once
+	maxLines   = 60   // log lines a minute, at most half of them for refusals
 )
 
-// Counts are what a [Source] has seen since it was made.
+// Counts are statistics of a [Source] since its creation.
 type Counts struct {
-	// Refused are the answers that something is not to be had, by reason.
+	// Refused counts refused resources by reason.
 	Refused map[Reason]uint64
-	// Expired and Malformed are objects, each version counted once.
+	// Expired and Malformed count objects, each version once.
 	Expired, Malformed uint64
-	// Cached and CachedBytes are the resources that are kept, now.
+	// Cached and CachedBytes are the resources cached now.
 	Cached, CachedBytes int
 }
 
-// record counts and logs what is remarkable, each thing once and no flood of it.
+// record counts and logs notable events, each once and at a limited rate.
 type record struct {
 	log *slog.Logger
 	now func() time.Time
@@ -43,7 +43,7 @@ func newRecord(log *slog.Logger, now func() time.Time) *record {
 	return &record{log: log, now: now, refused: map[Reason]uint64{}, known: map[string]struct{}{}}
 }
 
-// Counts returns what was seen so far.
+// Counts returns the current statistics.
 func (s *Source) Counts() Counts {
 	slots, bytes := s.made.size()
 	s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *Source) Counts() Counts {
 	return Counts{maps.Clone(s.refused), s.expired, s.malformed, slots, bytes}
 }
 
-// refuses takes a resource that a caller does not have.
+// refuses records a resource that a caller does not get.
 func (r *record) refuses(caller *discovery.Caller, name string, why *refusal) {
 	who, cluster := "", ""
 	if caller != nil {
@@ -67,7 +67,7 @@ func (r *record) refuses(caller *discovery.Caller, name string, why *refusal) {
 		"cluster", text.Clean(cluster), "reason", string(why.reason), "detail", text.Clean(why.detail))
 }
 
-// remarks takes an object that cannot be served, or that has ended.
+// remarks records an object that cannot be served or has expired.
 func (r *record) remarks(o object, p product) {
 	if p.err == nil && r.now().Before(p.ends) {
 		return
@@ -85,8 +85,7 @@ func (r *record) remarks(o object, p product) {
 	}
 }
 
-// first tells whether this was not seen before. Who makes up names must not make what is
-// remembered grow.
+// first reports whether this is new. Made-up names must not grow the memory.
 func (r *record) first(words ...string) bool {
 	key := strings.Join(words, "\x00")
 	if _, known := r.known[key]; known {
@@ -102,7 +101,7 @@ func (r *record) first(words ...string) bool {
 	return true
 }
 
-// say logs a warning, unless there were most lines in this minute.
+// say logs a warning unless this minute already has most lines.
 func (r *record) say(most int, message string, about ...any) {
 	if now := r.now(); now.Sub(r.minute) >= time.Minute || now.Before(r.minute) {
 		r.minute, r.lines = now, 0

@@ -1,13 +1,13 @@
-// Package secrets serves Kubernetes' secrets of many clusters as Envoy's secrets: [New]
-// returns the source of the type for a discovery server. A caller has what its verified
-// namespace has, in its own cluster first and in the config cluster if its cluster may;
-// what it says of itself gives it nothing.
+// Package secrets serves the Kubernetes Secrets of many clusters as Envoy Secrets:
+// countersign-discovery passes the type of a [Source] from [New] to its discovery server and
+// changes to [Source.Changed]. A caller gets the secrets of its verified namespace, from its own
+// cluster first and from the config cluster if its cluster may; its own claims grant nothing.
 //
-// A resource is named kubernetes://<name>, kubernetes://<namespace>/<name>,
-// kubernetes-gateway://<namespace>/<name> or configmap://<namespace>/<name>. A secret is
-// a certificate with its key, which takes the right to list secrets in the caller's own
-// namespace (package access). With -cacert at the end of its name, and as a config map, it
-// is a CA: that takes no right, and never yields a key.
+// Resources are named kubernetes://<name>, kubernetes://<namespace>/<name>,
+// kubernetes-gateway://<namespace>/<name> or configmap://<namespace>/<name>. A secret is a
+// certificate with its key and requires the right to list secrets in the caller's own namespace
+// (package access). A name ending in -cacert, or a config map, is a CA: that requires no right and
+// never yields a key.
 package secrets
 
 import (
@@ -25,60 +25,60 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// TypeURL is the type of what is served.
+// TypeURL is the type URL of the served resources.
 const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// ErrNotFound is what a [Cluster] answers for an object that is not there; wrapped errors
-// count ([errors.Is]). With any other error it is not known yet whether it is.
+// ErrNotFound is what a [Cluster] returns, possibly wrapped ([errors.Is]), for an
+// object that does not exist. Any other error means that this is not known yet.
 var ErrNotFound = errors.New("there is no such object")
 
-// Cluster is one cluster's objects as they are known now. Its methods do not block, and
-// nobody changes what they return. An object has a resource version.
+// Cluster holds the current objects of one cluster. Its methods do not block, and the
+// results must not be modified. Objects have a resource version.
 type Cluster interface {
 	ID() string
 	Secret(namespace, name string) (*corev1.Secret, error)
 	ConfigMap(namespace, name string) (*corev1.ConfigMap, error)
 }
 
-// Clusters are those that are connected.
+// Clusters are the connected clusters.
 type Clusters interface {
-	// Cluster returns the one of that ID, false for one that is not connected.
+	// Cluster returns the cluster with that ID, or false if it is not connected.
 	Cluster(id string) (Cluster, bool)
-	// Local is the config cluster, which the server is in. Its ID never changes.
+	// Local returns the config cluster, which the server runs in. Its ID never changes.
 	Local() Cluster
 }
 
-// Rights says who may list the secrets of its namespace, as [access.Access] does.
+// Rights reports who may list the secrets of its namespace, as [access.Access] does.
 type Rights interface {
 	Peek(s access.Subject) error
 	Watch(s access.Subject, notify func()) (stop func(), err error)
 	Forget(cluster string)
 }
 
-// Config is what a [Source] is made of.
+// Config configures a [Source]. Clusters and Access are required.
 type Config struct {
 	// Clusters are where secrets are looked up. Required.
 	Clusters Clusters
-	// Access is asked each time for everything that has a key. Required.
+	// Access is checked on every lookup of anything with a key. Required.
 	Access Rights
-	// MayReadConfigCluster are the IDs of clusters whose callers have the config cluster's
-	// objects where their own cluster has none, each in its own namespace. That trusts the
-	// API server of such a cluster fully: it says who its callers are and what they may
-	// read. "*" is all clusters, those added later too. Default: none.
+	// MayReadConfigCluster lists the IDs of clusters whose callers get the config cluster's
+	// objects if their own cluster has none, each in its own namespace. This fully trusts
+	// the API server of such a cluster, which determines who its callers are and what they
+	// may read. "*" means all clusters, including later ones. Default: none.
 	MayReadConfigCluster []string
 	// Grants are exceptions for secrets of other namespaces. Default: none.
 	Grants []Grant
-	// CacheBytes bounds what is kept of resources that are made. Default: 64 MiB.
+	// CacheBytes limits the cache of built resources. Default: 64 MiB.
 	CacheBytes int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log never gets a key. Default: silent.
+	// Log never receives a key. Default: no logging.
 	Log *slog.Logger
 }
 
 const defaultCacheBytes = 64 << 20
 
-// Source has the secrets. It is safe for concurrent use.
+// Source serves the secrets. It is safe for concurrent use.
 type Source struct {
 	cfg   Config
 	local string          // ID of the config cluster
@@ -89,7 +89,7 @@ type Source struct {
 	*record
 }
 
-// New checks the settings.
+// New checks the settings and returns a source. It starts no goroutine.
 func New(cfg Config) (*Source, error) {
 	if cfg.Clusters == nil || cfg.Access == nil {
 		return nil, errors.New("secrets: Config.Clusters and Config.Access are required")
@@ -129,13 +129,13 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Type returns the type for a discovery server.
+// Type returns the resource type for a discovery server.
 func (s *Source) Type() xds.Type[*discovery.Caller] {
 	return xds.Type[*discovery.Caller]{URL: TypeURL, Source: s}
 }
 
-// Peek returns the secret as caller may have it now: who it is and what it may are
-// looked at each time.
+// Peek returns the secret as caller may have it now: identity and rights are checked
+// each time.
 func (s *Source) Peek(caller *discovery.Caller, name string) (*xds.Resource, error) {
 	resource, err := s.peek(caller, name)
 	if refused, ok := errors.AsType[*refusal](err); ok {
@@ -162,7 +162,7 @@ func (s *Source) peek(caller *discovery.Caller, name string) (*xds.Resource, err
 	return product.resource, nil
 }
 
-// look returns the object that r may have, and what was made of it.
+// look returns the object that r may have and the product built from it.
 func (s *Source) look(r request) (object, product, error) {
 	if err := s.authorise(r); err != nil {
 		return object{}, product{}, err
@@ -174,8 +174,8 @@ func (s *Source) look(r request) (object, product, error) {
 	return found, s.made.get(found.key(r), found.stamp, func() product { return found.make(r) }), nil
 }
 
-// Watch has notify called after changes of what Peek answers: of the object, of its
-// cluster, and of the caller's rights. An error is a name that this caller never has.
+// Watch calls notify after changes of Peek's result: of the object, its cluster, or the
+// caller's rights. An error means that this caller can never have the name.
 func (s *Source) Watch(caller *discovery.Caller, name string, notify func(name string)) (stop func(), err error) {
 	r, err := s.admit(caller, name)
 	if err != nil {
@@ -200,8 +200,8 @@ func (s *Source) Watch(caller *discovery.Caller, name string, notify func(name s
 	}, nil
 }
 
-// letGo drops what was made of objects that nobody watches any more: a key is kept for
-// no one.
+// letGo drops products of objects that are no longer watched: no key is kept
+// needlessly.
 func (s *Source) letGo(places []place) {
 	for _, p := range places {
 		if !s.hub.Watched(p) {
@@ -219,15 +219,15 @@ const (
 	ConfigMap
 )
 
-// Event is a change of an object; without Namespace and Name, that a cluster as a whole
-// was added, swapped, removed or synced.
+// Event is a change of an object; without Namespace and Name, a whole cluster was
+// added, replaced, removed or synced.
 type Event struct {
 	Cluster, Namespace, Name string
 	Kind                     Kind
 }
 
-// Changed has those told who watch what has changed. It does not block. Of a burst of
-// changes they hear once, of a cluster as a whole one after the other.
+// Changed notifies the watchers concerned. It does not block. A burst of changes causes
+// one notification; a change of a whole cluster is spread over time.
 func (s *Source) Changed(e Event) {
 	p := place{e.Cluster, e.Kind, e.Namespace, e.Name}
 	if e.Namespace == "" && e.Name == "" {
@@ -240,5 +240,5 @@ func (s *Source) Changed(e Event) {
 	s.hub.Changed(p)
 }
 
-// Close ends the telling of changes.
+// Close stops all notifications.
 func (s *Source) Close() { s.hub.Close() }

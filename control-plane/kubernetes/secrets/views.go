@@ -10,28 +10,28 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Watched is an object that somebody watches and may have, as it is now.
+// Watched is the current state of an object that a caller watches and may have.
 type Watched struct {
 	Cluster, Namespace, Name string
 	Kind                     Kind
 	// CA is false for a certificate with its key.
 	CA    bool
 	State State
-	// Ends is when the first of its certificates ends; zero for a [Broken] one.
+	// Ends is when the first of its certificates expires; zero for a [Broken] one.
 	Ends time.Time
 	// Problem says what a [Broken] one lacks.
 	Problem string
 }
 
-// views are what those who watch were last answered. A change wakes them all, so it is
-// what is so now. It is safe for concurrent use.
+// views records the last answers given to watchers. Every change wakes all watchers, so
+// it is current. It is safe for concurrent use.
 type views struct {
 	mu sync.Mutex
 	of map[viewer]*view
 }
 
-// viewer is all that an answer depends on beside the objects. Whether it may ask at all
-// was told before.
+// viewer is everything an answer depends on besides the objects. Admission was checked
+// before.
 type viewer struct {
 	access.Subject
 	name string
@@ -49,7 +49,7 @@ type sight struct {
 	err error
 }
 
-// part is one of the two that an object may be served as.
+// part is one of the two forms an object can be served in.
 type part struct {
 	place
 	ca bool
@@ -76,13 +76,13 @@ func (v *views) leave(r request) {
 	}
 }
 
-// note takes what an answer was made of.
+// note records what an answer was built from.
 func (v *views) note(r request, o object, p product) {
 	v.set(r, sight{part{o.place, r.ca}, p.lifetime, p.err})
 }
 
-// nothing takes the error of one that has nothing. Until it is ready, the client keeps
-// what it has.
+// nothing records the error of a caller without an answer. Until the resource is ready,
+// the client keeps what it has.
 func (v *views) nothing(r request, err error) {
 	if !errors.Is(err, xds.ErrNotReady) {
 		v.set(r, sight{})
@@ -97,8 +97,8 @@ func (v *views) set(r request, found sight) {
 	}
 }
 
-// Watched returns each object once that is watched and may be had by who does, a
-// certificate and its CA apart, in no order.
+// Watched returns each watched object once if a watcher may have it, a certificate and
+// its CA separately, in no particular order.
 func (s *Source) Watched() []Watched {
 	now := s.cfg.Now()
 	var all []Watched
