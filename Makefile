@@ -145,10 +145,10 @@ check-modules: ## check that others can get, install and build on a release, and
 lint: ## run gofmt and golangci-lint (with vet) on all modules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@for module in $(MODULES); do ( \
+	@failed=0; for module in $(MODULES); do ( \
 		cd $$module; case $$module in */pkcs11) export CGO_ENABLED=1; esac; \
 		$(OUT)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./... \
-	); done
+	) || failed=1; done; exit $$failed
 
 .PHONY: tidy
 tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum

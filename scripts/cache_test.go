@@ -62,7 +62,7 @@ func start(t *testing.T, clone, command string, env ...string) *process {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "bash", strings.Fields("scripts/"+command)...)
-	cmd.Dir, cmd.Env = clone, append(env, "PATH="+os.Getenv("PATH"))
+	cmd.Dir, cmd.Env = clone, append(slices.Clone(env), "PATH="+os.Getenv("PATH"))
 	input, err := cmd.StdinPipe()
 	must(t, err)
 	t.Cleanup(func() { input.Close() })

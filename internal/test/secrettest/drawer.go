@@ -1,5 +1,5 @@
-// Package drawer is a source of secrets that a test fills: [New] with items, [Drawer.Put]
-// replaces some and tells whoever watches.
+// Package secrettest is a source of secrets for tests: [New] fills a [Drawer] with items,
+// [Drawer.Put] replaces some and notifies the watchers.
 package secrettest
 
 import (

@@ -100,7 +100,7 @@ func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bu
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("does not chain to a root of %s through %s (%s): %.256s", rootFile, chainFile, name(cert), err)
+		return nil, fmt.Errorf("does not chain to a root of %s through %s (%s): %.256s", rootFile, chainFile, name(cert), err) //nolint:errorlint // it quotes a certificate, so it is cut
 	}
 	var tooDeep error
 	for _, path := range paths {

@@ -50,7 +50,7 @@ func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error)
 	if err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %w", err)
 	}
-	defer reply.Body.Close() // in memory
+	defer func() { _ = reply.Body.Close() }() // in memory
 	switch {
 	case reply.StatusCode == http.StatusNotFound:
 		return nil, ca.Errorf(ca.Invalid, "root_fingerprint: step-ca has no root with the fingerprint %s", fingerprint)
