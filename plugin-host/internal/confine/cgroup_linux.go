@@ -165,7 +165,7 @@ func (c *cgroup) remove() {
 	_ = c.dir.Close() // nil is an error, too
 	_ = writeControl(c.path, "cgroup.kill", "1")
 	// The group is empty a moment after the kill.
-	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+	for wait := time.Millisecond; wait < 4*time.Second; wait *= 2 {
 		if err := os.Remove(c.path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return
 		}

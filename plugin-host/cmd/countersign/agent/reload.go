@@ -34,29 +34,29 @@ type reloader struct {
 
 // reload rereads the configuration. A faulty one changes nothing.
 func (r *reloader) reload(ctx context.Context) {
-	changed, err := r.try(ctx)
+	changed, kept, err := r.try(ctx)
 	r.metrics.Reloaded(err)
 	if err != nil {
 		r.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
 	}
+	if kept != nil {
+		r.log.Error("configuration applied in part; the providers named in the error keep their previous settings", "error", kept)
+	}
 	r.log.Info("configuration reloaded", "changed", strings.Join(changed, ", "))
 }
 
-// try applies the changed configuration and returns which settings changed.
-func (r *reloader) try(ctx context.Context) (changed []string, err error) {
+// try applies the changed configuration and returns which settings changed; kept names
+// providers that could not reload.
+func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) {
 	c, err := r.reread()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	kept, err := r.take(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if kept != nil {
-		r.log.Error("configuration applied in part; the providers named in the error keep their previous settings", "error", kept)
+	if kept, err = r.take(ctx, c); err != nil {
+		return nil, nil, err
 	}
 	since := config.Changed(r.started, c)
 	if names := append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...); len(names) > 0 {
@@ -64,7 +64,7 @@ func (r *reloader) try(ctx context.Context) (changed []string, err error) {
 	}
 	changed = config.Changed(r.running, c)
 	r.running = c
-	return changed, nil
+	return changed, kept, nil
 }
 
 // take applies what it can: first it starts new providers, then it switches the secrets, and
