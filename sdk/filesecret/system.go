@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// System, in place of a path, means the operating system's roots.
+// System stands for the operating system's roots, in place of a path.
 const System = "system"
 
 // maxSystem bounds the total size read, in bytes.
