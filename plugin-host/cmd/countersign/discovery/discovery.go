@@ -82,7 +82,7 @@ func (d discovery) run(args []string) error {
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	defer binary.Close()
+	defer func() { _ = binary.Close() }()
 	err = binary.Exec(append([]string{found.Path}, args...), os.Environ(), log)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &cli.Error{Code: ended.ExitCode(), Err: ended}

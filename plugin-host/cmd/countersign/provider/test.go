@@ -90,7 +90,7 @@ func (p *providerTest) printer(w io.Writer) func(conformance.Result) {
 		var text strings.Builder
 		conformance.WriteLine(&text, result)
 		verdict, rest, _ := strings.Cut(text.String(), " ")
-		fmt.Fprint(w, paint(verdictColors[result.Outcome], verdict), " ", rest)
+		_, _ = fmt.Fprint(w, paint(verdictColors[result.Outcome], verdict), " ", rest)
 	}
 }
 
