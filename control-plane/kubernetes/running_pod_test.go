@@ -151,9 +151,9 @@ func TestRealPodRunsByTheImageAndTheBaseAlone(t *testing.T) {
 	r := deploy(t)
 	r.shop(t, "web", "late", "other")
 	for want, args := range map[string][]string{
-		"countersign 0.":    {"version"},
-		"is what is locked": {"provider", "verify", "--lock", lockFile},
-		"citadel":           {"provider", "list", "--lock", lockFile},
+		"countersign ": {"version"},
+		"matches: ":    {"provider", "verify", "--lock", lockFile},
+		"citadel":      {"provider", "list", "--lock", lockFile},
 	} {
 		if got := done(t, r.pod.command(t.Context(), append([]string{"/usr/bin/countersign"}, args...)...)); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", args, got)
