@@ -112,19 +112,19 @@ func (c Config) checked() (Config, error) {
 	spec := c.Certificate
 	switch {
 	case c.Manager == nil:
-		return c, errors.New("crowd: Config.Manager is required")
+		return c, errors.New("identities: Config.Manager is required")
 	case len(spec.Authorities) != 1:
-		return c, fmt.Errorf("crowd: Config.Certificate names %d authorities, one signs for all identities", len(spec.Authorities))
+		return c, fmt.Errorf("identities: Config.Certificate names %d authorities, one signs for all identities", len(spec.Authorities))
 	case !spec.Identity.IsZero():
-		return c, fmt.Errorf("crowd: Config.Certificate asks for %q; each stream has an identity of its own", spec.Identity)
+		return c, fmt.Errorf("identities: Config.Certificate asks for %q; each stream has an identity of its own", spec.Identity)
 	case slices.Contains(c.Bundles, spec.Name):
-		return c, fmt.Errorf("crowd: %q is the name of the certificate and of a trust bundle", spec.Name)
+		return c, fmt.Errorf("identities: %q is the name of the certificate and of a trust bundle", spec.Name)
 	case c.Identify.Verifier == nil && c.Identify.Claimed == nil && c.Identify.Peer == nil:
-		return c, fmt.Errorf("crowd: %w", errNoIdentity)
+		return c, fmt.Errorf("identities: %w", errNoIdentity)
 	case !(spec.RenewRatio > 0 && spec.RenewRatio < 1), !(spec.RenewJitter > 0 && spec.RenewJitter < 1), spec.TTL < 0:
-		return c, fmt.Errorf("crowd: renew ratio %v and jitter %v must be more than 0 and less than 1, TTL %s 0 or more", spec.RenewRatio, spec.RenewJitter, spec.TTL)
+		return c, fmt.Errorf("identities: renew ratio %v and jitter %v must be more than 0 and less than 1, TTL %s 0 or more", spec.RenewRatio, spec.RenewJitter, spec.TTL)
 	case c.Idle < 0, c.Limits.Identities < 0, c.Limits.Streams < 0, c.Limits.InFlight < 0, c.Limits.Refused < 0:
-		return c, fmt.Errorf("crowd: idle time %s and limits %+v must not be negative", c.Idle, c.Limits)
+		return c, fmt.Errorf("identities: idle time %s and limits %+v must not be negative", c.Idle, c.Limits)
 	}
 	return c, nil
 }
