@@ -79,7 +79,7 @@ func (p *prober) run(ctx context.Context, w *workload) {
 }
 
 func (p *prober) once(ctx context.Context) (*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	return p.probe(ctx)
 }

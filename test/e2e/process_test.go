@@ -95,8 +95,8 @@ func (p *process) end(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
-		t.Errorf("%s did not end within 10s of SIGTERM", p.name)
+	case <-time.After(patience):
+		t.Errorf("%s did not end within %s of SIGTERM", p.name, patience)
 	}
 	// What it left in its group goes, too.
 	syscall.Kill(-p.pid(), syscall.SIGKILL)
@@ -113,8 +113,8 @@ func (p *process) stop(t *testing.T, with syscall.Signal) {
 	p.signal(with)
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("%s did not end within 10s of %v", p.name, with)
+	case <-time.After(patience):
+		t.Fatalf("%s did not end within %s of %v", p.name, patience, with)
 	}
 }
 
