@@ -33,7 +33,7 @@ func goodKit() Kit {
 		RefusedIdentity: Names{SPIFFEID: "spiffe://stranger.test/web"},
 		Token:           goodToken, RefusedToken: staleToken, TokenRequired: true,
 		Exchange: ca.TokenRequest{SubjectToken: goodSubject, Audience: "ca"}, RefusedSubjectToken: badSubject,
-		Keys: []pki.KeyType{pki.ECDSAP256, pki.RSA2048}, CallTimeout: Duration(5 * time.Second),
+		Keys: []pki.KeyType{pki.ECDSAP256, pki.RSA2048},
 	}
 }
 

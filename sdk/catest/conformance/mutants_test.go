@@ -62,7 +62,7 @@ func TestAProviderThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
 	for name, make := range mutants() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := NewSession(goodKit(), Value(make))
+			s := NewSession(mutantsKit(name), Value(make))
 			if !strings.Contains(strings.ToLower(name), "watch") {
 				s.quiet = 0 // its watches are good
 			}
@@ -72,6 +72,15 @@ func TestAProviderThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mutantsKit is the good kit, with a short timeout for mutants that are silent until then.
+func mutantsKit(name string) Kit {
+	kit := goodKit()
+	if name == "WATCH-01" || name == "WATCH-10" {
+		kit.CallTimeout = Duration(2 * time.Second)
+	}
+	return kit
 }
 
 func checkOf(mutant string) string {
@@ -91,7 +100,7 @@ func outerMutants() map[string]func() wire.Provider {
 			o.metadata = func(m wire.Metadata) (wire.Metadata, error) { return m, o.Provider.Ready(context.Background()) }
 		}),
 		"META-01/slow": wrapped(func(o *outer) {
-			once := sync.OnceFunc(func() { time.Sleep(1500 * time.Millisecond) })
+			once := sync.OnceFunc(func() { time.Sleep(2 * time.Second) })
 			o.metadata = func(m wire.Metadata) (wire.Metadata, error) { once(); return m, nil }
 		}),
 		"META-02": described(func(m *wire.Metadata) { m.Name = "My Provider" }),
@@ -363,16 +372,22 @@ func refusalMutants() map[string]func() wire.Provider {
 }
 
 func faultMutants() map[string]func() wire.Provider {
-	full, gone := crowded(), counting()
+	full, gone, lingered := crowded(), counting(), counting()
 	var lost atomic.Bool
+	slow := before(func(ctx context.Context, _ ca.SignRequest) error {
+		until(6*slice, func() bool { return ctx.Err() != nil })
+		return ctx.Err()
+	})
 	return map[string]func() wire.Provider{
 		"FAULT-01": before(func(context.Context, ca.SignRequest) error { return full() }),
-		"FAULT-02": before(func(ctx context.Context, _ ca.SignRequest) error {
-			if until(6*slice, func() bool { return ctx.Err() != nil }) {
-				linger()
-			}
-			return nil
-		}),
+		"FAULT-02": func() wire.Provider {
+			return &outer{Provider: slow(), sign: func(err error) error {
+				if errors.Is(err, context.Canceled) && lingered() <= 2 { // two are enough to be seen
+					linger()
+				}
+				return err
+			}}
+		},
 		"FAULT-03": before(func(ctx context.Context, _ ca.SignRequest) error {
 			if ctx.Err() != nil {
 				return provider.Errorf(provider.Denied, "the CA said nothing")
@@ -484,10 +499,9 @@ func watchMutants() map[string]func() wire.Provider {
 				}
 			}
 		}),
-		"WATCH-06": watchingRoots(func(a *authority) watches {
-			return func(ctx context.Context, changed func([]byte) error) error {
-				err := a.CA.WatchRoots(ctx, changed)
-				if ctx.Err() != nil {
+		"WATCH-06": wrapped(func(o *outer) {
+			o.watch = func(err error) error {
+				if errors.Is(err, context.Canceled) {
 					linger()
 				}
 				return err
