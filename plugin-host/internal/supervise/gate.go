@@ -51,7 +51,7 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 					clock.Stamp(status.NextStart) + ": " + status.LastError,
 			}
 		case status.State == Refused:
-			return nil, ca.Errorf(ca.Unavailable, "provider %q refused its %s", status.Name, status.LastError)
+			return nil, ca.Errorf(ca.Unavailable, "provider %q: %s", status.Name, status.LastError)
 		case status.State == Stopped || status.State == Draining:
 			return nil, ca.Errorf(ca.Unavailable, "provider %q is closed", status.Name)
 		}

@@ -38,15 +38,17 @@ func (s *Supervisor) reload(r *reload) {
 	s.begin(r.plan, r)
 }
 
-// replace starts anew from a plan, as none of the old one was ever ready.
+// replace starts anew from a plan, as no life of the old one was ever ready.
 func (s *Supervisor) replace(p *Plan) {
-	if s.coming != nil && s.plan.same(p) {
+	if s.plan.same(p) {
 		p.Close()
-		return
+	} else {
+		s.abandon()
+		s.follow(p)
 	}
-	s.abandon()
-	s.follow(p)
-	s.begin(p, nil)
+	if s.coming == nil {
+		s.begin(s.plan, nil)
+	}
 }
 
 // turnDown keeps the old plan: the new one did not get ready.
