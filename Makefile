@@ -99,8 +99,8 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## measure docs/figures.md again
-	@$(GO) run ./test/bench -o docs/figures.md
+bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
+	@$(TESTS) -run '^$$' -bench Figures -benchtime 1x -timeout 0 -v ./test/bench -args $(or $(FIGURES),-page docs/figures.md)
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows
