@@ -17,9 +17,9 @@ const (
 	maxCertificates = 1000
 )
 
-// ParseCertificates parses PEM blocks "CERTIFICATE" in order: at least one, at most 1,000
-// and 1 MiB. Any other block is an error; text between blocks is not (RFC 7468, section
-// 2).
+// ParseCertificates parses PEM blocks "CERTIFICATE" in order, each as [ParseCertificate]
+// does: at least one, at most 1,000 and 1 MiB. Any other block is an error; text between
+// blocks is not (RFC 7468, section 2).
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	blocks, err := decode(pemBytes, "CERTIFICATE", maxCertificates)
 	if err != nil {
@@ -27,8 +27,8 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	}
 	certs := make([]*x509.Certificate, len(blocks))
 	for i, der := range blocks {
-		if certs[i], err = x509.ParseCertificate(der); err != nil {
-			return nil, fmt.Errorf("certificate %d of %d is malformed", i+1, len(blocks))
+		if certs[i], err = ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("certificate %d of %d %w", i+1, len(blocks), err)
 		}
 	}
 	return certs, nil
