@@ -52,9 +52,11 @@ type Chain struct {
 	Leaf         *x509.Certificate
 	Certificates []*x509.Certificate // the verified path: the leaf, then each certificate's issuer
 	Root         *x509.Certificate   // the root the chain leads to
-	NotAfter     time.Time           // when the first certificate on the path ends, Root included
 	Identity     Identity            // the leaf's names
-	PEM          []byte              // Certificates, encoded
+	// Ends is when the first certificate on the path ends, as peers refuse the chain from
+	// then on; EndsAbove leaves the leaf out.
+	Ends, EndsAbove time.Time
+	PEM             []byte // Certificates, encoded
 }
 
 // CheckError says which check a CA's reply failed.
@@ -215,7 +217,8 @@ func (c Check) root(chain *Chain) error {
 		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(len(a), len(b)))
 	})
 	last := len(path) - 1
-	chain.Certificates, chain.Root, chain.NotAfter = path[:last:last], path[last], endOf(path)
+	chain.Certificates, chain.Root = path[:last:last], path[last]
+	chain.Ends, chain.EndsAbove = endOf(path), endOf(path[1:])
 	chain.PEM = EncodeCertificates(chain.Certificates)
 	return nil
 }

@@ -131,7 +131,7 @@ func TestAReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 
 func TestAReplyThatIsNoPEMFailsTheFormatCheck(t *testing.T) {
 	for _, text := range []string{"", "no pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", strings.Repeat("x", maxPEM+1)} {
+		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", strings.Repeat("x", MaxPEM+1)} {
 		_, err := Check{}.Chain([]byte(text))
 		var failure *CheckError
 		if !errors.As(err, &failure) || failure.Check != "format" {

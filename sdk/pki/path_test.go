@@ -51,8 +51,8 @@ func TestWhatIsServedIsTheVerifiedPath(t *testing.T) {
 		if !slices.EqualFunc(got.Certificates, c.served, (*x509.Certificate).Equal) || string(got.PEM) != string(EncodeCertificates(c.served)) {
 			t.Errorf("%s: %d certificates are served, want %d", name, len(got.Certificates), len(c.served))
 		}
-		if !got.NotAfter.Equal(c.ends) {
-			t.Errorf("%s: ends %s, want %s", name, got.NotAfter, c.ends)
+		if !got.Ends.Equal(c.ends) {
+			t.Errorf("%s: ends %s, want %s", name, got.Ends, c.ends)
 		}
 	}
 }
