@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
@@ -93,12 +94,31 @@ func checkUser(u *clientcmdapi.AuthInfo) error {
 	case u.Token == "" && u.TokenFile == "" && len(u.ClientCertificateData) == 0 && u.ClientCertificate == "" && u.Username == "" && u.Exec == nil && u.AuthProvider == nil:
 		return errors.New("user has no credential: set token, or client-certificate-data and client-key-data")
 	}
+	return checkPair(u)
+}
+
+// checkPair bounds the sizes of keys: whoever wrote the kubeconfig may be a stranger.
+func checkPair(u *clientcmdapi.AuthInfo) error {
+	if len(u.ClientCertificateData) == 0 || len(u.ClientKeyData) == 0 {
+		return nil
+	}
+	if _, err := pki.ParseCertificates(u.ClientCertificateData); err != nil {
+		return fmt.Errorf("its client-certificate-data: %w", err)
+	}
+	if _, err := pki.ParseKey(u.ClientKeyData); err != nil {
+		return fmt.Errorf("its client-key-data: %w", err)
+	}
 	return nil
 }
 
 func checkCluster(c *clientcmdapi.Cluster, server *url.URL, servers servers) error {
 	if c.TLSServerName != "" && !isHost(c.TLSServerName) {
 		return errors.New("tls-server-name is not a host name")
+	}
+	if len(c.CertificateAuthorityData) > 0 {
+		if _, err := pki.ParseCertificates(c.CertificateAuthorityData); err != nil {
+			return fmt.Errorf("its certificate-authority-data: %w", err)
+		}
 	}
 	if c.ProxyURL != "" {
 		if err := checkProxy(c.ProxyURL); err != nil {

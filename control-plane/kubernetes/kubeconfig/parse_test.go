@@ -2,6 +2,7 @@ package kubeconfig
 
 import (
 	"encoding/base64"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 func TestAKubeconfigOfInlineDataIsTaken(t *testing.T) {
@@ -125,7 +128,7 @@ func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 		"a key without certificate":  {file(server, bearer+"\nclient-key-data: "+key), "has only one of"},
 		"a certificate without key":  {file(server, "client-certificate-data: "+cert), "has only one of"},
 		"a key of another":           {file(server, "client-certificate-data: "+otherCert+"\nclient-key-data: "+key), "private key does not match"},
-		"roots that are none":        {file(server+"\n"+goodCA+base64.StdEncoding.EncodeToString([]byte(password)), bearer), "cannot be used"},
+		"roots that are none":        {file(server+"\n"+goodCA+base64.StdEncoding.EncodeToString([]byte(password)), bearer), "certificate-authority-data: it holds no PEM block"},
 		"a token with a line break":  {file(server, "token: |\n      "+token+"\n      Host: evil"), "printable"},
 		"a TLS server name":          {file(server+"\ntls-server-name: 'a b'", bearer), "tls-server-name"},
 	} {
@@ -135,6 +138,24 @@ func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 		}
 		if err != nil && (strings.Contains(err.Error(), token[:20]) || strings.Contains(err.Error(), password[:12]) || len(err.Error()) > 600) {
 			t.Errorf("%s: it quotes: %v", name, err)
+		}
+	}
+}
+
+// Whoever wrote the kubeconfig may be a stranger, and a large key costs much.
+func TestTheSizesOfKeysAreBounded(t *testing.T) {
+	encode := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	cert, key := pair(t)
+	dear := encode("CERTIFICATE", certtest.Dear(t, certtest.DearKey(9000, 65537)))
+	for name, test := range map[string]struct{ text, want string }{
+		"a root's":        {file(server+"\n"+goodCA+dear, bearer), "certificate-authority-data: certificate 1 of 1 has an RSA key of 9000 bits"},
+		"a certificate's": {file(server, "client-certificate-data: "+dear+"\nclient-key-data: "+key), "client-certificate-data: certificate 1 of 1 has an RSA key of 9000 bits"},
+		"the client's":    {file(server, "client-certificate-data: "+cert+"\nclient-key-data: "+encode("RSA PRIVATE KEY", make([]byte, 20<<10))), "client-key-data: its PEM block"},
+	} {
+		if _, err := Parse([]byte(test.text), Rules{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, not %q", name, err, test.want)
 		}
 	}
 }
