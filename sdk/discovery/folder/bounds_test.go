@@ -24,7 +24,7 @@ func TestABoundIsNotYetTooMuch(t *testing.T) {
 		return "for: {namespaces: [" + strings.Repeat("a, ", n-1) + "a]}\n---\n" + named("a")
 	}
 	for name, c := range map[string]struct{ most, more, want string }{
-		"bytes of a name":      {named(strings.Repeat("n", 4096)), named(strings.Repeat("n", 4097)), "larger than 4096 bytes"},
+		"bytes of a name":      {named(strings.Repeat("n", 4096)), named(strings.Repeat("n", 4097)), "must not have more than 4096 bytes"},
 		"bytes of a host":      {host(253), host(254), "not a host name"},
 		"documents":            {strings.Repeat("---\n", 10_000) + named("a"), strings.Repeat("---\n", 10_001) + named("a"), "more than 10000 documents"},
 		"entries of a key":     {entries(1000), entries(1001), "1001 entries, more than 1000"},
