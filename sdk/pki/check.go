@@ -51,7 +51,10 @@ type Chain struct {
 	Certificates []*x509.Certificate // the leaf, then each certificate's issuer
 	Root         *x509.Certificate   // the root the chain leads to
 	Identity     Identity            // the leaf's names
-	PEM          []byte              // Certificates, re-encoded
+	// Ends is when the first certificate on the path ends, as peers refuse the chain from
+	// then on; EndsAbove leaves the leaf out. Of several paths it is the one that lasts.
+	Ends, EndsAbove time.Time
+	PEM             []byte // Certificates, re-encoded
 }
 
 // CheckError says which check a CA's reply failed.
@@ -125,7 +128,7 @@ func fitsTLS(leaf *x509.Certificate) bool {
 func (c Check) names(chain *Chain) error {
 	got, err := IdentityOf(chain.Leaf)
 	if err != nil {
-		if c.Names == AnyName {
+		if c.Names == AnyName && len(chain.Leaf.URIs) <= 1 {
 			return nil
 		}
 		return failed("names", "%v", err)
@@ -191,7 +194,20 @@ func (c Check) root(chain *Chain) error {
 	if err != nil {
 		return failed("chain", "%s", text.Clean(err.Error()))
 	}
-	path := verified[0]
-	chain.Root = path[len(path)-1]
+	for _, path := range verified {
+		if ends := firstEnd(path[1:]); ends.After(chain.EndsAbove) {
+			chain.Root, chain.EndsAbove = path[len(path)-1], ends
+		}
+	}
+	chain.Ends = firstEnd([]*x509.Certificate{chain.Leaf, {NotAfter: chain.EndsAbove}})
 	return nil
+}
+
+func firstEnd(path []*x509.Certificate) (ends time.Time) {
+	for i, cert := range path {
+		if i == 0 || cert.NotAfter.Before(ends) {
+			ends = cert.NotAfter
+		}
+	}
+	return ends
 }
