@@ -16,10 +16,8 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
 
 // languages are the examples in other languages, by the variable that names the
@@ -116,26 +114,5 @@ func TestTheExamplesSpeakTheProtocolAsItIs(t *testing.T) {
 	}
 	if !gproto.Equal(ours, &theirs) {
 		t.Error("the stubs of examples/provider-python are not of proto/provider/v1/provider.proto: generate them as its README says")
-	}
-}
-
-func TestAProviderInAnotherLanguageKeepsTheRulesOfTheKit(t *testing.T) {
-	t.Parallel()
-	for name := range languages {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := needLanguage(t, name)
-			target := providertest.Target{Path: filepath.Join(folder, "countersign-provider-"+name)}
-			target.Kit.Settings = map[string]any{"dir": t.TempDir(), "trust_domain": "example.org"}
-			report, err := providertest.Run(t.Context(), target, func(r conformance.Result) {
-				if r.Outcome == conformance.Failed {
-					t.Errorf("%s: %s", r.ID, r.Seen)
-				}
-			})
-			must(t, err)
-			if report.Passed < 90 { // what it does not offer is not run
-				t.Errorf("%d checks were passed", report.Passed)
-			}
-		})
 	}
 }

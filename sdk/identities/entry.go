@@ -12,7 +12,7 @@ import (
 
 // refusalKept is how long an unverified token that was refused is remembered. Its pauses
 // grow meanwhile, however often its stream comes back.
-const refusalKept = time.Minute
+const refusalKept = 2 * time.Minute
 
 // entry is one identity. It is small, as there are thousands, and has neither a goroutine
 // nor a timer. Set.mu guards it.

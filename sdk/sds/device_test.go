@@ -3,6 +3,7 @@ package sds_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T) {
@@ -38,5 +40,16 @@ func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T
 	}
 	if n := strings.Count(log.String(), "its key does not leave the device"); n != 1 {
 		t.Errorf("the log says so %d times:\n%s", n, &log)
+	}
+}
+
+func TestAKeyThatCannotLeaveItsDeviceIsUnknownToOtherServersToo(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDevice := &secret.Item{Name: "device", Kind: secret.KeyPair, Version: "1", Chain: []byte("chain"), KeyHandle: key}
+	if _, err := sds.Resources(secrettest.New(inDevice)).Peek(secret.Caller{}, "device"); !errors.Is(err, xds.ErrUnknown) {
+		t.Errorf("got %v, want ErrUnknown", err)
 	}
 }

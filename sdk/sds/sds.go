@@ -28,7 +28,9 @@ const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.S
 // another stream server. Each version of a secret is marshalled once and shared, so
 // callers must not modify it. Peek returns [xds.ErrUnknown], [xds.ErrNotReady] or
 // [secret.ErrClosed] ([errors.Is]). The result is safe for concurrent use.
-func Resources(secrets secret.Source) xds.Source[secret.Caller] { return &source{Source: secrets} }
+func Resources(secrets secret.Source) xds.Source[secret.Caller] {
+	return &source{Source: secrets, log: slog.New(slog.DiscardHandler)}
+}
 
 // source adapts a secret.Source to the stream engine.
 type source struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -68,7 +69,7 @@ type authority struct {
 func newAuthority(m *Manager, conf Authority) *authority {
 	heard := make(chan struct{})
 	a := &authority{
-		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: m.config.Log.With("authority", conf.Name),
+		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
 		inbox: make(chan func()), spawn: m.wg.Go, asks: newTurn(), poke: make(chan struct{}, 1), heard: heard,
 		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: make(map[*leaf]time.Time), lent: &leaf{},
 		stopFeed: func() {},
@@ -159,12 +160,13 @@ func (a *authority) allowed(cert *x509.Certificate) bool {
 }
 
 func (a *authority) report(before, after *pki.Bundle) {
-	for _, cert := range without(after, before) {
-		a.log.Info("root added", rootAttrs(cert)...)
+	added, removed := without(after, before), without(before, after)
+	a.logRoots("root added", "roots added", added)
+	a.logRoots("root removed", "roots removed", removed)
+	for _, cert := range added {
 		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
-	for _, cert := range without(before, after) {
-		a.log.Info("root removed", rootAttrs(cert)...)
+	for _, cert := range removed {
 		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 }
@@ -180,22 +182,16 @@ func rootAttrs(cert *x509.Certificate) []any {
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
 func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
-	all, err := pki.ParseBundle(pemBytes)
+	all, err := parseRoots(pemBytes)
 	if err != nil {
-		return nil, &pki.CheckError{Check: "roots", Detail: err.Error()}
+		return nil, err
 	}
 	now := a.now()
-	roots := all.Filter(func(cert *x509.Certificate) bool {
-		switch {
-		case !cert.NotAfter.After(now):
-			a.log.Warn("root ignored: expired", rootAttrs(cert)...)
-			return false
-		case !a.allowed(cert):
-			a.log.Warn("root ignored: not pinned", rootAttrs(cert)...)
-			return false
-		}
-		return true
-	})
+	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
+	roots := valid.Filter(a.allowed)
+	if out := without(all, roots); len(out) > 0 {
+		a.log.Warn("roots ignored", "expired", all.Len()-valid.Len(), "not_pinned", valid.Len()-roots.Len(), "fingerprints", shortPrints(out))
+	}
 	if roots.Len() == 0 {
 		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired or are not among the pinned roots"}
 	}

@@ -64,10 +64,14 @@ func TestSeveralURIsAreRefusedWhateverTheAuthorityMay(t *testing.T) {
 
 func TestNoNameOfALeafMayBeAnotherSecrets(t *testing.T) {
 	for name, give := range map[string]func(*x509.Certificate){
-		"DNS name":                    func(c *x509.Certificate) { c.DNSNames = []string{"OTHER.example.org"} },
-		"DNS name beside an e-mail":   func(c *x509.Certificate) { c.DNSNames, c.EmailAddresses = []string{"other.example.org"}, []string{"a@b.example"} },
-		"common name":                 func(c *x509.Certificate) { c.Subject.CommonName = "Other.example.org" },
-		"DNS name beside another URI": func(c *x509.Certificate) { c.DNSNames, c.URIs = []string{"other.example.org"}, []*url.URL{{Scheme: "urn", Opaque: "x"}} },
+		"DNS name": func(c *x509.Certificate) { c.DNSNames = []string{"OTHER.example.org"} },
+		"DNS name beside an e-mail": func(c *x509.Certificate) {
+			c.DNSNames, c.EmailAddresses = []string{"other.example.org"}, []string{"a@b.example"}
+		},
+		"common name": func(c *x509.Certificate) { c.Subject.CommonName = "Other.example.org" },
+		"DNS name beside another URI": func(c *x509.Certificate) {
+			c.DNSNames, c.URIs = []string{"other.example.org"}, []*url.URL{{Scheme: "urn", Opaque: "x"}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ type keeper struct {
 	wake    chan struct{}
 	closed  bool
 	waits   rotation.Waits // used by run alone
-	done    chan struct{} // closed when run has ended
+	done    chan struct{}  // closed when run has ended
 }
 
 func newKeeper(c Config) *keeper {

@@ -1,10 +1,12 @@
 package secret
 
 import (
+	"crypto/x509"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -67,5 +69,20 @@ func TestADroppedRootEndsWithItselfAtTheLatest(t *testing.T) {
 	}
 	if !s.served(aDay.Add(2 * time.Hour)).Equal(long) {
 		t.Error("a root outlived itself")
+	}
+}
+
+func TestNoAuthorityCrowdsOutAnother(t *testing.T) {
+	var many []*x509.Certificate
+	for range pki.MaxCertificates + 200 {
+		many = append(many, certtest.Root(t).Cert)
+	}
+	first, second := pki.NewBundle(many...), rootAt(t, time.Hour)
+	all := merge([]*pki.Bundle{nil, first, second})
+	if _, err := pki.ParseBundle(all.PEM()); err != nil || !all.Contains(second.Certificates()[0]) || all.Len() < 250 {
+		t.Errorf("%d roots: %v", all.Len(), err)
+	}
+	if few := merge([]*pki.Bundle{second, nil}); !few.Equal(second) {
+		t.Errorf("%d roots of one", few.Len())
 	}
 }

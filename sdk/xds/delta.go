@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -26,14 +27,48 @@ func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 	if err := m.bound(max(len(subscribe), len(unsubscribe), len(req.GetInitialResourceVersions()))); err != nil {
 		return step{}, err
 	}
+	if err := m.bound(m.after(&m.types[st.typ], subscribe, unsubscribe)); err != nil {
+		return step{}, err // before anything has changed
+	}
 	m.answer(req, &st)
 	// In this order, a name in both lists is subscribed to afresh.
 	brought := m.brought(st.typ, req)
 	m.unsubscribe(unsubscribe, &st)
 	m.wildcard(subscribe, unsubscribe, brought, &st)
 	m.subscribe(subscribe, brought, &st)
-	t := &m.types[st.typ]
-	return st, m.bound(t.asked + len(t.gone))
+	return st, nil
+}
+
+// after returns how many names the stream would hold after a request: those that the client
+// named, and the removals that it must be told of.
+func (m *delta) after(t *subscription, subscribe, unsubscribe []string) int {
+	if most := t.asked + len(t.gone) + len(subscribe); most <= m.limits.MaxNames {
+		return most // near enough, and free
+	}
+	named, gone, wild := map[string]bool{}, map[string]struct{}{}, t.wild != nil
+	maps.Copy(gone, t.gone)
+	for name, e := range t.entries {
+		if e.named {
+			named[name] = true
+		}
+	}
+	for _, name := range unsubscribe {
+		switch {
+		case name == star && wild:
+			wild = false
+			clear(gone)
+		case named[name]:
+			delete(named, name)
+			if wild && !t.entries[name].listed {
+				gone[name] = struct{}{}
+			}
+		}
+	}
+	for name := range m.names(subscribe, &step{}) {
+		named[name] = true
+		delete(gone, name)
+	}
+	return len(named) + len(gone)
 }
 
 // answer handles the ACK or NACK of any response on the stream. Unlike in state of the

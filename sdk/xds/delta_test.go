@@ -180,6 +180,37 @@ func TestADeltaStreamHoldsSoManyNamesAndNoMore(t *testing.T) {
 	}
 }
 
+// The names that such a request drops were watched on for good.
+func TestADeltaRequestOverTheLimitLeavesNoWatchOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newShelf())
+		c := b.dialDelta("")
+		c.subscribe("a", "b", "c")
+		c.send(&discovery.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"a"}, ResourceNamesSubscribe: []string{"d", "e"}})
+		c.ends(codes.ResourceExhausted)
+		if watched := b.shelf.watched(); len(watched) > 0 {
+			t.Errorf("%v are still watched", watched)
+		}
+	})
+}
+
+func TestADeltaStreamThatIsFullExchangesNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newShelf())
+		b.shelf.have("a", "b", "c", "d", "e")
+		c := b.dialDelta("")
+		c.subscribe("a", "b", "c")
+		c.gets("a=1", "b=1", "c=1")
+		c.send(&discovery.DeltaDiscoveryRequest{
+			ResourceNamesUnsubscribe: []string{"a", "b", "b"}, ResourceNamesSubscribe: []string{"d", "b", strings.Repeat("x", 8301)},
+		})
+		c.gets("b=1", "d=1")
+		if watched := b.shelf.watched(); !slices.Equal(watched, []string{"b", "c", "d"}) {
+			t.Errorf("%v are watched", watched)
+		}
+	})
+}
+
 func TestADeltaNameThatIsTooLongIsRefusedAndTheOthersAreServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")

@@ -2,12 +2,17 @@ package xds
 
 import "errors"
 
-// watchList starts watching the list a request subscribes to and stops the one it
-// unsubscribes from.
-func (r *runner[C, Q, R]) watchList(st step) {
+// release stops what a request unsubscribes from. The machine no longer knows it, so this
+// happens whether or not the request was an error.
+func (r *runner[C, Q, R]) release(st step) {
 	if st.unwild != nil && st.unwild.stop != nil {
 		st.unwild.stop()
 	}
+	r.unwatch(st.dropped)
+}
+
+// watchList starts watching the list a request subscribes to.
+func (r *runner[C, Q, R]) watchList(st step) {
 	if st.wild == nil {
 		return
 	}
@@ -27,13 +32,15 @@ func (r *runner[C, Q, R]) lister(typ int) Lister[C] {
 	return r.engine.cfg.Types[typ].Source.(Lister[C])
 }
 
-// watch starts the watches of added entries and stops those of dropped ones.
-func (r *runner[C, Q, R]) watch(typ int, added, dropped []*entry) {
+func (r *runner[C, Q, R]) unwatch(dropped []*entry) {
 	for _, e := range dropped {
 		if e.stop != nil {
 			e.stop()
 		}
 	}
+}
+
+func (r *runner[C, Q, R]) watch(typ int, added []*entry) {
 	for _, e := range added {
 		stop, err := r.engine.cfg.Types[typ].Source.Watch(r.caller, e.name, r.notifier(typ))
 		if err == nil && !r.keep(e, stop) {
@@ -83,7 +90,8 @@ func (r *runner[C, Q, R]) list(t task) error {
 	r.mu.Lock()
 	added, dropped := r.machine.listed(t.typ, names)
 	r.mu.Unlock()
-	r.watch(t.typ, added, dropped)
+	r.unwatch(dropped)
+	r.watch(t.typ, added)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range added {

@@ -140,6 +140,8 @@ func (c *modelSotw) stale() {
 	c.say(&discovery.DiscoveryRequest{ResponseNonce: "of-another-stream"})
 }
 
+func (c *modelSotw) greedy() { c.say(&discovery.DiscoveryRequest{ResourceNames: greed()}) }
+
 func parseSotw(r *discovery.DiscoveryResponse) *response {
 	out := &response{nonce: r.GetNonce(), version: r.GetVersionInfo(), resources: map[string]string{}}
 	for _, content := range contents(r) {
@@ -203,6 +205,11 @@ func (c *modelDelta) stale() {
 		c.say(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("stale")})
 		c.say(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce})
 	}
+}
+
+func (c *modelDelta) greedy() {
+	one := slices.Sorted(maps.Keys(c.names))[:1]
+	c.say(&discovery.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: one, ResourceNamesSubscribe: greed()})
 }
 
 func parseDelta(r *discovery.DeltaDiscoveryResponse) *response {

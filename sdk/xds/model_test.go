@@ -45,6 +45,7 @@ type dialect interface {
 	unwant(string)  //
 	answer(ok bool) // the last response that was read
 	stale()         // says something with a nonce that is stale
+	greedy()        // drops a name and asks for more than a stream may hold
 	read() bool     // takes the next response; false for none
 	leave()
 }
@@ -147,6 +148,31 @@ func (m *model) lastRead() *response {
 	return m.responses[m.read-1]
 }
 
+// modelLimit is how many names a stream may hold.
+const modelLimit = 8
+
+// overdo has the stream end by its limit, which must leave no watch open.
+func (m *model) overdo() {
+	if len(m.names) < 2 {
+		return // it would fit
+	}
+	m.dialect.greedy()
+	synctest.Wait()
+	if watched := m.shelf.watched(); len(watched) > 0 {
+		m.failed("%v are watched after the stream has ended", watched)
+	}
+	m.dialect.leave()
+	m.dialect.connect()
+}
+
+// greed lists as many names as a stream may hold, none of which the client wants.
+func greed() (names []string) {
+	for i := range modelLimit {
+		names = append(names, fmt.Sprint("extra-", i))
+	}
+	return names
+}
+
 // settle has the client read and accept all there is, and checks that it has all.
 func (m *model) settle() error {
 	for range 3 { // what is held back comes after five seconds
@@ -196,6 +222,7 @@ var happenings = []struct {
 	{"the client reads and accepts", func(m *model, _ happening) { m.dialect.read(); m.dialect.answer(true) }},
 	{"the client reads and refuses", func(m *model, _ happening) { m.dialect.read(); m.dialect.answer(false) }},
 	{"the client says something stale", func(m *model, _ happening) { m.dialect.stale() }},
+	{"the client asks for too much", func(m *model, _ happening) { m.overdo() }},
 	{"the client connects anew", func(m *model, _ happening) { m.dialect.leave(); m.dialect.connect() }},
 	{"six seconds go by", func(*model, happening) { time.Sleep(6 * time.Second) }},
 }
@@ -230,6 +257,7 @@ func TestWhateverHappensAStreamFollowsTheRules(t *testing.T) {
 				story := rapid.SliceOfN(rapid.Custom(drawHappening), 1, 60).Draw(r, "story")
 				var fault error // a failure must not leave the bubble by a panic
 				inBubble(t, func(_ *testing.T, b *bench) {
+					b.engine.cfg.Limits.MaxNames = modelLimit
 					m := newModel(b.shelf)
 					m.dialect = speak(b, m)
 					fault = m.live(settled, story)

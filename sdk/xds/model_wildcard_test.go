@@ -221,6 +221,22 @@ func drawFollowing(r *rapid.T) happening {
 	return h
 }
 
+// A client that asks for a name afresh, while the source has none, may still hold the version from
+// before. It was never told that the resource had gone.
+func TestANameAskedForAfreshIsStillRemoved(t *testing.T) {
+	const has, unready, listHas, noList, wants, wantsNoLonger = 0, 1, 3, 5, 6, 7
+	withCatalog(t, false, func(t *testing.T, b *bench, s *catalog) {
+		f := &follower{bench: b, catalog: s, wants: map[string]bool{star: true}, holds: map[string]string{}}
+		var story []happening
+		for _, what := range []int{has, listHas, noList, unready, wants, wantsNoLonger} {
+			story = append(story, happening{what: what, name: "b", version: "1"})
+		}
+		if err := f.live(story); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWhateverHappensAWildcardClientEndsUpWithWhatThereIs(t *testing.T) {
 	for name, c := range map[string]struct{ delta, complete bool }{
 		"complete": {complete: true}, "incremental": {}, "delta": {delta: true},

@@ -164,6 +164,7 @@ func (r *runner[C, Q, R]) receive() error {
 		st, err := r.machine.request(req)
 		r.mu.Unlock()
 		if err != nil {
+			r.release(st)
 			return err
 		}
 		if st.first {
@@ -179,8 +180,9 @@ func (r *runner[C, Q, R]) receive() error {
 // missed between them.
 func (r *runner[C, Q, R]) follow(st step) {
 	r.tell(st)
+	r.release(st)
 	r.watchList(st)
-	r.watch(st.typ, st.added, st.dropped)
+	r.watch(st.typ, st.added)
 	if len(st.added) == 0 && !st.woken && st.wild == nil {
 		return
 	}

@@ -25,6 +25,7 @@ type session struct {
 	node    string
 	started bool
 	seq     uint64
+	out     uint64 // the last response that was handed to the transport
 	warming warming
 }
 
@@ -172,6 +173,7 @@ func (s *session) listed(typ int, names []string) (added, dropped []*entry) {
 
 // due returns the next task, going through the types in order.
 func (s *session) due(now time.Time) (task, bool) {
+	s.out = s.seq // the sender asks for more once it has sent
 	s.settle(now)
 	for i := range s.types {
 		t := &s.types[i]

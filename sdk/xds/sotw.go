@@ -41,9 +41,9 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 	return st, m.bound(t.asked)
 }
 
-// take adds names. If the client requests an acknowledged name again with neither nonce
-// nor version, it has forgotten the resource, which is resent. (A resource still in
-// flight is not: requests and responses cross.)
+// take adds names. A client that lists a name again with neither nonce nor version has
+// forgotten the resource, or never took it, and is answered as if it had just connected. (A
+// response that has not left yet is not repeated: requests and responses cross.)
 func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	t := &m.types[st.typ]
 	forgot := req.GetVersionInfo() == "" && req.GetResponseNonce() == ""
@@ -52,7 +52,7 @@ func (m *sotw) take(req *discovery.DiscoveryRequest, st *step) {
 	}
 	for name := range m.names(req.GetResourceNames(), st) {
 		e := t.take(name, st)
-		if forgot && e.sent != nil && e.seq <= t.acked {
+		if forgot && e.sent != nil && e.seq <= m.out {
 			t.resend(e)
 			st.woken = true
 		}

@@ -134,6 +134,26 @@ func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
 	})
 }
 
+// Older clients of Istio's ask so, whatever they answered or did not answer before.
+func TestARequestWithoutANonceIsAnsweredInFullOnAUsedStream(t *testing.T) {
+	for name, answer := range map[string]func(*client){
+		"unanswered":   func(*client) {},
+		"acknowledged": func(c *client) { c.ack("a", "b") },
+		"refused":      func(c *client) { c.nack("no", "a", "b") },
+		"changed back": func(c *client) { c.ack("a", "b"); c.ask("a"); c.gets("a=1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(_ *testing.T, b *bench) {
+				c := b.holding("a", "b")
+				answer(c)
+				c.ask("a", "b")
+				c.gets("a=1", "b=1")
+				c.silent()
+			})
+		})
+	}
+}
+
 func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")

@@ -113,9 +113,14 @@ func (s *subscription) repeat(e *entry) {
 	s.look(e)
 }
 
-// resend reports a name again to a client that may have forgotten it.
+// resend reports a name again to a client that may have forgotten it. It may as well have it
+// still, so it is told if the resource goes instead.
 func (s *subscription) resend(e *entry) {
+	had := e.has()
 	s.forget(e)
+	if had {
+		e.known, e.again = "some", true
+	}
 	e.refused = false
 	s.look(e)
 }

@@ -73,7 +73,7 @@ func startLoad(t *testing.T, w *workload, target, server string) *load {
 		ask("long", "/long", &http.Transport{DisableKeepAlives: true}, 0)
 	}
 	for range 2 {
-		ask("new", "/", &http.Transport{DisableKeepAlives: true}, probeInterval/4)
+		ask("new", "/", &http.Transport{DisableKeepAlives: true}, probeInterval/2)
 	}
 	ask("kept", "/", &http.Transport{}, probeInterval)
 	ask("kept, HTTP/2", "/", &http.Transport{ForceAttemptHTTP2: true}, probeInterval)
@@ -135,7 +135,7 @@ func (l *load) noFailures(t *testing.T) {
 	t.Helper()
 	await(t, &l.mu, &l.changed, "answers to all kinds of requests", func() bool {
 		a := l.answers
-		return len(l.failures) > 0 || a["long"] >= 6 && a["long, HTTP/2"] >= 2 && a["new"] >= 200 && a["kept"] >= 50 && a["kept, HTTP/2"] >= 50
+		return len(l.failures) > 0 || a["long"] >= 6 && a["long, HTTP/2"] >= 2 && a["new"] >= 100 && a["kept"] >= 50 && a["kept, HTTP/2"] >= 50
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -108,13 +108,15 @@ func mustBeAPicture(t *testing.T, img image.Image, width int, scheme string) {
 		t.Errorf("%s paper has the shade %d", scheme, paper)
 	}
 	colours := map[color.Color]int{}
-	for y := range size.Dy() {
-		for x := range size.Dx() {
+	points := 0
+	for y := 0; y < size.Dy(); y += 3 { // looking at every point takes a second for each picture
+		for x := 0; x < size.Dx(); x += 3 {
 			colours[img.At(x, y)]++
+			points++
 		}
 	}
-	if most := slices.Max(slices.Collect(values(colours))); len(colours) < 50 || most > size.Dx()*size.Dy()*98/100 {
-		t.Errorf("the picture has %d colours, one of them on %d of %d points", len(colours), most, size.Dx()*size.Dy())
+	if most := slices.Max(slices.Collect(values(colours))); len(colours) < 30 || most > points*98/100 {
+		t.Errorf("the picture has %d colours, one of them on %d of %d points", len(colours), most, points)
 	}
 }
 

@@ -132,6 +132,8 @@ func (w *workload) tlsConfig(server string) *tls.Config {
 	return &tls.Config{
 		ServerName: hostName(server),
 		MinVersion: tls.VersionTLS12,
+		// A post-quantum key exchange would be a quarter of what a probe costs.
+		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256}, // PostgreSQL takes P-256 alone
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return w.certificate(), nil
 		},

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -69,16 +69,8 @@ const settle = 3 * time.Second
 
 // memory reads what the idle agent and its provider hold.
 func (b *bench) memory() error {
-	pin, err := sha256Of(filepath.Join(b.root, "countersign-provider-file"))
+	cmd, err := b.shippedAgent()
 	if err != nil {
-		return err
-	}
-	cmd, err := b.command(filepath.Join(b.root, "countersign"), "agent", "--socket", "s", "--namespace", "default", "--service-account", "web",
-		"--set", "providers.file.sha256="+pin, "--set", "providers.file.settings.dir="+b.ca, "--log-level", "error")
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
 		return err
 	}
 	defer end(cmd)

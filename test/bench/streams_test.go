@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"errors"
@@ -178,7 +178,7 @@ func medianCost(all []cost) cost {
 	}
 }
 
-func middle[T float64 | time.Duration](all []cost, of func(cost) T) T {
+func middle[C any, T float64 | time.Duration](all []C, of func(C) T) T {
 	figures := make([]T, len(all))
 	for i, c := range all {
 		figures[i] = of(c)

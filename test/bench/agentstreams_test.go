@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	agentStreams = 5000
+	agentRuns    = 3
+	// The certificate's lifetime leaves time to open all streams before the first rotation.
+	agentTTL = "60s"
+	// tick is the unit of /proc/PID/stat (sysconf _SC_CLK_TCK).
+	tick = 10 * time.Millisecond
+)
+
+// agentCost is what a run at the shipped agent came to. Memory is that of one stream, in KiB.
+type agentCost struct {
+	connected, rotated float64       // resident
+	answer             time.Duration // the agent's CPU for a stream answered
+	push               time.Duration // the agent's CPU for a push to one stream
+	reached            time.Duration // from the first stream that a rotation reached to the last
+}
+
+// streamsOfAgent measures streams where users have them: at the shipped agent, with its
+// engine, its limits and its provider.
+func (b *bench) streamsOfAgent() error {
+	if err := raiseFiles(); err != nil {
+		return err
+	}
+	var costs []agentCost
+	for range agentRuns {
+		c, err := b.crowdedAgent()
+		if err != nil {
+			return fmt.Errorf("streams at the agent: %w", err)
+		}
+		costs = append(costs, c)
+	}
+	fmt.Printf("\n| The shipped agent with %d streams, each on its own connection, client on the same cores | measured |\n|---|---|\n", agentStreams)
+	kib := func(of func(agentCost) float64) string { return fmt.Sprintf("%.1f KiB", middle(costs, of)) }
+	micro := func(of func(agentCost) time.Duration) string {
+		return fmt.Sprintf("%.1f µs", float64(middle(costs, of))/float64(time.Microsecond))
+	}
+	row("resident memory for a connected stream", kib(func(c agentCost) float64 { return c.connected }))
+	row("… after a rotation", kib(func(c agentCost) float64 { return c.rotated }))
+	row("agent's CPU for a stream, from connecting to the acknowledged answer", micro(func(c agentCost) time.Duration { return c.answer }))
+	row("agent's CPU for a push and its acknowledgement", micro(func(c agentCost) time.Duration { return c.push }))
+	row("rotation, from the first stream to the last", fmt.Sprintf("%.2f s", middle(costs, func(c agentCost) time.Duration { return c.reached }).Seconds()))
+	return nil
+}
+
+// crowdedAgent makes one run with an agent of its own.
+func (b *bench) crowdedAgent() (c agentCost, err error) {
+	cmd, err := b.shippedAgent("--ttl", agentTTL)
+	if err != nil {
+		return c, err
+	}
+	defer end(cmd)
+	socket := filepath.Join(cmd.Dir, "s")
+	if err := fetch(socket); err != nil {
+		return c, err
+	}
+	crowd, err := newCrowd(socket, crowding{streams: agentStreams})
+	if err != nil {
+		return c, err
+	}
+	defer crowd.close()
+	if _, err := crowd.open(1); err != nil { // what the first stream brings is not each stream's
+		return c, err
+	}
+	return c, errors.Join(c.connect(cmd.Process.Pid, crowd), c.rotation(cmd.Process.Pid, crowd))
+}
+
+// connect opens all streams.
+func (c *agentCost) connect(pid int, crowd *crowd) error {
+	time.Sleep(settle)
+	used, before, err := usage(pid)
+	if err != nil {
+		return err
+	}
+	if _, err := crowd.open(agentStreams); err != nil {
+		return err
+	}
+	crowd.expect(agentStreams + 1) // the rotation's
+	time.Sleep(settle)
+	cpu, after, err := usage(pid)
+	c.connected, c.answer = (after-before)/agentStreams, (cpu-used)/agentStreams
+	c.rotated = -before
+	return err
+}
+
+// rotation waits for the next certificate on all streams.
+func (c *agentCost) rotation(pid int, crowd *crowd) error {
+	used, _, err := usage(pid)
+	if err != nil {
+		return err
+	}
+	took, err := crowd.until(time.Now())
+	if err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	cpu, after, err := usage(pid)
+	c.rotated = (c.rotated + after) / agentStreams
+	c.push, c.reached = (cpu-used)/time.Duration(len(took)), took[len(took)-1]-took[0]
+	return err
+}
+
+// shippedAgent starts bin/countersign with the file provider, as the README has it.
+func (b *bench) shippedAgent(flags ...string) (*exec.Cmd, error) {
+	pin, err := sha256Of(filepath.Join(b.root, "countersign-provider-file"))
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"agent", "--socket", "s", "--namespace", "default", "--service-account", "web",
+		"--set", "providers.file.sha256=" + pin, "--set", "providers.file.settings.dir=" + b.ca, "--log-level", "error"}
+	cmd, err := b.command(filepath.Join(b.root, "countersign"), append(args, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	return cmd, cmd.Start()
+}
+
+// usage returns the CPU time that a process has used, and its resident memory in KiB.
+func usage(pid int) (cpu time.Duration, kib float64, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest) // the first is the third of proc(5)
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	held, err3 := resident(pid)
+	return time.Duration(user+system) * tick, float64(held), errors.Join(err1, err2, err3)
+}
