@@ -28,8 +28,10 @@ type reviews struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`
 	Failed  uint64 `json:"failed"`
-	// ServiceAccounts are those that an answer is kept of, now.
+	// ServiceAccounts are those that an answer is kept of, now; Unsure those of them that
+	// their API server cannot tell of.
 	ServiceAccounts int `json:"service_accounts"`
+	Unsure          int `json:"unsure"`
 }
 
 func (k *clusters) counted() *counted { return countedOf(k.secrets.Counts(), k.access.Counts()) }
@@ -38,7 +40,7 @@ func countedOf(served secrets.Counts, asked access.Counts) *counted {
 	c := &counted{
 		Refused: map[secrets.Reason]uint64{}, Expired: served.Expired, Malformed: served.Malformed,
 		Kept: served.Cached, KeptBytes: served.CachedBytes,
-		Reviews: reviews{Allowed: asked.Allowed, Denied: asked.Denied, Failed: asked.Failed, ServiceAccounts: asked.Known},
+		Reviews: reviews{Allowed: asked.Allowed, Denied: asked.Denied, Failed: asked.Failed, ServiceAccounts: asked.Known, Unsure: asked.Unsure},
 	}
 	for _, reason := range secrets.Reasons { // there from the start, as 0
 		c.Refused[reason] = served.Refused[reason]
@@ -56,7 +58,7 @@ type row struct {
 var whys = map[secrets.Reason]string{
 	secrets.BadName: "refused: no name of a secret", secrets.NoIdentity: "refused: the caller has no service account or no cluster",
 	secrets.Foreign: "refused: of another namespace", secrets.NoRight: "refused: the caller may not list secrets",
-	secrets.NoCluster: "refused: the caller's cluster is not connected", secrets.Missing: "refused: there is no such object",
+	secrets.NoCluster: "refused: the caller's cluster was removed", secrets.Missing: "refused: there is no such object",
 	secrets.Malformed: "refused: the object is malformed",
 }
 
@@ -66,7 +68,7 @@ func (c *counted) Rows() []row {
 		{"objects kept", uint64(max(c.Kept, 0))}, {"bytes of these", uint64(max(c.KeptBytes, 0))}, // #nosec G115 -- never negative
 		{"objects served though expired", c.Expired}, {"objects that are malformed", c.Malformed},
 		{"reviews that allowed", c.Reviews.Allowed}, {"reviews that denied", c.Reviews.Denied}, {"reviews that failed", c.Reviews.Failed},
-		{"service accounts known", uint64(max(c.Reviews.ServiceAccounts, 0))}, // #nosec G115 -- never negative
+		{"service accounts known", uint64(max(c.Reviews.ServiceAccounts, 0))}, {"of these, API servers cannot tell of", uint64(max(c.Reviews.Unsure, 0))}, // #nosec G115 -- never negative
 	}
 	for _, reason := range secrets.Reasons {
 		rows = append(rows, row{whys[reason], c.Refused[reason]})
@@ -80,6 +82,7 @@ var (
 	objectsDesc   = desc("cluster_secrets", "Secrets held of a cluster.", "cluster")
 	accessDesc    = desc("access_reviews_total", "Answers of API servers to who may read secrets: allowed, denied, failed.", "answer")
 	knowDesc      = desc("access_service_accounts", "Service accounts that an answer of an API server is kept of.")
+	unsureDesc    = desc("access_unsure_service_accounts", "Those of which the API server cannot tell now whether they may read secrets.")
 	leftOutDesc   = desc("refused_secrets_total", "Answers that a secret of Kubernetes is not to be had, by reason.", "reason")
 	endedObjDesc  = desc("expired_secrets_total", "Versions of secrets that were found expired; they are served all the same.")
 	badObjDesc    = desc("malformed_secrets_total", "Versions of secrets that have nothing that can be served.")
@@ -89,7 +92,7 @@ var (
 
 func (k *clusters) describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc, watchedDesc, firstEndDesc,
+		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, unsureDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc, watchedDesc, firstEndDesc,
 	} {
 		to <- d
 	}
@@ -115,6 +118,7 @@ func (g gatherer) kubernetes(c *counted) {
 	g.counter(accessDesc, c.Reviews.Denied, "denied")
 	g.counter(accessDesc, c.Reviews.Failed, "failed")
 	g.gauge(knowDesc, float64(c.Reviews.ServiceAccounts))
+	g.gauge(unsureDesc, float64(c.Reviews.Unsure))
 	for reason, n := range c.Refused {
 		g.counter(leftOutDesc, n, string(reason))
 	}

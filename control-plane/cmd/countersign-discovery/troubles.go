@@ -122,7 +122,7 @@ func (r report) ofWatched() (all []trouble) {
 		state           secrets.State
 		grade, what, do string
 	}{
-		{secrets.Broken, bad, "are malformed", "Whoever asks for them has none."},
+		{secrets.Broken, bad, "are malformed", "The last good version is served to those who watch them, and nothing where there was none."},
 		{secrets.Expired, bad, "have expired", "They are served all the same, and clients refuse them."},
 		{secrets.Ending, fair, "end soon", "Whoever renews them should have done so."},
 	} {

@@ -78,7 +78,11 @@ func (r *record) remarks(o object, p product) {
 	switch {
 	case p.err != nil && r.first("malformed", o.cluster, o.namespace, o.name, o.stamp, p.err.Error()):
 		r.malformed++
-		r.say(maxLines, "an object has no secret that can be served; it is left out", append(about, "error", text.Clean(p.err.Error()))...)
+		served := "nothing"
+		if p.resource != nil {
+			served = "the last good version"
+		}
+		r.say(maxLines, "an object has no secret that can be served", append(about, "served", served, "error", text.Clean(p.err.Error()))...)
 	case p.err == nil && r.first("expired", o.cluster, o.namespace, o.name, p.resource.Version):
 		r.expired++
 		r.say(maxLines, "a certificate has expired; it is served all the same", append(about, "expired", p.ends.UTC())...)
