@@ -175,7 +175,7 @@ func (w *world) refusesKubeconfigs(t *testing.T) {
 		id := "hostile-" + strings.ToLower(field)
 		w.home.kubeconfigs(id, data{id: spoilt(t, w.east.kubeconfig(), spoil)})
 		w.becomes(t, id, "is refused by its name", func(s *fleet.Status) bool {
-			return s != nil && s.State == fleet.Failed && !s.Serving && strings.Contains(s.Fault, fmt.Sprintf("it has the field %q", field))
+			return s != nil && s.State == fleet.Failed && !s.Serving && strings.Contains(s.Fault, fmt.Sprintf("field %q is not allowed", field))
 		})
 	}
 	if _, err := os.Stat(touched); err == nil {

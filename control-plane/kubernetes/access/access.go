@@ -27,15 +27,15 @@ import (
 
 // Errors that [Access.Peek] returns, possibly wrapped ([errors.Is]), if the answer is not yes.
 var (
-	// ErrDenied means that the API server said no, that it has not been able to tell for
-	// too long, or that the cluster was removed.
-	ErrDenied = errors.New("it may not list the secrets of its namespace")
+	// ErrDenied means that the API server said no, that it could not tell for too long, or
+	// that the cluster was removed.
+	ErrDenied = errors.New("not allowed to list the secrets of its namespace")
 	// ErrNotReady means that the API server has not answered yet, or cannot tell;
 	// watchers will be notified.
-	ErrNotReady = errors.New("the API server has not said yet whether it may list secrets")
-	// ErrFull means that too many service accounts of the cluster are watched. Watchers
-	// are notified when there is room.
-	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are here", ErrNotReady)
+	ErrNotReady = errors.New("access review in progress")
+	// ErrFull means that too many service accounts of the cluster are watched; watchers
+	// will be notified when there is room.
+	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are connected", ErrNotReady)
 )
 
 const (
@@ -109,11 +109,11 @@ func New(cfg Config) (*Access, error) {
 		return nil, errors.New("access: Config.Reviews is required")
 	}
 	if cfg.Deadline < 0 || cfg.Parallel < 0 || cfg.Most < 0 {
-		return nil, fmt.Errorf("access: Config has Deadline %s, Parallel %d and Most %d: none can be less than 0", cfg.Deadline, cfg.Parallel, cfg.Most)
+		return nil, fmt.Errorf("access: Config has Deadline %s, Parallel %d and Most %d: they must not be negative", cfg.Deadline, cfg.Parallel, cfg.Most)
 	}
 	cfg.setDefaults()
 	if cfg.Allow < time.Second || cfg.Deny < time.Second {
-		return nil, fmt.Errorf("access: Config has Allow %s and Deny %s: write 1s or more", cfg.Allow, cfg.Deny)
+		return nil, fmt.Errorf("access: Config has Allow %s and Deny %s: they must be at least 1s", cfg.Allow, cfg.Deny)
 	}
 	a := &Access{cfg: cfg, desks: map[string]*desk{}}
 	a.ctx, a.cancel = context.WithCancel(context.Background())

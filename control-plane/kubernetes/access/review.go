@@ -81,8 +81,7 @@ func (a *Access) complain(d *desk, e *entry, err error, now time.Time) {
 		"cluster", e.subject.Cluster, "subject", user(e.subject), "error", text.Clean(err.Error()))
 }
 
-// create asks the API server. An error means that it cannot tell, be it that it does not let us
-// ask.
+// create asks the API server. An error means that it cannot tell, or that it does not let us ask.
 func (a *Access) create(ctx context.Context, s Subject) (answer, error) {
 	reviews, exists := a.cfg.Reviews(s.Cluster)
 	switch {

@@ -37,7 +37,7 @@ func TestAMalformedVersionTakesTheLastGoodOneFromNobody(t *testing.T) {
 	if n := s.Counts(); n.Malformed != 3 || n.Refused[Malformed] != 0 {
 		t.Errorf("counted: %+v", n)
 	}
-	if !strings.Contains(s.log.String(), "served=\"the last good version\"") {
+	if !strings.Contains(s.log.String(), "serving its last good version") {
 		t.Errorf("logged:\n%s", s.log)
 	}
 	// Who comes back meanwhile has it; a good version replaces it.
