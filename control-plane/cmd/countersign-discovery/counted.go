@@ -104,7 +104,7 @@ func (k *clusters) collect(g gatherer) {
 		return
 	}
 	for _, s := range k.Status() {
-		for _, state := range []fleet.State{fleet.Connecting, fleet.Synced, fleet.Failed} {
+		for _, state := range fleet.States {
 			g.gauge(clusterDesc, number(s.State == state), s.ID, string(state))
 		}
 		g.gauge(servingDesc, number(s.Serving), s.ID)
