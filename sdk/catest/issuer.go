@@ -38,7 +38,7 @@ func (i issuer) issue(template *x509.Certificate, key crypto.PublicKey) *x509.Ce
 	if err != nil {
 		panic(err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	cert, err := pki.ParseCertificate(der)
 	if err != nil {
 		panic(err)
 	}

@@ -66,10 +66,10 @@ func rootOf(block *pem.Block, now time.Time) (cert *x509.Certificate, fault stri
 	if block.Type != "CERTIFICATE" {
 		return nil, fmt.Sprintf("it is %.64q, not a certificate", block.Type)
 	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := pki.ParseCertificate(block.Bytes)
 	switch {
 	case err != nil:
-		return nil, "it is malformed"
+		return nil, "it " + err.Error()
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return nil, fmt.Sprintf("%.128q is no CA certificate", cert.Subject.String())
 	case now.After(cert.NotAfter):

@@ -1,9 +1,11 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -48,10 +50,13 @@ type Check struct {
 // Chain is a verified reply. Nobody may modify it.
 type Chain struct {
 	Leaf         *x509.Certificate
-	Certificates []*x509.Certificate // the leaf, then each certificate's issuer
+	Certificates []*x509.Certificate // the verified path: the leaf, then each certificate's issuer
 	Root         *x509.Certificate   // the root the chain leads to
 	Identity     Identity            // the leaf's names
-	PEM          []byte              // Certificates, re-encoded
+	// Ends is when the first certificate on the path ends, as peers refuse the chain from
+	// then on; EndsAbove leaves the leaf out.
+	Ends, EndsAbove time.Time
+	PEM             []byte // Certificates, encoded
 }
 
 // CheckError says which check a CA's reply failed.
@@ -72,8 +77,9 @@ func failed(check, format string, args ...any) error {
 	return &CheckError{check, fmt.Sprintf(format, args...)}
 }
 
-// Chain verifies a chain (PEM, leaf first, no root). The leaf's NotBefore may be up to
-// [MaxClockSkew] after c.Now; the caller must then wait until it. An error is a
+// Chain verifies a chain (PEM, leaf first, no root) of at most 100 KiB in DER. It returns
+// the path that it verified and drops all else that the CA sent. The leaf's NotBefore may
+// be up to [MaxClockSkew] after c.Now; the caller must then wait until it. An error is a
 // [*CheckError].
 func (c Check) Chain(pemBytes []byte) (*Chain, error) {
 	certs, err := ParseCertificates(pemBytes)
@@ -83,13 +89,23 @@ func (c Check) Chain(pemBytes []byte) (*Chain, error) {
 	if len(certs) > maxChain {
 		return nil, failed("format", "the chain has %d certificates, %d are allowed", len(certs), maxChain)
 	}
-	chain := &Chain{Leaf: certs[0], Certificates: certs, PEM: EncodeCertificates(certs)}
+	if size := sizeOf(certs); size > maxCertificate {
+		return nil, failed("format", "the chain has %d bytes, %d are allowed: peers read no more", size, maxCertificate)
+	}
+	chain := &Chain{Leaf: certs[0], Certificates: certs}
 	for _, check := range []func(*Chain) error{c.key, c.usage, c.names, c.order, c.times, c.root} {
 		if err := check(chain); err != nil {
 			return nil, err
 		}
 	}
 	return chain, nil
+}
+
+func sizeOf(certs []*x509.Certificate) (size int) {
+	for _, cert := range certs {
+		size += len(cert.Raw)
+	}
+	return size
 }
 
 func (c Check) key(chain *Chain) error {
@@ -102,8 +118,8 @@ func (c Check) key(chain *Chain) error {
 func (c Check) usage(chain *Chain) error {
 	leaf := chain.Leaf
 	switch {
-	case leaf.IsCA, leaf.KeyUsage&x509.KeyUsageCertSign != 0:
-		return failed("ca", "the leaf is a CA certificate")
+	case leaf.IsCA, leaf.KeyUsage&signsOthers != 0:
+		return failed("ca", "the leaf may sign certificates or revocation lists")
 	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
 		return failed("usage", "the leaf's key usage has no digital signature, which TLS needs")
 	case !fitsTLS(leaf):
@@ -111,6 +127,9 @@ func (c Check) usage(chain *Chain) error {
 	}
 	return nil
 }
+
+// signsOthers are the usages that a leaf must not have (X509-SVID, section 4.3).
+const signsOthers = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 
 func fitsTLS(leaf *x509.Certificate) bool {
 	for _, usage := range leaf.ExtKeyUsage {
@@ -174,6 +193,9 @@ func (c Check) tooLong(leaf *x509.Certificate) bool {
 	return !c.AcceptLonger && !c.AskedUntil.IsZero() && leaf.NotAfter.After(c.AskedUntil.Add(MaxClockSkew))
 }
 
+// root verifies the chain up to a root. Of several paths it takes the one that lasts
+// longest, then the longest: a CA sends cross-signed certificates for peers with other
+// roots.
 func (c Check) root(chain *Chain) error {
 	if c.Roots.Len() == 0 {
 		return failed("roots", "there is no root to verify the chain with")
@@ -191,7 +213,17 @@ func (c Check) root(chain *Chain) error {
 	if err != nil {
 		return failed("chain", "%s", text.Clean(err.Error()))
 	}
-	path := verified[0]
-	chain.Root = path[len(path)-1]
+	path := slices.MaxFunc(verified, func(a, b []*x509.Certificate) int {
+		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(len(a), len(b)))
+	})
+	last := len(path) - 1
+	chain.Certificates, chain.Root = path[:last:last], path[last]
+	chain.Ends, chain.EndsAbove = endOf(path), endOf(path[1:])
+	chain.PEM = EncodeCertificates(chain.Certificates)
 	return nil
+}
+
+// endOf returns when the first certificate of a path ends.
+func endOf(path []*x509.Certificate) time.Time {
+	return slices.MinFunc(path, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }

@@ -80,6 +80,7 @@ func TestAReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 		"wrong-key":              {chain: []*x509.Certificate{middle.issue(t, leafTemplate(), mustKey(t, "")).cert, middle.cert}, fails: "key"},
 		"leaf-ca-true":           {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.IsCA = true; c.KeyUsage |= x509.KeyUsageCertSign }), middle.cert}, fails: "ca"},
 		"leaf-key-cert-sign":     {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }), middle.cert}, fails: "ca"},
+		"leaf-crl-sign":          {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }), middle.cert}, fails: "ca"},
 		"leaf-no-signature":      {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }), middle.cert}, fails: "usage"},
 		"leaf-code-signing":      {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }), middle.cert}, fails: "usage"},
 		"other-name":             {chain: []*x509.Certificate{leaf(otherName), middle.cert}, fails: "names"},
@@ -130,7 +131,7 @@ func TestAReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 
 func TestAReplyThatIsNoPEMFailsTheFormatCheck(t *testing.T) {
 	for _, text := range []string{"", "no pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", strings.Repeat("x", maxPEM+1)} {
+		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", strings.Repeat("x", MaxPEM+1)} {
 		_, err := Check{}.Chain([]byte(text))
 		var failure *CheckError
 		if !errors.As(err, &failure) || failure.Check != "format" {

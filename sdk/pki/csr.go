@@ -66,6 +66,9 @@ func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, errors.New("the certificate signing request is malformed")
 	}
+	if err := checkKeySize(csr.PublicKey); err != nil {
+		return nil, fmt.Errorf("the certificate signing request %w", err)
+	}
 	if err := csr.CheckSignature(); err != nil {
 		return nil, errors.New("the certificate signing request's own signature does not hold")
 	}

@@ -89,8 +89,8 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 // a preceding "EC PARAMETERS" block, which openssl writes. The error never quotes the
 // input.
 func ParseKey(pemBytes []byte) (crypto.Signer, error) {
-	if len(pemBytes) > maxPEM {
-		return nil, fmt.Errorf("the key file has %d bytes, %d are allowed", len(pemBytes), maxPEM)
+	if len(pemBytes) > MaxPEM {
+		return nil, fmt.Errorf("the key file has %d bytes, %d are allowed", len(pemBytes), MaxPEM)
 	}
 	block, rest := pem.Decode(pemBytes)
 	if block != nil && block.Type == "EC PARAMETERS" {

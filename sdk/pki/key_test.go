@@ -108,7 +108,7 @@ func TestAKeyThatCannotBeReadIsAnErrorThatDoesNotQuoteIt(t *testing.T) {
 		"certificate": "-----BEGIN CERTIFICATE-----\n" + secret + "\n-----END CERTIFICATE-----\n",
 		"garbage":     "-----BEGIN PRIVATE KEY-----\n" + secret + "\n-----END PRIVATE KEY-----\n",
 		"encrypted":   "-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + secret + "\n-----END ENCRYPTED PRIVATE KEY-----\n",
-		"too large":   strings.Repeat("x", maxPEM+1),
+		"too large":   strings.Repeat("x", MaxPEM+1),
 	} {
 		_, err := ParseKey([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), secret) {

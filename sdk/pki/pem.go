@@ -13,22 +13,22 @@ import (
 // Limits of one PEM input. An operating system's bundle has about 150 certificates in 220
 // kB.
 const (
-	maxPEM          = 1 << 20
-	maxCertificates = 1000
+	MaxPEM          = 1 << 20 // in bytes
+	MaxCertificates = 1000
 )
 
-// ParseCertificates parses PEM blocks "CERTIFICATE" in order: at least one, at most 1,000
-// and 1 MiB. Any other block is an error; text between blocks is not (RFC 7468, section
-// 2).
+// ParseCertificates parses PEM blocks "CERTIFICATE" in order, each as [ParseCertificate]
+// does: at least one, at most 1,000 and 1 MiB. Any other block is an error; text between
+// blocks is not (RFC 7468, section 2).
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
-	blocks, err := decode(pemBytes, "CERTIFICATE", maxCertificates)
+	blocks, err := decode(pemBytes, "CERTIFICATE", MaxCertificates)
 	if err != nil {
 		return nil, err
 	}
 	certs := make([]*x509.Certificate, len(blocks))
 	for i, der := range blocks {
-		if certs[i], err = x509.ParseCertificate(der); err != nil {
-			return nil, fmt.Errorf("certificate %d of %d is malformed", i+1, len(blocks))
+		if certs[i], err = ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("certificate %d of %d %w", i+1, len(blocks), err)
 		}
 	}
 	return certs, nil
@@ -52,8 +52,8 @@ func Fingerprint(cert *x509.Certificate) string {
 
 // decode returns the contents of 1 to most PEM blocks of one type.
 func decode(text []byte, blockType string, most int) ([][]byte, error) {
-	if len(text) > maxPEM {
-		return nil, fmt.Errorf("it has %d bytes of PEM, %d are allowed", len(text), maxPEM)
+	if len(text) > MaxPEM {
+		return nil, fmt.Errorf("it has %d bytes of PEM, %d are allowed", len(text), MaxPEM)
 	}
 	var blocks [][]byte
 	for {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -57,7 +58,7 @@ type authority struct {
 
 func newAuthority(a Authority, c Config, k *keeper, stop <-chan struct{}) *authority {
 	return &authority{
-		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: c.Log.With("authority", a.Name),
+		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: loglimit.Limit(c.Log).With("authority", a.Name),
 		inbox: make(chan func()), stop: stop, asks: newTurn(), poke: make(chan struct{}, 1),
 		heard: make(chan struct{}), keeper: k, ends: make(map[*leaf]time.Time), lent: &leaf{},
 	}
@@ -127,12 +128,13 @@ func (a *authority) publish() {
 }
 
 func (a *authority) report(before, after *pki.Bundle) {
-	for _, cert := range without(after, before) {
-		a.log.Info("root added", rootAttrs(cert)...)
+	added, removed := without(after, before), without(before, after)
+	a.logRoots("root added", "roots added", added)
+	a.logRoots("root removed", "roots removed", removed)
+	for _, cert := range added {
 		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
-	for _, cert := range without(before, after) {
-		a.log.Info("root removed", rootAttrs(cert)...)
+	for _, cert := range removed {
 		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 }
@@ -158,22 +160,16 @@ func (a *authority) told(pemBytes []byte) error {
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
 func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
-	all, err := pki.ParseBundle(pemBytes)
+	all, err := parseRoots(pemBytes)
 	if err != nil {
-		return nil, &pki.CheckError{Check: "roots", Detail: err.Error()}
+		return nil, err
 	}
 	now := a.now()
-	roots := all.Filter(func(cert *x509.Certificate) bool {
-		switch {
-		case !cert.NotAfter.After(now):
-			a.log.Warn("root ignored: expired", rootAttrs(cert)...)
-			return false
-		case a.PinnedRoots != nil && !a.PinnedRoots.Contains(cert):
-			a.log.Warn("root ignored: not pinned", rootAttrs(cert)...)
-			return false
-		}
-		return true
-	})
+	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
+	roots := valid.Filter(func(cert *x509.Certificate) bool { return a.PinnedRoots == nil || a.PinnedRoots.Contains(cert) })
+	if out := without(all, roots); len(out) > 0 {
+		a.log.Warn("roots ignored", "expired", all.Len()-valid.Len(), "not_pinned", valid.Len()-roots.Len(), "fingerprints", shortPrints(out))
+	}
 	if roots.Len() == 0 {
 		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired or are not among the pinned roots"}
 	}

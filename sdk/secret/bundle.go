@@ -41,10 +41,11 @@ func (b *trustBundle) refresh() {
 func (b *trustBundle) update() (changed, expired bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var roots *pki.Bundle
-	for _, a := range b.sources {
-		roots = roots.Union(a.bundle.Load())
+	parts := make([]*pki.Bundle, len(b.sources))
+	for i, a := range b.sources {
+		parts[i] = a.bundle.Load()
 	}
+	roots := merge(parts)
 	held := b.item.Load()
 	if roots.Len() > 0 && (held == nil || held.Version != bundleVersion(roots)) {
 		b.item.Store(b.itemOf(roots))

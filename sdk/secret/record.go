@@ -67,7 +67,7 @@ func decodeRoots(content []byte) ([]droppedRoot, error) {
 	var certs []*x509.Certificate
 	roots := make([]droppedRoot, 0, len(kept.Roots))
 	for _, r := range kept.Roots {
-		cert, err := x509.ParseCertificate(r.DER)
+		cert, err := pki.ParseCertificate(r.DER)
 		if err != nil {
 			return nil, errContent
 		}

@@ -8,9 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// maxDropped bounds the dropped roots kept, however often an authority changes its set.
-const maxDropped = 100
-
 // rootSet is what one authority has said about its roots. It has no clock, no goroutine
 // and no lock: its owner passes in the time.
 type rootSet struct {
@@ -99,10 +96,18 @@ func (s *rootSet) keep(print string, d droppedRoot) {
 		s.dropped = make(map[string]droppedRoot)
 	}
 	old, known := s.dropped[print]
-	if known && old.until.After(d.until) || !known && len(s.dropped) >= maxDropped {
+	if known && old.until.After(d.until) || !known && !s.hasRoom(d.cert) {
 		return
 	}
 	s.dropped[print] = d
+}
+
+func (s *rootSet) hasRoom(cert *x509.Certificate) bool {
+	size := len(cert.Raw)
+	for _, d := range s.dropped {
+		size += len(d.cert.Raw)
+	}
+	return len(s.dropped) < maxDropped && size <= maxRootsSize
 }
 
 // served returns the roots to serve at now. No root is served beyond its own NotAfter.

@@ -1,10 +1,12 @@
 package secret
 
 import (
+	"crypto/x509"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -86,5 +88,20 @@ func TestRenewalMomentsAreSpreadOverTheWholeJitter(t *testing.T) {
 	}
 	if early < 150 || late < 150 {
 		t.Errorf("%d are early, %d late, of 1000", early, late)
+	}
+}
+
+func TestNoAuthorityCrowdsOutAnother(t *testing.T) {
+	var many []*x509.Certificate
+	for range pki.MaxCertificates + 200 {
+		many = append(many, certtest.Root(t).Cert)
+	}
+	first, second := pki.NewBundle(many...), rootAt(t, time.Hour)
+	all := merge([]*pki.Bundle{nil, first, second})
+	if _, err := pki.ParseBundle(all.PEM()); err != nil || !all.Contains(second.Certificates()[0]) || all.Len() < 250 {
+		t.Errorf("%d roots: %v", all.Len(), err)
+	}
+	if few := merge([]*pki.Bundle{second, nil}); !few.Equal(second) {
+		t.Errorf("%d roots of one", few.Len())
 	}
 }

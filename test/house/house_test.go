@@ -8,6 +8,7 @@ package house_test
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ var arrows = map[string][]string{
 	"sdk/pki":                               {"internal/clock", "internal/text"},
 	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/text", "sdk/ca"},
 	"sdk/token/exchange":                    {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
-	"sdk/secret":                            {"internal/clock", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
+	"sdk/secret":                            {"internal/clock", "internal/loglimit", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
 	"sdk/xds":                               {"internal/text", "internal/version"},
 	"sdk/sds":                               {"internal/host/grpcsocket", "internal/text", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                       {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
@@ -145,7 +146,7 @@ var arrows = map[string][]string{
 	"sdk/discovery/folder/internal/pattern": {},
 	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":              {},
-	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca"},
+	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":       {"internal/clock", "internal/text"},
 	"control-plane/kubernetes/secrets":      {"control-plane/kubernetes/access", "internal/clock", "internal/text", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
@@ -154,7 +155,7 @@ var arrows = map[string][]string{
 	"plugin-host/lock":                      {"internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":          {},
 	"plugin-host/internal/verified":         {"internal/text", "sdk/provider/wire"},
-	"plugin-host/internal/process":          {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/provider/wire"},
+	"plugin-host/internal/process":          {"internal/loglimit", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/pki", "sdk/provider/wire"},
 	"plugin-host/internal/supervise":        {"internal/clock", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
 	"plugin-host/internal/debugger":         {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/providertest":              {"plugin-host", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
@@ -343,6 +344,30 @@ func TestEachModuleIsTidy(t *testing.T) {
 		cmd.Env = append(cmd.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%.2000s", dir, err, out)
+		}
+	}
+}
+
+// A key of some Mbit costs seconds for each signature that is checked: what strangers send
+// goes through pki, which refuses it. So does what a program made itself; it is simpler so.
+func TestCertificatesAreParsedInOnePlace(t *testing.T) {
+	parsers := regexp.MustCompile(`x509\.ParseCertificates?\(|x509\.ParseCertificateRequest\(|\.AppendCertsFromPEM\(`)
+	for _, dir := range modules {
+		for _, line := range lines(t, dir, "-f", `{{.Dir}} {{join .GoFiles " "}}`, "./...") {
+			folder, files, _ := strings.Cut(line, " ")
+			below, err := filepath.Abs(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := strings.TrimPrefix(strings.TrimPrefix(folder, below), "/")
+			if name == "sdk/pki" || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "internal/test/") || name == "control-plane/kubernetes/kubetest" {
+				continue
+			}
+			for file := range strings.FieldsSeq(files) {
+				if found := parsers.FindString(read(t, filepath.Join(name, file))); found != "" {
+					t.Errorf("%s calls %s: pki's parser bounds the sizes of keys", filepath.Join(name, file), found)
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package kubeconfig
 
 import (
 	"encoding/base64"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 func TestAKubeconfigOfInlineDataIsTaken(t *testing.T) {
@@ -80,7 +83,7 @@ func TestWhatIsNoInlineDataIsRefusedByItsName(t *testing.T) {
 func TestARuleAllowsThatVeryFieldAndNoOther(t *testing.T) {
 	for name, text := range refused {
 		_, err := Parse([]byte(text), Rules{Allow: []string{name}})
-		if err != nil && (strings.Contains(err.Error(), "it has the field") || strings.Contains(err.Error(), "without TLS")) {
+		if err != nil && (strings.Contains(err.Error(), "is not allowed") || strings.Contains(err.Error(), "without TLS")) {
 			t.Errorf("%s is allowed, and refused: %v", name, err)
 		}
 		others := slices.DeleteFunc(Fields(), func(f string) bool { return f == name })
@@ -97,35 +100,35 @@ func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"nothing":                    {"", "empty"},
 		"blank":                      {" \n\t", "empty"},
-		"too long":                   {good + "#" + strings.Repeat("x", MaxSize), "more than 1048576 bytes"},
-		"no YAML":                    {"users: [" + token, "no YAML"},
-		"a secret as an alias":       {file(server, "password: *"+password), "no YAML"},
-		"an alias":                   {strings.Replace(good, "name: main\n  context:", "name: &n main\n  x: *n\n  context:", 1), "alias (line"},
-		"a bomb":                     {"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n", "alias (line 1)"},
+		"too long":                   {good + "#" + strings.Repeat("x", MaxSize), "larger than 1048576 bytes"},
+		"no YAML":                    {"users: [" + token, "not valid YAML"},
+		"a secret as an alias":       {file(server, "password: *"+password), "not valid YAML"},
+		"an alias":                   {strings.Replace(good, "name: main\n  context:", "name: &n main\n  x: *n\n  context:", 1), "aliases are not allowed (line"},
+		"a bomb":                     {"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n", "aliases are not allowed (line 1)"},
 		"a merge":                    {file(server, "<<: {token: x}"), "merged"},
-		"a key twice":                {file(server, bearer+"\ntoken: other"), "twice"},
-		"a key twice, in two cases":  {file(server, bearer+"\nTOKEN: other"), "twice"},
+		"a key twice":                {file(server, bearer+"\ntoken: other"), "duplicate"},
+		"a key twice, in two cases":  {file(server, bearer+"\nTOKEN: other"), "duplicate"},
 		"deep":                       {"extensions: " + strings.Repeat("[", 100) + strings.Repeat("]", 100), "nested"},
-		"wide":                       {"extensions: [" + strings.Repeat("a,", 30000) + "]", "split up"},
-		"two documents":              {good + "---\n" + good, "more than one document"},
+		"wide":                       {"extensions: [" + strings.Repeat("a,", 30000) + "]", "too many values"},
+		"two documents":              {good + "---\n" + good, "more than one YAML document"},
 		"an unknown field":           {file(server, bearer+"\n"+password+": x"), "unknown"},
-		"another kind of value":      {file(server, "token: ["+token+"]"), "of another kind"},
-		"another kind of file":       {strings.Replace(good, "kind: Config", "kind: Secret", 1), `kind "Config"`},
+		"another kind of value":      {file(server, "token: ["+token+"]"), "of the wrong type"},
+		"another kind of file":       {strings.Replace(good, "kind: Config", "kind: Secret", 1), `must be "v1" and "Config"`},
 		"not base64":                 {file(server+"\n"+goodCA+"'"+password+"!'", bearer), "malformed"},
 		"not UTF-8":                  {good + "\xff", "UTF-8"},
 		"a control character":        {good + "\x1b[2J", "control character"},
 		"an escaped one":             {file(server, `token: "a\x00b"`), "control character"},
 		"a bidirectional override":   {good + "# \u202e", "control character"},
-		"a name twice":               {strings.Replace(good, "users:\n", "users:\n- name: reader\n  user: {token: x}\n", 1), "a name is there twice"},
+		"a name twice":               {strings.Replace(good, "users:\n", "users:\n- name: reader\n  user: {token: x}\n", 1), "duplicate name"},
 		"no current-context":         {strings.Replace(good, "current-context: main", "", 1), "no current-context"},
-		"an unknown current-context": {strings.Replace(good, "current-context: main", "current-context: x", 1), "is not among"},
-		"an unknown user":            {strings.Replace(good, "user: reader", "user: x", 1), "not there"},
-		"an unknown cluster":         {strings.Replace(good, "cluster: east", "cluster: x", 1), "not there"},
+		"an unknown current-context": {strings.Replace(good, "current-context: main", "current-context: x", 1), "an unknown context"},
+		"an unknown user":            {strings.Replace(good, "user: reader", "user: x", 1), "unknown cluster or user"},
+		"an unknown cluster":         {strings.Replace(good, "cluster: east", "cluster: x", 1), "unknown cluster or user"},
 		"no credential":              {file(server, "extensions: []"), "no credential"},
-		"a key without certificate":  {file(server, bearer+"\nclient-key-data: "+key), "both are needed"},
-		"a certificate without key":  {file(server, "client-certificate-data: "+cert), "both are needed"},
+		"a key without certificate":  {file(server, bearer+"\nclient-key-data: "+key), "has only one of"},
+		"a certificate without key":  {file(server, "client-certificate-data: "+cert), "has only one of"},
 		"a key of another":           {file(server, "client-certificate-data: "+otherCert+"\nclient-key-data: "+key), "private key does not match"},
-		"roots that are none":        {file(server+"\n"+goodCA+base64.StdEncoding.EncodeToString([]byte(password)), bearer), "cannot be used"},
+		"roots that are none":        {file(server+"\n"+goodCA+base64.StdEncoding.EncodeToString([]byte(password)), bearer), "certificate-authority-data: it holds no PEM block"},
 		"a token with a line break":  {file(server, "token: |\n      "+token+"\n      Host: evil"), "printable"},
 		"a TLS server name":          {file(server+"\ntls-server-name: 'a b'", bearer), "tls-server-name"},
 	} {
@@ -135,6 +138,24 @@ func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 		}
 		if err != nil && (strings.Contains(err.Error(), token[:20]) || strings.Contains(err.Error(), password[:12]) || len(err.Error()) > 600) {
 			t.Errorf("%s: it quotes: %v", name, err)
+		}
+	}
+}
+
+// Whoever wrote the kubeconfig may be a stranger, and a large key costs much.
+func TestTheSizesOfKeysAreBounded(t *testing.T) {
+	encode := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	cert, key := pair(t)
+	dear := encode("CERTIFICATE", certtest.Dear(t, certtest.DearKey(9000, 65537)))
+	for name, test := range map[string]struct{ text, want string }{
+		"a root's":        {file(server+"\n"+goodCA+dear, bearer), "certificate-authority-data: certificate 1 of 1 has an RSA key of 9000 bits"},
+		"a certificate's": {file(server, "client-certificate-data: "+dear+"\nclient-key-data: "+key), "client-certificate-data: certificate 1 of 1 has an RSA key of 9000 bits"},
+		"the client's":    {file(server, "client-certificate-data: "+cert+"\nclient-key-data: "+encode("RSA PRIVATE KEY", make([]byte, 20<<10))), "client-key-data: its PEM block"},
+	} {
+		if _, err := Parse([]byte(test.text), Rules{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, not %q", name, err, test.want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -90,8 +91,8 @@ func (h *handshake) parseCert(field string) error {
 	if err != nil {
 		return fmt.Errorf("certificate in the handshake line is not unpadded base64: %w", err)
 	}
-	if h.cert, err = x509.ParseCertificate(der); err != nil {
-		return fmt.Errorf("cannot parse the certificate in the handshake line: %s", text.Quote(err.Error()))
+	if h.cert, err = pki.ParseCertificate(der); err != nil {
+		return fmt.Errorf("the certificate in the handshake line %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestAHandshakeLineIsDialledOnlyAsTheProtocolSays(t *testing.T) {
 		"1|1|unix|/run/private/s|grpc":         "",
 		"1|1|unix|fd:4|grpc|QUFB":              "and a certificate",
 		"1|1|unix|/run/private/s|grpc|%%%":     "unpadded base64",
-		"1|1|unix|/run/private/s|grpc|QUFB":    "cannot parse the certificate",
+		"1|1|unix|/run/private/s|grpc|QUFB":    "the certificate in the handshake line is malformed",
 		"1|1|unix|/run/private/../s|grpc":      "outside the folder",
 		"1|1|unix|/run/private/a/s|grpc":       "outside the folder",
 		"1|1|unix|s|grpc":                      "outside the folder",

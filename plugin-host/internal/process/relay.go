@@ -10,44 +10,67 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
-	maxLine    = 8 << 10 // of a provider's log, in bytes
-	keptLines  = 20      // of a crash report
-	linesBurst = 200     // that are logged at once, and
-	linesASec  = 50      // how many more for each second after
-	maxAttrs   = 16      // of one record
+	maxLine   = 8 << 10 // of a provider's log, in bytes
+	keptLines = 20      // of a crash report, and
+	keptBytes = 512     // of each: text.Clean cuts them further
+	maxAttrs  = 16      // of one record
+
+	// floodPause is the wait after each read while more is written than is logged: to
+	// drop all that a flood brings takes more than half a core. The provider waits, too.
+	floodPause = 10 * time.Millisecond
 )
 
 // relay copies a provider's standard error to the host's log. All of it is untrusted:
 // bounded, escaped, and parsed as a record only if it is one.
 type relay struct {
-	log  *slog.Logger
-	done chan struct{}
+	log   *slog.Logger
+	ended <-chan struct{} // closed when the process has ended; what is left is read at once
+	done  chan struct{}
+
+	bucket loglimit.Bucket
+	flood  bool
 
 	mu   sync.Mutex
 	why  string // the first line of a Go panic; its stack follows
-	last []string
-
-	tokens  float64
-	filled  time.Time
-	dropped int
+	last ring
 }
 
-func newRelay(log *slog.Logger) *relay {
-	return &relay{log: log, done: make(chan struct{}), tokens: linesBurst, filled: time.Now()}
+func newRelay(log *slog.Logger, ended <-chan struct{}) *relay {
+	return &relay{log: log, ended: ended, done: make(chan struct{})}
+}
+
+// ring holds the last lines as they came: escaping each line of a flood would be dear.
+type ring struct {
+	lines [keptLines][]byte
+	next  int
+}
+
+func (r *ring) add(line []byte) {
+	slot := &r.lines[r.next%keptLines]
+	*slot = append((*slot)[:0], line[:min(len(line), keptBytes)]...)
+	r.next++
+}
+
+func (r *ring) all() []string {
+	var lines []string
+	for i := max(0, r.next-keptLines); i < r.next; i++ {
+		lines = append(lines, text.Clean(string(r.lines[i%keptLines])))
+	}
+	return lines
 }
 
 // run reads until the end.
 func (r *relay) run(stderr io.Reader) {
 	defer close(r.done)
-	lines := bufio.NewReaderSize(stderr, maxLine)
+	lines := bufio.NewReaderSize(slowed{stderr, r}, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if line = bytes.TrimSpace(line); len(line) > 0 {
@@ -62,40 +85,45 @@ func (r *relay) run(stderr io.Reader) {
 	}
 }
 
+// slowed is a reader that pauses in a flood.
+type slowed struct {
+	io.Reader
+	of *relay
+}
+
+func (s slowed) Read(p []byte) (int, error) {
+	if s.of.flood {
+		select {
+		case <-time.After(floodPause):
+		case <-s.of.ended:
+		}
+	}
+	return s.Reader.Read(p)
+}
+
 func (r *relay) take(line []byte) {
-	r.keep(text.Clean(string(line)))
-	if !r.allowed(time.Now()) {
-		r.dropped++
+	r.keep(line)
+	dropped, ok := r.bucket.Allow(time.Now())
+	if r.flood = !ok; r.flood {
 		return
 	}
-	if r.dropped > 0 {
-		r.log.Warn("provider logs too fast, dropped lines", "lines", r.dropped)
-		r.dropped = 0
+	if dropped > 0 {
+		r.log.Warn("provider logs too fast, dropped lines", "lines", dropped)
 	}
 	r.record(line)
 }
 
+var panics = [][]byte{[]byte("panic: "), []byte("fatal error: ")}
+
 // keep adds a line to the crash report.
-func (r *relay) keep(line string) {
+func (r *relay) keep(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.why == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
-		r.why = line
+	if r.why == "" && slices.ContainsFunc(panics, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
+		r.why = text.Clean(string(line))
 		return
 	}
-	r.last = append(r.last, line)
-	r.last = r.last[max(0, len(r.last)-keptLines):]
-}
-
-// allowed is a token bucket that refills at linesASec.
-func (r *relay) allowed(now time.Time) bool {
-	r.tokens = min(linesBurst, r.tokens+linesASec*now.Sub(r.filled).Seconds())
-	r.filled = now
-	if r.tokens < 1 {
-		return false
-	}
-	r.tokens--
-	return true
+	r.last.add(line)
 }
 
 // record logs a line: hclog's JSON as a record, anything else as text.
@@ -144,7 +172,7 @@ func (r *relay) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why == "" {
-		return slices.Clone(r.last)
+		return r.last.all()
 	}
-	return append([]string{r.why}, r.last...)
+	return append([]string{r.why}, r.last.all()...)
 }

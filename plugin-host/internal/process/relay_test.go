@@ -1,24 +1,70 @@
 package process
 
 import (
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
-	r := newRelay(slog.New(slog.DiscardHandler))
+	r := newRelay(slog.New(slog.DiscardHandler), nil)
 	r.run(strings.NewReader("hello\npanic: no such thing\n" + strings.Repeat("stack\n", 100)))
 	if lines := r.lines(); len(lines) != keptLines+1 || lines[0] != "panic: no such thing" || lines[1] != "stack" {
 		t.Errorf("%q", lines)
 	}
 }
 
+// flood is a provider that never stops writing short lines.
+type flood struct{ read, most int }
+
+func (f *flood) Read(p []byte) (int, error) {
+	if f.read > f.most {
+		return 0, io.EOF
+	}
+	n := copy(p, strings.Repeat("a line\n", len(p)/7))
+	f.read += n
+	return n, nil
+}
+
+func TestAFloodIsReadSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logtest.Log
+		began := time.Now()
+		newRelay(log.Logger(), nil).run(&flood{most: 20 << 20})
+		if took := time.Since(began); took < 20*time.Second {
+			t.Errorf("20 MiB were read within %s", took)
+		}
+		if size := len(log.String()); size > 300<<10 {
+			t.Errorf("%d bytes were logged in %s", size, time.Since(began))
+		}
+	})
+}
+
+func TestWhatAnEndedProcessWroteIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		close(ended)
+		r, began := newRelay(slog.New(slog.DiscardHandler), ended), time.Now()
+		r.run(io.MultiReader(&flood{most: 1 << 20}, strings.NewReader("the last word\n")))
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		if lines := r.lines(); len(lines) != keptLines || lines[keptLines-1] != "the last word" {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
 func FuzzRelay(f *testing.F) {
 	f.Add(`{"@level":1}` + "\n")
 	f.Add("\n\n{\n" + strings.Repeat("x", 10_000))
 	f.Fuzz(func(t *testing.T, text string) {
-		r := newRelay(slog.New(slog.DiscardHandler))
+		r := newRelay(slog.New(slog.DiscardHandler), nil)
 		r.run(strings.NewReader(text))
 		for _, line := range r.lines() {
 			if len(line) > 1200 || strings.ContainsAny(line, "\n\x00\a") {

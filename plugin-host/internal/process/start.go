@@ -55,7 +55,7 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 		return nil, err
 	}
 	p.log = opts.Log.With("provider", program.Name, "pid", p.pid, "generation", number)
-	p.relay = newRelay(p.log)
+	p.relay = newRelay(p.log, p.ended)
 	go p.relay.run(io.TeeReader(p.pipes.stderr, p.opts.Stderr))
 	go p.await()
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {

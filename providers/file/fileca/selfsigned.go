@@ -147,7 +147,7 @@ func newRoot(key crypto.Signer, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the root: %w", err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	cert, err := pki.ParseCertificate(der)
 	if err != nil {
 		return nil, err
 	}

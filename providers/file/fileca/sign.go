@@ -90,7 +90,7 @@ func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, e
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
-	return x509.ParseCertificate(der)
+	return pki.ParseCertificate(der)
 }
 
 // keyUsage allows signatures and, with RSA, the key transport of TLS 1.2.

@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
@@ -29,10 +30,10 @@ func parseKeys(content []byte) (keySet, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(content, &set); err != nil {
-		return nil, errors.New("it is no JWK set in JSON")
+		return nil, errors.New("not a JWK set in JSON")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it has %d keys, %d are allowed", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("JWK set has %d keys, %d are allowed", len(set.Keys), maxKeys)
 	}
 	var keys keySet
 	for _, raw := range set.Keys {
@@ -42,7 +43,7 @@ func parseKeys(content []byte) (keySet, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("none of its %d keys is a public key that verifies signatures", len(set.Keys))
+		return nil, fmt.Errorf("none of the %d keys in the JWK set is a public key for signatures", len(set.Keys))
 	}
 	return keys, nil
 }
@@ -53,7 +54,7 @@ func usable(key jose.JSONWebKey) bool {
 		return false
 	}
 	public, isRSA := key.Key.(*rsa.PublicKey)
-	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits
+	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits && uint64(public.E) <= math.MaxUint32
 }
 
 // find returns the keys with that ID that fit the algorithm. A token without a key ID

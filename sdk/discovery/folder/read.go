@@ -22,7 +22,7 @@ type digest = [sha256.Size]byte
 func names(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("the folder cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the folder: %w", err)
 	}
 	var files []string
 	for _, entry := range entries {
@@ -33,7 +33,7 @@ func names(folder string) ([]string, error) {
 		}
 	}
 	if len(files) > maxFiles {
-		return nil, fmt.Errorf("the folder holds %d files, more than %d", len(files), maxFiles)
+		return nil, fmt.Errorf("the folder has %d files, more than %d", len(files), maxFiles)
 	}
 	return files, nil
 }

@@ -144,31 +144,26 @@ func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
 	return out.GetRoots(), checkRoots(out.GetRoots())
 }
 
-// WatchRoots implements [ca.RootWatcher]. If the provider ends the watch without an error, it
-// returns [ca.ErrUnavailable].
+// WatchRoots implements [ca.RootWatcher]. It passes on a set a second at most, the newest. If
+// the provider ends the watch without an error, it returns [ca.ErrUnavailable].
 func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	// Leaving the loop below ends the stream.
+	// Leaving ends the stream, and with it the goroutine of pace.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := r.watcher.WatchRoots(ctx, &providerv1.WatchRootsRequest{})
 	if err != nil {
 		return failed(ctx, err, "")
 	}
-	for {
+	return pace(ctx, func() ([]byte, error) {
 		out, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return ca.Errorf(ca.Unavailable, "the provider ended the watch of its roots")
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, ca.Errorf(ca.Unavailable, "the provider ended the watch of its roots")
+		case err != nil:
+			return nil, failed(ctx, err, "")
 		}
-		if err != nil {
-			return failed(ctx, err, "")
-		}
-		if err := checkRoots(out.GetRoots()); err != nil {
-			return err
-		}
-		if err := changed(out.GetRoots()); err != nil {
-			return err
-		}
-	}
+		return out.GetRoots(), checkRoots(out.GetRoots())
+	}, changed)
 }
 
 // ExchangeToken implements [ca.TokenExchanger].

@@ -6,7 +6,7 @@
 // the protocol look the same. proto/provider/PROTOCOL.md says how the process is found,
 // started and authenticated. Authors of providers use package provider instead.
 //
-// The package starts no goroutine and has no state.
+// The package has no state, and no goroutine but one for each watch of roots.
 package wire
 
 import (

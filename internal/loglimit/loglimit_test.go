@@ -1,0 +1,51 @@
+package loglimit_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
+)
+
+func TestAFloodIsCutAndSaysByHowMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out logtest.Log
+		log := loglimit.Limit(out.Logger())
+		child := log.With("authority", "a").WithGroup("g")
+		for range 500 {
+			log.Info("one")
+			child.Info("two", "x", 1)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 200 {
+			t.Errorf("%d lines at once, want 200", n)
+		}
+		time.Sleep(2 * time.Second)
+		log.Info("three")
+		if got := out.String(); !strings.Contains(got, `msg="dropped log lines: too many" lines=800`) || !strings.Contains(got, "msg=three") || !strings.Contains(got, "authority=a g.x=1") {
+			t.Error(got)
+		}
+		for range 500 {
+			log.Info("four")
+		}
+		if n := strings.Count(out.String(), "msg=four"); n != 99 {
+			t.Errorf("%d lines after two seconds, want 99 more", n)
+		}
+	})
+}
+
+func TestACalmLoggerLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out logtest.Log
+		log := loglimit.Limit(out.Logger())
+		for range 1000 {
+			log.Info("line")
+			time.Sleep(20 * time.Millisecond)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 1000 {
+			t.Errorf("%d lines of 1,000", n)
+		}
+	})
+}
