@@ -75,15 +75,15 @@ e2e-pkcs11: ## test keys in a real PKCS #11 token
 
 .PHONY: e2e-step
 e2e-step: ## test the Step provider against a real step-ca
-	@COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)" $(HEAVY) -timeout 5m -run Real ./providers/step/...
+	@export COUNTERSIGN_STEP_CA; COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)"; $(HEAVY) -timeout 5m -run Real ./providers/step/...
 
 .PHONY: e2e-vault
 e2e-vault: ## test the Vault provider against a real Vault
-	@COUNTERSIGN_VAULT="$$(scripts/get-vault)" $(HEAVY) -timeout 5m -run Real ./providers/vault/...
+	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
-	@COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)" $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 RUNS ?= 1000
 PROCESS_RUNS ?= 10
@@ -99,8 +99,8 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## measure docs/figures.md again
-	@$(GO) run ./test/bench -o docs/figures.md
+bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
+	@$(TESTS) -run '^$$' -bench Figures -benchtime 1x -timeout 0 -v ./test/bench -args $(or $(FIGURES),-page docs/figures.md)
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows

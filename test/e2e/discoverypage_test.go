@@ -76,7 +76,7 @@ func TestTheDiscoveryServicesPageInARealBrowser(t *testing.T) {
 			b.wide(t, c.width, c.scheme, "screen")
 			b.open(t, address)
 			text := eval[string](t, b, "document.body.innerText")
-			for _, want := range []string{"The file bad.yaml is bad", "Clients refuse a Cluster: 1", "no cluster of <b>that</b> kind", "/ns/e2e/sa/client", "held"} {
+			for _, want := range []string{"File bad.yaml is invalid", "Clients rejecting a Cluster: 1", "no cluster of <b>that</b> kind", "/ns/e2e/sa/client", "held"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the page does not show %q:\n%s", want, text)
 				}
@@ -91,7 +91,7 @@ func TestTheDiscoveryServicesPageInARealBrowser(t *testing.T) {
 			b.mustBeCalm(t)
 		})
 	}
-	if said := b.accessible(t); !slices.Contains(said, "heading: To do") || !slices.Contains(said, "region: Open streams") || !slices.Contains(said, "button: Pause updates") {
+	if said := b.accessible(t); !slices.Contains(said, "heading: Problems") || !slices.Contains(said, "region: Open streams") || !slices.Contains(said, "button: Pause updates") {
 		t.Errorf("the page says %q", said)
 	}
 	eval[bool](t, b, "window.same = true")

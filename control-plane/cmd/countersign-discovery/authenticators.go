@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
 )
 
-// authenticators are asked in the order of the configuration; reviews is who verifies
-// Kubernetes' tokens, by cluster.
+// authenticators returns the authenticators in configured order; reviews verifies the tokens
+// of each Kubernetes cluster.
 func authenticators(c config.Config, t *trust, reviews authn.Clusters, log *slog.Logger) (authn.Ordered, error) {
 	var all authn.Ordered
 	for i, a := range c.Authenticators {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// signed holds the server's certificate, which providers sign, and their roots.
+// signed holds the server's certificate from a provider, and the CA's roots.
 type signed struct {
 	*secret.Manager
 	providers []*pluginhost.Provider
@@ -23,8 +23,8 @@ type signed struct {
 	retrying sync.WaitGroup
 }
 
-// findCertificate finds and verifies the providers and asks for the certificate, which
-// comes when they are started.
+// findCertificate finds and verifies the providers. The certificate is requested once they
+// are started.
 func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.Event), log *slog.Logger) (*signed, error) {
 	s := &signed{}
 	back := make(chan string, 2*len(c.Providers))
@@ -34,7 +34,7 @@ func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.E
 			if status.State == pluginhost.Ready {
 				select {
 				case back <- status.Name:
-				default: // enough are waiting, and their retries will do
+				default: // the queued retries suffice
 				}
 			}
 		},
@@ -52,7 +52,7 @@ func findCertificate(ctx context.Context, c *agent.Config, observe func(secret.E
 	return s, nil
 }
 
-// find makes an authority of each provider, and the secrets that they sign.
+// find adds an authority for each provider, and the secrets they sign, to cfg.
 func (s *signed) find(c *agent.Config, opts pluginhost.Options, cfg *secret.Config) error {
 	book := wiring.NewTokenCache(opts.Log)
 	var errs []error
@@ -75,12 +75,12 @@ func (s *signed) find(c *agent.Config, opts pluginhost.Options, cfg *secret.Conf
 	return errors.Join(errs...)
 }
 
-// start starts all at once, as each may wait for its authority.
+// start starts all concurrently because each may wait for its CA.
 func (s *signed) start(ctx context.Context) error {
 	return s.each(func(p *pluginhost.Provider) error { return p.Start(ctx) })
 }
 
-// retry has what failed for want of a provider that is back tried again at once.
+// retry retries what failed because of a provider as soon as that is ready again.
 func (s *signed) retry(ctx context.Context, back <-chan string) {
 	for {
 		select {
@@ -92,7 +92,7 @@ func (s *signed) retry(ctx context.Context, back <-chan string) {
 	}
 }
 
-// Close ends what asks, then the providers' processes.
+// Close stops the requests, then the providers.
 func (s *signed) Close() error {
 	var err error
 	if s.Manager != nil {
@@ -113,7 +113,7 @@ func (s *signed) each(do func(*pluginhost.Provider) error) error {
 	return errors.Join(errs...)
 }
 
-// searchDirs is where providers are looked for, as the agent does.
+// searchDirs returns the folders to search for providers, as in the agent.
 func searchDirs(first []string) []string {
 	return pluginhost.DefaultDirs(pluginhost.Search{
 		ProviderDirs: first, ProviderPath: os.Getenv("COUNTERSIGN_PROVIDER_PATH"),
@@ -121,13 +121,13 @@ func searchDirs(first []string) []string {
 	})
 }
 
-// executable is this program's file. "countersign discovery" runs a copy in memory, which
-// has no folder, and says the path in the first argument.
+// executable returns the path of this program. "countersign discovery" runs a copy in
+// memory, without a path, and passes the path as the first argument.
 func executable() string {
 	if filepath.IsAbs(os.Args[0]) {
 		return os.Args[0]
 	}
-	path, _ := os.Executable() // where it is not known, its folder is not searched
+	path, _ := os.Executable() // if unknown, its folder is not searched
 	return path
 }
 

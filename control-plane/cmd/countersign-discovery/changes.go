@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// changes are trust domains whose roots have changed, each told once for all changes of
-// it that wait.
+// changes collects the trust domains whose roots have changed; pending changes of one
+// domain coalesce.
 type changes struct {
-	wake chan struct{} // of one place
+	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	domains map[string]bool
@@ -36,7 +36,8 @@ func (c *changes) take() map[string]bool {
 	return taken
 }
 
-// reauthorize ends the streams of certificates that roots vouch for no more.
+// reauthorize closes streams whose client certificates no longer verify after the roots of
+// their trust domain changed.
 func (s *service) reauthorize(ctx context.Context) {
 	for {
 		select {

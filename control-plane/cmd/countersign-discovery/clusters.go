@@ -17,15 +17,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// clusters are Kubernetes: whose tokens are verified, and whose secrets are served. Of
-// nil, there are none.
+// clusters are the Kubernetes clusters whose tokens are verified and whose secrets are
+// served. A nil *clusters has none.
 type clusters struct {
 	*fleet.Fleet
 	access  *access.Access
 	secrets *secrets.Source
 }
 
-// newClusters asks nobody yet; Run does.
+// newClusters sends no requests; Run does.
 func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 	local, err := localConfig(c.Cluster.Kubeconfig)
 	if err != nil {
@@ -56,19 +56,19 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 	return k, nil
 }
 
-// localConfig is the operator's own, which may have whatever kubectl takes.
+// localConfig comes from the operator, so it may contain everything kubectl supports.
 func localConfig(path string) (local *rest.Config, err error) {
 	if path == "" {
 		local, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			err = errors.New("this is no pod of Kubernetes; name a kubeconfig, or set cluster.disabled")
+			err = errors.New("not running in a Kubernetes pod; name a kubeconfig, or set cluster.disabled")
 		}
 		return local, err
 	}
 	return clientcmd.BuildConfigFromFlags("", path)
 }
 
-// serviceAccounts is the template that the authenticator of Kubernetes' tokens has.
+// serviceAccounts returns the template configured for Kubernetes tokens.
 func serviceAccounts(c config.Config) string {
 	for _, a := range c.Authenticators {
 		if a.Kind == config.ByKubernetes {
@@ -88,7 +88,7 @@ func grants(entries []config.Grant) (all []secrets.Grant) {
 	return all
 }
 
-// changed tells those who have what has changed.
+// changed passes a change on to its watchers.
 func (k *clusters) changed(e fleet.Event) {
 	kind := secrets.Secret
 	if e.Kind == fleet.ConfigMap {
@@ -97,7 +97,7 @@ func (k *clusters) changed(e fleet.Event) {
 	k.secrets.Changed(secrets.Event{Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Kind: kind})
 }
 
-// known are the clusters as those see them who look for secrets.
+// known adapts a fleet to package secrets.
 type known struct{ fleet *fleet.Fleet }
 
 // Cluster implements [secrets.Clusters].
@@ -109,7 +109,7 @@ func (k known) Cluster(id string) (secrets.Cluster, bool) {
 // Local implements [secrets.Clusters].
 func (k known) Local() secrets.Cluster { return objects{k.fleet.Local()} }
 
-// objects are those of one cluster, which says of what is not there what is asked of it.
+// objects adapts one cluster; it translates [fleet.ErrNotFound].
 type objects struct{ *fleet.Cluster }
 
 // Secret implements [secrets.Cluster].
@@ -131,7 +131,7 @@ func notFound(err error) error {
 	return err
 }
 
-// reviews is the API that is asked who may read secrets.
+// reviews returns the API for access reviews of a connected cluster.
 func (k *clusters) reviews(id string) (access.Reviews, bool) {
 	c, ok := k.Cluster(id)
 	if !ok {
@@ -140,8 +140,8 @@ func (k *clusters) reviews(id string) (access.Reviews, bool) {
 	return c.Client().AuthorizationV1().SubjectAccessReviews(), true
 }
 
-// authenticator is who verifies the tokens of a cluster; nil for one that is not known.
-// Who names none is in the local one.
+// authenticator returns the verifier for a cluster's tokens, nil if the cluster is unknown.
+// An empty id means the local cluster.
 func (k *clusters) authenticator(id string) authn.Authenticator {
 	if k == nil {
 		return nil
@@ -155,7 +155,7 @@ func (k *clusters) authenticator(id string) authn.Authenticator {
 	return nil
 }
 
-// Close ends what asks the API servers, after Run has returned.
+// Close cancels the requests to API servers. Call it after Run has returned.
 func (k *clusters) Close() {
 	k.secrets.Close()
 	k.access.Close()

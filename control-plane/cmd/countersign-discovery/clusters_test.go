@@ -155,7 +155,7 @@ func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
 	}
 	shown := strings.Join(strings.Fields(p.status(t)), " ")
 	_, page := p.page(t, "/")
-	for _, want := range []string{"objects kept 3", "objects served though expired 1", "reviews that allowed 1", "refused: the caller may not list secrets 0"} {
+	for _, want := range []string{"cached objects 3", "expired objects, still served 1", "access reviews: allowed 1", "refused: the caller may not list secrets 0"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q:\n%s", want, shown)
 		}
@@ -163,7 +163,7 @@ func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
 			t.Errorf("the page does not show %q:\n%s", want, page)
 		}
 	}
-	for _, want := range []string{"Kubernetes certificate 1 0 1 1 20", "secret shop/bad Kubernetes certificate malformed - its certificate: ", "secret shop/old Kubernetes certificate expired 20"} {
+	for _, want := range []string{"Kubernetes certificate 1 0 1 1 20", "secret shop/bad Kubernetes certificate malformed - certificate: ", "secret shop/old Kubernetes certificate expired 20"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q:\n%s", want, shown)
 		}

@@ -8,19 +8,19 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 )
 
-// counted is what has been done with Kubernetes' secrets since the start. Names of
-// secrets and callers are in the log, where each is said once.
+// counted has the statistics of Kubernetes secrets since the start. Names of secrets and
+// callers are only in the log, each once.
 type counted struct {
-	// Refused are answers that something is not to be had, by reason.
+	// Refused counts refused resources, by reason.
 	Refused map[secrets.Reason]uint64 `json:"refused"`
-	// Expired were served all the same, Malformed cannot be.
+	// Expired objects are still served, Malformed ones cannot be.
 	Expired   uint64 `json:"expired"`
 	Malformed uint64 `json:"malformed"`
-	// Kept are the objects that are read already, malformed ones too, now; KeptBytes is
-	// the size of what is made of them.
+	// Kept is the number of resources cached now, malformed ones included; KeptBytes is
+	// their size.
 	Kept      int `json:"kept"`
 	KeptBytes int `json:"kept_bytes"`
-	// Reviews are answers of API servers to who may read secrets.
+	// Reviews counts the API servers' answers to access reviews.
 	Reviews reviews `json:"reviews"`
 }
 
@@ -28,7 +28,7 @@ type reviews struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`
 	Failed  uint64 `json:"failed"`
-	// ServiceAccounts are those that an answer is kept of, now.
+	// ServiceAccounts is the number of service accounts whose answer is cached now.
 	ServiceAccounts int `json:"service_accounts"`
 }
 
@@ -40,33 +40,33 @@ func countedOf(served secrets.Counts, asked access.Counts) *counted {
 		Kept: served.Cached, KeptBytes: served.CachedBytes,
 		Reviews: reviews{Allowed: asked.Allowed, Denied: asked.Denied, Failed: asked.Failed, ServiceAccounts: asked.Known},
 	}
-	for _, reason := range secrets.Reasons { // there from the start, as 0
+	for _, reason := range secrets.Reasons { // including those with a count of 0
 		c.Refused[reason] = served.Refused[reason]
 	}
 	return c
 }
 
-// row is one line for people.
+// row is one line of a table.
 type row struct {
 	Name  string
 	Count uint64
 }
 
-// whys are the reasons of a refusal in words.
+// whys describes the reasons.
 var whys = map[secrets.Reason]string{
-	secrets.BadName: "refused: no name of a secret", secrets.NoIdentity: "refused: the caller has no service account or no cluster",
-	secrets.Foreign: "refused: of another namespace", secrets.NoRight: "refused: the caller may not list secrets",
-	secrets.NoCluster: "refused: the caller's cluster is not connected", secrets.Missing: "refused: there is no such object",
+	secrets.BadName: "refused: invalid name", secrets.NoIdentity: "refused: the caller has no service account or no cluster",
+	secrets.Foreign: "refused: other namespace", secrets.NoRight: "refused: the caller may not list secrets",
+	secrets.NoCluster: "refused: the caller's cluster is not connected", secrets.Missing: "refused: no such object",
 	secrets.Malformed: "refused: the object is malformed",
 }
 
-// Rows are the counts in words.
+// Rows returns the statistics with their descriptions.
 func (c *counted) Rows() []row {
 	rows := []row{
-		{"objects kept", uint64(max(c.Kept, 0))}, {"bytes of these", uint64(max(c.KeptBytes, 0))}, // #nosec G115 -- never negative
-		{"objects served though expired", c.Expired}, {"objects that are malformed", c.Malformed},
-		{"reviews that allowed", c.Reviews.Allowed}, {"reviews that denied", c.Reviews.Denied}, {"reviews that failed", c.Reviews.Failed},
-		{"service accounts known", uint64(max(c.Reviews.ServiceAccounts, 0))}, // #nosec G115 -- never negative
+		{"cached objects", uint64(max(c.Kept, 0))}, {"bytes of cached objects", uint64(max(c.KeptBytes, 0))}, // #nosec G115 -- never negative
+		{"expired objects, still served", c.Expired}, {"malformed objects", c.Malformed},
+		{"access reviews: allowed", c.Reviews.Allowed}, {"access reviews: denied", c.Reviews.Denied}, {"access reviews: failed", c.Reviews.Failed},
+		{"cached service accounts", uint64(max(c.Reviews.ServiceAccounts, 0))}, // #nosec G115 -- never negative
 	}
 	for _, reason := range secrets.Reasons {
 		rows = append(rows, row{whys[reason], c.Refused[reason]})
@@ -75,16 +75,16 @@ func (c *counted) Rows() []row {
 }
 
 var (
-	clusterDesc   = desc("cluster_state", "1 for the state that a cluster is in.", "cluster", "state")
-	servingDesc   = desc("cluster_serving", "1 where the objects of a cluster are known, be it by the kubeconfig before.", "cluster")
-	objectsDesc   = desc("cluster_secrets", "Secrets held of a cluster.", "cluster")
-	accessDesc    = desc("access_reviews_total", "Answers of API servers to who may read secrets: allowed, denied, failed.", "answer")
-	knowDesc      = desc("access_service_accounts", "Service accounts that an answer of an API server is kept of.")
-	leftOutDesc   = desc("refused_secrets_total", "Answers that a secret of Kubernetes is not to be had, by reason.", "reason")
-	endedObjDesc  = desc("expired_secrets_total", "Versions of secrets that were found expired; they are served all the same.")
-	badObjDesc    = desc("malformed_secrets_total", "Versions of secrets that have nothing that can be served.")
-	keptDesc      = desc("kept_secrets", "Objects that are read already.")
-	keptBytesDesc = desc("kept_secrets_bytes", "The size of what is made of the objects that are read already.")
+	clusterDesc   = desc("cluster_state", "1 for the state a cluster is in.", "cluster", "state")
+	servingDesc   = desc("cluster_serving", "1 if the objects of a cluster are known, possibly through an earlier kubeconfig.", "cluster")
+	objectsDesc   = desc("cluster_secrets", "Secrets held for a cluster.", "cluster")
+	accessDesc    = desc("access_reviews_total", "Access reviews by API servers, by answer: allowed, denied, failed.", "answer")
+	knowDesc      = desc("access_service_accounts", "Service accounts whose access review is cached.")
+	leftOutDesc   = desc("refused_secrets_total", "Refused Kubernetes secrets, by reason.", "reason")
+	endedObjDesc  = desc("expired_secrets_total", "Versions of secrets that had expired; they are still served.")
+	badObjDesc    = desc("malformed_secrets_total", "Versions of secrets that cannot be served.")
+	keptDesc      = desc("kept_secrets", "Cached objects.")
+	keptBytesDesc = desc("kept_secrets_bytes", "Size of the cached objects.")
 )
 
 func (k *clusters) describe(to chan<- *prometheus.Desc) {

@@ -9,13 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// clientGoTo has all that client-go says by itself logged at debug: what matters of it is
-// in the status of a cluster. It is called before anything of client-go runs.
+// clientGoTo logs client-go's own messages at debug level: what matters is in the status of
+// a cluster. Call it before client-go runs.
 func clientGoTo(log *slog.Logger) { klog.SetSlogLogger(slog.New(aside{log.Handler()})) }
 
-// aside is a handler of what client-go says, in words that API servers give it. What it
-// would say at a verbosity is dropped, whatever the level here: from 8 on there are the
-// bodies of requests, which have tokens.
+// aside handles client-go's messages, which quote API servers. It drops all messages with a
+// verbosity, whatever the level here: from 8 on, they contain request bodies with tokens.
 type aside struct{ to slog.Handler }
 
 // Enabled implements [slog.Handler]. A verbosity is a level below [slog.LevelInfo].
@@ -23,8 +22,7 @@ func (a aside) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelInfo && a.to.Enabled(ctx, slog.LevelDebug)
 }
 
-// Handle implements [slog.Handler]. Errors come without a question whether they are
-// wanted.
+// Handle implements [slog.Handler]. klog logs errors without calling Enabled.
 func (a aside) Handle(ctx context.Context, said slog.Record) error {
 	if !a.Enabled(ctx, said.Level) {
 		return nil

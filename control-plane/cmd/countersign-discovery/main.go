@@ -1,6 +1,6 @@
-// Command countersign-discovery is a secret service for many clusters: it serves gateways
-// and sidecars the secrets that they may have, and the rest of Envoy's configuration, over
-// one authenticated stream. "countersign discovery" verifies it and runs it.
+// Command countersign-discovery is a secret service for many clusters. It serves gateways
+// and sidecars the secrets they are allowed to have, and other Envoy configuration, over one
+// authenticated stream. "countersign discovery" verifies and runs it.
 package main
 
 import (

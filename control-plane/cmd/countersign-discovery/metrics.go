@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// metrics counts what the engine tells; all else is read when somebody asks. Labels come
-// from the configuration and from fixed lists, never from a client.
+// metrics counts the engine's events; all other values are collected on each scrape. Labels
+// come from the configuration and from fixed lists, never from a client.
 type metrics struct {
 	registry  *prometheus.Registry
 	rotations *prometheus.CounterVec
@@ -23,7 +23,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		registry:  prometheus.NewRegistry(),
-		rotations: counter("secret_rotations_total", "New certificates of the server, by who signed them.", "secret", "authority"),
+		rotations: counter("secret_rotations_total", "New server certificates, by authority.", "secret", "authority"),
 		failures:  counter("failures_total", "Failed attempts to get the server's certificate or roots.", "authority", "secret", "reason"),
 	}
 	m.registry.MustRegister(m.rotations, m.failures,
@@ -31,7 +31,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// secret is told by the engine, and by the reader of files.
+// secret receives the events of the engine and of the file source.
 func (m *metrics) secret(e secret.Event) {
 	switch e.Type {
 	case secret.Rotated:
@@ -41,7 +41,7 @@ func (m *metrics) secret(e secret.Event) {
 	}
 }
 
-// watch adds what is read off the service whenever somebody asks.
+// watch adds the values collected on each scrape.
 func (m *metrics) watch(s *service) { m.registry.MustRegister(collector{s}) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -49,28 +49,28 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	readyDesc    = desc("ready", "1 where streams are answered.")
+	readyDesc    = desc("ready", "1 if streams are accepted.")
 	streamsDesc  = desc("streams", "Open streams and fetches.")
-	subsDesc     = desc("subscribed_streams", "Open streams that watch something of a type.", "type")
-	refusingDesc = desc("refusing_streams", "Open streams whose client has refused what it was sent last of a type.", "type")
-	pushesDesc   = desc("pushes_total", "Answers sent.", "type")
-	nacksDesc    = desc("nacks_total", "Answers that clients have refused.", "type")
-	namesDesc    = desc("refused_names_total", "Names left out, as unknown or not for the caller.", "type")
-	knownDesc    = desc("authentications_total", "Callers known, by their credential.", "kind")
-	refusalsDesc = desc("refused_streams_total", "Streams not taken in, by reason.", "reason")
-	endedDesc    = desc("ended_streams_total", "Streams that the server has ended, by reason.", "reason")
-	sentDesc     = desc("push_seconds", "Time from a change until a stream was sent it.")
-	ackedDesc    = desc("ack_seconds", "Time from a change until its client has acknowledged it.")
-	heldDesc     = desc("certificate_held", "1 where what the server itself needs is held and valid.", "secret")
-	startDesc    = desc("certificate_start_timestamp_seconds", "When the held secret began to be valid.", "secret")
-	expiryDesc   = desc("certificate_expiry_timestamp_seconds", "When the held secret ends.", "secret")
-	rootsDesc    = desc("trust_domain_roots", "Roots held of a trust domain.", "trust_domain")
-	problemDesc  = desc("trust_domain_problem", "1 where the roots of a trust domain cannot be had anew.", "trust_domain")
-	filesDesc    = desc("resource_files", "Files of the folder: served, kept (bad, its last good version is served), refused.", "state")
-	folderDesc   = desc("resource_folder_problem", "1 where the folder of resources cannot be read.")
+	subsDesc     = desc("subscribed_streams", "Open streams with a subscription to a type.", "type")
+	refusingDesc = desc("refusing_streams", "Open streams whose client rejected the last response of a type.", "type")
+	pushesDesc   = desc("pushes_total", "Responses sent.", "type")
+	nacksDesc    = desc("nacks_total", "Responses rejected by clients.", "type")
+	namesDesc    = desc("refused_names_total", "Names left out because they are unknown or not for the caller.", "type")
+	knownDesc    = desc("authentications_total", "Authenticated callers, by kind of credential.", "kind")
+	refusalsDesc = desc("refused_streams_total", "Rejected streams, by reason.", "reason")
+	endedDesc    = desc("ended_streams_total", "Streams closed by the server, by reason.", "reason")
+	sentDesc     = desc("push_seconds", "Time from a change to its push to a stream.")
+	ackedDesc    = desc("ack_seconds", "Time from a change to its acknowledgement by a client.")
+	heldDesc     = desc("certificate_held", "1 if the server holds a valid version of its own secret.", "secret")
+	startDesc    = desc("certificate_start_timestamp_seconds", "Start of the held secret's validity.", "secret")
+	expiryDesc   = desc("certificate_expiry_timestamp_seconds", "Expiry of the held secret.", "secret")
+	rootsDesc    = desc("trust_domain_roots", "Number of roots held for a trust domain.", "trust_domain")
+	problemDesc  = desc("trust_domain_problem", "1 if the roots of a trust domain cannot be refreshed.", "trust_domain")
+	filesDesc    = desc("resource_files", "Files in the resource folder, by state: served, kept (invalid; its last valid version is served), refused.", "state")
+	folderDesc   = desc("resource_folder_problem", "1 if the resource folder cannot be read.")
 )
 
-// collector is a collector of the service's present state.
+// collector collects the service's current state.
 type collector struct{ *service }
 
 // Describe implements [prometheus.Collector].
@@ -100,7 +100,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	c.clusters.collect(g)
 }
 
-// gatherer puts values where they are gathered.
+// gatherer sends values to a scrape.
 type gatherer struct{ to chan<- prometheus.Metric }
 
 func (g gatherer) gauge(d *prometheus.Desc, v float64, labels ...string) {

@@ -13,11 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
-// pages are the two addresses for operators: one of this machine with everything, one for
-// others with probes and metrics. Neither has authentication, a key or a token.
+// pages serves operators at two addresses: everything on this machine, and probes and
+// metrics for others. Neither has authentication, and neither shows a key or a token.
 type pages struct{ full, probes *operatorpage.Page }
 
-// listenPages takes the addresses; until serve they say that nothing is ready.
+// listenPages listens on both addresses; until serve is called they report not ready.
 func listenPages(c config.Status, log *slog.Logger) (*pages, error) {
 	p := &pages{}
 	var err error
@@ -30,7 +30,7 @@ func listenPages(c config.Status, log *slog.Logger) (*pages, error) {
 	return p, nil
 }
 
-// serve shows the service.
+// serve starts to show the service.
 func (p *pages) serve(s *service) {
 	probes := func() *http.ServeMux {
 		mux := http.NewServeMux()
@@ -45,7 +45,7 @@ func (p *pages) serve(s *service) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(s.report()) // a client that went away
+		_ = encoder.Encode(s.report()) // the client went away
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { show(w, s.report()) })
 	p.full.Show(mux)

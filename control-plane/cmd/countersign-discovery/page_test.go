@@ -55,7 +55,7 @@ func atThree() report {
 		},
 		Providers: []agentstatus.Provider{{Name: "citadel", Provider: "citadel", Version: "0.1.0", State: "circuit open", Restarts: 9, LastError: "it ended with exit code 1", NextStart: noon.Add(4 * time.Minute)}},
 		TrustDomains: []trustDomain{
-			{Name: "cluster.local", From: "the own CA", Roots: 1},
+			{Name: "cluster.local", From: "the server's own CA", Roots: 1},
 			{Name: "partner.example", From: "https://partner.example/bundle", Roots: 2, Fetched: noon.Add(-26 * time.Hour), Problem: "Get \"https://partner.example/bundle\": dial tcp 192.0.2.7:443: i/o timeout"},
 			{Name: "nobody.example", From: "/etc/countersign/nobody.pem"},
 		},
@@ -102,20 +102,20 @@ func TestThePageBeginsWithWhatIsToBeDoneTheWorstFirst(t *testing.T) {
 		}
 	}
 	want := []string{
-		"bad: Nobody is answered", "bad: file-root:/etc/east.pem is not held", "bad: The provider citadel is in the state circuit open", "bad: The cluster west is not synced yet",
-		"bad: Watched secrets of Kubernetes are malformed: 1", "bad: Watched secrets of Kubernetes have expired: 1", "bad: Nobody of nobody.example is known", "bad: The file new.yaml is bad",
-		"fair: default cannot be had anew", "fair: The id of the cluster home is claimed again", "fair: The cluster east is not followed", "fair: Watched secrets of Kubernetes end soon: 1",
-		"fair: The roots of partner.example cannot be had anew", "fair: The file ingress.yaml is bad", "fair: Clients refuse a Secret: 1",
+		"bad: Requests are rejected", "bad: file-root:/etc/east.pem is not held", "bad: Provider citadel is not ready: circuit open", "bad: Cluster west is not synced yet",
+		"bad: Watched Kubernetes secrets malformed: 1", "bad: Watched Kubernetes secrets expired: 1", "bad: No caller from nobody.example can be authenticated", "bad: File new.yaml is invalid",
+		"fair: default cannot be renewed", "fair: Duplicate cluster ID home", "fair: Cluster east is not being watched", "fair: Watched Kubernetes secrets expiring soon: 1",
+		"fair: The roots of partner.example cannot be refreshed", "fair: File ingress.yaml is invalid", "fair: Clients rejecting a Secret: 1",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	text := textOf(shownPage(r))
 	for _, want := range []string{
-		"Not ready: the remote clusters west are not synced.", "Clients refuse a Secret: 1 3 min ago", "its kubeconfig is in the secret istio-system/remotes",
+		"Not ready: the remote clusters west are not synced.", "Clients rejecting a Secret: 1 3 min ago", "its kubeconfig comes from secret istio-system/remotes",
 		"secret shop/old-tls east certificate expired 11:10:00 (50 min ago)", "citadel circuit open", "12:04:00 (in 4 min)", "16:00:00 (in 4 h 0 min)",
-		"by certificate, cluster east, from 10.2.0.7:41234, opened 7 h 3 min ago, ends in 20 min", "refused 3 min ago Error adding/updating listener(s) ingress: Failed to load certificate chain from <inline>",
-		"taken b81d22c0 was refused 3 min ago", "no answer yet", "nothing asked for yet",
+		"by certificate, cluster east, from 10.2.0.7:41234, opened 7 h 3 min ago, ends in 20 min", "rejected 3 min ago Error adding/updating listener(s) ingress: Failed to load certificate chain from <inline>",
+		"accepted b81d22c0 was rejected 3 min ago", "no response yet", "no requests yet",
 	} {
 		if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
 			t.Errorf("the page does not show %q:\n%s", want, text)
@@ -134,7 +134,7 @@ func TestWhereAllIsWellThePageSaysSoAndNothingIsToBeDone(t *testing.T) {
 		Watched:      watchingOf([]string{"home"}, []secrets.Watched{{Cluster: "home", Name: "fine", State: secrets.Valid, Ends: noon.Add(time.Hour)}}),
 		Folder:       &folder.Status{Files: []folder.FileStatus{{Name: "web.yaml", State: folder.Served}}},
 	}
-	if text := textOf(shownPage(r)); r.Summary() != (mark{"All is well.", good}) || strings.Contains(text, "To do") || strings.Contains(text, "To replace") {
+	if text := textOf(shownPage(r)); r.Summary() != (mark{"No problems.", good}) || strings.Contains(text, "Problems") || strings.Contains(text, "To replace") {
 		t.Errorf("%+v: %+v\n%s", r.Summary(), r.Troubles(), text)
 	}
 	r.Server.Draining, r.Server.NotReady = true, "it is shutting down"
@@ -147,7 +147,7 @@ func TestAFaultOfTheFolderAndAnExpiredCertificateAreToBeMended(t *testing.T) {
 	t.Parallel()
 	r := report{At: noon, Secrets: []secret.Status{{Name: "default", ExpiredSince: noon}}, Folder: &folder.Status{Path: "/etc/resources", Fault: "permission denied"}}
 	all := r.Troubles()
-	if len(all) != 2 || all[0].What != "default has expired" || all[1].What != "The folder /etc/resources cannot be read" || all[1].Said != "permission denied" {
+	if len(all) != 2 || all[0].What != "default has expired" || all[1].What != "Folder /etc/resources cannot be read" || all[1].Said != "permission denied" {
 		t.Errorf("%+v", all)
 	}
 }
@@ -185,7 +185,7 @@ func TestOfManyStreamsThoseThatRefuseAreShown(t *testing.T) {
 	if len(shown) != maxStreams || shown[0].Number != 4321 || shown[1].Number != 0 || shown[2].Number != 1 {
 		t.Errorf("%d are shown, first %d", len(shown), shown[0].Number)
 	}
-	if text := textOf(shownPage(r)); !strings.Contains(text, "Streams (5000)") || !strings.Contains(text, "The first 200; /status.json has all.") {
+	if text := textOf(shownPage(r)); !strings.Contains(text, "Streams (5000)") || !strings.Contains(text, "These are the first 200; /status.json lists all.") {
 		t.Error(text)
 	}
 }
@@ -196,7 +196,7 @@ func TestOfManyTroublesTheFirstAreShown(t *testing.T) {
 	for range maxTroubles + 3 {
 		r.Folder.Files = append(r.Folder.Files, folder.FileStatus{Name: "x.yaml", State: folder.Kept})
 	}
-	if v := (view{r}); len(v.First()) != maxTroubles || v.Rest() != 3 || !strings.Contains(textOf(shownPage(r)), "and 3 more") {
+	if v := (view{r}); len(v.First()) != maxTroubles || v.Rest() != 3 || !strings.Contains(textOf(shownPage(r)), "3 more in the sections below") {
 		t.Errorf("%d are shown, %d are not", len(v.First()), v.Rest())
 	}
 }

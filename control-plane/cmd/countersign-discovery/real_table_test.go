@@ -109,7 +109,7 @@ func TestRealTable(t *testing.T) {
 		w.becomes(t, "east", "is synced", synced)
 		w.holds(t, table)
 		// It was warned of once, whoever asked, and counted.
-		if w.log.await(t, `(a certificate has expired; it is served all the same" cluster=home namespace=shop name=old)`); w.metric(t, "countersign_discovery_expired_secrets_total") != "1" {
+		if w.log.await(t, `(serving an expired certificate" cluster=home namespace=shop name=old)`); w.metric(t, "countersign_discovery_expired_secrets_total") != "1" {
 			t.Errorf("expired: %q", w.metric(t, "countersign_discovery_expired_secrets_total"))
 		}
 		for _, reason := range []string{"namespace", "rights", "name", "missing", "malformed"} {
@@ -117,8 +117,8 @@ func TestRealTable(t *testing.T) {
 				t.Errorf("refused for %s: %q", reason, n)
 			}
 		}
-		w.log.await(t, `(a secret is not for this caller, or not there" resource=\S+ caller=\S+ cluster=home reason=)`)
-		w.log.await(t, "(an object has no secret that can be served; it is left out\" cluster=home namespace=shop name=torn)")
+		w.log.await(t, `(secret refused" resource=\S+ caller=\S+ cluster=home reason=)`)
+		w.log.await(t, "(malformed secret, not serving it\" cluster=home namespace=shop name=torn)")
 		silent(t, w)
 	})
 	t.Run("as east is trusted", func(t *testing.T) {

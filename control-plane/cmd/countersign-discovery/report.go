@@ -14,13 +14,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// report is the service at one moment: /status.json, and the page. It has no key and no
-// token.
+// report is the state of the service for /status.json and the page. It contains no key and
+// no token.
 type report struct {
 	At     time.Time        `json:"at"`
 	Build  buildinfo.Info   `json:"build"`
 	Server discovery.Status `json:"server"`
-	// Secrets are the server's own certificate, its roots, and roots in files.
+	// Secrets are the server's own certificate, its roots, and roots from files.
 	Secrets      []secret.Status        `json:"secrets"`
 	Providers    []agentstatus.Provider `json:"providers,omitempty"`
 	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
@@ -30,7 +30,8 @@ type report struct {
 	Folder       *folder.Status         `json:"folder,omitempty"`
 }
 
-// trustDomain is one trust domain's roots; the times are those of its bundle endpoint.
+// trustDomain is the state of one trust domain's roots. Fetched and Problem come from its
+// bundle endpoint.
 type trustDomain struct {
 	Name    string    `json:"name"`
 	From    string    `json:"from"`
@@ -59,7 +60,7 @@ func (s *service) report() report {
 	return r
 }
 
-// held are the secrets that the service itself needs.
+// held returns the status of the secrets that the service itself needs.
 func (s *service) held() []secret.Status {
 	if s.signed == nil {
 		return s.files.Status()
@@ -67,7 +68,7 @@ func (s *service) held() []secret.Status {
 	return append(s.signed.Status(), s.files.Status()...)
 }
 
-// endpoint returns how the bundle endpoint of a trust domain does.
+// endpoint returns the status of a trust domain's bundle endpoint.
 func endpoint(all []federation.Status, name string) (federation.Status, bool) {
 	i := slices.IndexFunc(all, func(e federation.Status) bool { return e.TrustDomain == name })
 	if i < 0 {

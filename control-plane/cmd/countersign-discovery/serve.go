@@ -111,8 +111,8 @@ func listen(c config.Listen, log *slog.Logger) (l discovery.Listeners, err error
 	return l, nil
 }
 
-// tlsOf presents the current certificate at each handshake. Envoy's TLS clients use TLS 1.2
-// at most, unless configured otherwise.
+// tlsOf returns a configuration that presents the current certificate in each handshake. It
+// allows TLS 1.2, the default maximum of Envoy's clients.
 func (s *service) tlsOf() (*tls.Config, error) {
 	shown, err := tlsconfig.Server(tlsconfig.Options{Source: s.source, Certificate: agent.DefaultSecret})
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *service) tlsOf() (*tls.Config, error) {
 func newLog(c agent.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // the config has checked it
+		level = slog.LevelInfo // package config has checked it
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {

@@ -102,7 +102,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 	}
 	shown := strings.Join(strings.Fields(p.status(t)), " ")
 	for _, want := range []string{
-		", ready ", "default true", "cluster.local 1 the own CA", "web.yaml served 1", "bad.yaml refused 0", "spiffe://cluster.local/ns/shop/sa/gateway", "gateway~1",
+		", ready ", "default true", "cluster.local 1 the server's own CA", "web.yaml served 1", "bad.yaml refused 0", "spiffe://cluster.local/ns/shop/sa/gateway", "gateway~1",
 	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q:\n%s", want, shown)
@@ -173,7 +173,7 @@ times: {drain: 0s}
 	p.tls(t)
 	eventually(t, func() bool {
 		code, text := p.page(t, "/readyz")
-		return code == http.StatusServiceUnavailable && strings.Contains(text, "the server's own certificate is not held")
+		return code == http.StatusServiceUnavailable && strings.Contains(text, "the server's own certificate is missing")
 	}, "/readyz says that there is no certificate", p.log)
 	for want, number := range map[string]int64{"11": 0x11, "12": 0x12} {
 		ca.write(t, certificate{serial: number, dns: "discovery.test"}, chain, key)
@@ -203,7 +203,7 @@ func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
 		"no such provider": {strings.Replace(alone, "PROVIDERS", "dev: true\nproviders: [{name: vault}]", 1), `provider "vault" is not installed`},
 		"another pin":      {strings.Replace(alone, "PROVIDERS", "providers: [{name: file, sha256: "+strings.Repeat("0a", 32)+"}]", 1), "the pin is"},
 		"no folder":        {strings.Replace(alone, "DIR/resources", "DIR/none", 1), "resources.folder is "},
-		"no pod":           {strings.Replace(alone, "cluster: {disabled: true}\n", "", 1), "this is no pod of Kubernetes; name a kubeconfig"},
+		"no pod":           {strings.Replace(alone, "cluster: {disabled: true}\n", "", 1), "not running in a Kubernetes pod; name a kubeconfig"},
 		"the address":      {strings.Replace(alone, "127.0.0.1:0'}\ncert", "192.0.2.1:1'}\ncert", 1), `listen.tls is "192.0.2.1:1"`},
 		"the page":         {strings.Replace(alone, "unix:DIR/page", "unix:DIR/c.yaml/page", 1), `c.yaml/page": `},
 	} {

@@ -17,28 +17,28 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// service is what runs, part by part.
+// service is the running service.
 type service struct {
 	config  config.Config
 	log     *slog.Logger
 	metrics *metrics
 
 	files     *filesecret.Source
-	signed    *signed       // nil: the certificate is in files
-	source    secret.Source // of both
+	signed    *signed       // nil if the certificate is in files
+	source    secret.Source // both of the above
 	trust     *trust
-	clusters  *clusters      // nil: there is no Kubernetes
-	resources *folder.Folder // nil: there is none
+	clusters  *clusters      // nil if Kubernetes is disabled
+	resources *folder.Folder // nil if not configured
 	server    *discovery.Server
 
-	stop       context.CancelFunc // of what goes on beside the server
+	stop       context.CancelFunc // stops the background goroutines
 	background sync.WaitGroup
 	changed    changes
 }
 
-// open makes all parts. What it has made is ended by close, whatever it returns.
+// open creates all parts. Call close even if it fails.
 func (s *service) open(ctx context.Context) error {
-	// What feeds the server goes on while it drains.
+	// The server's sources keep running while it drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.changed.wake = stop, make(chan struct{}, 1)
 	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer} {
@@ -138,7 +138,7 @@ func (s *service) types() (all []discovery.Type) {
 	return all
 }
 
-// claims are the clusters that the members of trust domains may claim to be in.
+// claims returns the cluster IDs that the members of each trust domain may claim.
 func claims(domains []config.TrustDomain) map[string][]string {
 	all := map[string][]string{}
 	for _, d := range domains {
@@ -149,10 +149,10 @@ func claims(domains []config.TrustDomain) map[string][]string {
 	return all
 }
 
-// ready returns nil, or why streams cannot be answered yet.
+// ready returns nil, or the reason why streams are not accepted yet.
 func (s *service) ready() error {
 	if _, err := s.source.Peek(secret.Caller{}, agent.DefaultSecret); err != nil {
-		return fmt.Errorf("the server's own certificate is not held: %w", err)
+		return fmt.Errorf("the server's own certificate is missing: %w", err)
 	}
 	if s.clusters != nil {
 		return s.clusters.Ready()
@@ -160,7 +160,7 @@ func (s *service) ready() error {
 	return nil
 }
 
-// close ends all parts that there are.
+// close closes all parts that were opened.
 func (s *service) close() error {
 	if s.stop != nil {
 		s.stop()
@@ -189,7 +189,7 @@ func asSettings(err error) error {
 	return nil
 }
 
-// drainOf is 0s as the server has it.
+// drainOf translates 0s, which the server spells -1.
 func drainOf(t config.Times) time.Duration {
 	if t.Drain.Duration == 0 {
 		return -1

@@ -23,16 +23,16 @@ var (
 	ownStyle string
 )
 
-// pageStyle is that of all pages, and what this one has beside it.
+// pageStyle is the style of all pages and the additions for this one.
 var pageStyle = operatorpage.Style + ownStyle
 
-// maxStreams and maxTroubles are how many are on the page; /status.json has all.
+// Limits of what the page lists; /status.json has no limits.
 const (
 	maxStreams  = 200
 	maxTroubles = 50
 )
 
-// pageTemplate escapes what clients and API servers have said.
+// pageTemplate escapes text from clients and API servers.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"short": short,
 	"head":  func(version string) string { return version[:min(8, len(version))] },
@@ -45,26 +45,26 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 	"file":   func(s folder.State) string { return map[folder.State]string{folder.Served: good, folder.Kept: fair}[s] },
 	"or_bad": func(grade string) string { return cmp.Or(grade, bad) },
-	"style":  func() template.CSS { return template.CSS(pageStyle) },         // #nosec G203 -- ours, whole and embedded
+	"style":  func() template.CSS { return template.CSS(pageStyle) },         // #nosec G203 -- embedded in this program
 	"script": func() template.JS { return template.JS(operatorpage.Script) }, // #nosec G203 -- as the style
 }).Parse(pageText))
 
-// short is of a type URL what tells it from others.
+// short returns the last part of a type URL.
 func short(url string) string { return url[strings.LastIndexAny(url, "./")+1:] }
 
-// view is a report as a page shows it.
+// view is a report with the methods the page needs.
 type view struct{ report }
 
-// When is a time, seen from that of the report.
+// When returns t relative to the time of the report.
 func (v view) When(t time.Time) operatorpage.Moment { return operatorpage.At(t, v.At) }
 
-// First are the troubles that are shown.
+// First returns the troubles to show.
 func (v view) First() []trouble { return v.Troubles()[:min(maxTroubles, len(v.Troubles()))] }
 
-// Rest is how many troubles are not shown.
+// Rest returns how many troubles are left out.
 func (v view) Rest() int { return max(0, len(v.Troubles())-maxTroubles) }
 
-// Streams are those that are shown: first whoever refuses something, then as they came.
+// Streams returns the streams to show, rejecting ones first, else in order of arrival.
 func (v view) Streams() []discovery.StreamStatus {
 	refuses := func(s discovery.StreamStatus) bool {
 		return slices.ContainsFunc(s.Types, discovery.TypeStatus.Refusing)
@@ -82,20 +82,20 @@ func (v view) Streams() []discovery.StreamStatus {
 	return all[:min(maxStreams, len(all))]
 }
 
-// Answered is what has become of the last push of a type.
+// Answered returns what became of the last push of a type.
 func (v view) Answered(t discovery.TypeStatus) mark {
 	switch {
 	case t.Refusing():
-		return mark{"refused " + v.When(t.Refused.At).Far, bad}
+		return mark{"rejected " + v.When(t.Refused.At).Far, bad}
 	case t.Pushes == 0:
 		return mark{"nothing to send yet", fair}
 	case t.Acked != t.Sent:
-		return mark{"no answer yet", fair}
+		return mark{"no response yet", fair}
 	}
-	return mark{"taken", good}
+	return mark{"accepted", good}
 }
 
-// show writes the report as a page.
+// show writes the page.
 func show(w http.ResponseWriter, r report) {
 	operatorpage.SetHeaders(w, pageStyle)
 	_ = pageTemplate.Execute(w, view{r}) // a client that went away

@@ -13,21 +13,22 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Grades of what is shown.
+// Grades of severity.
 const (
 	good = "good"
-	fair = "fair" // what is served is served on
+	fair = "fair" // serving is not affected yet
 	bad  = "bad"
 )
 
-// trouble is something that an operator should look at: what it is, what was said, and
-// what to do.
+const checkCA = "Check that the CA is up and reachable, and the provider's last log lines."
+
+// trouble is a problem for an operator: what is wrong, the error, and what to do.
 type trouble struct {
 	Grade, What, Said, Do string
-	At                    time.Time // zero where that is not known
+	At                    time.Time // zero if unknown
 }
 
-// Troubles are all that are present, the worst first.
+// Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
 	all := slices.Concat(r.atStart(), r.ofSecrets(), r.ofProviders(), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
 	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Compare(a.Grade, b.Grade) }) // bad is before fair
@@ -39,24 +40,24 @@ func (r report) atStart() []trouble {
 		return nil
 	}
 	return []trouble{{
-		Grade: bad, What: "Nobody is answered", Said: r.Server.NotReady,
-		Do: "Mend what is missing. A remote cluster is waited for no longer than times.sync.",
+		Grade: bad, What: "Requests are rejected", Said: r.Server.NotReady,
+		Do: "Fix the reason above. The service waits at most times.sync for a remote cluster.",
 	}}
 }
 
 func (r report) ofSecrets() (all []trouble) {
 	for _, s := range r.Secrets {
-		of := trouble{Grade: fair, Do: "What is held is served to its end. Check that the authority is up and reached, and the provider's last lines in the log."}
+		of := trouble{Grade: fair, Do: "It is used until it expires. " + checkCA}
 		if s.Failure != nil {
 			of.Said, of.At = s.Failure.Reason+": "+s.Failure.Text, s.Failure.At
 		}
 		switch {
 		case !s.ExpiredSince.IsZero():
-			of.Grade, of.What, of.Do = bad, s.Name+" has expired", "Clients refuse it. Check that the authority is up and reached, and the provider's last lines in the log."
+			of.Grade, of.What, of.Do = bad, s.Name+" has expired", "Clients reject it. "+checkCA
 		case !s.Held:
-			of.Grade, of.What, of.Do = bad, s.Name+" is not held", "Check the file, or that the authority is up and reached, and the provider's last lines in the log."
+			of.Grade, of.What, of.Do = bad, s.Name+" is not held", "If it comes from a file, check the file. Otherwise: "+checkCA
 		case s.Failure != nil:
-			of.What = s.Name + " cannot be had anew"
+			of.What = s.Name + " cannot be renewed"
 		default:
 			continue
 		}
@@ -69,8 +70,8 @@ func (r report) ofProviders() (all []trouble) {
 	for _, p := range r.Providers {
 		if grade := p.Mark().Grade; grade != good {
 			all = append(all, trouble{
-				Grade: grade, What: "The provider " + p.Name + " is in the state " + p.State, Said: p.LastError, At: p.Since,
-				Do: "Its last lines are in the log. It is started again by itself, with growing pauses.",
+				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Said: p.LastError, At: p.Since,
+				Do: "See its last log lines. It restarts by itself, after growing pauses.",
 			})
 		}
 	}
@@ -81,8 +82,8 @@ func (r report) ofClusters() (all []trouble) {
 	for _, c := range r.Clusters {
 		if len(c.Refused) > 0 {
 			all = append(all, trouble{
-				Grade: fair, What: "The id of the cluster " + c.ID + " is claimed again", Said: strings.Join(c.Refused, ", "),
-				Do: "Whoever had it first keeps it. Take the id out of the others, or give theirs another.",
+				Grade: fair, What: "Duplicate cluster ID " + c.ID, Said: strings.Join(c.Refused, ", "),
+				Do: "The first kubeconfig with this ID stays in use. Remove the others, or give each an ID of its own.",
 			})
 		}
 		if c.State != fleet.Synced || c.Fault != "" {
@@ -93,21 +94,21 @@ func (r report) ofClusters() (all []trouble) {
 }
 
 func ofCluster(c fleet.Status) trouble {
-	t := trouble{Grade: bad, What: "The cluster " + c.ID + " is not followed", Said: c.Fault, Do: "Nothing is served of it."}
+	t := trouble{Grade: bad, What: "Cluster " + c.ID + " is not being watched", Said: c.Fault, Do: "None of its secrets are served."}
 	if c.State == fleet.Connecting && c.Fault == "" {
-		t.What = "The cluster " + c.ID + " is not synced yet"
+		t.What = "Cluster " + c.ID + " is not synced yet"
 	}
 	if c.Serving {
-		t.Grade, t.Do = fair, "What was held of it is served on."
+		t.Grade, t.Do = fair, "Its last known secrets are served."
 	}
-	t.Do += " Check its API server, and what our account may there."
+	t.Do += " Check its API server, and the permissions of this service's account there."
 	if c.Source != "" {
-		t.Do += " Its kubeconfig is in the " + c.Source + "; a change is noticed."
+		t.Do += " Its kubeconfig comes from " + c.Source + "; changes are picked up."
 	}
 	return t
 }
 
-// ofWatched leaves the names to their table.
+// ofWatched reports totals; a table has the names.
 func (r report) ofWatched() (all []trouble) {
 	if r.Watched == nil {
 		return nil
@@ -122,14 +123,14 @@ func (r report) ofWatched() (all []trouble) {
 		state           secrets.State
 		grade, what, do string
 	}{
-		{secrets.Broken, bad, "are malformed", "Whoever asks for them has none."},
-		{secrets.Expired, bad, "have expired", "They are served all the same, and clients refuse them."},
-		{secrets.Ending, fair, "end soon", "Whoever renews them should have done so."},
+		{secrets.Broken, bad, "malformed", "Clients cannot get them."},
+		{secrets.Expired, bad, "expired", "They are still served, and clients reject them."},
+		{secrets.Ending, fair, "expiring soon", "Their renewal is overdue."},
 	} {
 		if n := sums[of.state]; n > 0 {
 			all = append(all, trouble{
-				Grade: of.grade, What: fmt.Sprintf("Watched secrets of Kubernetes %s: %d", of.what, n),
-				Do: of.do + " They are named under \"Kubernetes secrets\", and are to be replaced in their cluster; a change is noticed.",
+				Grade: of.grade, What: fmt.Sprintf("Watched Kubernetes secrets %s: %d", of.what, n),
+				Do: of.do + " Replace those listed under \"Watched Kubernetes secrets\" in their cluster; changes are picked up.",
 			})
 		}
 	}
@@ -140,11 +141,11 @@ func (r report) ofTrust() (all []trouble) {
 	for _, d := range r.TrustDomains {
 		switch {
 		case d.Roots == 0:
-			all = append(all, trouble{Grade: bad, What: "Nobody of " + d.Name + " is known", Said: d.Problem, Do: "It has no roots. Mend where they come from: " + d.From + "."})
+			all = append(all, trouble{Grade: bad, What: "No caller from " + d.Name + " can be authenticated", Said: d.Problem, Do: "The trust domain has no roots. Fix their source: " + d.From + "."})
 		case d.Problem != "":
 			all = append(all, trouble{
-				Grade: fair, What: "The roots of " + d.Name + " cannot be had anew", Said: d.Problem,
-				Do: "Those that were had before are kept. Mend where they come from: " + d.From + ".",
+				Grade: fair, What: "The roots of " + d.Name + " cannot be refreshed", Said: d.Problem,
+				Do: "The previous roots stay in use. Fix their source: " + d.From + ".",
 			})
 		}
 	}
@@ -156,20 +157,20 @@ func (r report) ofFolder() (all []trouble) {
 		return nil
 	}
 	if r.Folder.Fault != "" {
-		all = append(all, trouble{Grade: bad, What: "The folder " + r.Folder.Path + " cannot be read", Said: r.Folder.Fault, Do: "What it held is served on. Check that it is there, and its rights."})
+		all = append(all, trouble{Grade: bad, What: "Folder " + r.Folder.Path + " cannot be read", Said: r.Folder.Fault, Do: "Its last known resources are served. Check that it exists, and its permissions."})
 	}
 	for _, f := range r.Folder.Files {
 		switch f.State {
 		case folder.Kept:
-			all = append(all, trouble{Grade: fair, What: "The file " + f.Name + " is bad", Said: f.Reason, Do: "What it held when it was good is served. Mend it; a change is noticed."})
+			all = append(all, trouble{Grade: fair, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Its last valid version is served. Fix it; changes are picked up."})
 		case folder.Refused:
-			all = append(all, trouble{Grade: bad, What: "The file " + f.Name + " is bad", Said: f.Reason, Do: "Nothing of it is served. Mend it; a change is noticed."})
+			all = append(all, trouble{Grade: bad, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Nothing in it is served. Fix it; changes are picked up."})
 		}
 	}
 	return all
 }
 
-// ofStreams has those once that refuse the same for the same reason.
+// ofStreams groups rejections by type and reason.
 func (r report) ofStreams() []trouble {
 	type refused struct{ typ, reason string }
 	counts, last := map[refused]int{}, map[refused]time.Time{}
@@ -188,18 +189,18 @@ func (r report) ofStreams() []trouble {
 	var all []trouble
 	for of, n := range counts {
 		all = append(all, trouble{
-			Grade: fair, What: fmt.Sprintf("Clients refuse a %s: %d", of.typ, n), Said: of.reason, At: last[of],
-			Do: "Each works with what it took before. Mend what is served; the next version is sent by itself. They are first among the streams; their own log says more.",
+			Grade: fair, What: fmt.Sprintf("Clients rejecting a %s: %d", of.typ, n), Said: of.reason, At: last[of],
+			Do: "They keep using the last version they accepted. Fix the resource; the new version is pushed. Their streams are listed first; their own logs say more.",
 		})
 	}
 	slices.SortFunc(all, func(a, b trouble) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.What+a.Said, b.What+b.Said)) })
 	return all
 }
 
-// mark is a state in words, and how grave it is.
+// mark is a state in words, with its grade.
 type mark struct{ Words, Grade string }
 
-// Summary is the whole in a sentence.
+// Summary describes the service in one sentence.
 func (r report) Summary() mark {
 	troubles := r.Troubles()
 	switch {
@@ -208,12 +209,12 @@ func (r report) Summary() mark {
 	case r.Server.NotReady != "":
 		return mark{"Not ready: " + r.Server.NotReady + ".", bad}
 	case len(troubles) == 0:
-		return mark{"All is well.", good}
+		return mark{"No problems.", good}
 	}
-	return mark{fmt.Sprintf("Streams are answered. To look at: %d.", len(troubles)), troubles[0].Grade}
+	return mark{fmt.Sprintf("Serving. Problems: %d.", len(troubles)), troubles[0].Grade}
 }
 
-// markOf is the state of a secret of the service's own.
+// markOf returns the state of one of the service's own secrets.
 func markOf(s secret.Status) mark {
 	switch {
 	case !s.ExpiredSince.IsZero():
@@ -221,7 +222,7 @@ func markOf(s secret.Status) mark {
 	case !s.Held:
 		return mark{"not held", bad}
 	case s.Failure != nil:
-		return mark{"held; its renewal fails", fair}
+		return mark{"held; renewal is failing", fair}
 	}
 	return mark{"held", good}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// trust has the roots of each trust domain, from where the configuration says.
+// trust holds the roots of each trust domain from their configured source.
 type trust struct {
 	held      map[string]func() *pki.Bundle // by trust domain
 	endpoints *federation.Source
@@ -22,10 +22,10 @@ type trust struct {
 	stops     []func()
 }
 
-// rootsIn is the name that the roots of a trust domain in a file go by.
+// rootsIn is the secret name of a trust domain's roots that come from a file.
 func rootsIn(trustDomain string) string { return "roots of " + trustDomain }
 
-// fileSpecs are all that the service reads from files.
+// fileSpecs lists the secrets that the service reads from files.
 func fileSpecs(c config.Config) (specs []filesecret.Spec) {
 	if c.Signed() == nil {
 		specs = append(specs, filesecret.Spec{Name: agent.DefaultSecret, Chain: c.Certificate.ChainFile, Key: c.Certificate.KeyFile})
@@ -38,8 +38,8 @@ func fileSpecs(c config.Config) (specs []filesecret.Spec) {
 	return specs
 }
 
-// newTrust takes roots from source: those in files, and the own CA's. changed is told a
-// trust domain whose roots are others.
+// newTrust takes roots from files and the server's own CA from source. It calls changed
+// with each trust domain whose roots change.
 func newTrust(c config.Config, source secret.Source, changed func(string), log *slog.Logger) (*trust, error) {
 	t := &trust{held: map[string]func() *pki.Bundle{}, changed: changed}
 	var endpoints []federation.Endpoint
@@ -93,7 +93,7 @@ func endpointOf(d config.TrustDomain) (federation.Endpoint, error) {
 	return e, nil
 }
 
-// Roots returns the roots of a trust domain as they are now, nil where there are none.
+// Roots returns the current roots of a trust domain, nil if there are none.
 func (t *trust) Roots(trustDomain string) *pki.Bundle { return t.endpoints.Bundle(trustDomain) }
 
 func (t *trust) heldRoots(trustDomain string) *pki.Bundle {
@@ -106,18 +106,18 @@ func (t *trust) heldRoots(trustDomain string) *pki.Bundle {
 // Run fetches from endpoints until ctx ends.
 func (t *trust) Run(ctx context.Context) { t.endpoints.Run(ctx) }
 
-// Close stops telling of changes.
+// Close stops the calls to changed.
 func (t *trust) Close() {
 	for _, stop := range t.stops {
 		stop()
 	}
 }
 
-// status tells how the roots of each trust domain do.
+// status returns the state of each trust domain's roots.
 func (t *trust) status(domains []config.TrustDomain) (all []trustDomain) {
 	fetched := t.endpoints.Status()
 	for _, d := range domains {
-		out := trustDomain{Name: d.Name, From: "the own CA", Roots: t.Roots(d.Name).Len()}
+		out := trustDomain{Name: d.Name, From: "the server's own CA", Roots: t.Roots(d.Name).Len()}
 		if d.RootsFile != "" {
 			out.From = d.RootsFile
 		}
@@ -125,7 +125,7 @@ func (t *trust) status(domains []config.TrustDomain) (all []trustDomain) {
 			out.From, out.Fetched, out.Problem = e.URL, e.Fetched, e.Problem
 		}
 		if out.Roots == 0 && out.Problem == "" {
-			out.Problem = "no roots are held: nobody of it is known"
+			out.Problem = "it has no roots: no caller of it can be authenticated"
 		}
 		all = append(all, out)
 	}

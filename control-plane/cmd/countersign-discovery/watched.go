@@ -8,16 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 )
 
-// maxTroubled is how many are shown by name.
+// maxTroubled limits how many objects are listed by name.
 const maxTroubled = 100
 
-// watching are the certificates and CAs of Kubernetes that clients watch and may have, as
-// they are now.
+// watching is the current state of the Kubernetes certificates and CAs that clients watch
+// and may have.
 type watching struct {
-	// Counts are of each cluster, its certificates and its CAs.
+	// Counts has one entry per cluster and kind.
 	Counts []watchedCount `json:"counts"`
-	// Troubled are those that are not valid, the worst first; More is how many are not
-	// among them.
+	// Troubled lists those that are not valid, worst first; More is how many were left out.
 	Troubled []troubled `json:"troubled,omitempty"`
 	More     int        `json:"more,omitempty"`
 }
@@ -30,11 +29,11 @@ type watchedCount struct {
 	Ending    int    `json:"ending"`
 	Expired   int    `json:"expired"`
 	Malformed int    `json:"malformed"`
-	// FirstExpiry is when the first of those ends that have not ended.
+	// FirstExpiry is the earliest expiry among the unexpired ones.
 	FirstExpiry time.Time `json:"first_expiry,omitzero"`
 }
 
-// troubled is one that somebody should look at.
+// troubled is an object that needs attention.
 type troubled struct {
 	Cluster string        `json:"cluster"`
 	Object  string        `json:"object"` // "secret shop/web" or "config map shop/web"
@@ -53,7 +52,7 @@ func kindOf(w secrets.Watched) string {
 	return kinds[0]
 }
 
-// watching has the clusters that are known, be nothing of them watched.
+// watching includes known clusters of which nothing is watched.
 func (k *clusters) watching() *watching {
 	var ids []string
 	for _, s := range k.Status() {
@@ -88,7 +87,7 @@ func watchingOf(ids []string, all []secrets.Watched) *watching {
 	return w
 }
 
-// Present are the counts of what there is something of.
+// Present returns the nonzero counts.
 func (w *watching) Present() []watchedCount {
 	return slices.DeleteFunc(slices.Clone(w.Counts), func(c watchedCount) bool { return c.Valid+c.Ending+c.Expired+c.Malformed == 0 })
 }
@@ -102,7 +101,7 @@ func (c *watchedCount) add(one secrets.Watched) {
 	}
 }
 
-// of is the count of a state.
+// of returns the counter of a state.
 func (c *watchedCount) of(state secrets.State) *int {
 	switch state {
 	case secrets.Ending:
@@ -143,9 +142,9 @@ func (w *watching) sort() {
 }
 
 var (
-	watchedDesc = desc("watched_secrets", "Certificates and CAs of Kubernetes that clients watch, by what they are now: valid, ending (a sixth of the lifetime or a week is left), expired, malformed.",
+	watchedDesc = desc("watched_secrets", "Kubernetes certificates and CAs that clients watch, by current state: valid, ending (the last sixth of the lifetime, a week at most), expired, malformed.",
 		"cluster", "kind", "state")
-	firstEndDesc = desc("watched_secrets_first_expiry_timestamp_seconds", "When the first of those ends that have not ended.", "cluster", "kind")
+	firstEndDesc = desc("watched_secrets_first_expiry_timestamp_seconds", "Earliest expiry among the unexpired watched secrets.", "cluster", "kind")
 )
 
 func (g gatherer) watching(w *watching) {

@@ -26,11 +26,11 @@ import (
 // Errors that [Access.Peek] returns, possibly wrapped ([errors.Is]), if the answer is not yes.
 var (
 	// ErrDenied means that the API server said no, or could not be asked.
-	ErrDenied = errors.New("it may not list the secrets of its namespace")
+	ErrDenied = errors.New("not allowed to list the secrets of its namespace")
 	// ErrNotReady means that a review is in progress; watchers will be notified.
-	ErrNotReady = errors.New("the API server has not said yet whether it may list secrets")
+	ErrNotReady = errors.New("access review in progress")
 	// ErrFull means that too many service accounts of the cluster are watched.
-	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are here", ErrDenied)
+	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are connected", ErrDenied)
 )
 
 const (
@@ -98,11 +98,11 @@ func New(cfg Config) (*Access, error) {
 		return nil, errors.New("access: Config.Reviews is required")
 	}
 	if cfg.Deadline < 0 || cfg.Parallel < 0 || cfg.Most < 0 {
-		return nil, fmt.Errorf("access: Config has Deadline %s, Parallel %d and Most %d: none can be less than 0", cfg.Deadline, cfg.Parallel, cfg.Most)
+		return nil, fmt.Errorf("access: Config has Deadline %s, Parallel %d and Most %d: they must not be negative", cfg.Deadline, cfg.Parallel, cfg.Most)
 	}
 	cfg.setDefaults()
 	if cfg.Allow < time.Second || cfg.Deny < time.Second {
-		return nil, fmt.Errorf("access: Config has Allow %s and Deny %s: write 1s or more", cfg.Allow, cfg.Deny)
+		return nil, fmt.Errorf("access: Config has Allow %s and Deny %s: they must be at least 1s", cfg.Allow, cfg.Deny)
 	}
 	a := &Access{cfg: cfg, desks: map[string]*desk{}}
 	a.ctx, a.cancel = context.WithCancel(context.Background())

@@ -85,7 +85,7 @@ func (a *Access) review(ctx context.Context, slots chan struct{}, s Subject) (sa
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
 	case <-wait.Done():
-		return denied, a.cfg.Now(), fmt.Errorf("%d reviews are on their way already", cap(slots))
+		return denied, a.cfg.Now(), fmt.Errorf("%d reviews are already in progress", cap(slots))
 	}
 	asked = a.cfg.Now()
 	says, err = a.create(ctx, s)

@@ -20,14 +20,14 @@ const (
 // event, fully into memory. Only JSON is accepted because punctuation tells how much
 // memory it needs; a hostile server's protobuf can expand a hundredfold.
 func (c *connection) bound(req *http.Request, reply *http.Response) error {
-	b := &body{ReadCloser: reply.Body, what: "an answer", limit: maxAnswer, structured: true, full: c.budget.exceed}
+	b := &body{ReadCloser: reply.Body, what: "a response", limit: maxAnswer, structured: true, full: c.budget.exceed}
 	kind, err := mediaType(reply)
 	switch query, good := req.URL.Query(), reply.StatusCode == http.StatusOK; {
 	case !good && strings.HasPrefix(kind, "text/"): // perhaps a proxy's error page, which is not decoded as objects
 		b.structured = false
 	case err != nil || kind != onlyJSON:
 		_ = reply.Body.Close()
-		return fmt.Errorf("the API server answers with %.256q, where %q was asked for", reply.Header.Get("Content-Type"), onlyJSON)
+		return fmt.Errorf("API server sent content type %.256q instead of %q", reply.Header.Get("Content-Type"), onlyJSON)
 	case good && query.Has("watch"):
 		b.what, b.limit, b.each = "an event", c.budget.limits.Response, true
 	case good && query.Has("limit"): // smaller pages may fit
@@ -66,7 +66,7 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	for _, c := range p[:n] {
 		if b.count(c); b.size > b.limit {
-			too := excessf("its API server sends %s of more than %d bytes", b.what, b.limit)
+			too := excessf("API server sent %s of more than %d bytes", b.what, b.limit)
 			b.full(too)
 			return 0, too
 		}

@@ -76,7 +76,7 @@ func readFile(path string) claim {
 	c := claim{id: strings.TrimSuffix(name, filepath.Ext(name)), source: "file " + text.Clean(path)}
 	content, err := safefile.Read(path, kubeconfig.MaxSize)
 	if err != nil {
-		c.fault = "it cannot be read: " + text.Clean(err.Error())
+		c.fault = "cannot be read: " + text.Clean(err.Error())
 	}
 	c.text = content
 	return c

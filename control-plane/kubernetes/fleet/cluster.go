@@ -20,9 +20,9 @@ import (
 var (
 	// ErrNotFound means that the cluster has no such object, or one of a type that
 	// holds no certificate.
-	ErrNotFound = errors.New("it is not in the cluster")
+	ErrNotFound = errors.New("not found in the cluster")
 	// ErrNotSynced means that the cluster's content is not known yet.
-	ErrNotSynced = errors.New("the cluster is not synced")
+	ErrNotSynced = errors.New("cluster not synced")
 )
 
 // Cluster is one cluster reached by one kubeconfig. It is safe for concurrent use and

@@ -106,18 +106,18 @@ func (c *Config) setDefaults() {
 func (c Config) check() error {
 	switch {
 	case c.Local == nil:
-		return errors.New("how the local cluster is asked is required")
+		return errors.New("Local is required")
 	case !isID(c.LocalID):
-		return fmt.Errorf("the local cluster's id %.64q is none: %s", c.LocalID, rightID)
+		return fmt.Errorf("invalid id %.64q of the local cluster: %s", c.LocalID, rightID)
 	case c.SyncWait < 0 || c.GiveUp < 0:
-		return fmt.Errorf("the times %s and %s cannot be less than nothing", c.SyncWait, c.GiveUp)
+		return fmt.Errorf("SyncWait %s and GiveUp %s must not be negative", c.SyncWait, c.GiveUp)
 	case slices.Contains(c.Audiences, ""):
-		return errors.New("an audience is empty")
+		return errors.New("empty audience")
 	}
 	return cmp.Or(c.Limits.check(), c.Rules.Check())
 }
 
-const rightID = "1 to 253 letters, digits, dots, hyphens and underscores are right"
+const rightID = "must be 1 to 253 letters, digits, dots, hyphens and underscores"
 
 // isID reports whether text can be a key in a Secret's data.
 func isID(text string) bool {

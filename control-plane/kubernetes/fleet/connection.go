@@ -32,8 +32,8 @@ type connection struct {
 }
 
 var (
-	errGone     = errors.New("the cluster was removed, or reached by another kubeconfig since")
-	errRedirect = errors.New("the API server redirects, which is not followed")
+	errGone     = errors.New("the cluster was removed, or its kubeconfig replaced")
+	errRedirect = errors.New("the API server sent a redirect, which is not followed")
 )
 
 const (

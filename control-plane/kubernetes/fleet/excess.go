@@ -37,7 +37,7 @@ func (f *Fleet) exceeded(m *member, c *Cluster, what error) {
 	if c != m.next && c != m.serving {
 		return // it was replaced or removed meanwhile
 	}
-	const said = "a cluster takes too much; nothing is held of it any more"
+	const said = "cluster exceeds its limits, dropping its objects"
 	if c == m.serving && (m.next != nil || m.sum != m.built) { // the claim now leads elsewhere, or nowhere
 		f.cfg.Log.Warn(said, "cluster", m.id, "error", what.Error())
 		f.replace(m, c)
@@ -45,7 +45,7 @@ func (f *Fleet) exceeded(m *member, c *Cluster, what error) {
 	}
 	pause, again := m.retries.next(f.cfg.GiveUp)
 	if again {
-		m.fault = fmt.Sprintf("%s; it is tried again in %s", what, pause.Round(time.Millisecond))
+		m.fault = fmt.Sprintf("%s; retrying in %s", what, pause.Round(time.Millisecond))
 		of := m.claim
 		m.retries.timer = time.AfterFunc(pause, func() { f.signal(func() { f.again(m, of) }) })
 	} else {

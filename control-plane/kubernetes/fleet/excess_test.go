@@ -19,7 +19,7 @@ func TestWhatWasHeldIsLetGoAndTriedAgain(t *testing.T) {
 	large := secret("shop", "large", "", map[string][]byte{"tls.crt": make([]byte, 60<<10)})
 	east.put(large)
 	until(t, "it is failed", func() bool {
-		return strings.Contains(r.status("east").Fault, "an event of more than 65536 bytes; it is tried again in 200ms")
+		return strings.Contains(r.status("east").Fault, "an event of more than 65536 bytes; retrying in 200ms")
 	})
 	waitFreed(t, freed)
 	east.remove(large)
@@ -65,7 +65,7 @@ func TestWhatAlwaysTakesTooMuchIsGivenUpUntilTheNextChange(t *testing.T) {
 	until(t, "given up", func() bool {
 		return strings.HasSuffix(r.status("east").Fault, "; given up after 1s until the kubeconfig changes")
 	})
-	if n := strings.Count(r.logged(), "takes too much"); n < 3 || n > 8 {
+	if n := strings.Count(r.logged(), "exceeds its limits"); n < 3 || n > 8 {
 		t.Errorf("it was tried %d times", n)
 	}
 	r.letGo(t, "east", east)

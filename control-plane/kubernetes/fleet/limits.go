@@ -46,7 +46,7 @@ func (l *Limits) setDefaults() {
 
 func (l Limits) check() error {
 	if l.Bytes < 0 || l.Objects < 0 || l.Response < 0 {
-		return fmt.Errorf("the limits of %d bytes, %d objects and a response of %d bytes cannot be less than nothing", l.Bytes, l.Objects, l.Response)
+		return fmt.Errorf("limits must not be negative: %d bytes, %d objects, response of %d bytes", l.Bytes, l.Objects, l.Response)
 	}
 	return nil
 }
@@ -91,9 +91,9 @@ func (b *budget) check() error {
 	}
 	switch {
 	case objects > b.limits.Objects:
-		return excessf("it has more than %d secrets and config maps, which are the most that are held of a remote cluster", b.limits.Objects)
+		return excessf("more than %d secrets and config maps, the limit for a remote cluster", b.limits.Objects)
 	case bytes > b.limits.Bytes:
-		return excessf("its secrets and config maps take more than %d bytes, which are the most that are held of a remote cluster", b.limits.Bytes)
+		return excessf("secrets and config maps of more than %d bytes, the limit for a remote cluster", b.limits.Bytes)
 	}
 	return nil
 }

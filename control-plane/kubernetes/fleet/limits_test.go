@@ -103,16 +103,16 @@ var whatTakesTooMuch = map[string]struct {
 	"many that are empty in one":  {hostile(older, list(`{"metadata":{"managedFields":[`+strings.Repeat("{},", 1000)+`{}]}},`)), "an object of more than 65536 bytes"},
 	"a page that is unpacked":     {hostile(older, bomb), "an object of more than 65536 bytes"},
 	"an endless stream of a list": {hostile(events(added+"}}\n"), list("")), "more than 100 secrets and config maps"},
-	"a stream of large ones":      {hostile(events(added+`,"data":{"ca.crt":"`+strings.Repeat("QUJD", 10_000)+`"}}}`+"\n"), list("")), "take more than 1048576 bytes"},
-	"a stream of long names":      {hostile(events(strings.Replace(added, `"n%d"`, `"`+strings.Repeat("n", 50_000)+`%d"`, 1)+"}}\n"), list("")), "take more than 1048576 bytes"},
+	"a stream of large ones":      {hostile(events(added+`,"data":{"ca.crt":"`+strings.Repeat("QUJD", 10_000)+`"}}}`+"\n"), list("")), "of more than 1048576 bytes"},
+	"a stream of long names":      {hostile(events(strings.Replace(added, `"n%d"`, `"`+strings.Repeat("n", 50_000)+`%d"`, 1)+"}}\n"), list("")), "of more than 1048576 bytes"},
 	"one giant object in a watch": {hostile(events(`{"type":"ADDED","object":{"kind":"KIND","apiVersion":"v1","data":{"a":"`+strings.Repeat("QUJD", 10_000)), list("")), "an event of more than 65536 bytes"},
 	"an event of empty values":    {hostile(events(`[[],`), list("")), "an event of more than 65536 bytes"},
 	"nothing but white space":     {hostile(events("\n\n\n\n"), list("")), "an event of more than 65536 bytes"},
-	"an endless error":            {func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) }, "an answer of more than 1048576 bytes"},
+	"an endless error":            {func(w http.ResponseWriter, _ *http.Request) { refuseAtLength(w) }, "a response of more than 1048576 bytes"},
 	"an endless error in no words": {func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "", http.StatusInternalServerError)
 		endless(w, "error")
-	}, "an answer of more than 1048576 bytes"},
+	}, "a response of more than 1048576 bytes"},
 }
 
 func refuseAtLength(w http.ResponseWriter) {
@@ -131,7 +131,7 @@ func TestAClusterThatTakesTooMuchIsEndedAndNoOtherNotices(t *testing.T) {
 			west := r.synced(t, "west", s[2])
 			until(t, "it is failed", func() bool { return r.status("east").State == Failed })
 			got := r.status("east")
-			if !strings.Contains(got.Fault, c.want) || !strings.HasSuffix(got.Fault, "; it is tried again in 1m0s") || got.Serving {
+			if !strings.Contains(got.Fault, c.want) || !strings.HasSuffix(got.Fault, "; retrying in 1m0s") || got.Serving {
 				t.Errorf("%+v", got)
 			}
 			r.ready(t)
@@ -165,7 +165,7 @@ func TestAReviewThatIsTooLongEndsTheClusterToo(t *testing.T) {
 	if _, err := c.Client().Discovery().ServerVersion(); !errors.As(err, new(*excess)) {
 		t.Error(err)
 	}
-	until(t, "it is failed", func() bool { return strings.Contains(r.status("east").Fault, "an answer of more than 1048576 bytes") })
+	until(t, "it is failed", func() bool { return strings.Contains(r.status("east").Fault, "a response of more than 1048576 bytes") })
 	if _, err := c.Authenticator().Authenticate(t.Context(), authn.Credential{Token: "good"}); !errors.Is(err, authn.ErrUnavailable) {
 		t.Error(err)
 	}
@@ -254,7 +254,7 @@ func TestARemoteAnswersInJSONAlone(t *testing.T) {
 		})
 		s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 		r := start(t, s[0])
-		want := fmt.Sprintf(`the API server answers with %q, where "application/json" was asked for`, kind)
+		want := fmt.Sprintf(`API server sent content type %q instead of "application/json"`, kind)
 		until(t, kind+" is refused", func() bool { return strings.Contains(r.status("east").Fault, want) })
 	}
 }

@@ -68,7 +68,7 @@ func (f *Fleet) try(m *member, c claim) {
 
 func (f *Fleet) build(c claim) (*Cluster, string) {
 	if !isID(c.id) {
-		return nil, "the id is none: " + rightID
+		return nil, "invalid cluster id: " + rightID
 	}
 	if c.fault != "" {
 		return nil, c.fault

@@ -80,7 +80,7 @@ func (s *source) keep(all *metav1.List, page runtime.Object) error {
 	return meta.EachListItem(page, func(object runtime.Object) error {
 		trimmed := s.trim(object)
 		if trimmed == nil {
-			return fmt.Errorf("the API server lists a %T", object)
+			return fmt.Errorf("API server listed a %T", object)
 		}
 		all.Items = append(all.Items, runtime.RawExtension{Object: trimmed})
 		return s.ledger.put(trimmed)

@@ -84,7 +84,7 @@ func (f *Fleet) Status() []Status {
 	local := known[f.cfg.LocalID]
 	local.ID, local.Local, local.serving = f.cfg.LocalID, true, f.local
 	if local.Fault = f.health.fault(); local.Fault == "" && folder != "" {
-		local.Fault = "the folder of kubeconfigs: " + folder
+		local.Fault = "kubeconfig folder: " + folder
 	}
 	known[f.cfg.LocalID] = local
 	all := slices.SortedFunc(maps.Values(known), func(a, b Status) int {

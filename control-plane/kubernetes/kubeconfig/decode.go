@@ -35,14 +35,14 @@ func decode(text []byte) (*clientcmdapi.Config, error) {
 	}
 	var file clientcmdv1.Config
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		return nil, fmt.Errorf("it is malformed%s: a field is unknown, there twice or of another kind", where(err))
+		return nil, fmt.Errorf("malformed%s: unknown field, duplicate field or value of the wrong type", where(err))
 	}
 	if file.Kind != "" && file.Kind != "Config" || file.APIVersion != "" && file.APIVersion != "v1" {
-		return nil, errors.New(`it is of another kind: apiVersion "v1" and kind "Config" are right`)
+		return nil, errors.New(`wrong apiVersion or kind: must be "v1" and "Config"`)
 	}
 	config := clientcmdapi.NewConfig()
 	if latest.Scheme.Convert(&file, config, nil) != nil {
-		return nil, errors.New("a name is there twice among its clusters, users or contexts")
+		return nil, errors.New("duplicate name among clusters, users or contexts")
 	}
 	return config, nil
 }
@@ -50,13 +50,13 @@ func decode(text []byte) (*clientcmdapi.Config, error) {
 func checkText(text []byte) error {
 	switch {
 	case len(text) > MaxSize:
-		return fmt.Errorf("it has more than %d bytes", MaxSize)
+		return fmt.Errorf("larger than %d bytes", MaxSize)
 	case len(bytes.TrimSpace(text)) == 0:
-		return errors.New("it is empty")
+		return errors.New("empty file")
 	case !utf8.Valid(text):
-		return errors.New("it is not UTF-8")
+		return errors.New("not valid UTF-8")
 	case bytes.ContainsFunc(text, isControl):
-		return errors.New("it has a control character")
+		return errors.New("control character in text")
 	}
 	return nil
 }
@@ -71,10 +71,10 @@ func checkShape(text []byte) error {
 	decoder := yamlnode.NewDecoder(bytes.NewReader(text))
 	var document, second yamlnode.Node
 	if err := decoder.Decode(&document); err != nil {
-		return fmt.Errorf("it is no YAML%s", where(err))
+		return fmt.Errorf("not valid YAML%s", where(err))
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return errors.New("it has more than one document")
+		return errors.New("more than one YAML document")
 	}
 	nodes := 0
 	return checkNode(&document, 0, &nodes)
@@ -84,11 +84,11 @@ func checkNode(n *yamlnode.Node, depth int, nodes *int) error {
 	*nodes++
 	switch {
 	case depth > maxDepth || *nodes > maxNodes:
-		return fmt.Errorf("it is nested or split up more than a kubeconfig is (line %d)", n.Line)
+		return fmt.Errorf("nested too deeply or too many values (line %d)", n.Line)
 	case n.Kind == yamlnode.AliasNode || n.Anchor != "":
-		return fmt.Errorf("it has an anchor or an alias (line %d)", n.Line)
+		return fmt.Errorf("anchors and aliases are not allowed (line %d)", n.Line)
 	case n.Kind == yamlnode.ScalarNode && strings.ContainsFunc(n.Value, isControl):
-		return fmt.Errorf("it has a control character (line %d)", n.Line)
+		return fmt.Errorf("control character in text (line %d)", n.Line)
 	case n.Kind == yamlnode.MappingNode:
 		if err := checkKeys(n); err != nil {
 			return err
@@ -109,7 +109,7 @@ func checkKeys(n *yamlnode.Node) error {
 		key := n.Content[i]
 		name := strings.ToLower(key.Value)
 		if key.Kind != yamlnode.ScalarNode || name == "<<" || seen[name] {
-			return fmt.Errorf("a field is there twice, merged or no text (line %d)", key.Line)
+			return fmt.Errorf("duplicate, merged or non-string field name (line %d)", key.Line)
 		}
 		seen[name] = true
 	}

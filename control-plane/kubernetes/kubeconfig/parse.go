@@ -72,15 +72,15 @@ func parse(text []byte, rules Rules, servers servers) (*rest.Config, error) {
 // current returns the cluster and user of the current-context.
 func current(file *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	if file.CurrentContext == "" {
-		return nil, nil, errors.New("it has no current-context")
+		return nil, nil, errors.New("no current-context")
 	}
 	context := file.Contexts[file.CurrentContext]
 	if context == nil {
-		return nil, nil, errors.New("its current-context is not among its contexts")
+		return nil, nil, errors.New("current-context names an unknown context")
 	}
 	cluster, user := file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]
 	if cluster == nil || user == nil {
-		return nil, nil, errors.New("its current-context names a cluster or a user that is not there")
+		return nil, nil, errors.New("current-context refers to an unknown cluster or user")
 	}
 	return cluster, user, nil
 }
@@ -88,11 +88,11 @@ func current(file *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.Au
 func checkUser(u *clientcmdapi.AuthInfo) error {
 	switch {
 	case len(u.Token) > maxToken || strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("its token has more than %d bytes, a space or a character that is not printable ASCII", maxToken)
+		return fmt.Errorf("invalid token: longer than %d bytes, or not printable ASCII without spaces", maxToken)
 	case (len(u.ClientCertificateData) > 0) != (len(u.ClientKeyData) > 0) && u.ClientCertificate == "" && u.ClientKey == "":
-		return errors.New("its user has one of client-certificate-data and client-key-data: both are needed")
+		return errors.New("user has only one of client-certificate-data and client-key-data")
 	case u.Token == "" && u.TokenFile == "" && len(u.ClientCertificateData) == 0 && u.ClientCertificate == "" && u.Username == "" && u.Exec == nil && u.AuthProvider == nil:
-		return errors.New("its user has no credential: a token, or client-certificate-data and client-key-data are right")
+		return errors.New("user has no credential: set token, or client-certificate-data and client-key-data")
 	}
 	return checkPair(u)
 }
@@ -113,7 +113,7 @@ func checkPair(u *clientcmdapi.AuthInfo) error {
 
 func checkCluster(c *clientcmdapi.Cluster, server *url.URL, servers servers) error {
 	if c.TLSServerName != "" && !isHost(c.TLSServerName) {
-		return errors.New("its tls-server-name is no host name")
+		return errors.New("tls-server-name is not a host name")
 	}
 	if len(c.CertificateAuthorityData) > 0 {
 		if _, err := pki.ParseCertificates(c.CertificateAuthorityData); err != nil {
@@ -136,7 +136,7 @@ func build(file *clientcmdapi.Config, user *clientcmdapi.AuthInfo, server *url.U
 	}
 	if err != nil {
 		secrets := []ca.Token{ca.Token(user.Token), ca.Token(user.Password), ca.Token(user.ClientKeyData)}
-		return nil, fmt.Errorf("it cannot be used: %s", text.Redact(err.Error(), secrets...))
+		return nil, fmt.Errorf("cannot be used: %s", text.Redact(err.Error(), secrets...))
 	}
 	config.UserAgent, config.QPS, config.Burst = userAgent, qps, burst
 	proxied := config.Proxy != nil

@@ -34,25 +34,25 @@ type field struct {
 }
 
 const (
-	reads = "would have us read a file: inline data only is taken"
-	acts  = "would have us act as somebody else"
+	reads = "it reads a local file; use inline data"
+	acts  = "it impersonates another user"
 )
 
 var fields = []field{
 	{"certificate-authority", reads, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) bool { return c.CertificateAuthority != "" }},
-	{"insecure-skip-tls-verify", "would take any server for the cluster's", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) bool { return c.InsecureSkipTLSVerify }},
-	{"proxy-url", "would send all that is asked to a server of its choice", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) bool { return c.ProxyURL != "" }},
+	{"insecure-skip-tls-verify", "it accepts any server certificate", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) bool { return c.InsecureSkipTLSVerify }},
+	{"proxy-url", "it sends all requests to another server", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) bool { return c.ProxyURL != "" }},
 	{"client-certificate", reads, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.ClientCertificate != "" }},
 	{"client-key", reads, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.ClientKey != "" }},
 	{"tokenFile", reads, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.TokenFile != "" }},
-	{"exec", "would have us run a program", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Exec != nil }},
-	{"auth-provider", "would have us run code of a plugin", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.AuthProvider != nil }},
+	{"exec", "it runs a program", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Exec != nil }},
+	{"auth-provider", "it runs plugin code", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.AuthProvider != nil }},
 	{"as", acts, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Impersonate != "" }},
 	{"as-uid", acts, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.ImpersonateUID != "" }},
 	{"as-groups", acts, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return len(u.ImpersonateGroups) > 0 }},
 	{"as-user-extra", acts, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return len(u.ImpersonateUserExtra) > 0 }},
-	{"username", "is a credential that API servers no longer take: a token or a certificate is right", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Username != "" }},
-	{"password", "is a credential that API servers no longer take: a token or a certificate is right", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Password != "" }},
+	{"username", "API servers no longer support passwords; use a token or a certificate", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Username != "" }},
+	{"password", "API servers no longer support passwords; use a token or a certificate", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) bool { return u.Password != "" }},
 }
 
 // Fields returns the names [Rules].Allow accepts: kubeconfig fields as spelled there,
@@ -70,7 +70,7 @@ func Fields() []string {
 func (r Rules) Check() error {
 	for _, name := range r.Allow {
 		if !slices.Contains(Fields(), name) {
-			return fmt.Errorf("a kubeconfig's field %.64q cannot be allowed: one of %s is right", name, strings.Join(Fields(), ", "))
+			return fmt.Errorf("unknown kubeconfig field %.64q: must be one of %s", name, strings.Join(Fields(), ", "))
 		}
 	}
 	_, err := parseServers(r.Servers)
@@ -83,7 +83,7 @@ func (r Rules) allows(name string) bool { return slices.Contains(r.Allow, name) 
 func (r Rules) checkFields(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) error {
 	for _, f := range fields {
 		if f.set(c, u) && !r.allows(f.name) {
-			return fmt.Errorf("it has the field %q, which %s", f.name, f.fault)
+			return fmt.Errorf("field %q is not allowed: %s", f.name, f.fault)
 		}
 	}
 	return nil

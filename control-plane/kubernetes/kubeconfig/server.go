@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-const rightServer = "https://api.example.org:6443 would be right"
+const rightServer = "must look like https://api.example.org:6443"
 
 // parseServer parses the URL of an API server. Errors do not quote an unparsable URL,
 // which may contain a password.
@@ -20,19 +20,19 @@ func parseServer(text string, plain bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Opaque != "" || u.Host == "":
-		return nil, fmt.Errorf("its server is no URL of a host: %s", rightServer)
+		return nil, fmt.Errorf("server is not the URL of a host: %s", rightServer)
 	case u.User != nil:
-		return nil, fmt.Errorf("its server has a user in the URL: %s", rightServer)
+		return nil, fmt.Errorf("server URL contains a user: %s", rightServer)
 	case u.Scheme == "http" && !plain:
-		return nil, fmt.Errorf("its server is asked by http, without TLS: %s", rightServer)
+		return nil, fmt.Errorf("server URL uses http, without TLS: %s", rightServer)
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, fmt.Errorf("its server is not asked by https: %s", rightServer)
+		return nil, fmt.Errorf("server URL does not use https: %s", rightServer)
 	case strings.ContainsAny(text, "?#\\"):
-		return nil, fmt.Errorf("its server has a query, a fragment or a backslash: %s", rightServer)
+		return nil, fmt.Errorf("server URL contains a query, a fragment or a backslash: %s", rightServer)
 	case !isHost(u.Hostname()) || !isPort(u.Port()):
-		return nil, fmt.Errorf("its server has no host name, address or port: %s", rightServer)
+		return nil, fmt.Errorf("server URL has an invalid host or port: %s", rightServer)
 	case u.RawPath != "" || u.Path != "" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") && u.Path != "/":
-		return nil, fmt.Errorf("its server has an ambiguous path: %s", rightServer)
+		return nil, fmt.Errorf("server URL has an ambiguous path: %s", rightServer)
 	}
 	return u, nil
 }
@@ -57,7 +57,7 @@ func isHost(text string) bool {
 func checkProxy(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
-		return errors.New("its proxy-url is no URL of a host, or has a user in it")
+		return errors.New("proxy-url is not the URL of a host, or contains a user")
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ type oneServer struct {
 	next         http.RoundTripper
 }
 
-var errElsewhere = errors.New("the request would leave the cluster's server, as after a redirect")
+var errElsewhere = errors.New("request to another server than the cluster's, for example after a redirect")
 
 func (o *oneServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != o.host || req.URL.Scheme != o.scheme {

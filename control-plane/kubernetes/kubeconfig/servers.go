@@ -25,7 +25,7 @@ func parseServers(list []string) (servers, error) {
 			continue
 		}
 		if !isHost(strings.TrimPrefix(text, "*.")) {
-			return servers{}, fmt.Errorf("%.256q is no server that may be asked: a host (api.example.org), the hosts below one (*.example.org), an address or a network (10.0.0.0/8) is right", text)
+			return servers{}, fmt.Errorf("invalid server %.256q: must be a host (api.example.org), subdomains (*.example.org), an address or a network (10.0.0.0/8)", text)
 		}
 		s.names = append(s.names, fold(text))
 	}
@@ -54,7 +54,7 @@ func (s servers) check(host string, proxied bool) error {
 	if s.any || s.hasName(host) || len(s.networks) > 0 && !proxied {
 		return nil
 	}
-	return fmt.Errorf("its server %.256q is not among those that may be asked", host)
+	return fmt.Errorf("server %.256q is not an allowed server", host)
 }
 
 func (s servers) hasName(host string) bool {
@@ -76,10 +76,10 @@ func (s servers) checkAddress(addr netip.Addr, allowed bool) error {
 		}
 	}
 	if nowhere(addr) {
-		return fmt.Errorf("its server's address %s is one that no cluster has: link-local, of a cloud's metadata, multicast or unspecified", addr)
+		return fmt.Errorf("server address %s cannot be a cluster: it is link-local, multicast, unspecified or a cloud metadata address", addr)
 	}
 	if !allowed {
-		return fmt.Errorf("its server's address %s is not among those that may be asked", addr)
+		return fmt.Errorf("server address %s is not allowed", addr)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (s servers) dialer(host string, proxied bool) *net.Dialer {
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return fmt.Errorf("its server's address: %w", err)
+				return fmt.Errorf("server address: %w", err)
 			}
 			return s.checkAddress(to.Addr().WithZone(""), allowed)
 		},

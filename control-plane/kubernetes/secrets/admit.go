@@ -52,14 +52,14 @@ func (s *Source) admit(caller *discovery.Caller, name string) (request, error) {
 		return request{}, &refusal{BadName, err.Error()}
 	}
 	if !isWhole(caller) {
-		return request{}, &refusal{NoIdentity, "a verified namespace, service account and cluster are needed"}
+		return request{}, &refusal{NoIdentity, "the caller has no verified namespace, service account or cluster"}
 	}
 	own := caller.Identity.Namespace
 	if parsed.namespace == "" {
 		parsed.namespace = own
 	}
 	if parsed.namespace != own && !s.mayCross(caller, parsed) {
-		return request{}, &refusal{Foreign, fmt.Sprintf("the caller is of the namespace %q", own)}
+		return request{}, &refusal{Foreign, fmt.Sprintf("the caller is in namespace %q", own)}
 	}
 	return request{
 		ref: parsed, name: name, clusters: s.clustersOf(caller),

@@ -32,18 +32,18 @@ func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
 	chain, err := pki.ParseCertificates(chainPEM)
 	switch {
 	case err != nil:
-		return content{}, fmt.Errorf("its certificate: %w", err)
+		return content{}, fmt.Errorf("certificate: %w", err)
 	case len(chain) > maxChain:
-		return content{}, fmt.Errorf("its chain has %d certificates, %d are allowed", len(chain), maxChain)
+		return content{}, fmt.Errorf("the chain has %d certificates, %d are allowed", len(chain), maxChain)
 	case len(keyPEM) > maxKey:
-		return content{}, fmt.Errorf("its key has %d bytes, %d are allowed", len(keyPEM), maxKey)
+		return content{}, fmt.Errorf("the key has %d bytes, %d are allowed", len(keyPEM), maxKey)
 	}
 	key, err := pki.ParseKey(keyPEM)
 	if err != nil {
-		return content{}, fmt.Errorf("its key: %w", err)
+		return content{}, fmt.Errorf("key: %w", err)
 	}
 	if !pki.SameKey(key.Public(), chain[0].PublicKey) {
-		return content{}, errors.New("its key is not that of its first certificate")
+		return content{}, errors.New("the key does not match the first certificate")
 	}
 	if err := checkStaple(staple); err != nil {
 		return content{}, err
@@ -68,12 +68,12 @@ func checkStaple(der []byte) error {
 		return nil
 	}
 	if len(der) > maxStaple {
-		return fmt.Errorf("its OCSP staple has %d bytes, %d are allowed", len(der), maxStaple)
+		return fmt.Errorf("the OCSP staple has %d bytes, %d are allowed", len(der), maxStaple)
 	}
 	var response ocspResponse
 	rest, err := asn1.Unmarshal(der, &response)
 	if err != nil || len(rest) > 0 || response.Status != 0 || len(response.Content.Response) == 0 {
-		return errors.New("its OCSP staple is no successful OCSP response in DER")
+		return errors.New("the OCSP staple is not a successful OCSP response in DER")
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func checkStaple(der []byte) error {
 func readAuthority(caPEM, crlPEM []byte) (content, error) {
 	certs, err := pki.ParseCertificates(caPEM)
 	if err != nil {
-		return content{}, fmt.Errorf("its CA: %w", err)
+		return content{}, fmt.Errorf("CA: %w", err)
 	}
 	crl, err := readCRL(crlPEM)
 	if err != nil {
@@ -94,16 +94,16 @@ func readAuthority(caPEM, crlPEM []byte) (content, error) {
 // re-encoded.
 func readCRL(text []byte) ([]byte, error) {
 	if len(text) > maxCRL {
-		return nil, fmt.Errorf("its CRL has %d bytes, %d are allowed", len(text), maxCRL)
+		return nil, fmt.Errorf("the CRL has %d bytes, %d are allowed", len(text), maxCRL)
 	}
 	var out []byte
 	for len(bytes.TrimSpace(text)) > 0 {
 		block, rest := pem.Decode(text)
 		if block == nil || block.Type != "X509 CRL" {
-			return nil, errors.New(`its CRL holds something else than PEM blocks "X509 CRL"`)
+			return nil, errors.New(`the CRL contains something other than PEM blocks "X509 CRL"`)
 		}
 		if _, err := x509.ParseRevocationList(block.Bytes); err != nil {
-			return nil, errors.New("its CRL is malformed")
+			return nil, errors.New("the CRL is malformed")
 		}
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
 		text = rest

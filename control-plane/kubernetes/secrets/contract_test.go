@@ -288,7 +288,7 @@ func TestARefusalSaysWhyOnceAndOnlyToTheLog(t *testing.T) {
 		t.Errorf("%d lines of log, %d are remembered, %d were counted", lines, len(s.known), s.Counts().Refused[BadName])
 	}
 	s.at("home").put("shop/foo", data{})
-	if _, err := s.Peek(caller("home", "shop", "web"), "kubernetes://foo"); err == nil || !strings.Contains(s.log.String(), "neither cert with key") {
+	if _, err := s.Peek(caller("home", "shop", "web"), "kubernetes://foo"); err == nil || !strings.Contains(s.log.String(), "neither cert and key") {
 		t.Error("a flood of made up names hides a malformed secret")
 	}
 }

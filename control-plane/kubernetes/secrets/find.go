@@ -64,7 +64,7 @@ func (s *Source) find(r request) (object, error) {
 			return object{}, xds.ErrNotReady
 		}
 	}
-	return object{}, &refusal{Missing, "there is no such object"}
+	return object{}, &refusal{Missing, "no such object"}
 }
 
 func read(cluster Cluster, p place) (object, error) {

@@ -36,21 +36,21 @@ type Grant struct {
 func (g Grant) check() error {
 	switch to := g.To; {
 	case to.TrustDomain == "" || to.Cluster == "" || to.Namespace == "" || to.ServiceAccount == "":
-		return errors.New(`the field To needs a trust domain, a cluster, a namespace and a service account; "*" is any`)
+		return errors.New(`field To needs a trust domain, a cluster, a namespace and a service account; "*" matches any`)
 	case to.TrustDomain != anyone && pki.CheckTrustDomain(to.TrustDomain) != nil:
 		return pki.CheckTrustDomain(to.TrustDomain)
 	case to.Namespace != anyone && !isNamespace(to.Namespace):
-		return fmt.Errorf("the field To.Namespace %.256q is no name of a namespace", to.Namespace)
+		return fmt.Errorf("field To.Namespace %.256q is not a namespace name", to.Namespace)
 	case to.ServiceAccount != anyone && !isObject(to.ServiceAccount):
-		return fmt.Errorf("the field To.ServiceAccount %.256q is no name of a service account", to.ServiceAccount)
+		return fmt.Errorf("field To.ServiceAccount %.256q is not a service account name", to.ServiceAccount)
 	case !isNamespace(g.Namespace):
-		return fmt.Errorf("the granted Namespace %.256q is no name of a namespace; each namespace needs a grant of its own", g.Namespace)
+		return fmt.Errorf("field Namespace %.256q is not a namespace name; write one grant per namespace", g.Namespace)
 	case len(g.Names) == 0:
 		return errors.New(`the field Names is empty: it lists the secrets that are granted; "*" is all of the namespace`)
 	}
 	for _, name := range g.Names {
 		if name != anyone && !isObject(name) {
-			return fmt.Errorf("the field Names has %.256q, which is no name of a secret", name)
+			return fmt.Errorf("field Names contains %.256q, which is not a secret name", name)
 		}
 	}
 	return nil

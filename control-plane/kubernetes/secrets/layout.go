@@ -23,7 +23,7 @@ func (o object) pair() (content, error) {
 			return readPair(chain, key, o.entry(layout.staple))
 		}
 	}
-	return content{}, errors.New("it has neither cert with key nor tls.crt with tls.key")
+	return content{}, errors.New("it has neither cert and key nor tls.crt and tls.key")
 }
 
 // authority reads the CA and nothing that could be a key: only certificates and

@@ -14,7 +14,7 @@ const (
 	Valid   State = "valid"
 	Ending  State = "ending" // see near
 	Expired State = "expired"
-	Broken  State = "malformed" // it has no certificate that can be served
+	Broken  State = "malformed" // no certificate that can be served
 )
 
 // States lists all states, worst first.

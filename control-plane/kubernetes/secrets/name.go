@@ -35,7 +35,7 @@ type ref struct {
 // additional slashes.
 func parse(name string) (ref, error) {
 	if len(name) > maxName {
-		return ref{}, fmt.Errorf("the name has %d bytes, %d are allowed", len(name), maxName)
+		return ref{}, fmt.Errorf("name has %d bytes, %d are allowed", len(name), maxName)
 	}
 	before, rest, _ := strings.Cut(name, "://")
 	r := ref{scheme: scheme(before)}
@@ -47,13 +47,13 @@ func parse(name string) (ref, error) {
 		}
 	case gatewayScheme, configMapScheme:
 		if !both {
-			return ref{}, fmt.Errorf("the name needs a namespace, as in %s://shop/web", r.scheme)
+			return ref{}, fmt.Errorf("name has no namespace: must look like %s://shop/web", r.scheme)
 		}
 	default:
-		return ref{}, errors.New("the name must begin with kubernetes://, kubernetes-gateway:// or configmap://")
+		return ref{}, errors.New("name must begin with kubernetes://, kubernetes-gateway:// or configmap://")
 	}
 	if both && !isNamespace(namespace) || !isObject(object) {
-		return ref{}, errors.New("the namespace must be a DNS label and the name a DNS subdomain, as Kubernetes has them (RFC 1123)")
+		return ref{}, errors.New("namespace must be a DNS label and name a DNS subdomain (RFC 1123)")
 	}
 	r.namespace, r.object = namespace, object
 	r.ca = r.scheme == configMapScheme || strings.HasSuffix(object, caSuffix)

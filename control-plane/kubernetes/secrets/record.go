@@ -63,7 +63,7 @@ func (r *record) refuses(caller *discovery.Caller, name string, why *refusal) {
 	if why.reason == Malformed || !r.first("refused", string(why.reason), cluster, who, name) {
 		return
 	}
-	r.say(maxLines/2, "a secret is not for this caller, or not there", "resource", text.Clean(name), "caller", text.Clean(who),
+	r.say(maxLines/2, "secret refused", "resource", text.Clean(name), "caller", text.Clean(who),
 		"cluster", text.Clean(cluster), "reason", string(why.reason), "detail", text.Clean(why.detail))
 }
 
@@ -78,10 +78,10 @@ func (r *record) remarks(o object, p product) {
 	switch {
 	case p.err != nil && r.first("malformed", o.cluster, o.namespace, o.name, o.stamp, p.err.Error()):
 		r.malformed++
-		r.say(maxLines, "an object has no secret that can be served; it is left out", append(about, "error", text.Clean(p.err.Error()))...)
+		r.say(maxLines, "malformed secret, not serving it", append(about, "error", text.Clean(p.err.Error()))...)
 	case p.err == nil && r.first("expired", o.cluster, o.namespace, o.name, p.resource.Version):
 		r.expired++
-		r.say(maxLines, "a certificate has expired; it is served all the same", append(about, "expired", p.ends.UTC())...)
+		r.say(maxLines, "serving an expired certificate", append(about, "expired", p.ends.UTC())...)
 	}
 }
 

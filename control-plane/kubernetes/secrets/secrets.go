@@ -30,7 +30,7 @@ const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.S
 
 // ErrNotFound is what a [Cluster] returns, possibly wrapped ([errors.Is]), for an
 // object that does not exist. Any other error means that this is not known yet.
-var ErrNotFound = errors.New("there is no such object")
+var ErrNotFound = errors.New("no such object")
 
 // Cluster holds the current objects of one cluster. Its methods do not block, and the
 // results must not be modified. Objects have a resource version.

@@ -146,7 +146,7 @@ func TestABrokenOneSaysWhatItLacksAndQuotesNoKey(t *testing.T) {
 	s.at("home").put("shop/foo", d)
 	defer s.follows(t, caller("home", "shop", "web"), "kubernetes://foo")()
 	all := s.Watched()
-	if len(all) != 1 || all[0].Problem != "its key is not that of its first certificate" || !all[0].Ends.IsZero() {
+	if len(all) != 1 || all[0].Problem != "the key does not match the first certificate" || !all[0].Ends.IsZero() {
 		t.Errorf("%+v", all)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// maxSocketPath is what sockaddr_un holds besides its closing zero byte (unix(7)).
+// maxSocketPath is the size of sockaddr_un's path without its final zero byte (unix(7)).
 const maxSocketPath = 107
 
-// problems collects all that is wrong, so that one start tells all of it.
+// problems collects all errors, so that one run reports them all.
 type problems struct{ errs []error }
 
-// say adds the sentence: a setting, its value, and what is allowed.
+// say adds an error: a setting, its value, and what is allowed.
 func (p *problems) say(setting string, value any, allowed string) {
 	shown := fmt.Sprintf("%q", wire.CleanText(fmt.Sprint(value), ""))
 	if fmt.Sprint(value) == "" || fmt.Sprint(value) == "[]" {
@@ -50,7 +50,7 @@ func (c *Config) checkListen(p *problems) {
 	checkHostPort(p, "listen.tls", l.TLS)
 	checkHostPort(p, "listen.plaintext", l.Plaintext)
 	if l.AllowTokenOverPlaintext && l.Plaintext == "" {
-		p.say("listen.allow_token_over_plaintext", true, "there is no listen.plaintext that it is about; set that, or remove this")
+		p.say("listen.allow_token_over_plaintext", true, "it has no effect without listen.plaintext; set that, or remove this")
 	}
 }
 
@@ -68,16 +68,16 @@ func (c *Config) checkCertificate(p *problems) {
 	own := c.Certificate
 	switch {
 	case own.inFiles() && (own.ChainFile == "" || own.KeyFile == ""):
-		p.say("certificate.chain_file", own.ChainFile, "write chain_file and key_file, both or none")
+		p.say("certificate.chain_file", own.ChainFile, "set both chain_file and key_file, or neither")
 	case own.inFiles() && len(own.DNSNames)+len(own.Providers) > 0, own.inFiles() && own.SPIFFEID != "":
-		p.say("certificate.chain_file", own.ChainFile, "the certificate in files has the names that it has; remove dns_names, spiffe_id and providers, or the files")
+		p.say("certificate.chain_file", own.ChainFile, "a certificate from files cannot be combined with dns_names, spiffe_id or providers; remove one or the other")
 	case own.inFiles() && len(c.Providers) > 0:
-		p.say("providers", len(c.Providers), "nobody asks them for anything, as the certificate is in files; remove one of the two")
+		p.say("providers", len(c.Providers), "they have no effect with a certificate from files; remove one of the two")
 	case own.inFiles():
 	case len(own.DNSNames) == 0 && own.SPIFFEID == "":
-		p.say("certificate.dns_names", "", "write the names that clients dial, or spiffe_id, or chain_file and key_file")
+		p.say("certificate.dns_names", "", "set the names that clients dial, or spiffe_id, or chain_file and key_file")
 	case len(c.Providers) == 0:
-		p.say("providers", "", "write who signs the server's certificate, or certificate.chain_file and key_file")
+		p.say("providers", "", "name the providers that sign the server's certificate, or set certificate.chain_file and key_file")
 	}
 	if _, err := pki.NewIdentity(own.SPIFFEID, own.DNSNames, nil); err != nil {
 		p.errs = append(p.errs, fmt.Errorf("certificate: %w", err))
@@ -94,12 +94,12 @@ func (c *Config) checkTrustDomains(p *problems) {
 	seen := map[string]bool{}
 	for i, d := range c.TrustDomains {
 		if _, err := pki.ParseSPIFFEID("spiffe://" + d.Name + "/x"); d.Name == "" || err != nil {
-			p.say(fmt.Sprintf("trust_domains.%d.name", i), d.Name, "write a trust domain, such as cluster.local: lower-case letters, digits, dots, - and _")
+			p.say(fmt.Sprintf("trust_domains.%d.name", i), d.Name, "write a trust domain, such as cluster.local: lowercase letters, digits, dots, - and _")
 			continue
 		}
 		path := "trust_domains." + d.Name
 		if seen[d.Name] {
-			p.say(path, d.Name, "it is there twice; give a trust domain one source of roots")
+			p.say(path, d.Name, "duplicate trust domain; list each once, with one source of roots")
 		}
 		seen[d.Name] = true
 		c.checkTrustDomain(p, path, d)
@@ -117,13 +117,13 @@ func (c *Config) checkTrustDomain(p *problems, path string, d TrustDomain) {
 		p.say(path, fmt.Sprintf("%d sources of roots", n), "set one of own_ca, roots_file and bundle")
 	}
 	if d.OwnCA && c.Certificate.inFiles() {
-		p.say(path+".own_ca", true, "the server's certificate is in files, nobody signs it; set roots_file")
+		p.say(path+".own_ca", true, "the server's certificate comes from files, so it has no CA of its own; set roots_file")
 	}
 	if d.Bundle != (Bundle{}) {
 		d.Bundle.check(p, path+".bundle")
 	}
 	if slices.Contains(d.Clusters, "") {
-		p.say(path+".clusters", d.Clusters, "write the ids of clusters, none of them empty")
+		p.say(path+".clusters", d.Clusters, "write cluster IDs, none of them empty")
 	}
 }
 
@@ -133,10 +133,10 @@ func (b Bundle) check(p *problems, path string) {
 	}
 	if b.ServerID != "" {
 		if _, err := pki.ParseSPIFFEID(b.ServerID); err != nil {
-			p.say(path+".server_id", b.ServerID, "write the SPIFFE ID of the server, or leave it out for a certificate of the Web's")
+			p.say(path+".server_id", b.ServerID, "write the SPIFFE ID of the server, or remove it if the server has a Web PKI certificate")
 		}
 		if b.RootFile != "" {
-			p.say(path+".root_file", b.RootFile, "it is for a server with a certificate of the Web's; remove it, or server_id")
+			p.say(path+".root_file", b.RootFile, "it applies only to Web PKI certificates; remove it, or server_id")
 		}
 	}
 }
@@ -146,20 +146,20 @@ func (c *Config) checkAuthenticators(p *problems) {
 		c.Authenticators = c.usualAuthenticators()
 	}
 	if len(c.Authenticators) == 0 {
-		p.say("authenticators", "", "nobody would be known; write certificate with trust_domains, jwt or kubernetes")
+		p.say("authenticators", "", "no caller could be authenticated; write certificate (with trust_domains), jwt or kubernetes")
 	}
 	seen := map[string]bool{}
 	for i, a := range c.Authenticators {
 		path := fmt.Sprintf("authenticators.%d", i)
 		if key := a.Kind + " " + a.Issuer; seen[key] {
-			p.say(path+".kind", a.Kind, "it is there twice")
+			p.say(path+".kind", a.Kind, "duplicate authenticator; remove one")
 		} else {
 			seen[key] = true
 		}
 		c.checkAuthenticator(p, path, a)
 	}
 	if len(c.Audiences) == 0 || slices.Contains(c.Audiences, "") {
-		p.say("audiences", c.Audiences, "write whom Kubernetes' tokens must be for, such as istio-ca")
+		p.say("audiences", c.Audiences, "write the accepted audiences of Kubernetes tokens, such as istio-ca")
 	}
 }
 
@@ -175,10 +175,10 @@ func (c *Config) usualAuthenticators() (all []Authenticator) {
 
 func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 	if a.Kind != ByJWT && !a.isZero() {
-		p.say(path+".kind", a.Kind, "issuer and what goes with it are for the kind jwt; remove them")
+		p.say(path+".kind", a.Kind, "issuer and the settings that go with it apply only to kind jwt; remove them")
 	}
 	if a.Kind == ByCertificate && a.ServiceAccounts != "" {
-		p.say(path+".service_accounts", a.ServiceAccounts, "it is for tokens; remove it")
+		p.say(path+".service_accounts", a.ServiceAccounts, "it applies only to tokens; remove it")
 	}
 	if _, err := authn.ParseTemplate(a.ServiceAccounts); err != nil {
 		p.say(path+".service_accounts", a.ServiceAccounts, "write it as spiffe://cluster.local/ns/{namespace}/sa/{service_account}")
@@ -186,16 +186,16 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 	switch a.Kind {
 	case ByCertificate:
 		if len(c.TrustDomains) == 0 {
-			p.say(path+".kind", a.Kind, "there are no trust_domains whose certificates could be known")
+			p.say(path+".kind", a.Kind, "it needs trust_domains; add them, or remove this")
 		}
 	case ByKubernetes:
 		if c.Cluster.Disabled {
-			p.say(path+".kind", a.Kind, "cluster.disabled is true, so that there is no API server to ask")
+			p.say(path+".kind", a.Kind, "it needs an API server, but cluster.disabled is true; remove one of the two")
 		}
 	case ByJWT:
 		a.check(p, path)
 		if a.ServiceAccounts == "" && a.TrustDomain == "" {
-			p.say(path+".trust_domain", "", "write the trust domain of its subjects, or service_accounts, or both")
+			p.say(path+".trust_domain", "", "set the trust domain of its subjects, or service_accounts, or both")
 		}
 	default:
 		p.say(path+".kind", a.Kind, "certificate, jwt or kubernetes is allowed")
@@ -209,13 +209,13 @@ func (j JWT) isZero() bool {
 
 func (j JWT) check(p *problems, path string) {
 	if j.Issuer == "" {
-		p.say(path+".issuer", "", "write the claim iss of its tokens")
+		p.say(path+".issuer", "", "write the iss claim of its tokens")
 	}
 	if len(j.Audiences) == 0 || slices.Contains(j.Audiences, "") {
-		p.say(path+".audiences", j.Audiences, "write whom its tokens must be for")
+		p.say(path+".audiences", j.Audiences, "write the accepted audiences of its tokens")
 	}
 	if j.JWKSURL != "" && j.JWKSFile != "" {
-		p.say(path+".jwks_file", j.JWKSFile, "write jwks_url or jwks_file, not both")
+		p.say(path+".jwks_file", j.JWKSFile, "set jwks_url or jwks_file, not both")
 	}
 	if j.Leeway.Duration < 0 || j.Leeway.Duration > 5*time.Minute {
 		p.say(path+".leeway", j.Leeway, "write 0s to 5m")
@@ -268,6 +268,6 @@ func (c *Config) checkStatus(p *problems) {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	if address != "" && (err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback())) {
-		p.say("status.address", address, "write a loopback address, such as 127.0.0.1:15014, or unix:PATH, as it has no authentication; status.probes is for the probes and metrics alone")
+		p.say("status.address", address, "write a loopback address, such as 127.0.0.1:15014, or unix:PATH: the page has no authentication; to serve only probes and metrics elsewhere, set status.probes")
 	}
 }

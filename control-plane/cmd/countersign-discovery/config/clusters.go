@@ -12,10 +12,10 @@ import (
 
 const namespaces = "write a namespace: 1 to 63 of a-z, 0-9 and -"
 
-// clusterID is what can be a key of a Secret's data.
+// clusterID matches the keys of a Secret's data.
 var clusterID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,253}$`)
 
-// label is a name of Kubernetes' as namespaces have it (RFC 1123).
+// label matches a Kubernetes namespace: a DNS label (RFC 1123).
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func isNamespace(text string) bool { return label.MatchString(text) }
@@ -26,7 +26,7 @@ func (c *Config) checkCluster(p *problems) {
 		return
 	}
 	if !clusterID.MatchString(c.Cluster.ID) {
-		p.say("cluster.id", c.Cluster.ID, "write what its proxies call it (CLUSTER_ID), 1 to 253 letters, digits, dots, - and _")
+		p.say("cluster.id", c.Cluster.ID, "write the CLUSTER_ID of its proxies: 1 to 253 letters, digits, dots, - and _")
 	}
 	rules := kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers}
 	if err := rules.Check(); err != nil {
@@ -50,9 +50,9 @@ func (l RemoteLimits) check(p *problems) {
 	}
 }
 
-// checkOff refuses what needs Kubernetes where there is none.
+// checkOff rejects settings that need Kubernetes.
 func (c *Config) checkOff(p *problems) {
-	const without = "cluster.disabled is true, so that it would have no effect; remove one of the two"
+	const without = "it has no effect because cluster.disabled is true; remove one of the two"
 	if c.Cluster.Kubeconfig != "" {
 		p.say("cluster.kubeconfig", c.Cluster.Kubeconfig, without)
 	}
@@ -63,13 +63,13 @@ func (c *Config) checkOff(p *problems) {
 		p.say("secrets", "set", without)
 	}
 	if c.Resources.Folder == "" {
-		p.say("resources.folder", "", "cluster.disabled is true, so that there would be nothing to serve")
+		p.say("resources.folder", "", "cluster.disabled is true, so there would be nothing to serve; set it, or enable the cluster")
 	}
 }
 
 func (c *Config) checkSecrets(p *problems) {
 	if slices.Contains(c.Secrets.MayReadConfigCluster, "") {
-		p.say("secrets.may_read_config_cluster", c.Secrets.MayReadConfigCluster, `write the ids of clusters, or "*", none of them empty`)
+		p.say("secrets.may_read_config_cluster", c.Secrets.MayReadConfigCluster, `write cluster IDs, none of them empty, or "*"`)
 	}
 	for i, g := range c.Secrets.Grants {
 		checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), g)
@@ -96,9 +96,9 @@ func checkGrant(p *problems, path string, g Grant) {
 		p.say(path+".to.namespace", ns, namespaces+`, or "*" for any`)
 	}
 	if !isNamespace(g.Namespace) {
-		p.say(path+".namespace", g.Namespace, namespaces+"; each needs a grant of its own")
+		p.say(path+".namespace", g.Namespace, namespaces+"; write one grant per namespace")
 	}
 	if len(g.Names) == 0 || slices.Contains(g.Names, "") {
-		p.say(path+".names", g.Names, `write the names of secrets, or "*" for all of that namespace`)
+		p.say(path+".names", g.Names, `write the names of secrets, or "*" for all in that namespace`)
 	}
 }

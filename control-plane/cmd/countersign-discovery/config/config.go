@@ -1,6 +1,6 @@
-// Package config is the configuration of countersign-discovery: a YAML file, read as
-// strictly as the agent's and with the same words for providers. Call [Read], which tells
-// everything that is wrong, each with its name, its value and what is allowed.
+// Package config reads the YAML configuration of countersign-discovery, as strictly as the
+// agent's and with the same settings for providers. Call [Read]; its error names every
+// invalid setting, its value and what is allowed.
 package config
 
 import (
@@ -9,26 +9,26 @@ import (
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-// Config is the configuration as its file spells it.
+// Config mirrors the configuration file.
 type Config struct {
 	Listen Listen `json:"listen"`
 	// Certificate is the server's own. Required.
 	Certificate Certificate `json:"certificate"`
 	agent.Plugins
 	Rotation agent.Rotation `json:"rotation"`
-	// TrustDomains are those whose certificates are known. Required for the
-	// authenticator certificate.
+	// TrustDomains lists the trust domains whose certificates are accepted. Required for
+	// the certificate authenticator.
 	TrustDomains []TrustDomain `json:"trust_domains"`
-	// Authenticators are asked in this order who a caller is; the first that knows it
-	// wins. Default: certificate, where there are trust_domains, and kubernetes.
+	// Authenticators are tried in this order; the first that recognizes the caller wins.
+	// Default: certificate if there are trust_domains, then kubernetes.
 	Authenticators []Authenticator `json:"authenticators"`
-	// Audiences are ours in Kubernetes' tokens. Default: istio-ca.
+	// Audiences lists the accepted audiences of Kubernetes tokens. Default: istio-ca.
 	Audiences []string `json:"audiences"`
 	Cluster   Cluster  `json:"cluster"`
 	Remotes   Remotes  `json:"remotes"`
 	Secrets   Secrets  `json:"secrets"`
 	Access    Access   `json:"access"`
-	// Resources are listeners, routes, clusters, endpoints and names in a folder.
+	// Resources are listeners, routes, clusters, endpoints and DNS names from a folder.
 	Resources Resources `json:"resources"`
 	Limits    Limits    `json:"limits"`
 	Times     Times     `json:"times"`
@@ -39,60 +39,59 @@ type Config struct {
 	signed *agent.Config // nil: the certificate is in files
 }
 
-// Listen is where ADS and SDS are served.
+// Listen sets the addresses of ADS and SDS.
 type Listen struct {
-	// TLS is host:port; the host may be left out. Default: :15012.
+	// TLS is host:port; the host is optional. Default: :15012.
 	TLS string `json:"tls"`
-	// Plaintext is host:port without TLS, where only tokens can tell callers apart.
-	// Default: off.
+	// Plaintext is host:port without TLS; callers there can authenticate only with
+	// tokens. Default: off.
 	Plaintext string `json:"plaintext"`
-	// AllowTokenOverPlaintext takes tokens there, which whoever listens on the way can
-	// read and use. Default: false.
+	// AllowTokenOverPlaintext accepts tokens there. Anyone on the network path can read
+	// and use them. Default: false.
 	AllowTokenOverPlaintext bool `json:"allow_token_over_plaintext"`
 }
 
-// Certificate is the server's own: signed by a provider for its names, or in files.
+// Certificate is the server's certificate: signed by a provider, or read from files.
 type Certificate struct {
-	// DNSNames are those that clients dial, SPIFFEID is one of a mesh. One of them at
-	// least is required, unless the certificate is in files.
+	// DNSNames are the names that clients dial; SPIFFEID is for a mesh. At least one of
+	// them is required, unless the certificate is in files.
 	DNSNames []string `json:"dns_names"`
 	SPIFFEID string   `json:"spiffe_id"`
 	// KeyType is the kind of key. Default: ecdsa-p256.
 	KeyType string `json:"key_type"`
-	// TTL is the lifetime asked for. Default: 24h.
+	// TTL is the requested lifetime. Default: 24h.
 	TTL agent.Duration `json:"ttl"`
-	// Providers sign it: the next one is asked when those before it have been away.
+	// Providers sign it: the next is used while those before it are unavailable.
 	// Default: default_provider, or the only one.
 	Providers []string `json:"providers"`
-	// ChainFile and KeyFile (PEM) hold it in place of all these; they are watched.
+	// ChainFile and KeyFile (PEM) replace all settings above; both files are watched.
 	ChainFile string `json:"chain_file"`
 	KeyFile   string `json:"key_file"`
 }
 
-// TrustDomain is one trust domain with one source of its roots.
+// TrustDomain is a trust domain with one source of roots.
 type TrustDomain struct {
-	// Name is the trust domain's, as in cluster.local. Required.
+	// Name is the trust domain, such as cluster.local. Required.
 	Name string `json:"name"`
-	// OwnCA takes the roots of those that sign the server's certificate. Default: false.
+	// OwnCA uses the roots of the CA that signs the server's certificate. Default: false.
 	OwnCA bool `json:"own_ca"`
-	// RootsFile holds the roots (PEM); it is watched.
+	// RootsFile contains the roots (PEM); it is watched.
 	RootsFile string `json:"roots_file"`
 	Bundle    Bundle `json:"bundle"`
-	// Clusters are those that its members may claim to be in; the first is theirs where
-	// they claim none, unless the local one is among them. Default: the local one.
+	// Clusters lists the cluster IDs its members may claim. A member that claims none is
+	// in the local cluster if that is listed, else in the first. Default: the local one.
 	Clusters []string `json:"clusters"`
 }
 
 // Bundle is a SPIFFE bundle endpoint.
 type Bundle struct {
-	// URL is https.
+	// URL is the https URL of the endpoint.
 	URL string `json:"url"`
-	// ServerID is the SPIFFE ID of the server (https_spiffe). Default: its certificate is
-	// the Web's (https_web).
+	// ServerID is the SPIFFE ID of the server (https_spiffe). Default: Web PKI (https_web).
 	ServerID string `json:"server_id"`
-	// RootFile holds the roots (PEM) for https_web. Default: the system's.
+	// RootFile contains the roots (PEM) for https_web. Default: the system's.
 	RootFile string `json:"root_file"`
-	// InitialFile holds the roots (PEM) until the first answer. Default: none.
+	// InitialFile contains the roots (PEM) to use until the first fetch. Default: none.
 	InitialFile string `json:"initial_file"`
 }
 
@@ -103,99 +102,99 @@ const (
 	ByKubernetes  = "kubernetes"
 )
 
-// Authenticator is one way to know a caller.
+// Authenticator is one way to authenticate callers.
 type Authenticator struct {
 	// Kind is certificate, jwt or kubernetes (TokenReview in the caller's cluster).
 	// Required.
 	Kind string `json:"kind"`
-	// ServiceAccounts makes SPIFFE IDs of Kubernetes' service accounts, as in
-	// spiffe://cluster.local/ns/{namespace}/sa/{service_account}. Default: none.
+	// ServiceAccounts is the template of the SPIFFE IDs of Kubernetes service accounts, such
+	// as spiffe://cluster.local/ns/{namespace}/sa/{service_account}. Default: none.
 	ServiceAccounts string `json:"service_accounts"`
 	JWT
 }
 
-// JWT is for the kind jwt alone, which may be there for several issuers.
+// JWT applies only to kind jwt, which may be listed once for each issuer.
 type JWT struct {
-	// Issuer is the claim iss, to the letter. Required.
+	// Issuer is the exact iss claim. Required.
 	Issuer string `json:"issuer"`
-	// Audiences are ours with that issuer: a token must be for one of them. Required.
+	// Audiences lists the accepted audiences of its tokens. Required.
 	Audiences []string `json:"audiences"`
-	// JWKSURL and JWKSFile are where its keys are, one of them. Default: its discovery.
+	// JWKSURL or JWKSFile is the location of its keys. Default: OpenID Connect discovery.
 	JWKSURL  string `json:"jwks_url"`
 	JWKSFile string `json:"jwks_file"`
-	// RootFile holds the roots (PEM) of its servers. Default: the system's.
+	// RootFile contains the roots (PEM) of its servers. Default: the system's.
 	RootFile string `json:"root_file"`
-	// AllowLoopbackHTTP lets it be at http on this machine. Default: false.
+	// AllowLoopbackHTTP allows http URLs on this machine. Default: false.
 	AllowLoopbackHTTP bool `json:"allow_loopback_http"`
-	// TrustDomain is the one whose SPIFFE IDs subjects may be.
+	// TrustDomain is the trust domain of the SPIFFE IDs that its subjects may be.
 	TrustDomain string `json:"trust_domain"`
-	// Leeway is how far its clock may be off. Default: 30s.
+	// Leeway is the tolerated clock difference. Default: 30s.
 	Leeway agent.Duration `json:"leeway"`
 }
 
-// Cluster is the one that this service is of: its secrets are the config cluster's.
+// Cluster is the local cluster, which is also the config cluster.
 type Cluster struct {
-	// Disabled has no API server asked at all: no Kubernetes secrets, no Kubernetes tokens.
+	// Disabled turns off everything that needs an API server: secrets and tokens.
 	Disabled bool `json:"disabled"`
-	// ID is what proxies call it. Default: Kubernetes.
+	// ID is the CLUSTER_ID of its proxies. Default: Kubernetes.
 	ID string `json:"id"`
-	// Kubeconfig is a file, of whoever runs this service. Default: that of the pod.
+	// Kubeconfig is a file, trusted without restrictions. Default: the pod's account.
 	Kubeconfig string `json:"kubeconfig"`
-	// SystemNamespace has the secrets with the kubeconfigs of others. Default:
-	// istio-system.
+	// SystemNamespace contains the Secrets with the kubeconfigs of remote clusters.
+	// Default: istio-system.
 	SystemNamespace string `json:"system_namespace"`
 }
 
 // Remotes are further clusters.
 type Remotes struct {
-	// Folder has a kubeconfig in each file, which is called like its cluster. Default: none.
+	// Folder contains one kubeconfig per file, named after its cluster. Default: none.
 	Folder string `json:"folder"`
-	// Allow are fields of kubeconfigs that are taken though they are not inline data, as
-	// in exec. Default: none.
+	// Allow lists kubeconfig fields that are accepted although they are not inline data,
+	// such as exec. Default: none.
 	Allow []string `json:"allow"`
-	// Servers are the API servers that may be asked: host names, *.example.org, addresses,
-	// networks. Default: all but the metadata servers of clouds.
+	// Servers lists the allowed API servers: host names, *.example.org, addresses,
+	// networks. Default: all except cloud metadata servers.
 	Servers []string `json:"servers"`
-	// Limits are for each of them, whatever its API server sends.
+	// Limits apply to each remote cluster, whatever its API server sends.
 	Limits RemoteLimits `json:"limits"`
 }
 
-// RemoteLimits bound what one remote cluster may take. What exceeds them is failed, and
-// tried again for an hour.
+// RemoteLimits bounds the memory one remote cluster may use. A cluster that exceeds them
+// fails, and is retried for an hour.
 type RemoteLimits struct {
-	// Bytes are those of its secrets and config maps as they are held, with 1 KiB for each
-	// of them itself; while all are read anew, they are held twice. Default: 128Mi.
+	// Bytes limits its Secrets and ConfigMaps as held in memory, plus 1 KiB per object.
+	// During a full resync they are held twice. Default: 128Mi.
 	Bytes agent.Size `json:"bytes"`
-	// Objects are its secrets and config maps. Default: 100000.
+	// Objects limits the number of its Secrets and ConfigMaps. Default: 100000.
 	Objects uint32 `json:"objects"`
-	// Response is the size of one object as its API server sends it, in JSON, each value in
-	// it counted 256 bytes longer. Default: 8Mi.
+	// Response limits one object as its API server sends it, in bytes of JSON plus 256
+	// bytes per value. Default: 8Mi.
 	Response agent.Size `json:"response"`
 }
 
-// Secrets says who may have which, beyond its own namespace's.
+// Secrets grants access beyond a caller's own namespace and cluster.
 type Secrets struct {
-	// MayReadConfigCluster are the clusters whose proxies may have a secret of the config
-	// cluster where their own has none; "*" is all, as with Istio: each of their API
-	// servers is then trusted with the secrets here. Default: none.
+	// MayReadConfigCluster lists the clusters whose proxies get a secret from the config
+	// cluster if their own has none; "*" means all, as with Istio. This trusts the API
+	// server of each such cluster with the secrets here. Default: none.
 	MayReadConfigCluster []string `json:"may_read_config_cluster"`
-	// Grants let a namespace's proxies have kubernetes-gateway:// secrets of another.
+	// Grants let the proxies of one namespace get kubernetes-gateway:// secrets of another.
 	Grants []Grant `json:"grants"`
 }
 
-// Grant lets callers have secrets of one other namespace, in the clusters that they have
-// their own from. The right to list secrets in their own namespace is needed all the same.
+// Grant lets callers get secrets of one other namespace, in the clusters they are served
+// from. They still need the right to list secrets in their own namespace.
 type Grant struct {
 	To Who `json:"to"`
-	// Namespace is the one that the secrets are in. Required.
+	// Namespace is the namespace of the secrets. Required.
 	Namespace string `json:"namespace"`
-	// Names are the secrets; "*" is all of that namespace. Required.
+	// Names lists the secrets; "*" means all in that namespace. Required.
 	Names []string `json:"names"`
 }
 
-// Who are callers, by what was verified of them; "*" is any.
+// Who selects callers by verified attributes; "*" matches any.
 type Who struct {
-	// TrustDomain is that of the SPIFFE ID; a caller without one has only "*". Required.
+	// TrustDomain of the SPIFFE ID; a caller without one matches only "*". Required.
 	TrustDomain string `json:"trust_domain"`
 	// Cluster is the caller's. Required.
 	Cluster string `json:"cluster"`
@@ -204,58 +203,56 @@ type Who struct {
 	ServiceAccount string `json:"service_account"`
 }
 
-// Access is for how long an API server's answer counts to whether a service account may
-// list secrets: as long may a right that was taken away be of use, and one that was given
-// of none. Each service account that is here costs a review as often. 10s to 1h.
+// Access sets how long an API server's answer is cached to whether a service account may
+// list secrets. A changed right takes effect after that time at most. Each connected
+// service account costs one review per period. 10s to 1h.
 type Access struct {
-	// Allow is for a yes; while it is needed, it is asked again in its last fifth.
-	// Default: 5m.
+	// Allow is for a yes; while in use, it is refreshed in its last fifth. Default: 5m.
 	Allow agent.Duration `json:"allow"`
 	// Deny is for a no. Default: 1m.
 	Deny agent.Duration `json:"deny"`
 }
 
-// Resources are what is served beside secrets.
+// Resources are served besides secrets.
 type Resources struct {
-	// Folder has Envoy's resources in YAML or JSON; it is watched. Default: none.
+	// Folder contains Envoy resources in YAML or JSON; it is watched. Default: none.
 	Folder string `json:"folder"`
 }
 
-// Limits bound what clients may take.
+// Limits bounds the resources clients may use.
 type Limits struct {
 	Connections         uint32     `json:"connections"`           // Default: 20000.
 	Streams             uint32     `json:"streams"`               // Default: 20000.
 	StreamsOfIdentity   uint32     `json:"streams_of_identity"`   // Default: 2000.
 	StreamsOfConnection uint32     `json:"streams_of_connection"` // Default: 100.
-	Message             agent.Size `json:"message"`               // a request's. Default: 4Mi.
-	Metadata            agent.Size `json:"metadata"`              // a node's. Default: 64Ki.
+	Message             agent.Size `json:"message"`               // bytes of a request. Default: 4Mi.
+	Metadata            agent.Size `json:"metadata"`              // bytes of a node. Default: 64Ki.
 }
 
-// Times are how long things may take.
+// Times sets durations.
 type Times struct {
-	// Stream is a stream's lifetime, 10 % more or less. Default: 1h.
+	// Stream is the lifetime of a stream, give or take 10 %. Default: 1h.
 	Stream agent.Duration `json:"stream"`
-	// Drain is how long it takes to end all streams after SIGTERM. Default: 10s.
+	// Drain is the time over which all streams are closed after SIGTERM. Default: 10s.
 	Drain agent.Duration `json:"drain"`
-	// Sync is how long a remote cluster is awaited before the service is ready without
-	// it. Default: 30s.
+	// Sync is how long an unsynced remote cluster delays readiness. Default: 30s.
 	Sync agent.Duration `json:"sync"`
 }
 
-// Status is the page for operators, with probes and metrics. It has no authentication.
+// Status serves the operator page, probes and metrics, without authentication.
 type Status struct {
 	// Address is a loopback host:port or unix:PATH. Default: 127.0.0.1:15014.
 	Address string `json:"address"`
-	// Probes is host:port, which others may reach, for /readyz, /healthz and /metrics
-	// alone. Default: off.
+	// Probes is host:port, reachable by others, for /readyz, /healthz and /metrics only.
+	// Default: off.
 	Probes string `json:"probes"`
 }
 
-// StatusAddress is where the page is where nobody says otherwise.
+// StatusAddress is the default address of the page.
 const StatusAddress = "127.0.0.1:15014"
 
-// Signed returns the configuration of what holds the server's certificate: the secret
-// "default" and the bundle "ROOTCA"; nil where it is in files.
+// Signed returns the agent configuration that obtains the server's certificate (the
+// secret "default") and its roots ("ROOTCA"); nil if the certificate is in files.
 func (c *Config) Signed() *agent.Config { return c.signed }
 
 func duration(d time.Duration) agent.Duration { return agent.Duration{Duration: d} }

@@ -15,8 +15,8 @@ import (
 
 const maxFile = 1 << 20
 
-// Read reads and checks a file. The error joins one sentence for each thing that is wrong;
-// what could be understood is returned beside it.
+// Read reads and checks a file. The error joins one error for each invalid setting; the
+// settings that could be parsed are returned with it.
 func Read(name string) (Config, error) {
 	c := defaults()
 	text, err := readFile(name)
@@ -26,7 +26,7 @@ func Read(name string) (Config, error) {
 	return Parse(name, text)
 }
 
-// Parse is Read of a file that was read.
+// Parse is like Read, for the content of a file.
 func Parse(name string, text []byte) (Config, error) {
 	c := defaults()
 	file, err := agent.Decode(&c, name, text)
@@ -55,7 +55,7 @@ func readFile(name string) ([]byte, error) {
 	return text, err
 }
 
-// sign makes the configuration of who holds the certificate, in the agent's words.
+// sign derives the agent configuration that obtains the certificate.
 func (c *Config) sign(name string) error {
 	own := c.Certificate
 	if own.inFiles() {
@@ -80,13 +80,12 @@ func (c *Config) sign(name string) error {
 	return nil
 }
 
-// Explain returns every setting with where it came from; what may be a credential is
-// hidden.
+// Explain returns every setting with its origin; possible credentials are hidden.
 func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
 
 func (c Certificate) inFiles() bool { return cmp.Or(c.ChainFile, c.KeyFile) != "" }
 
-// SearchFirst has folders searched for providers before those of the file.
+// SearchFirst adds provider folders to search before those in the file.
 func (c *Config) SearchFirst(dirs []string) {
 	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
 	if c.signed != nil {

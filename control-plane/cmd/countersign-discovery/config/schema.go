@@ -2,7 +2,7 @@ package config
 
 import _ "embed" // the schema
 
-// Schema is the JSON Schema of the file, which a test makes of the types.
+// Schema is the JSON Schema of the file. A test generates it from the types.
 //
 //go:embed schema.json
 var Schema string

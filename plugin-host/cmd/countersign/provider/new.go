@@ -15,9 +15,9 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Create the module of a new provider that builds, signs and has tests",
 		Long: `Create the module of a new provider that builds, has tests and signs with an in-memory
-CA; replace that with a call to your own CA. No network is needed. Until the first
-release of the SDK, go.mod refers to the source that this program was built from, or
-to --sdk.`,
+CA; replace that with a call to your own CA. go.mod requires the SDK of this program's
+release. If this program was built from a clone, go.mod refers to the clone, or to --sdk,
+and no network is needed.`,
 		Args: oneProvider,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			plan.Name = args[0]
@@ -40,6 +40,6 @@ to --sdk.`,
 	}
 	cmd.Flags().StringVar(&plan.Dir, "dir", "", "`folder` to create (default countersign-provider-NAME)")
 	cmd.Flags().StringVar(&plan.Module, "module", "", "module `path` (default example.com/countersign-provider-NAME)")
-	cmd.Flags().StringVar(&source, "sdk", "", "`folder` with a clone of the SDK's repository (default: the source this program was built from)")
+	cmd.Flags().StringVar(&source, "sdk", "", "`folder` with a clone of the SDK's repository (default: this program's release, or the clone it was built from)")
 	return cmd
 }

@@ -58,3 +58,15 @@ func TestTheSDKIsAFolder(t *testing.T) {
 		t.Errorf("go.mod: %s %v", mod, err)
 	}
 }
+
+func TestTheModuleSaysHowToLeaveTheClone(t *testing.T) {
+	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: scaffold.SDK{Version: "v0.0.0", Replace: "/clone"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	const module = "github.com/countersign-dev/countersign"
+	if err != nil || !strings.Contains(string(page), "    go mod edit -dropreplace "+module+"\n    go get "+module+"@latest\n") {
+		t.Errorf("README.md: %s %v", page, err)
+	}
+}

@@ -33,7 +33,7 @@ func (s SDK) requirement() string {
 		fmt.Fprintf(&text, "\nrequire (\n\t%s // indirect\n)\n", strings.Join(s.Requires, " // indirect\n\t"))
 	}
 	if s.Replace != "" {
-		fmt.Fprintf(&text, "\n// Until the sdk's first tag it is taken from its source.\nreplace %s => %s\n", module, s.Replace)
+		fmt.Fprintf(&text, "\n// The sdk is taken from a clone.\nreplace %s => %s\n", module, s.Replace)
 	}
 	return text.String()
 }
@@ -50,8 +50,8 @@ func (s SDK) Steps() string {
 func (s SDK) note() string {
 	switch {
 	case s.Replace != "":
-		return "\n`go.mod` takes the sdk from a folder of this machine until its first tag: then remove the `replace`, and\n" +
-			"`go get " + module + "@latest`. Until then the CI of another machine cannot build this.\n"
+		return "\n`go.mod` takes the sdk from a clone on this machine. To build on other machines, take a release:\n\n" +
+			"    go mod edit -dropreplace " + module + "\n    go get " + module + "@latest\n"
 	case len(s.Requires) == 0:
 		return "\nRun `go mod tidy` first, once.\n"
 	}

@@ -1,7 +1,4 @@
-// Package configschema generates the JSON Schema of a configuration file from its structs and
-// their comments, for the tests that keep the schemas in the repository up to date: [Of]
-// generates it, [Text] formats it, [Check] validates a file against it.
-package configschema
+package schema
 
 import (
 	"bytes"
@@ -15,14 +12,14 @@ import (
 
 // What is a text in the file, and a type of its own in the struct.
 const (
-	Duration = `^-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
-	FileMode = `^(0o)?[0-7]{1,4}$`
-	Size     = `^[0-9]+(Ki|Mi|Gi)?B?$`
+	duration = `^-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
+	fileMode = `^(0o)?[0-7]{1,4}$`
+	size     = `^[0-9]+(Ki|Mi|Gi)?B?$`
 )
 
-// Of makes the schema of C, a struct. Types in patterns are texts that match; the
+// schemaOf makes the schema of C, a struct. Types in patterns are texts that match; the
 // comments of fields are read from the Go files. Nothing but names is required.
-func Of[C any](title string, patterns map[reflect.Type]string, files ...string) (*jsonschema.Schema, error) {
+func schemaOf[C any](title string, patterns map[reflect.Type]string, files ...string) (*jsonschema.Schema, error) {
 	texts := map[reflect.Type]*jsonschema.Schema{}
 	for t, pattern := range patterns {
 		texts[t] = &jsonschema.Schema{Type: "string", Pattern: pattern}
@@ -40,8 +37,8 @@ func Of[C any](title string, patterns map[reflect.Type]string, files ...string) 
 	return s, nil
 }
 
-// At returns what is below s at a path, "list.setting", through lists.
-func At(s *jsonschema.Schema, path string) *jsonschema.Schema {
+// at returns what is below s at a path, "list.setting", through lists.
+func at(s *jsonschema.Schema, path string) *jsonschema.Schema {
 	for key := range strings.SplitSeq(path, ".") {
 		if s.Items != nil {
 			s = s.Items
@@ -51,35 +48,22 @@ func At(s *jsonschema.Schema, path string) *jsonschema.Schema {
 	return s
 }
 
-// Choose allows the setting at a path these values alone.
-func Choose(s *jsonschema.Schema, path string, values ...string) {
-	setting := At(s, path)
+// choose allows the setting at a path these values alone.
+func choose(s *jsonschema.Schema, path string, values ...string) {
+	setting := at(s, path)
 	for _, value := range values {
 		setting.Enum = append(setting.Enum, value)
 	}
 }
 
-// Text returns the schema as people read it: indented, < and > as they are.
-func Text(s *jsonschema.Schema) ([]byte, error) {
-	text, err := json.MarshalIndent(s, "", "  ")
+// text returns the schema as people read it: indented, < and > as they are.
+func text(s *jsonschema.Schema) ([]byte, error) {
+	out, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte(`\u003c`), []byte("<")), []byte(`\u003e`), []byte(">"))
-	return append(text, '\n'), nil
-}
-
-// Check holds what a file says against the text of a schema, as an editor does.
-func Check(schema string, says any) error {
-	var s jsonschema.Schema
-	if err := json.Unmarshal([]byte(schema), &s); err != nil {
-		return err
-	}
-	resolved, err := s.Resolve(nil)
-	if err != nil {
-		return err
-	}
-	return resolved.Validate(says)
+	out = bytes.ReplaceAll(bytes.ReplaceAll(out, []byte(`\u003c`), []byte("<")), []byte(`\u003e`), []byte(">"))
+	return append(out, '\n'), nil
 }
 
 // describe gives each property its field's comment, and demands nothing but names.

@@ -1,8 +1,9 @@
-// Command bench measures the figures of docs/figures.md: `make bench`. All of them come
+// Package bench measures the figures of docs/figures.md: `make bench`. All of them come
 // from one run, as medians; ratios and differences within it are what counts. Names of
-// figures as arguments measure these alone: agent, boundary, streams, agent-streams, tls, identities,
-// discovery. With -o FILE they are written into that page.
-package main
+// figures as arguments measure these alone: agent, boundary, streams, agent-streams, tls,
+// identities, discovery (make bench FIGURES=tls). With -page FILE they are written into that
+// page.
+package bench
 
 import (
 	"context"
@@ -14,28 +15,34 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/providers/file/fileca"
 )
 
 // ordinary is the user that agents are measured as, where this one is root.
 const ordinary = 65534
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+var page = flag.String("page", "", "write the figures into this page, between its marks")
 
-func run() error {
-	page := flag.String("o", "", "write the figures into this page, between its marks")
-	flag.Parse()
-	if *page == "" {
-		return figures(flag.Args())
+// BenchmarkFigures measures them once, whatever -benchtime says: each has its own rounds.
+func BenchmarkFigures(b *testing.B) {
+	root, err := programs.Root()
+	if err != nil {
+		b.Fatal(err)
 	}
-	return onPage(*page, func() error { return figures(flag.Args()) })
+	b.Chdir(root)
+	measure := func() error { return figures(flag.Args()) }
+	if *page == "" {
+		err = measure()
+	} else {
+		err = onPage(*page, measure)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 // figures prints those that are wanted; none named are all.

@@ -1,0 +1,86 @@
+// Package schema keeps the JSON Schemas of the programs' configuration files: each is made of
+// the structs and their comments.
+package schema
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	discovery "github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/internal/test/programs"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+var update = flag.Bool("update", false, "write the schemas anew")
+
+func TestTheSchemasAreThoseOfTheStructs(t *testing.T) {
+	check(t, "docs/config.schema.json", ofAgent(t))
+	check(t, "control-plane/cmd/countersign-discovery/config/schema.json", ofDiscovery(t))
+}
+
+func check(t *testing.T, name string, s *jsonschema.Schema) {
+	t.Helper()
+	file := programs.File(t, name)
+	want, err := text(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is out of date (%v): go test ./test/schema -update", name, err)
+	}
+}
+
+// patterns are those of the types that both programs have.
+var patterns = map[reflect.Type]string{
+	reflect.TypeFor[agent.Duration](): duration,
+	reflect.TypeFor[agent.FileMode](): fileMode,
+	reflect.TypeFor[agent.Size]():     size,
+}
+
+// keyTypes are the values of key_type.
+var keyTypes = []string{"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519"}
+
+func ofAgent(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s := made[agent.Config](t, "Countersign's configuration")
+	choose(s, "key_type", keyTypes...)
+	choose(s, "secrets.key_type", keyTypes...)
+	choose(s, "secrets.kind", agent.KeyPair, agent.TrustBundle)
+	choose(s, "providers.identity_check", "exact", "trust-domain", "any")
+	choose(s, "workloads.verified_by", agent.ByAuthority, agent.ByJWKS, agent.ByTokenReview)
+	at(s, "providers.sha256").Pattern = `^[0-9a-fA-F]{64}$`
+	return s
+}
+
+func ofDiscovery(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s := made[discovery.Config](t, "The configuration of countersign-discovery", "control-plane/cmd/countersign-discovery/config/config.go")
+	choose(s, "authenticators.kind", discovery.ByCertificate, discovery.ByJWT, discovery.ByKubernetes)
+	return s
+}
+
+// made makes the schema of C, whose types are in these files and in the agent's.
+func made[C any](t *testing.T, title string, names ...string) *jsonschema.Schema {
+	t.Helper()
+	var files []string
+	for _, name := range append([]string{"plugin-host/cmd/countersign/config/config.go", "plugin-host/cmd/countersign/config/token.go"}, names...) {
+		files = append(files, programs.File(t, name))
+	}
+	s, err := schemaOf[C](title, patterns, files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	choose(s, "log.level", "debug", "info", "warn", "error")
+	choose(s, "log.format", "text", "json")
+	return s
+}
