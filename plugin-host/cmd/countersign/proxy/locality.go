@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 // Locality is the source of the zone: the first of Value, Variable, File and URL that is set.
@@ -172,9 +174,6 @@ func (l Locality) ask(ctx context.Context) (string, error) {
 }
 
 func bounded(r io.Reader) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxLocality+1))
-	if err == nil && len(text) > maxLocality {
-		err = errors.New("locality too long")
-	}
+	text, err := safefile.ReadAll(r, "the locality", maxLocality)
 	return string(text), err
 }
