@@ -17,7 +17,6 @@ require (
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect
-	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/countersign-dev/countersign v0.0.0
 	github.com/countersign-dev/countersign/plugin-host v0.0.0

@@ -130,7 +130,8 @@ const (
 	// Wait means to retry with backoff and jitter, or after RetryAfter.
 	Wait Action = iota
 	// EndAttempt means to give up this attempt. The next comes after one minute, doubling to
-	// ten, or at once when the token, the settings or the provider change.
+	// ten (sooner while nothing is held, or little is left), or at once when the token, the
+	// settings or the provider change.
 	EndAttempt
 	// RefreshToken means to read the token again and retry once; then as EndAttempt.
 	RefreshToken

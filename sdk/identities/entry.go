@@ -4,14 +4,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// calm is how long roots must leave a certificate alone before its next loss is handled at
-// once.
-const calm = time.Minute
+// refusalKept is how long an unverified token that was refused is remembered. Its pauses
+// grow meanwhile, however often its stream comes back.
+const refusalKept = 2 * time.Minute
 
 // entry is one identity. It is small, as there are thousands, and has neither a goroutine
 // nor a timer. Set.mu guards it.
@@ -25,13 +26,10 @@ type entry struct {
 	sessions []*session
 	idle     time.Time // when the last session left
 
-	item    *secret.Item
-	next    *secret.Item // verified but not valid yet
-	lost    time.Time    // when the roots last abandoned item
-	replace time.Time    // when to replace item for that; zero: never
-	mourned bool         // the expiry was reported
-	flying  bool         // a request is in flight
-	gone    bool         // removed
+	item     *secret.Item
+	next     *secret.Item     // verified but not valid yet
+	rotation rotation.Machine // says what to do when
+	gone     bool             // removed
 
 	trouble *trouble // nil if the last attempt succeeded
 
@@ -43,87 +41,49 @@ type entry struct {
 
 // trouble is the state of an entry whose last attempt failed.
 type trouble struct {
-	backoff secret.Backoff
 	failure *secret.Failure
 	order   *secret.Order // to be retried; nil: make a new one
 	refused error         // the authority's refusal of an unverified token
 	by      process       // the process that brought that token
-	until   time.Time     // end of the pause, by the monotonic clock; zero: no pause
+	until   time.Time     // until when to remember that, by the monotonic clock
 }
 
-func (t *trouble) kick() {
-	t.backoff.Reset()
-	t.until = time.Time{}
-}
-
-// left returns the rest of the pause.
-func (e *entry) left() time.Duration {
-	if e.trouble == nil || e.trouble.until.IsZero() {
-		return 0
+// refusal returns the authority's refusal while the entry pauses for it.
+func (e *entry) refusal(now rotation.Time) error {
+	if e.trouble == nil || e.rotation.Pausing(now) == 0 {
+		return nil
 	}
-	return max(0, time.Until(e.trouble.until))
+	return e.trouble.refused
+}
+
+// remembered returns how long to keep an unverified entry without sessions.
+func (e *entry) remembered(now rotation.Time) time.Duration {
+	left := e.rotation.Pausing(now)
+	if e.trouble != nil && e.trouble.refused != nil {
+		left = max(left, e.trouble.until.Sub(now.Mono))
+	}
+	return left
 }
 
 // valid reports whether the entry holds a certificate that may be served.
 func (e *entry) valid(now time.Time) bool { return e.item != nil && !e.item.Expired(now) }
 
-// life returns the remaining life of the held certificate, zero if none is held.
-func (e *entry) life(now time.Time) time.Duration {
-	if e.item == nil {
-		return 0
-	}
-	return max(0, e.item.NotAfter.Sub(now))
-}
-
-// wants reports whether to request a certificate now.
-func (e *entry) wants(now time.Time) bool {
-	if e.flying || e.next != nil || len(e.sessions) == 0 || e.left() > 0 {
-		return false
-	}
-	return e.outdated(now)
-}
-
-// outdated reports whether the entry needs a new certificate.
-func (e *entry) outdated(now time.Time) bool {
-	stray := !e.replace.IsZero() && !now.Before(e.replace)
-	return !e.valid(now) || stray || !now.Before(e.item.RenewAt)
-}
-
-// lose records that the held certificate no longer chains to a root. It is replaced at
-// once, or later if this happens repeatedly, as with an authority whose replicas disagree
-// on its roots.
-func (e *entry) lose(now time.Time) {
-	e.replace = now
-	if !e.lost.IsZero() && now.Sub(e.lost) < calm {
-		e.replace = e.lost.Add(calm)
-	}
-	e.lost = now
-}
-
-// nextDue returns when to look at the entry next; zero for never.
-func (e *entry) nextDue(now time.Time, idle time.Duration) (at time.Time) {
-	sooner := func(t time.Time) {
-		if t.After(now) && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	if left := e.left(); left > 0 {
-		sooner(now.Add(left))
-	}
+// nextDue returns when to look at the entry next; zero for never. wake is what the rotation
+// asks for.
+func (e *entry) nextDue(now rotation.Time, wake, idle time.Duration) time.Time {
 	if len(e.sessions) == 0 {
-		sooner(e.idle.Add(idle))
-	}
-	if e.next != nil {
-		sooner(e.next.NotBefore)
-	}
-	if e.item != nil {
-		if len(e.sessions) > 0 {
-			sooner(e.item.RenewAt)
+		rest := e.idle.Add(idle).Sub(now.Wall)
+		if e.id == "" {
+			rest = e.remembered(now)
 		}
-		sooner(e.replace)
-		sooner(e.item.NotAfter.Add(1)) // valid through NotAfter itself
+		if rest > 0 && (wake == 0 || rest < wake) {
+			wake = rest
+		}
 	}
-	return at
+	if wake == 0 {
+		return time.Time{}
+	}
+	return now.Wall.Add(wake)
 }
 
 // urgency returns the entry's place in the request queue: when it began to wait if it
@@ -155,6 +115,7 @@ func (e *entry) accept() func(pki.Identity) error {
 func (e *entry) add(s *session) {
 	s.entry, e.idle = e, time.Time{}
 	e.sessions = append(e.sessions, s)
+	e.rotation.Want(true)
 }
 
 func (e *entry) drop(s *session, now time.Time) {
@@ -165,6 +126,7 @@ func (e *entry) drop(s *session, now time.Time) {
 	e.sessions = slices.Delete(e.sessions, i, i+1)
 	if len(e.sessions) == 0 {
 		e.sessions, e.idle = nil, now
+		e.rotation.Want(false)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -17,18 +18,20 @@ func (c *Set) fail(f *flight, now time.Time) {
 	if e.trouble == nil {
 		e.trouble = &trouble{}
 	}
-	t := e.trouble
-	wait, again := t.backoff.After(f.err, e.life(now))
-	if !again {
+	t, at := e.trouble, rotation.Now(now)
+	wait := e.rotation.Failed(at, f.err)
+	if wait == rotation.Never {
 		wait = longestWait
 	}
 	t.order = nil
 	if f.order != nil && f.order.Again(f.err) {
 		t.order = f.order
 	}
-	t.until = time.Now().Add(wait)
+	t.until = at.Mono.Add(refusalKept)
+	e.rotation.RetryIn(at, wait)
 	if refuses(f.err) && c.without(f) {
-		wait, t.until = 0, time.Time{}
+		wait = 0
+		e.rotation.RetryIn(at, 0)
 	}
 	t.failure = secret.NewFailure(f.err, now, wait)
 	c.counts.Failures++

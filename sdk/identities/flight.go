@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -44,7 +45,7 @@ func (c *Set) start(e *entry, now time.Time) {
 	}
 	f.signer = c.idle[len(c.idle)-1]
 	c.idle = c.idle[:len(c.idle)-1]
-	e.flying = true
+	e.rotation.Begin(rotation.Now(now))
 	c.counts.Requests++
 	c.flights <- f // has room for one per signer
 }
@@ -112,7 +113,6 @@ func (c *Set) land(f *flight) {
 	defer c.unlock()
 	now := c.now()
 	c.idle = append(c.idle, f.signer)
-	f.entry.flying = false
 	switch {
 	case c.ctx.Err() != nil:
 	case f.err != nil:
@@ -123,7 +123,7 @@ func (c *Set) land(f *flight) {
 		if f.credential != nil {
 			f.credential.doubted = false
 		}
-		c.arrive(f.entry, f.item, now)
+		c.arrive(f.entry, f.item)
 	}
 	c.nudge()
 }

@@ -118,8 +118,8 @@ func (c *Set) Kick() {
 	c.mu.Lock()
 	defer c.unlock()
 	for _, e := range c.deadlines.all() {
+		e.rotation.Kick()
 		if e.trouble != nil {
-			e.trouble.kick()
 			c.schedule(e)
 		}
 	}

@@ -80,7 +80,7 @@ func TestTheCertificateSaysWhoseTheTokenIs(t *testing.T) {
 		e.ca.Next(1, catest.Fault{Break: catest.WrongName})
 		s := e.join(token("web", 2))
 		is(t, s.nothing(), secret.ErrNotReady) // exact by default: refused, and asked again
-		after(2 * time.Second)
+		after(13 * time.Second)
 		if s.held().Identity.String() != domain+"web" {
 			t.Error("the second attempt did not count")
 		}

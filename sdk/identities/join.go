@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -114,10 +115,7 @@ func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now ti
 		return c.entryOf(cred.owner)
 	}
 	if e := cred.entry; e != nil {
-		if e.trouble != nil && e.trouble.refused != nil {
-			return nil, e.trouble.refused
-		}
-		return e, nil
+		return e, e.refusal(rotation.Now(now))
 	}
 	if n := c.strangers[processOf(peer)]; n >= c.cfg.Limits.Refused {
 		return nil, limited("tokens of one process that were refused lately", c.cfg.Limits.Refused)
@@ -163,7 +161,7 @@ func (c *Set) makeRoom() bool {
 	var oldest *entry
 	for _, e := range c.deadlines.list {
 		switch {
-		case len(e.sessions) > 0 || e.flying:
+		case len(e.sessions) > 0 || e.rotation.Asking():
 		case e.id == "":
 			c.letGo(e)
 			return true
@@ -195,7 +193,7 @@ func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, e
 	}
 	c.sessions[c.last] = s
 	if cred != nil && cred.sessions == 0 && e.trouble != nil && e.id != "" {
-		e.trouble.kick() // this token was not tried yet
+		e.rotation.Kick() // this token was not tried yet
 	}
 	e.add(s)
 	c.schedule(e)

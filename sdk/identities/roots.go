@@ -3,6 +3,7 @@ package identities
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -17,31 +18,31 @@ func (c *Set) rootsHaveMoved() {
 // checkRoots finds certificates that no longer chain to a root. The root's fingerprint
 // settles nearly all of them.
 func (c *Set) checkRoots() {
-	strays := c.leftBehind()
-	if len(strays) == 0 {
+	lost := c.leftBehind()
+	if len(lost) == 0 {
 		return
 	}
-	roots := make([]string, len(strays))
-	for i, item := range strays { // without the lock, as Leads verifies signatures
+	roots := make([]string, len(lost))
+	for i, item := range lost { // without the lock, as Leads verifies signatures
 		roots[i], _ = c.signers[0].Leads(item)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	lost := 0
-	for i, item := range strays {
+	losses := 0
+	for i, item := range lost {
 		if e := c.entries[item.Identity.SPIFFEID.String()]; e != nil && e.item == item {
-			lost += c.follow(e, roots[i])
+			losses += c.follow(e, roots[i])
 		}
 	}
-	if lost > 0 {
+	if losses > 0 {
 		c.say(func() {
-			c.cfg.Log.Warn("certificates no longer chain to their authority's roots, replacing them", "certificates", lost)
+			c.cfg.Log.Warn("certificates no longer chain to their authority's roots, replacing them", "certificates", losses)
 		})
 	}
 }
 
 // leftBehind returns the certificates whose root is no longer served.
-func (c *Set) leftBehind() (strays []*secret.Item) {
+func (c *Set) leftBehind() (lost []*secret.Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.rootsMoved {
@@ -54,10 +55,10 @@ func (c *Set) leftBehind() (strays []*secret.Item) {
 	}
 	for _, e := range c.entries {
 		if e.item != nil && !slices.Contains(bundle.RootFingerprints, e.item.RootFingerprint) {
-			strays = append(strays, e.item)
+			lost = append(lost, e.item)
 		}
 	}
-	return strays
+	return lost
 }
 
 // follow records the root that a certificate now chains to. It returns 1 if there is none.
@@ -66,9 +67,10 @@ func (c *Set) follow(e *entry, root string) int {
 		item := *e.item
 		item.RootFingerprint = root
 		e.item = &item // same content, so no notification
+		e.rotation.RootFound()
 		return 0
 	}
-	e.lose(c.now())
+	e.rotation.RootLoss(rotation.Now(c.now()), 0)
 	c.schedule(e)
 	return 1
 }

@@ -3,6 +3,7 @@ package identities
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -54,14 +55,10 @@ func (c *Set) tick(swept *time.Time) time.Duration {
 	return look
 }
 
-// lookAtAll reschedules all entries after a clock jump. If the machine slept, the sleep
-// counts towards the pauses.
+// lookAtAll reschedules all entries after a clock jump.
 func (c *Set) lookAtAll(jump time.Duration) {
 	c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump)
 	for _, e := range c.deadlines.all() {
-		if t := e.trouble; t != nil && jump > 0 && !t.until.IsZero() {
-			t.until = t.until.Add(-jump)
-		}
 		c.schedule(e)
 	}
 }
@@ -76,10 +73,14 @@ func (c *Set) schedule(e *entry) {
 
 // step does what is due for an entry and sets its next due time.
 func (c *Set) step(e *entry, now time.Time) {
-	if e.next != nil && !e.next.NotBefore.After(now) {
-		item := e.next
+	at := rotation.Now(now)
+	do := e.rotation.Step(at)
+	if do.Install {
+		c.install(e, now)
+		do = e.rotation.Step(at)
+	}
+	if !e.rotation.Waiting() {
 		e.next = nil
-		c.install(e, item, now)
 	}
 	if c.idleOver(e, now) {
 		if e.id != "" {
@@ -88,33 +89,31 @@ func (c *Set) step(e *entry, now time.Time) {
 		c.letGo(e)
 		return
 	}
-	c.mourn(e, now)
-	c.enqueue(e, now)
-	if at := e.nextDue(now, c.cfg.Idle); at.IsZero() {
+	if do.ReportExpired {
+		c.reportExpired(e)
+	}
+	c.enqueue(e, now, do.Ask)
+	if due := e.nextDue(at, do.Wake, c.cfg.Idle); due.IsZero() {
 		c.deadlines.put(e, now.Add(look)) // nothing is due, and a look is cheap
 	} else {
-		c.deadlines.put(e, at)
+		c.deadlines.put(e, due)
 	}
 }
 
 // idleOver reports whether the entry has been unused for long enough. One without an
 // identity is kept only for the pause after its refusal.
 func (c *Set) idleOver(e *entry, now time.Time) bool {
-	if len(e.sessions) > 0 || e.flying {
+	if len(e.sessions) > 0 || e.rotation.Asking() {
 		return false
 	}
 	if e.id == "" {
-		return e.left() == 0
+		return e.remembered(rotation.Now(now)) <= 0
 	}
 	return !now.Before(e.idle.Add(c.cfg.Idle))
 }
 
-// mourn reports once that the held certificate expired while a stream needed it.
-func (c *Set) mourn(e *entry, now time.Time) {
-	if e.item == nil || e.mourned || len(e.sessions) == 0 || !e.item.Expired(now) {
-		return
-	}
-	e.mourned = true
+// reportExpired reports that the held certificate expired while a stream needed it.
+func (c *Set) reportExpired(e *entry) {
 	item := e.item
 	c.tell(secret.Event{Type: secret.Expired, NotAfter: item.NotAfter})
 	c.say(func() {
@@ -123,13 +122,13 @@ func (c *Set) mourn(e *entry, now time.Time) {
 }
 
 // enqueue adds an entry to its request queue, or removes it.
-func (c *Set) enqueue(e *entry, now time.Time) {
+func (c *Set) enqueue(e *entry, now time.Time, ask bool) {
 	q := &c.ready
 	if e.id == "" {
 		q = &c.readyNew
 	}
 	switch {
-	case !e.wants(now):
+	case !ask:
 		q.remove(e)
 	case e.rankAt == 0:
 		q.put(e, e.urgency(now))
@@ -145,7 +144,7 @@ func (c *Set) dispatch(now time.Time) {
 			return
 		}
 		q.remove(e)
-		if e.wants(now) {
+		if e.rotation.Due(rotation.Now(now)) {
 			c.start(e, now)
 		}
 	}

@@ -3,6 +3,7 @@ package identities
 import (
 	"errors"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -78,7 +79,7 @@ func (c *Set) detach(s *session) {
 // tidy removes an unverified entry without sessions. A refused one is kept for its pause,
 // so that the same token is not retried at once.
 func (c *Set) tidy(e *entry) bool {
-	if e.id != "" || len(e.sessions) > 0 || e.flying || e.left() > 0 {
+	if e.id != "" || len(e.sessions) > 0 || e.rotation.Asking() || e.remembered(rotation.Now(c.now())) > 0 {
 		return false
 	}
 	c.letGo(e)

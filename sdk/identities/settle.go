@@ -3,6 +3,7 @@ package identities
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -16,19 +17,19 @@ func (c *Set) introduce(f *flight, now time.Time) {
 		c.dropNameless(e)
 		e.id, e.token = id, nil
 		c.entries[id] = e
-		c.arrive(e, f.item, now)
+		c.arrive(e, f.item)
 		return
 	}
 	c.merge(e, there)
 	// Discard this extra certificate: serving it would notify every stream of the identity
 	// whenever a new token arrives. Use it only if a rotation is due.
-	if there.flying || there.next != nil || !there.outdated(now) {
+	if there.rotation.Asking() || there.rotation.Waiting() || !there.rotation.Needed(rotation.Now(now)) {
 		clear(f.item.Key)
 		c.counts.Joins++
 		c.schedule(there)
 		return
 	}
-	c.arrive(there, f.item, now)
+	c.arrive(there, f.item)
 }
 
 // merge moves the sessions of an unverified entry to that of their identity.
@@ -48,23 +49,17 @@ func (c *Set) merge(from, to *entry) {
 }
 
 // arrive takes a verified certificate, to serve now or when it becomes valid.
-func (c *Set) arrive(e *entry, item *secret.Item, now time.Time) {
-	e.trouble = nil
-	if item.NotBefore.After(now) {
-		e.next = item
-	} else {
-		c.install(e, item, now)
-	}
+func (c *Set) arrive(e *entry, item *secret.Item) {
+	e.trouble, e.next = nil, item
+	e.rotation.Issued(rotation.Term{Begins: item.NotBefore, Renew: item.RenewAt, Ends: item.NotAfter})
 	c.schedule(e)
 }
 
-// install serves a certificate that is now valid.
-func (c *Set) install(e *entry, item *secret.Item, now time.Time) {
-	if item.Expired(now) {
-		return // the clock jumped past it
-	}
+// install serves the certificate that waited to begin.
+func (c *Set) install(e *entry, now time.Time) {
+	item := e.next
 	item.Issued = now
-	e.item, e.mourned, e.replace = item, false, time.Time{}
+	e.item, e.next = item, nil
 	c.counts.Rotations++
 	c.tellSessions(e)
 	c.tell(secret.Event{Type: secret.Rotated, NotAfter: item.NotAfter})

@@ -78,6 +78,24 @@ func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	return identityOf(cert.URIs, cert.DNSNames, cert.IPAddresses, cert.EmailAddresses)
 }
 
+// AllNames returns every name that a client may read in a certificate, valid or not, in the
+// form of [Identity.Names]. The common name counts, as some clients read a DNS name there.
+func AllNames(cert *x509.Certificate) []string {
+	var names []string
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	for _, name := range append(slices.Clone(cert.DNSNames), cert.Subject.CommonName) {
+		names = append(names, strings.ToLower(name))
+	}
+	for _, ip := range cert.IPAddresses {
+		if addr, ok := netip.AddrFromSlice(ip); ok {
+			names = append(names, addr.Unmap().String())
+		}
+	}
+	return names
+}
+
 // IdentityOfCSR returns the names of a CSR, by the rules of [IdentityOf].
 func IdentityOfCSR(csr *x509.CertificateRequest) (Identity, error) {
 	return identityOf(csr.URIs, csr.DNSNames, csr.IPAddresses, csr.EmailAddresses)

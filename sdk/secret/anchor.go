@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -50,17 +51,21 @@ func (l *leaf) checkAnchor(now time.Time) {
 		return
 	}
 	l.anchor = anchored{roots, rootOf(l.held, roots, now) == nil}
+	if !l.anchor.lost && !l.roots.lost {
+		l.rotation.RootFound()
+	}
 	if l.anchor.lost {
+		l.rotation.RootLoss(rotation.Now(now), 0)
 		l.log.Warn("certificate does not chain to the roots its peers verify with, replacing it", "root", pki.Fingerprint(l.held.Root))
 	}
 }
 
 // checkAnchor verifies a reply against the roots that peers verify with.
 func (a *attempt) checkAnchor(c pki.Check, chain []byte) error {
-	if a.leaf.spec.Anchor == nil {
+	if a.spec.Anchor == nil {
 		return nil
 	}
-	c.Roots = a.leaf.spec.Anchor()
+	c.Roots = a.spec.Anchor()
 	if _, err := c.Chain(chain); err != nil {
 		return &pki.CheckError{Check: "anchor", Detail: "the chain does not lead to the roots that peers of this secret verify with"}
 	}

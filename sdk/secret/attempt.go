@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -45,33 +48,46 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 }
 
 // attempt is one try to fill an order: read the token, ask the authority, verify the
-// reply. It runs in its own goroutine and touches no mutable state of its leaf.
+// reply. It runs in its own goroutine and touches nothing of its leaf that changes.
 type attempt struct {
-	leaf   *leaf
-	by     *choice // the authority to ask
-	last   bool    // do not sign if the token is later than the known one
-	known  credential
-	begun  time.Time
-	cancel context.CancelFunc
+	plan
+	leaf    *leaf     // nil for a Signer
+	keys    KeySource // nil: generate keys in process
+	by      *choice   // the authority to ask
+	conf    *Authority
+	last    bool // do not sign if the token is later than the known one
+	known   credential
+	refused refusedToken
+	begun   time.Time // by the monotonic clock
+	began   time.Time // by the wall clock
+	cancel  context.CancelFunc
 
 	order  *order // nil when a new order is needed
 	bearer ca.Bearer
+	seen   *pki.Bundle // what was served when the reply was checked
 	chain  *pki.Chain
+	item   *Item
 	from   string // who signed, according to the reply
 	err    error
 }
 
 // ask starts an attempt in a goroutine.
-func (l *leaf) ask(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	a := &attempt{leaf: l, by: l.choice(), begun: time.Now(), cancel: cancel, order: l.order, last: l.onlyLast(), known: l.credential}
+func (l *leaf) ask() {
+	by := l.choice()
+	a := &attempt{
+		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: l.order,
+		last: l.onlyLast(), known: l.credential, refused: l.refused,
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	a.cancel = cancel
 	l.flight = a
+	l.rotation.Begin(rotation.Now(l.now()))
 	l.spawn(func() {
 		defer cancel()
 		a.err = a.run(ctx)
 		select {
 		case l.replies <- a:
-		case <-a.by.stop:
+		case <-l.ctx.Done():
 		}
 	})
 }
@@ -83,18 +99,25 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	if a.last && a.known.later(a.bearer) {
 		return nil
 	}
+	if err = a.refused.again(a.bearer.Token); err != nil {
+		return err
+	}
 	if a.order == nil {
 		if a.order, err = a.newOrder(ctx); err != nil {
 			return err
 		}
 	}
 	err = a.sign(ctx)
-	if err == nil || ca.ActionFor(err) != ca.RefreshToken || a.by.Token == nil {
+	if err == nil || ca.ActionFor(err) != ca.RefreshToken || a.conf.Token == nil {
 		return err
 	}
-	a.by.TokenRejected(a.bearer.Token)
+	sent := a.bearer.Token
+	a.conf.TokenRejected(sent)
 	if err := a.readToken(ctx); err != nil {
 		return err
+	}
+	if a.bearer.Token == sent {
+		return err // it would be refused again; the next attempt comes soon
 	}
 	return a.sign(ctx) // one retry, with the token just read
 }
@@ -104,12 +127,12 @@ var errNoKey = errors.New("no key could be made")
 
 // newOrder generates a key and its CSR. Each key from a KeySource is an outside call.
 func (a *attempt) newOrder(ctx context.Context) (*order, error) {
-	spec := a.leaf.spec
-	key, err := call(ctx, a.by.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
-		if a.leaf.keys == nil {
+	spec := a.spec
+	key, err := call(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
+		if a.keys == nil {
 			return pki.GenerateKey(spec.KeyType)
 		}
-		return a.leaf.keys.NewKey(ctx, spec.Name, spec.KeyType)
+		return a.keys.NewKey(ctx, spec.Name, spec.KeyType)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (type %q): %w", errNoKey, spec.KeyType, err)
@@ -121,22 +144,26 @@ func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 func (a *attempt) sign(ctx context.Context) error {
 	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
-	reply, err := call(ctx, authority.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
-		return authority.Client.CSRSign(ctx, a.order.request(a.leaf.spec, token))
+	reply, err := call(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
+		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, token))
 	})
 	if err != nil {
+		a.refused.note(token, err)
 		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
 	}
-	a.from = text.Clean(reply.Signer)
-	a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check)
+	a.from, a.seen = text.Clean(reply.Signer), authority.bundle.Load()
+	if a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check); err != nil {
+		return err
+	}
+	a.item, err = a.newItem(authority.now())
 	return err
 }
 
 func (a *attempt) readToken(ctx context.Context) (err error) {
-	if a.by.Token == nil {
+	if a.conf.Token == nil {
 		return nil
 	}
-	a.bearer, err = call(ctx, a.by.Timeout, a.by.asks, a.by.Token)
+	a.bearer, err = call(ctx, a.conf.Timeout, a.by.asks, a.conf.Token)
 	if err != nil {
 		return fmt.Errorf("read the token for authority %q: %w", a.by.Name, err)
 	}
@@ -145,11 +172,10 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 
 // check verifies the chain against the request.
 func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
-	spec, authority := a.leaf.spec, a.by
-	now := authority.now()
+	spec, now := a.spec, a.by.now()
 	c := pki.Check{
-		Key: a.order.key.Public(), Identity: spec.Identity, Names: authority.Names,
-		Roots: roots, Now: now, AcceptLonger: authority.AcceptLongerTTL,
+		Key: a.order.key.Public(), Identity: spec.Identity, Names: a.conf.Names,
+		Roots: roots, Now: now, AcceptLonger: a.conf.AcceptLongerTTL,
 	}
 	if spec.TTL > 0 {
 		c.AskedUntil = now.Add(spec.TTL)
@@ -161,32 +187,34 @@ func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return verified, a.leaf.checkOthers(verified.Identity)
+	return verified, a.checkOthers(verified.Leaf)
 }
 
 // checkOthers rejects a name that belongs to another identity of this agent, even if the
-// authority may choose names.
-func (l *leaf) checkOthers(got pki.Identity) error {
-	own := l.spec.Identity.Names()
-	for _, name := range got.Names() {
-		if l.taken[name] && !slices.Contains(own, name) {
-			return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, which is the name of another secret here", name)}
+// authority may choose names. Some clients read the common name as a DNS name.
+func (a *attempt) checkOthers(leaf *x509.Certificate) error {
+	own := a.spec.Identity.Names()
+	for _, name := range pki.AllNames(leaf) {
+		if owner, taken := a.taken[name]; taken && !slices.Contains(own, name) {
+			return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, which is the name of the secret %.256q", name, owner)}
 		}
 	}
 	return nil
 }
 
-// item returns the Item for a successful attempt.
-func (a *attempt) item(spec Spec, authority string) (*Item, error) {
+// newItem returns the Item for the verified chain; now is when it was verified. It draws
+// the renewal. The lifetime counts from now, as authorities backdate certificates.
+func (a *attempt) newItem(now time.Time) (*Item, error) {
 	leaf := a.chain.Leaf
 	item := &Item{
-		Name: spec.Name, Kind: KeyPair, Version: version.Of(a.chain.PEM), Chain: a.chain.PEM,
+		Name: a.spec.Name, Kind: KeyPair, Version: version.Of(a.chain.PEM), Chain: a.chain.PEM,
 		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
-		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
-		Authority: authority, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
+		NotBefore: leaf.NotBefore, NotAfter: a.chain.Ends, Issued: now,
+		RenewAt:   rotation.Renewal(a.spec.RenewRatio, a.spec.RenewJitter, clock.Later(now, leaf.NotBefore), a.chain.Ends),
+		Authority: a.by.Name, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
 	}
 	var err error
-	if item.Key, err = pki.EncodeKey(a.order.key); err != nil && a.leaf.keys != nil {
+	if item.Key, err = pki.EncodeKey(a.order.key); err != nil && a.keys != nil {
 		item.KeyHandle, err = a.order.key, nil // the key cannot leave its device
 	}
 	return item, err

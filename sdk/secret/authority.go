@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -22,19 +22,27 @@ const look = 30 * time.Second
 
 // authority keeps the roots of one authority, independent of the certificates they sign.
 // Its goroutine, run, owns every field that is neither atomic nor fixed.
+//
+// An authority lives over a reload, which sends it new settings. One that is configured no
+// more lives on until its last root may go; see retire.
 type authority struct {
-	Authority
+	Name    string
+	conf    atomic.Pointer[Authority]
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
 
-	inbox chan func()
-	stop  <-chan struct{} // closed when the Manager ends
-	asks  turn            // for RootSource and RootWatcher
-	poke  chan struct{}   // wakes the feed
+	ctx    context.Context // ends with the authority
+	cancel context.CancelFunc
+	inbox  chan func()
+	spawn  func(func())
+	asks   turn          // for RootSource and RootWatcher
+	poke   chan struct{} // wakes the feed
 
 	kicked  atomic.Bool   // tells the feed to start over
 	heard   chan struct{} // closed when roots arrived, or will not
+	hear    func()        // closes heard
+	mute    atomic.Bool   // it publishes no roots, and only its replies bring them
 	bundle  atomic.Pointer[pki.Bundle]
 	served  atomic.Pointer[time.Time] // when roots were first available; nil: none yet
 	shown   atomic.Pointer[[]Root]    // the contents of bundle, for the status
@@ -46,32 +54,43 @@ type authority struct {
 	last      atomic.Pointer[replied]    // the roots of the last reply
 	taken     atomic.Pointer[pki.Bundle] // the reply roots now in roots
 
-	leaves  []*leaf // fixed once running
-	bundles []*trustBundle
+	leaves   []*leaf
+	bundles  []*trustBundle
+	retired  bool
+	stopFeed context.CancelFunc
 
 	keeper   *keeper
 	recorded []byte // the last content given to the keeper
 
 	roots rootSet
-	ends  map[*leaf]time.Time // NotAfter of each held certificate
+	ends  map[*leaf]time.Time // when each held certificate ends
 }
 
-func newAuthority(a Authority, c Config, k *keeper, stop <-chan struct{}) *authority {
-	return &authority{
-		Authority: a.withDefaults(), now: c.Now, observe: c.Observe, log: loglimit.Limit(c.Log).With("authority", a.Name),
-		inbox: make(chan func()), stop: stop, asks: newTurn(), poke: make(chan struct{}, 1),
-		heard: make(chan struct{}), keeper: k, ends: make(map[*leaf]time.Time), lent: &leaf{},
+func newAuthority(m *Manager, conf Authority) *authority {
+	heard := make(chan struct{})
+	a := &authority{
+		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
+		inbox: make(chan func()), spawn: m.wg.Go, asks: newTurn(), poke: make(chan struct{}, 1), heard: heard,
+		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: make(map[*leaf]time.Time), lent: &leaf{},
+		stopFeed: func() {},
 	}
+	a.conf.Store(&conf)
+	a.ctx, a.cancel = context.WithCancel(m.ctx)
+	return a
 }
 
-// run owns the roots until the Manager ends.
+// settings returns the settings in force. Nobody may modify them.
+func (a *authority) settings() *Authority { return a.conf.Load() }
+
+// run owns the roots until the authority ends.
 func (a *authority) run() {
 	timer := time.NewTimer(look)
 	defer timer.Stop()
 	for {
 		timer.Reset(a.sleep())
 		select {
-		case <-a.stop:
+		case <-a.ctx.Done():
+			a.stopFeed()
 			return
 		case f := <-a.inbox:
 			f()
@@ -90,28 +109,32 @@ func (a *authority) sleep() time.Duration {
 }
 
 // do runs f in run and returns after the result is published. It does nothing once the
-// Manager has ended.
-func (a *authority) do(f func()) {
+// authority has ended.
+func (a *authority) do(f func()) { a.quietly(func() { f(); a.publish() }) }
+
+// quietly is do that publishes nothing.
+func (a *authority) quietly(f func()) {
 	done := make(chan struct{})
 	select {
-	case a.inbox <- func() { defer close(done); f(); a.publish() }:
+	case a.inbox <- func() { defer close(done); f() }:
 		<-done
-	case <-a.stop:
+	case <-a.ctx.Done():
 	}
 }
 
 // publish serves the current roots. It updates the bundles first and then nudges the
-// leaves, which may need a new certificate. It never serves an empty set.
+// leaves, which may need a new certificate. It serves an empty set only where the operator
+// took the last root away.
 func (a *authority) publish() {
-	before, after := a.bundle.Load(), a.roots.served(a.now())
-	if after.Len() > 0 {
+	before, after := a.bundle.Load(), a.roots.served(a.now()).Filter(a.allowed)
+	changed := !after.Equal(before) && (after.Len() > 0 || a.retired || before.Filter(a.allowed).Len() == 0)
+	if changed || after.Len() > 0 {
 		a.show(after)
 	}
 	a.taken.Store(a.roots.replied)
-	changed := after.Len() > 0 && !after.Equal(before)
 	if changed {
 		a.bundle.Store(after)
-		if now := time.Now(); before == nil {
+		if now := time.Now(); a.served.Load() == nil {
 			a.served.Store(&now)
 		}
 		a.report(before, after)
@@ -125,6 +148,15 @@ func (a *authority) publish() {
 			l.nudge()
 		}
 	}
+	if a.retired && after.Len() == 0 {
+		a.cancel()
+	}
+}
+
+// allowed reports whether the pins let a root be served.
+func (a *authority) allowed(cert *x509.Certificate) bool {
+	pins := a.settings().PinnedRoots
+	return pins == nil || pins.Contains(cert)
 }
 
 func (a *authority) report(before, after *pki.Bundle) {
@@ -147,16 +179,6 @@ func rootAttrs(cert *x509.Certificate) []any {
 	return []any{"fingerprint", pki.Fingerprint(cert), "subject", text.Clean(cert.Subject.String()), "not_after", cert.NotAfter}
 }
 
-// told takes roots from a RootSource or RootWatcher.
-func (a *authority) told(pemBytes []byte) error {
-	roots, err := a.admit(pemBytes)
-	if err != nil {
-		return err
-	}
-	a.do(func() { a.roots.tell(roots, time.Now(), a.keptUntil) })
-	return nil
-}
-
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
 func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
@@ -166,7 +188,7 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 	}
 	now := a.now()
 	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
-	roots := valid.Filter(func(cert *x509.Certificate) bool { return a.PinnedRoots == nil || a.PinnedRoots.Contains(cert) })
+	roots := valid.Filter(a.allowed)
 	if out := without(all, roots); len(out) > 0 {
 		a.log.Warn("roots ignored", "expired", all.Len()-valid.Len(), "not_pinned", valid.Len()-roots.Len(), "fingerprints", shortPrints(out))
 	}
@@ -178,14 +200,14 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 
 // keptUntil returns when to remove a root that is dropped now.
 func (a *authority) keptUntil() time.Time {
-	if a.RootOverlap != nil {
-		return a.now().Add(*a.RootOverlap)
+	if overlap := a.settings().RootOverlap; overlap != nil {
+		return a.now().Add(*overlap)
 	}
 	return a.lastEnd()
 }
 
-// lastEnd returns the latest NotAfter of the certificates held from this authority or
-// issued through a [Signer]; zero if there are none.
+// lastEnd returns when the last certificate held from this authority or issued through a
+// [Signer] ends; zero if there are none.
 func (a *authority) lastEnd() (last time.Time) {
 	if lent := a.lentUntil.Load(); lent > 0 {
 		last = time.Unix(0, lent)
@@ -198,72 +220,58 @@ func (a *authority) lastEnd() (last time.Time) {
 
 // ownOverlap is the shortest time to keep a root that a new certificate needs.
 func (a *authority) ownOverlap() time.Duration {
-	if a.RootOverlap != nil {
-		return *a.RootOverlap
+	if overlap := a.settings().RootOverlap; overlap != nil {
+		return *overlap
 	}
 	return time.Minute // a preview accepts any positive duration
-}
-
-// verify checks the reply to a request that l sent at asked. It checks against exactly the
-// roots that will be served with the certificate, and serves them before it returns.
-func (a *authority) verify(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
-	_, chain, err := a.verifyRoots(ctx, l, reply, asked, check)
-	return chain, err
-}
-
-// verifyRoots is verify that also returns the roots in the reply.
-func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (given *pki.Bundle, chain *pki.Chain, err error) {
-	if given, err = a.given(ctx, reply.Roots); err != nil {
-		return nil, nil, err
-	}
-	if chain, err = check(reply.Chain, a.preview(given, asked)); err != nil {
-		a.refresh() // the authority may have new roots it has not published yet
-		return nil, nil, err
-	}
-	a.do(func() {
-		a.ends[l] = chain.Leaf.NotAfter
-		a.roots.reply(given, asked, a.keptUntil)
-	})
-	return given, chain, nil
-}
-
-// checkFunc verifies a chain (PEM) against roots.
-type checkFunc func(chain []byte, roots *pki.Bundle) (*pki.Chain, error)
-
-// given returns the admitted roots of a reply. If the reply has none, the authority
-// publishes its roots separately, and given waits for them.
-func (a *authority) given(ctx context.Context, roots []byte) (*pki.Bundle, error) {
-	if len(roots) > 0 {
-		return a.admit(roots)
-	}
-	a.waitForRoots(ctx)
-	return nil, nil
-}
-
-// preview returns the roots to serve if those of a reply are taken.
-func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bundle) {
-	a.do(func() {
-		try := a.roots.clone()
-		try.reply(given, asked, func() time.Time {
-			// The reply's own certificate will then be held, which keeps its roots.
-			return clock.Later(a.keptUntil(), a.now().Add(a.ownOverlap()))
-		})
-		roots = try.served(a.now())
-	})
-	return roots
-}
-
-// waitForRoots waits for the first roots of an authority that publishes them separately.
-func (a *authority) waitForRoots(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
-	defer cancel()
-	select {
-	case <-a.heard:
-	case <-ctx.Done():
-	}
 }
 
 // forget stops keeping roots for the certificate of l.
 func (a *authority) forget(l *leaf) {
 	a.do(func() { delete(a.ends, l) })
 }
+
+// configure takes new settings, and starts to learn the roots anew. It publishes nothing:
+// the bundles change once all authorities know theirs.
+func (a *authority) configure(conf Authority, bundles []*trustBundle, leaves []*leaf) {
+	a.quietly(func() {
+		a.conf.Store(&conf)
+		a.bundles, a.leaves = bundles, leaves
+		if a.mute.Load() {
+			a.assume()
+		}
+		a.learn()
+	})
+}
+
+// learn starts the feed, or starts it over.
+func (a *authority) learn() {
+	a.stopFeed()
+	ctx, cancel := context.WithCancel(a.ctx)
+	a.stopFeed = cancel
+	a.spawn(func() { (&feed{authority: a, conf: a.settings()}).run(ctx) })
+}
+
+// assume takes the pinned roots as those of an authority that sends roots only in replies,
+// so that peers can learn them before it has signed.
+func (a *authority) assume() {
+	pins := a.settings().PinnedRoots
+	if pins == nil || a.roots.current().Filter(a.allowed).Len() > 0 { // roots of the last run do not count
+		return
+	}
+	roots := pins.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(a.now()) })
+	a.roots.reply(roots, time.Now(), a.keptUntil)
+}
+
+// retire drops all roots, as the authority is configured no more, and asks it nothing
+// again. They stay for the overlap, in the bundles that they were in.
+func (a *authority) retire() {
+	a.quietly(func() {
+		a.stopFeed()
+		a.retired, a.keeper = true, nil
+		a.roots.leave(a.keptUntil)
+	})
+}
+
+// over reports whether a retired authority has no more roots to keep.
+func (a *authority) over() bool { return a.ctx.Err() != nil }

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -16,14 +17,36 @@ import (
 // once the roots of one authority are known, and grows as others arrive.
 type trustBundle struct {
 	*slot
-	spec    Spec
-	sources []*authority
+	name    string
 	now     func() time.Time
 	observe func(Event)
 
-	mu      sync.Mutex // serializes refreshes by several authorities
-	expired bool       // the expiry was reported
+	mu sync.Mutex // serializes refreshes by several authorities
+	bound
+	expired bool // the expiry was reported
 	changes atomic.Int64
+}
+
+func newTrustBundle(m *Manager, spec Spec, sources []*authority) *trustBundle {
+	return &trustBundle{
+		slot: m.places.of(spec.Name), name: spec.Name, now: m.config.Now, observe: m.config.Observe, bound: bound{spec, sources},
+	}
+}
+
+// bind makes it what is configured now.
+func (b *trustBundle) bind(is bound) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bound = is
+}
+
+// from returns the authorities whose roots it has.
+func (b *trustBundle) from() []*authority { return b.is().sources }
+
+func (b *trustBundle) is() bound {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bound
 }
 
 // refresh serves the authorities' current roots. It holds its lock only over the engine's
@@ -34,7 +57,7 @@ func (b *trustBundle) refresh() {
 		b.notify()
 	}
 	if expired {
-		b.observe(Event{Type: Expired, Secret: b.spec.Name, Authority: b.authorities(), NotAfter: b.item.Load().NotAfter})
+		b.observe(Event{Type: Expired, Secret: b.name, Authority: b.is().authorities(), NotAfter: b.item.Load().NotAfter})
 	}
 }
 
@@ -82,18 +105,35 @@ func NewTrustBundle(name, authority string, roots *pki.Bundle) *Item {
 	return item
 }
 
-func (b *trustBundle) authorities() string { return strings.Join(b.spec.Authorities, ", ") }
+func (b bound) authorities() string { return strings.Join(b.spec.Authorities, ", ") }
 
 func (b *trustBundle) status() Status {
-	s := statusOf(b.spec, b.item.Load(), b.now())
+	is := b.is()
+	s := statusOf(is.spec, b.item.Load(), b.now())
 	s.Rotations = int(b.changes.Load())
-	s.Roots = b.roots()
-	for _, a := range b.sources {
-		if f := a.failure.Load(); f != nil {
+	s.Roots = is.roots()
+	for _, a := range is.sources {
+		if f := a.failure.Load(); f != nil && !a.over() {
 			s.Failure = f
 		}
 	}
+	s.Missing = is.missing()
 	return s
+}
+
+// missing names the authorities that have no roots to serve; empty if all have.
+func (b bound) missing() string {
+	var without []string
+	for _, name := range b.spec.Authorities {
+		i := slices.IndexFunc(b.sources, func(a *authority) bool { return a.Name == name })
+		if b.sources[i].bundle.Load().Len() == 0 {
+			without = append(without, name)
+		}
+	}
+	if len(without) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no root is known that may be served for %q", without)
 }
 
 func bundleVersion(roots *pki.Bundle) string { return version.Of(roots.PEM()) }

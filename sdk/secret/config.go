@@ -15,7 +15,7 @@ import (
 
 const (
 	defaultRenewRatio   = 0.5
-	defaultRenewJitter  = 0.01
+	defaultRenewJitter  = 0.1
 	defaultRootInterval = 5 * time.Minute
 	defaultTimeout      = 30 * time.Second
 
@@ -73,7 +73,7 @@ type Spec struct {
 	// Default: 0.5.
 	RenewRatio float64
 	// RenewJitter is the most by which a certificate's ratio deviates from RenewRatio in
-	// either direction, to spread rotations. Default: 0.01.
+	// either direction, to spread rotations. Default: 0.1.
 	RenewJitter float64
 }
 

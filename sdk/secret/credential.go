@@ -13,6 +13,8 @@ const (
 	// then.
 	endPart   = 10
 	endMargin = 2 * time.Minute
+	// leastLeft is the least life of a token that is worth looking for its successor.
+	leastLeft = time.Second
 )
 
 // credential is what the leaf knows about the token for its next request, without the
@@ -31,7 +33,7 @@ type credential struct {
 func read(b ca.Bearer, now, renew time.Time) credential {
 	c := credential{ends: b.Expiry}
 	left := b.Expiry.Sub(now)
-	if b.Expiry.IsZero() || left < minLife || b.Expiry.After(renew) {
+	if b.Expiry.IsZero() || left < leastLeft || b.Expiry.After(renew) {
 		return c
 	}
 	margin := min(left/endPart, endMargin)
@@ -40,9 +42,9 @@ func read(b ca.Bearer, now, renew time.Time) credential {
 }
 
 // after returns the credential after attempt a read the token and either rotated the
-// certificate or sent no request.
-func (c credential) after(a *attempt, now, renew time.Time) credential {
-	if a.by != a.leaf.choices[0] {
+// certificate or sent no request. first is the authority that the next request asks.
+func (c credential) after(a *attempt, first *choice, now, renew time.Time) credential {
+	if a.by != first {
 		return credential{} // the next request asks another authority
 	}
 	next := read(a.bearer, now, renew)
@@ -57,9 +59,9 @@ func (c credential) after(a *attempt, now, renew time.Time) credential {
 // taken over: the token is read again, but no request is due for that.
 func (c credential) reloaded(was, is *choice) credential {
 	switch {
-	case is.Token == nil:
+	case is.settings().Token == nil:
 		return credential{}
-	case is.Name != was.Name:
+	case is.authority != was.authority:
 		return credential{doubt: true}
 	}
 	c.doubt = true
@@ -73,9 +75,13 @@ func (c credential) kicked() credential {
 	return c
 }
 
-// mustLook reports whether it is time to look for a later token.
-func (c credential) mustLook(now time.Time) bool {
-	return c.doubt || !c.look.IsZero() && !now.Before(c.look)
+// lookForToken brings the rotation forward to the time at which to look for a later token.
+func (l *leaf) lookForToken() {
+	if l.credential.doubt {
+		l.rotation.BringForward(l.now())
+		return
+	}
+	l.rotation.BringForward(l.credential.look)
 }
 
 // later reports whether b outlives the known token.
@@ -85,7 +91,9 @@ func (c credential) later(b ca.Bearer) bool {
 
 // postpone settles an attempt that found a later token and so requested no certificate.
 func (l *leaf) postpone(a *attempt) {
-	l.credential = l.credential.after(a, l.now(), l.renew)
-	l.failure, l.pause, l.again = nil, pause{}, false
-	l.retry.reset()
+	l.rotation.Postponed()
+	held, _ := l.rotation.Held()
+	l.credential = l.credential.after(a, l.choices[0], l.now(), held.Renew)
+	l.failure = nil
+	l.lookForToken()
 }

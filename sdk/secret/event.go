@@ -21,6 +21,7 @@ const (
 	RootAdded   EventType = "root-added"
 	RootRemoved EventType = "root-removed"
 	Restored    EventType = "restored"     // a certificate from the last run is served
+	CutShort    EventType = "cut-short"    // an authority's own end cuts a certificate short
 	StateFailed EventType = "state-failed" // a record could not be stored, loaded or used
 )
 
@@ -34,7 +35,7 @@ type Event struct {
 	// package pki check that the reply failed. For StateFailed it is store, load or
 	// refused. The list is fixed.
 	Reason string
-	// NotAfter is the leaf's NotAfter; set for Rotated, Restored and Expired.
+	// NotAfter is that of the item; set for Rotated, Restored, Expired and CutShort.
 	NotAfter time.Time
 	// Failure describes a Failed event in words.
 	Failure *Failure

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -17,9 +18,9 @@ const minPoll = time.Second
 // its own goroutine, as it makes outside calls.
 type feed struct {
 	*authority
+	conf              *Authority
 	noWatch, noSource bool // an ability that turned out to be missing
-	retry             retry
-	heardOnce         bool
+	waits             rotation.Waits
 }
 
 func (f *feed) run(ctx context.Context) {
@@ -40,26 +41,31 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 	if f.kicked.Swap(false) { // a new provider may have other abilities
 		f.noWatch, f.noSource = false, false
-		f.retry.reset()
+		f.waits.Reset()
 	}
-	if w, ok := f.Client.(ca.RootWatcher); ok && !f.noWatch {
+	if w, ok := f.conf.Client.(ca.RootWatcher); ok && !f.noWatch {
 		err := f.watch(ctx, w)
 		if ca.ActionFor(err) != ca.Missing {
 			return 0, err
 		}
 		f.noWatch = true
 	}
-	if s, ok := f.Client.(ca.RootSource); ok && !f.noSource {
+	if s, ok := f.conf.Client.(ca.RootSource); ok && !f.noSource {
 		err := f.ask(ctx, s)
 		if ca.ActionFor(err) != ca.Missing {
-			interval := f.RootInterval - f.RootInterval/10
-			return interval + rand.N(f.RootInterval/5+1), err
+			interval := f.conf.RootInterval - f.conf.RootInterval/10
+			return interval + rand.N(f.conf.RootInterval/5+1), err
 		}
 		f.noSource = true
 	}
-	f.assume()
+	f.mute.Store(true)
+	f.do(func() {
+		if ctx.Err() == nil {
+			f.assume()
+		}
+	})
 	f.hear()
-	return never, nil
+	return rotation.Never, nil
 }
 
 // watch always returns an error: a watch that ends has broken.
@@ -67,8 +73,8 @@ func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
 	_, err := call(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
 			// A bad set must not end the watch: the next may be good.
-			if err := f.take(roots); err != nil {
-				f.note(err, never)
+			if err := f.take(ctx, roots); err != nil {
+				f.note(err, rotation.Never)
 			}
 			return ctx.Err()
 		})
@@ -80,47 +86,28 @@ func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
 }
 
 func (f *feed) ask(ctx context.Context, s ca.RootSource) error {
-	roots, err := call(ctx, f.Timeout, f.asks, s.Roots)
+	roots, err := call(ctx, f.conf.Timeout, f.asks, s.Roots)
 	if err != nil {
 		return err
 	}
-	return f.take(roots)
+	return f.take(ctx, roots)
 }
 
-func (f *feed) take(roots []byte) error {
-	if err := f.told(roots); err != nil {
+func (f *feed) take(ctx context.Context, given []byte) error {
+	roots, err := f.admit(given)
+	if err != nil {
 		return err
 	}
-	f.retry.reset()
+	f.mute.Store(false)
+	f.do(func() {
+		if ctx.Err() == nil {
+			f.roots.tell(roots, time.Now(), f.keptUntil)
+		}
+	})
+	f.waits.Reset()
 	f.failure.Store(nil)
 	f.hear()
 	return nil
-}
-
-// assume takes the pinned roots as those of an authority that sends roots only in replies,
-// so that peers can learn them before it has signed.
-func (f *feed) assume() {
-	if f.PinnedRoots == nil {
-		return
-	}
-	roots, err := f.admit(f.PinnedRoots.PEM())
-	if err != nil {
-		f.note(err, never)
-		return
-	}
-	f.do(func() {
-		if f.roots.current().Len() == 0 { // roots restored from the last run do not count
-			f.roots.reply(roots, time.Now(), f.keptUntil)
-		}
-	})
-}
-
-// hear releases the replies that wait for roots.
-func (f *feed) hear() {
-	if !f.heardOnce {
-		f.heardOnce = true
-		close(f.heard)
-	}
 }
 
 // failed records the error and returns the wait before the next try.
@@ -129,7 +116,7 @@ func (f *feed) failed(err error) time.Duration {
 	if f.bundle.Load().Len() > 0 {
 		left = 24 * time.Hour // the held roots stay, so there is no hurry
 	}
-	wait := f.retry.after(err, left)
+	wait := f.waits.After(err, time.Now(), left, 0)
 	f.note(err, wait)
 	return wait
 }
@@ -146,7 +133,7 @@ func (f *feed) note(err error, wait time.Duration) {
 func (f *feed) pause(ctx context.Context, wait time.Duration) {
 	last := time.Now()
 	var over <-chan time.Time
-	if wait != never {
+	if wait != rotation.Never {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		over = timer.C

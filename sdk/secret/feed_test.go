@@ -21,8 +21,8 @@ func TestRootsAreLearnedByEveryWay(t *testing.T) {
 		"watched":               {func(c *catest.CA) ca.Client { return c }, 0},
 		"polled":                {func(c *catest.CA) ca.Client { return polled{signOnly{c}, c} }, 5*time.Minute + 31*time.Second},
 		"polled for want":       {func(c *catest.CA) ca.Client { return &withoutWatch{c} }, 5*time.Minute + 31*time.Second},
-		"from replies":          {func(c *catest.CA) ca.Client { return signOnly{c} }, 31 * time.Minute},
-		"from replies for want": {func(c *catest.CA) ca.Client { return &withoutRoots{withoutWatch{c}} }, 31 * time.Minute},
+		"from replies":          {func(c *catest.CA) ca.Client { return signOnly{c} }, 37 * time.Minute},
+		"from replies for want": {func(c *catest.CA) ca.Client { return &withoutRoots{withoutWatch{c}} }, 37 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

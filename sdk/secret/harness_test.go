@@ -54,7 +54,7 @@ func newEngine(t *testing.T, change func(*secret.Config)) *engine {
 	config := secret.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: e.ca}},
 		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: identity(t, "spiffe://example.org/web"), TTL: ttl},
+			{Name: "default", Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: identity(t, "spiffe://example.org/web"), TTL: ttl, RenewJitter: 0.01},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
 		},
 		Observe: e.observe, Now: e.now, Log: e.log.Logger(),

@@ -6,15 +6,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // storageTimeout limits each call of a Storage, and the whole wait of a start or a Close.
 const storageTimeout = 5 * time.Second
 
 // keeper hands records to the Storage in its own goroutine, so that a slow disk delays no
-// rotation. A nil keeper keeps nothing. It does not retry a failed call: the next rotation
-// stores the record again.
+// rotation. A nil keeper keeps nothing. It retries a failed call until a newer record takes
+// its place: a key that was released must not come back because the disk was full.
 type keeper struct {
 	storage Storage
 	observe func(Event)
@@ -26,7 +28,8 @@ type keeper struct {
 	waiting map[string]Record
 	wake    chan struct{}
 	closed  bool
-	done    chan struct{} // closed when run has ended
+	waits   rotation.Waits // used by run alone
+	done    chan struct{}  // closed when run has ended
 }
 
 func newKeeper(c Config) *keeper {
@@ -82,27 +85,47 @@ func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	for ctx.Err() == nil {
 		name, r, over := k.next()
+		var again <-chan time.Time // never
 		switch {
 		case over:
 			return
 		case name != "":
-			k.store(ctx, name, r)
-			continue
+			if k.store(ctx, name, r) {
+				continue
+			}
+			again = time.After(k.waits.After(ca.ErrUnavailable, time.Now(), 24*time.Hour, 0))
 		}
 		select {
 		case <-k.wake:
+		case <-again:
 		case <-ctx.Done():
 		}
 	}
 }
 
-func (k *keeper) store(ctx context.Context, name string, r Record) {
+// store stores the record, or puts it back. It reports whether to go on at once.
+func (k *keeper) store(ctx context.Context, name string, r Record) bool {
 	_, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, k.storage.Store(ctx, name, r)
 	})
 	if err != nil {
 		k.failed("store", name, r.Authority, err)
+		return k.putBack(name, r)
 	}
+	k.waits.Reset()
+	return true
+}
+
+// putBack queues a record again, unless there is a newer one or no more time.
+func (k *keeper) putBack(name string, r Record) (lost bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, newer := k.waiting[name]; newer || k.closed {
+		return true
+	}
+	k.order = append(k.order, name)
+	k.waiting[name] = r
+	return false
 }
 
 // load returns the record name; after an error, which it reports, the zero Record.
@@ -126,7 +149,7 @@ func (k *keeper) failed(what, name, authority string, err error) {
 
 // stateFaults maps the reasons of StateFailed to sentences.
 var stateFaults = map[string]string{
-	"store":   "a record could not be kept; what is served is unaffected, and the next rotation tries again",
+	"store":   "a record could not be stored; what is served is unaffected, and it is tried again",
 	"load":    "a record could not be read, and is ignored",
 	"refused": "a record is not good any more, and is ignored",
 }

@@ -3,73 +3,83 @@ package secret
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
-)
-
-const (
-	// minLife limits requests to an authority whose certificates live only for moments.
-	minLife = time.Second
-	// calm is how long roots must leave the certificate alone before its next loss is
-	// handled at once.
-	calm = time.Minute
 )
 
 // leaf is one KeyPair secret. Its goroutine, run, owns every field that is neither atomic
 // nor fixed. It makes no outside call itself: an attempt makes them, one at a time, and
-// reports back.
+// reports back. The rotation says what to do when.
+//
+// A leaf lives over a reload, which sends it a new plan.
 type leaf struct {
 	*slot
-	spec    Spec
-	choices []*choice // in fallback order
+	name    string
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
-	taken   map[string]bool // the names of all secrets; read-only
 	keeper  *keeper
 	keys    KeySource // nil: generate keys in process
 
+	ctx     context.Context // ends with the leaf
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when run has ended
 	wakeup  chan struct{}
 	inbox   chan func()
 	replies chan *attempt
 	spawn   func(func())
-	stop    <-chan struct{} // closed when run must end
 	report  atomic.Pointer[Status]
 
-	at     int      // index in choices of the authority to ask next
-	flight *attempt // in flight
-	order  *order   // for the next attempt, if it is a retry
-	next   *attempt // succeeded, but the certificate is not valid yet
-	held   *pki.Chain
-	by     *choice // who signed held
-	renew  time.Time
-	stray  stray // whether held still chains to a served root
-	anchor anchored
+	plan
+	rotation rotation.Machine
+	at       int      // index in choices of the authority to ask next
+	flight   *attempt // in flight
+	order    *order   // for the next attempt, if it is a retry
+	next     *attempt // succeeded, but the certificate is not valid yet
+	held     *pki.Chain
+	by       *choice // who signed held
+	roots    rootCheck
+	anchor   anchored
 
 	credential credential
+	refused    refusedToken
 
-	retry    retry
-	pause    pause
-	again    bool // something changed while an attempt was in flight
 	failure  *Failure
-	mourned  bool // the expiry was reported
-	released bool
 	restored bool // held comes from the last run
 	count    int
 }
 
-// run owns the secret until ctx ends.
-func (l *leaf) run(ctx context.Context) {
+// plan is what a leaf is configured to be. It does not change; a reload brings another.
+type plan struct {
+	spec    Spec
+	choices []*choice         // in fallback order
+	taken   map[string]string // the names of all secrets, and whose they are
+}
+
+func newLeaf(m *Manager, p plan) *leaf {
+	l := &leaf{
+		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
+		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, spawn: m.wg.Go, plan: p,
+		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
+	}
+	l.ctx, l.cancel = context.WithCancel(m.ctx)
+	l.rotation.Want(true)
+	l.publish(l.now())
+	return l
+}
+
+// run owns the secret until its context ends.
+func (l *leaf) run() {
+	defer close(l.done)
 	timer := time.NewTimer(look)
 	defer timer.Stop()
 	for {
-		l.step(ctx)
-		timer.Reset(l.sleep())
+		timer.Reset(l.step())
 		select {
-		case <-ctx.Done():
+		case <-l.ctx.Done():
 			return
 		case <-timer.C:
 		case <-l.wakeup:
@@ -81,138 +91,93 @@ func (l *leaf) run(ctx context.Context) {
 	}
 }
 
-// step does what is due at the current time.
-func (l *leaf) step(ctx context.Context) {
+// end stops run and waits for it. An attempt in flight is left to its context.
+func (l *leaf) end() {
+	l.cancel()
+	<-l.done
+}
+
+// step does what is due and returns how long to sleep.
+func (l *leaf) step() time.Duration {
+	if !l.rotation.Wanted() && l.watched() {
+		l.rotation.Want(true)
+	}
 	now := l.now()
-	if l.next != nil && !l.next.chain.Leaf.NotBefore.After(now) {
-		l.install(now)
-	}
-	l.mourn(now)
-	if l.released && l.watched() {
-		l.released = false
-	}
 	l.checkRoots(now)
 	l.checkAnchor(now)
-	if l.due(now) {
-		l.ask(ctx)
+	do := l.rotation.Step(rotation.Now(now))
+	if do.Install {
+		l.install(now)
+		do = l.rotation.Step(rotation.Now(now))
+	}
+	if !l.rotation.Waiting() {
+		l.next = nil
+	}
+	if do.ReportExpired {
+		l.reportExpired()
+	}
+	if do.Ask {
+		l.ask()
 	}
 	l.publish(now)
-}
-
-// due reports whether to request a certificate or look for a later token. It goes by the
-// wall clock: setting the clock back causes no second request, setting it forward past the
-// renewal causes the first.
-func (l *leaf) due(now time.Time) bool {
-	if l.flight != nil || l.next != nil || l.released || !l.pause.over(now) {
-		return false
+	if do.Wake <= 0 {
+		return look
 	}
-	return l.needed(now) || l.credential.mustLook(now)
-}
-
-// needed reports whether a new certificate is due, because none is held or the held one
-// must be replaced.
-func (l *leaf) needed(now time.Time) bool {
-	return l.held == nil || l.stray.lost || l.anchor.lost || !now.Before(l.renew)
+	return min(look, do.Wake)
 }
 
 // onlyLast reports whether the next attempt should sign only if its token has no
 // successor. It is false while a certificate is needed: such an attempt could return
 // empty-handed and start again at once.
-func (l *leaf) onlyLast() bool { return !l.needed(l.now()) && l.at == 0 }
-
-// sleep returns the time until something is due. What is past due is already in hand.
-func (l *leaf) sleep() time.Duration {
-	now, d := l.now(), look
-	sooner := func(wait time.Duration) {
-		if wait > 0 {
-			d = min(d, wait)
-		}
-	}
-	sooner(l.pause.left())
-	if l.next != nil {
-		sooner(l.next.chain.Leaf.NotBefore.Sub(now))
-	}
-	if l.held != nil {
-		sooner(l.renew.Sub(now))
-		sooner(l.credential.look.Sub(now))
-		sooner(l.held.Leaf.NotAfter.Sub(now) + 1) // valid through NotAfter itself
-	}
-	return d
-}
+func (l *leaf) onlyLast() bool { return !l.rotation.Needed(rotation.Now(l.now())) && l.at == 0 }
 
 // install serves the certificate of l.next, which is now valid.
 func (l *leaf) install(now time.Time) {
-	a := l.next
+	a, item := l.next, l.next.item
 	l.next = nil
-	if !a.chain.Leaf.NotAfter.After(now) {
-		return // the clock jumped past it
-	}
-	item, err := a.item(l.spec, a.by.Name)
-	if err != nil {
-		a.err = err
-		l.fail(a)
-		return
-	}
-	if l.by != nil && l.by != a.by {
+	if l.by != nil && l.by.authority != a.by.authority {
 		l.by.forget(l) // keep no roots for a certificate that is no longer held
 	}
-	l.by = a.by
-	l.held, l.renew, l.mourned, l.failure = a.chain, drawRenewal(l.spec, a.chain, now), false, nil
-	l.restored = false
-	l.stray.home()
-	l.anchor = anchored{}
-	l.credential = l.credential.after(a, now, l.renew)
+	l.by, l.held, l.failure, l.restored = a.by, a.chain, nil, false
+	l.roots, l.anchor = rootCheck{}, anchored{}
+	l.credential = l.credential.after(a, l.choices[0], now, item.RenewAt)
+	l.lookForToken()
 	l.count++
-	item.Issued, item.RenewAt = now, l.renew
+	item.Issued = now
 	l.put(item)
 	l.keep(item)
 	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
+	l.checkRoots(now) // the roots may have changed since it was verified
+	l.checkAnchor(now)
 }
 
-// drawRenewal draws the time at which to renew the certificate. It is drawn once: drawing
-// again at every look would bunch renewals at the early edge of the jitter. The lifetime
-// counts from now, as authorities backdate certificates.
-func drawRenewal(spec Spec, chain *pki.Chain, now time.Time) time.Time {
-	life := chain.Leaf.NotAfter.Sub(now)
-	ratio := spec.RenewRatio + spec.RenewJitter*(2*rand.Float64()-1)
-	wait := time.Duration(float64(life) * (1 - max(0, min(1, ratio))))
-	return now.Add(max(wait, minLife))
-}
-
-// mourn reports once that the held certificate has expired. Those that have it keep it;
+// reportExpired reports that the held certificate has expired. Those that have it keep it;
 // new callers do not get it.
-func (l *leaf) mourn(now time.Time) {
-	if l.held == nil || l.mourned || !now.After(l.held.Leaf.NotAfter) {
-		return
-	}
-	l.mourned = true
-	l.log.Error("certificate expired before it could be renewed", "not_after", l.held.Leaf.NotAfter)
-	l.tell(l.signer(), Event{Type: Expired, NotAfter: l.held.Leaf.NotAfter})
+func (l *leaf) reportExpired() {
+	l.log.Error("certificate expired before it could be renewed", "not_after", l.held.Ends)
+	l.tell(l.signer(), Event{Type: Expired, NotAfter: l.held.Ends})
 }
 
 func (l *leaf) tell(by *authority, e Event) {
-	e.Secret, e.Authority = l.spec.Name, by.Name
+	e.Secret, e.Authority = l.name, by.Name
 	l.observe(e)
 }
 
 func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
-	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.flight != nil, l.released, l.failure
-	s.Restored = l.restored
-	s.TokenExpiry = l.credential.ends
+	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.rotation.Asking(), !l.rotation.Wanted(), l.failure
+	s.Restored, s.TokenExpiry, s.Missing = l.restored, l.credential.ends, l.missing()
 	l.report.Store(&s)
 }
 
 // status returns the last report, adjusted to the current time.
 func (l *leaf) status() Status {
-	now := statusOf(l.spec, l.item.Load(), l.now())
-	if s := l.report.Load(); s != nil {
-		now.Rotations, now.Asking, now.Released, now.Failure = s.Rotations, s.Asking, s.Released, s.Failure
-		now.TokenExpiry, now.Restored = s.TokenExpiry, s.Restored
-	}
-	return now
+	s := *l.report.Load()
+	s.Item, s.Held, s.ExpiredSince = l.item.Load(), false, time.Time{}
+	s.judge(l.now())
+	return s
 }
 
 // nudge wakes the goroutine.
@@ -220,5 +185,15 @@ func (l *leaf) nudge() {
 	select {
 	case l.wakeup <- struct{}{}:
 	default: // a wake-up is pending
+	}
+}
+
+// do runs f in run and returns when f is done. It does nothing once run has ended.
+func (l *leaf) do(f func()) {
+	done := make(chan struct{})
+	select {
+	case l.inbox <- func() { defer close(done); f() }:
+		<-done
+	case <-l.ctx.Done():
 	}
 }

@@ -3,6 +3,7 @@ package secret
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -16,13 +17,14 @@ import (
 type Manager struct {
 	config  Config // without Secrets and Authorities
 	places  places
-	current atomic.Pointer[generation]
+	current atomic.Pointer[directory]
 	reload  sync.Mutex // serializes Reload and Close
 	keeper  *keeper
 	kept    func() // stops the keeper
 
 	ctx    context.Context
 	cancel context.CancelFunc
+	wg     sync.WaitGroup
 }
 
 var _ Source = (*Manager)(nil)
@@ -36,17 +38,30 @@ func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Manager{config: config, keeper: newKeeper(config), ctx: ctx, cancel: cancel}
-	first, err := m.newGeneration(config.Secrets, config.Authorities)
+	s, err := checked(config.Secrets, config.Authorities)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	m.current.Store(first)
-	m.places.configured(first.secrets)
-	first.restore()
-	m.kept = m.keeper.begin()
-	first.start()
+	m.begin(m.build(s, &directory{}))
 	return m, nil
+}
+
+// begin starts the first directory, with what the last run stored.
+func (m *Manager) begin(first *builder) {
+	m.current.Store(first.directory)
+	m.places.configured(first.secrets)
+	for a, c := range first.conf {
+		a.bundles, a.leaves = c.bundles, c.leaves
+	}
+	m.restore(first.directory)
+	m.kept = m.keeper.begin()
+	for a := range first.fresh {
+		a.start()
+	}
+	for _, l := range first.born {
+		l.start()
+	}
 }
 
 // Close stops all work and waits for it. It abandons a client that ignores its context
@@ -56,7 +71,7 @@ func (m *Manager) Close() error {
 	m.cancel()
 	m.reload.Lock() // a Reload in progress ends soon
 	defer m.reload.Unlock()
-	m.current.Load().end()
+	m.wg.Wait()
 	m.kept()
 	m.places.notify()
 	return nil
@@ -142,9 +157,6 @@ func (m *Manager) Release(caller Caller, name string) error {
 	}
 	if l, ok := h.(*leaf); ok {
 		l.do(l.release)
-		for _, c := range l.choices {
-			c.forget(l)
-		}
 	}
 	return nil
 }
@@ -152,15 +164,19 @@ func (m *Manager) Release(caller Caller, name string) error {
 // Kick retries every failed attempt of an authority at once. Call it when the token,
 // settings or provider have changed; an empty name means all authorities.
 func (m *Manager) Kick(authority string) {
-	for _, a := range m.current.Load().authorities {
-		if authority != "" && a.Name != authority {
-			continue
+	d := m.current.Load()
+	for name, a := range d.authorities {
+		if authority == "" || name == authority {
+			a.kicked.Store(true)
+			a.refresh()
 		}
-		a.kicked.Store(true)
-		a.refresh()
-		for _, l := range a.leaves {
-			l.do(l.kick)
-		}
+	}
+	for _, l := range d.leaves() {
+		l.do(func() {
+			if authority == "" || slices.Contains(l.spec.Authorities, authority) {
+				l.kick()
+			}
+		})
 	}
 }
 

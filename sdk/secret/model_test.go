@@ -108,7 +108,7 @@ func (e *engine) sound() error {
 		return err
 	}
 	// A leaf whose root is gone is served on while no successor is to be had.
-	if status := e.Status()[1]; status.Failure != nil || status.Asking {
+	if status := e.Status()[1]; status.Failure != nil || status.Asking || status.Missing != "" {
 		return nil
 	}
 	now := e.now()

@@ -1,202 +1,212 @@
 package secret
 
 import (
-	"crypto/x509"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Reload replaces the secrets and authorities. On error it changes nothing. The Manager
 // keeps serving throughout:
 //
-//   - A secret of the same name keeps its item. If its identity or key type changed, or its
-//     signer is gone, the Manager requests a successor at once and serves it when verified.
-//   - An authority of the same name keeps its roots, except those that new pins exclude.
+//   - A secret of the same name keeps its item, and a certificate that is not valid yet. If
+//     its identity or key type changed, or its signer is gone, the Manager requests a
+//     successor at once and serves it when verified.
+//   - An authority of the same name keeps its roots, except those that new pins exclude:
+//     they are withheld at once, and a certificate under one is replaced within a minute. Pins
+//     that would leave a trust bundle without any root are an error.
+//   - The roots of an authority that is gone, or has another name now, stay in its bundles
+//     as if it had dropped them; see [Authority].RootOverlap.
 //   - A new name becomes known to its watchers. A removed name becomes unknown, and the
 //     Manager drops its item.
 //
 // Reload repeats requests in flight, retries failed attempts at once and reads tokens
 // again, as they may come from another source; that alone requests no certificate. It
-// returns once the new list is in force, up to a second later if a client ignores its
-// context; the new secrets follow. Errors are those of [New], and [ErrClosed]. Concurrent
-// calls run one after another.
+// returns once the new list is in force; the new secrets follow. Errors are those of
+// [New], and [ErrClosed]. Concurrent calls run one after another.
 func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	m.reload.Lock()
 	defer m.reload.Unlock()
 	if m.ctx.Err() != nil {
 		return ErrClosed
 	}
-	old := m.current.Load()
-	next, err := m.newGeneration(secrets, authorities)
+	s, err := checked(secrets, authorities)
 	if err != nil {
-		m.places.configured(old.secrets) // it may have made places for names that are now rejected
 		return err
 	}
-	old.end() // from here on only this goroutine touches its state
-	next.adopt(old)
-	m.current.Store(next)
-	m.places.configured(next.secrets)
-	m.forgetOthers(old, next)
-	next.start()
-	for name := range changedNames(old, next) {
-		m.places.tell(name)
+	last := m.current.Load()
+	b := m.build(s, last)
+	if err := b.check(); err != nil {
+		b.discard()
+		m.places.configured(last.secrets) // it has made places for names that are now rejected
+		return err
 	}
+	b.apply()
 	return nil
 }
 
+// discard ends what was made for nothing.
+func (b *builder) discard() {
+	for a := range b.fresh {
+		a.cancel()
+	}
+	for _, l := range b.born {
+		l.cancel()
+	}
+}
+
+// apply puts the directory in force. A secret is ended before its name is another's, and
+// the bundles know the roots of all their authorities before one of them publishes.
+func (b *builder) apply() {
+	b.endOthers()
+	for bundle, is := range b.bound {
+		bundle.bind(is)
+	}
+	for a, c := range b.conf {
+		switch _, fresh := b.fresh[a]; {
+		case fresh:
+			a.bundles, a.leaves = c.bundles, c.leaves
+			a.start()
+		case slices.Contains(b.retired, a):
+			a.do(func() { a.bundles, a.leaves = c.bundles, nil })
+		default:
+			a.configure(c.conf, c.bundles, c.leaves)
+		}
+	}
+	for _, a := range b.retired {
+		a.retire()
+	}
+	for a := range b.conf {
+		a.do(func() {})
+	}
+	b.current.Store(b.directory)
+	b.places.configured(b.secrets)
+	b.forgetOthers()
+	for l, p := range b.plans {
+		l.do(func() { l.adopt(p) })
+	}
+	for _, l := range b.born {
+		l.start()
+	}
+	for name := range changedNames(b.last, b.directory) {
+		b.places.tell(name)
+	}
+}
+
+// endOthers ends the secrets that are gone or of another kind now.
+func (b *builder) endOthers() {
+	for name, h := range b.last.secrets {
+		if b.secrets[name] == h {
+			continue
+		}
+		if l, ok := h.(*leaf); ok {
+			l.end()
+			for _, a := range b.last.authorities {
+				a.quietly(func() { delete(a.ends, l) })
+			}
+		}
+		h.place().item.Store(nil)
+	}
+}
+
 // forgetOthers removes the records of what is no longer configured.
-func (m *Manager) forgetOthers(old, next *generation) {
-	for _, a := range old.authorities {
-		if next.authority(a.Name) == nil {
-			m.keeper.forget(rootsRecord(a.Name))
+func (b *builder) forgetOthers() {
+	for name := range b.last.authorities {
+		if b.authorities[name] == nil {
+			b.keeper.forget(rootsRecord(name))
 		}
 	}
-	for name, h := range old.secrets {
-		_, was := h.(*leaf)
-		if _, is := next.secrets[name].(*leaf); was && !is {
-			m.keeper.forget(secretRecord(name))
-		}
-	}
-}
-
-// changedNames returns the names that are in only one of the two.
-func changedNames(old, next *generation) map[string]bool {
-	names := make(map[string]bool)
-	for name := range old.secrets {
-		names[name] = next.secrets[name] == nil
-	}
-	for name := range next.secrets {
-		names[name] = old.secrets[name] == nil
-	}
-	for name, changed := range names {
-		if !changed {
-			delete(names, name)
-		}
-	}
-	return names
-}
-
-// adopt takes over the state of a generation that has ended.
-func (g *generation) adopt(old *generation) {
-	for _, a := range g.authorities {
-		if was := old.authority(a.Name); was != nil {
-			a.adopt(was)
-		}
-	}
-	for name, h := range g.secrets {
-		switch was := old.secrets[name].(type) {
-		case nil:
-		case *leaf:
-			if l, ok := h.(*leaf); ok {
-				l.adopt(was, g)
-			} else {
-				h.place().item.Store(nil)
-			}
-		case *trustBundle:
-			if b, ok := h.(*trustBundle); ok {
-				b.adopt(was)
-			} else {
-				h.place().item.Store(nil)
-			}
-		}
-	}
-	// Publish only now, when each bundle knows the roots of all its authorities.
-	for _, a := range g.authorities {
-		a.publish()
-	}
-}
-
-// adopt takes over the roots of was.
-func (a *authority) adopt(was *authority) {
-	a.roots = was.roots
-	a.served.Store(was.served.Load())
-	a.failure.Store(was.failure.Load())
-	a.lentUntil.Store(was.lentUntil.Load())
-	a.recorded = was.recorded
-	served := was.bundle.Load()
-	if a.PinnedRoots != nil {
-		a.roots.filter(a.PinnedRoots.Contains)
-		served = served.Filter(a.PinnedRoots.Contains)
-	}
-	if served.Len() > 0 {
-		a.bundle.Store(served)
-	}
-}
-
-// filter removes the roots that keep rejects.
-func (s *rootSet) filter(keep func(*x509.Certificate) bool) {
-	s.told, s.replied = s.told.Filter(keep), s.replied.Filter(keep)
-	for print, d := range s.dropped {
-		if !keep(d.cert) {
-			delete(s.dropped, print)
+	for _, l := range b.last.leaves() {
+		if b.secrets[l.name] != holder(l) {
+			b.keeper.forget(secretRecord(l.name))
 		}
 	}
 }
 
-// adopt takes over the state of was, a secret of the same name.
-func (l *leaf) adopt(was *leaf, g *generation) {
-	l.held, l.count, l.mourned, l.released, l.restored = was.held, was.count, was.mourned, was.released, was.restored
-	if was.by != nil {
-		l.by = l.signedBy(g.authority(was.by.Name))
+func (a *authority) start() {
+	a.spawn(a.run)
+	a.quietly(a.learn)
+}
+
+func (l *leaf) start() { l.spawn(l.run) }
+
+// adopt takes a new plan.
+func (l *leaf) adopt(p plan) {
+	last := l.plan
+	l.plan = p
+	same := p.spec.KeyType == last.spec.KeyType && p.spec.Identity.Equal(last.spec.Identity)
+	l.retry(last, same)
+	if l.by != nil {
+		l.by = p.choiceOf(l.by.authority)
 	}
-	same := l.spec.KeyType == was.spec.KeyType && l.spec.Identity.Equal(was.spec.Identity)
-	if same {
-		l.order = was.unfinished(l.choices[0].Name)
+	if l.next != nil {
+		l.keepNext(same)
 	}
-	if l.held == nil {
+	l.credential = l.credential.reloaded(last.choices[0], p.choices[0])
+	l.lookForToken()
+	l.anchor = anchored{}
+	if l.held != nil {
+		l.reschedule(last.spec, same)
+	}
+}
+
+// retry repeats the request in flight or that failed; to the authority, sending the same
+// order again is a retry.
+func (l *leaf) retry(last plan, same bool) {
+	order := l.order
+	if l.flight != nil {
+		order = l.flight.order
+	}
+	from := last.choices[l.at].authority
+	l.abandon()
+	l.rotation.Kick()
+	l.at, l.order = 0, nil
+	if same && l.choices[0].authority == from {
+		l.order = order
+	}
+}
+
+// keepNext keeps a certificate that is not valid yet, unless it is not what is wanted now.
+func (l *leaf) keepNext(same bool) {
+	by := l.choiceOf(l.next.by.authority)
+	if same && !by.gone && by.allowed(l.next.chain.Root) {
+		l.next.by = by
 		return
 	}
-	redrawn := false
-	switch {
-	case !same || l.by == nil || !slices.Contains(l.spec.Authorities, l.by.Name):
-		l.renew = l.now() // the held certificate is served until then
-		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
-	case l.spec.RenewRatio != was.spec.RenewRatio || l.spec.RenewJitter != was.spec.RenewJitter:
-		l.renew, redrawn = drawRenewal(l.spec, l.held, l.item.Load().Issued), true
-	default:
-		l.renew = was.renew
+	by.forget(l)
+	if l.by != nil && l.held != nil && l.by.authority == by.authority {
+		ends := l.held.Ends
+		by.do(func() { by.ends[l] = ends })
 	}
-	l.credential = was.credential.reloaded(was.choices[0], l.choices[0])
-	if l.by != nil {
-		l.by.ends[l] = l.held.Leaf.NotAfter
-	}
-	item := *l.item.Load()
-	item.RenewAt = l.renew
-	l.item.Store(&item) // same content, so no notification
-	if redrawn {
-		l.keep(&item)
-	}
+	l.next = nil
+	l.rotation.Discard()
 }
 
-// signedBy returns a's choice. For an authority that no longer signs this secret it
-// returns a new choice, for nil it returns nil.
-func (l *leaf) signedBy(a *authority) *choice {
-	for _, c := range l.choices {
+// reschedule moves the renewal of what is held if the settings ask for it.
+func (l *leaf) reschedule(last Spec, same bool) {
+	item := *l.item.Load()
+	switch {
+	case !same || l.by.gone:
+		item.RenewAt = l.now() // what is held is served until its successor is there
+		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
+	case l.spec.RenewRatio != last.RenewRatio || l.spec.RenewJitter != last.RenewJitter:
+		item.RenewAt = rotation.Renewal(l.spec.RenewRatio, l.spec.RenewJitter, item.Issued, item.NotAfter)
+		l.keep(&item)
+	default:
+		return
+	}
+	l.rotation.RenewAt(item.RenewAt)
+	l.item.Store(&item) // same content, so no notification
+}
+
+// choiceOf returns the choice of an authority. For one that no longer signs this secret it
+// returns a new one.
+func (p plan) choiceOf(a *authority) *choice {
+	for _, c := range p.choices {
 		if c.authority == a {
 			return c
 		}
 	}
-	if a == nil {
-		return nil
-	}
-	return &choice{authority: a}
-}
-
-// unfinished returns the unfilled order if it was for that authority: to the authority,
-// sending it again is a retry.
-func (l *leaf) unfinished(authority string) *order {
-	switch {
-	case l.choice().Name != authority:
-		return nil
-	case l.flight != nil:
-		return l.flight.order
-	}
-	return l.order
-}
-
-// adopt takes over the state of was, a bundle of the same name.
-func (b *trustBundle) adopt(was *trustBundle) {
-	b.expired = was.expired
-	b.changes.Store(was.changes.Load())
+	return &choice{authority: a, gone: true}
 }

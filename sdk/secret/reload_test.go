@@ -240,6 +240,12 @@ func TestOtherPinsReplaceWhatTheyDoNotAllow(t *testing.T) {
 		r.serves(old.Fingerprints()[0], fresh.Fingerprints()[0])
 		r.change(func(c *secret.Config) { c.Authorities[0].PinnedRoots = fresh })
 		r.serves(fresh.Fingerprints()[0])
+		if r.held("default").Version != before.Version || r.status("default").Missing == "" {
+			t.Error("the status does not say what is missing")
+		}
+		r.requests(1)
+		after(time.Minute) // spread
+		r.requests(2)
 		if r.held("default").Version == before.Version {
 			t.Error("a certificate under a root that is not pinned is still served")
 		}

@@ -13,27 +13,27 @@ import (
 
 // restore loads what the last run stored: first the roots, then the certificates that
 // chain to them. Nothing runs yet. It reports and skips invalid records.
-func (g *generation) restore() {
-	if g.keeper == nil {
+func (m *Manager) restore(d *directory) {
+	if m.keeper == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, storageTimeout) // for all records
+	ctx, cancel := context.WithTimeout(m.ctx, storageTimeout) // for all records
 	defer cancel()
-	for _, a := range g.authorities {
-		r := g.keeper.load(ctx, rootsRecord(a.Name))
+	for _, a := range d.authorities {
+		r := m.keeper.load(ctx, rootsRecord(a.Name))
 		if err := a.restore(r); err != nil {
-			g.keeper.refused(rootsRecord(a.Name), r, err)
+			m.keeper.refused(rootsRecord(a.Name), r, err)
 		}
 		a.publish()
 	}
-	for _, name := range g.names {
-		l, ok := g.secrets[name].(*leaf)
-		if !ok || g.config.Keys != nil {
+	for _, name := range d.names {
+		l, ok := d.secrets[name].(*leaf)
+		if !ok || m.config.Keys != nil {
 			continue // a KeySource keeps its own keys
 		}
-		r := g.keeper.load(ctx, secretRecord(name))
+		r := m.keeper.load(ctx, secretRecord(name))
 		if err := l.restore(r); err != nil {
-			g.keeper.refused(secretRecord(name), r, err)
+			m.keeper.refused(secretRecord(name), r, err)
 		}
 	}
 }
@@ -52,9 +52,7 @@ func (a *authority) restore(r Record) error {
 		return err
 	}
 	for _, root := range roots {
-		if a.PinnedRoots == nil || a.PinnedRoots.Contains(root.cert) {
-			a.roots.restore(root)
-		}
+		a.roots.restore(root) // the pins bound what is served of them
 	}
 	a.recorded = r.Content
 	return nil
@@ -81,7 +79,8 @@ func (l *leaf) restore(r Record) error {
 	if err != nil {
 		return err
 	}
-	return l.takeOver(a, kept)
+	l.takeOver(a, kept)
+	return nil
 }
 
 // verifyKept verifies a stored key pair against the current settings and roots.
@@ -90,15 +89,15 @@ func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{leaf: l, by: by, begun: kept.Issued, order: &order{key: key}, from: text.Clean(kept.Signer)}
-	a.chain, err = a.check(kept.Chain, by.bundle.Load())
-	if err != nil {
+	a := &attempt{plan: l.plan, leaf: l, by: by, conf: by.settings(), order: &order{key: key}, from: text.Clean(kept.Signer)}
+	if a.chain, err = a.check(kept.Chain, by.bundle.Load()); err != nil {
 		return nil, err
 	}
 	if a.chain.Leaf.NotBefore.After(l.now()) {
 		return nil, &pki.CheckError{Check: "not-before", Detail: "the certificate is not valid yet"}
 	}
-	return a, nil
+	a.item, err = a.newItem(kept.Issued)
+	return a, err
 }
 
 func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
@@ -110,32 +109,23 @@ func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
 }
 
 // takeOver serves a verified key pair.
-func (l *leaf) takeOver(a *attempt, kept keptPair) error {
-	item, err := a.item(l.spec, a.by.Name)
-	if err != nil {
-		return err
-	}
+func (l *leaf) takeOver(a *attempt, kept keptPair) {
+	item := a.item
 	l.by, l.held, l.restored = a.by, a.chain, true
-	l.renew = l.keptRenewal(kept)
-	if l.choices[0].Token != nil {
-		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
+	if kept.Ratio == l.spec.RenewRatio && kept.Jitter == l.spec.RenewJitter && kept.RenewAt.Before(a.chain.Ends) {
+		item.RenewAt = kept.RenewAt // drawn once, with these settings
 	}
-	a.by.ends[l] = a.chain.Leaf.NotAfter
-	item.Issued, item.RenewAt = kept.Issued, l.renew
+	l.rotation.Hold(termOf(item))
+	if l.choices[0].settings().Token != nil {
+		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
+		l.lookForToken()
+	}
+	a.by.ends[l] = a.chain.Ends
 	l.item.Store(item)
+	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
 	l.tell(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
-	return nil
-}
-
-// keptRenewal returns the stored renewal time if it was drawn with the current settings,
-// otherwise a new one.
-func (l *leaf) keptRenewal(kept keptPair) time.Time {
-	if kept.Ratio == l.spec.RenewRatio && kept.Jitter == l.spec.RenewJitter && kept.RenewAt.Before(l.held.Leaf.NotAfter) {
-		return kept.RenewAt
-	}
-	return drawRenewal(l.spec, l.held, kept.Issued)
 }
 
 // keep stores the item for the next run.

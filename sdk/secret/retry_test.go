@@ -24,14 +24,13 @@ func failing(t *testing.T, err error) *engine {
 
 func TestEveryReasonHasItsWait(t *testing.T) {
 	soon := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
-	late := []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute}
 	for reason, c := range map[ca.Reason]struct {
 		waits []time.Duration // each within a quarter, and a bit
 		same  bool            // the retries are the same order
 	}{
-		ca.Unknown: {soon, true}, ca.RateLimited: {soon, true}, ca.Unavailable: {soon, true}, ca.Aborted: {soon, true},
+		ca.Unknown: {soon, true}, ca.Unavailable: {soon, true}, ca.Aborted: {soon, true},
 		ca.Internal: {soon, true}, ca.Deadline: {soon, true}, ca.NotConfigured: {soon, true}, ca.Canceled: {soon, true},
-		ca.Invalid: {late, false}, ca.Denied: {late, false}, ca.Unauthenticated: {late, false},
+		ca.Invalid: {soon, false}, ca.Denied: {soon, false}, ca.Unauthenticated: {soon, false},
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -104,9 +103,9 @@ func TestTheAuthoritysOwnWordOnWhenToComeBack(t *testing.T) {
 		asked, least, most time.Duration
 		held               bool
 	}{
-		"is honoured":                                 {20 * time.Second, 20 * time.Second, 22 * time.Second, true},
-		"goes to a tenth of the remaining life":       {time.Hour, 170 * time.Second, 190 * time.Second, true},
-		"goes to ten minutes where nothing is held":   {time.Hour, 10 * time.Minute, 10 * time.Minute, false},
+		"is honoured":                                 {20 * time.Second, 20 * time.Second, 40 * time.Second, true},
+		"goes to a tenth of the remaining life":       {time.Hour, 110 * time.Second, 220 * time.Second, true},
+		"goes to ten minutes where nothing is held":   {time.Hour, 10 * time.Minute, 20 * time.Minute, false},
 		"does not make the wait shorter than backoff": {time.Millisecond, 740 * time.Millisecond, 1260 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,9 +164,9 @@ func TestATokenThatWasNotAcceptedIsReadAgainOnce(t *testing.T) {
 		if got[0].Token != "old" || got[1].Token != "new" || got[0].ID != got[1].ID {
 			t.Error("the second request is not the first with a new token")
 		}
-		after(50 * time.Second)
+		after(700 * time.Millisecond)
 		e.requests(2)
-		after(20 * time.Second)
+		after(time.Second)
 		e.held("default")
 	})
 }
@@ -244,10 +243,10 @@ func TestWhatAnExchangeDidNotAcceptIsNotExchangedAgainAtOnce(t *testing.T) {
 				return ca.Bearer{}, ca.Errorf(ca.Unauthenticated, "the exchange says no")
 			}
 		})
-		after(50 * time.Second)
+		after(700 * time.Millisecond)
 		e.requests(0)
 		if n := asked.Load(); n != 1 {
-			t.Errorf("the token was asked for %d times within a minute", n)
+			t.Errorf("the token was asked for %d times within a second", n)
 		}
 	})
 }

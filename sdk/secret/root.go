@@ -40,7 +40,7 @@ func (a *authority) show(served *pki.Bundle) {
 
 // roots merges the roots of all authorities. A root that any of them still names is not
 // dropped.
-func (b *trustBundle) roots() []Root {
+func (b bound) roots() []Root {
 	var all []Root
 	for _, a := range b.sources {
 		shown := a.shown.Load()

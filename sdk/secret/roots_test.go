@@ -47,7 +47,7 @@ func TestADroppedRootStaysAsLongAsTheLeafUnderIt(t *testing.T) {
 		if e.held("default") != leaf {
 			t.Error("a changed root made another leaf")
 		}
-		after(25 * time.Minute)
+		e.untilRenewal(time.Second)
 		e.requests(2) // the rotation by time
 		after(leaf.NotAfter.Sub(e.now()) - time.Second)
 		e.serves(old, e.root())

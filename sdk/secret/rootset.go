@@ -72,6 +72,15 @@ func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return current.Contains(d.cert) })
 }
 
+// leave drops all roots: each stays until the time that until returns, or longer if it was
+// to stay longer already.
+func (s *rootSet) leave(until func() time.Time) {
+	s.heard(until)
+	before := s.current()
+	s.told, s.replied = nil, nil
+	s.drop(before, until)
+}
+
 // restore takes a root of the last run. No limit is needed: the record holds only served
 // roots.
 func (s *rootSet) restore(d droppedRoot) {

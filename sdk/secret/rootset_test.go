@@ -72,25 +72,6 @@ func TestADroppedRootEndsWithItselfAtTheLatest(t *testing.T) {
 	}
 }
 
-func TestRenewalMomentsAreSpreadOverTheWholeJitter(t *testing.T) {
-	ca := catest.NewCA(catest.Options{Now: func() time.Time { return aDay }, CALifetime: 101 * time.Hour})
-	chain := &pki.Chain{Leaf: ca.Bundle().Certificates()[0]} // ends in 100 hours
-	var early, late int
-	for range 1000 {
-		switch at := drawRenewal(Spec{RenewRatio: 0.5, RenewJitter: 0.1}, chain, aDay).Sub(aDay); {
-		case at < 40*time.Hour || at > 60*time.Hour:
-			t.Fatalf("renewal is due after %s", at)
-		case at < 45*time.Hour:
-			early++
-		case at > 55*time.Hour:
-			late++
-		}
-	}
-	if early < 150 || late < 150 {
-		t.Errorf("%d are early, %d late, of 1000", early, late)
-	}
-}
-
 func TestNoAuthorityCrowdsOutAnother(t *testing.T) {
 	var many []*x509.Certificate
 	for range pki.MaxCertificates + 200 {

@@ -2,6 +2,7 @@ package secret_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,31 @@ func TestARotationComesAtTheMomentThatWasDrawn(t *testing.T) {
 	})
 }
 
+func TestRenewalsAreSpreadOverAFifthOfTheLifeByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) {
+			c.Secrets[0].RenewJitter = 0
+			for i := range 50 {
+				c.Secrets = append(c.Secrets, extra(t, fmt.Sprint(i), fmt.Sprintf("spiffe://example.org/%d", i)))
+			}
+		})
+		early, late := 0, 0
+		for i := range 50 {
+			switch wait := e.held(fmt.Sprint(i)).RenewAt.Sub(e.now()); {
+			case wait < ttl*40/100 || wait > ttl*60/100:
+				t.Fatalf("renewal is due in %s", wait)
+			case wait < ttl*45/100:
+				early++
+			case wait > ttl*55/100:
+				late++
+			}
+		}
+		if early == 0 || late == 0 {
+			t.Errorf("%d are early, %d late, of 50", early, late)
+		}
+	})
+}
+
 func TestALeafThatWasDatedBackIsNotRenewedTheEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) { c.Secrets[0].TTL = 10 * time.Second }) // begins 2 minutes ago
@@ -94,7 +120,7 @@ func TestWhatIsHeldOutlivesAnOutage(t *testing.T) {
 		}
 
 		e.ca.Always(catest.Fault{})
-		after(13 * time.Second) // the longest backoff while nothing is held, with its jitter
+		after(100 * time.Second) // the longest backoff while nothing has been held for long
 		if e.held("default") == first || told != 1 {
 			t.Errorf("told %d times", told)
 		}

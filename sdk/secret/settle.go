@@ -4,32 +4,40 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// settle takes the result of an attempt.
+// settle takes the result of an attempt. It ends in one of three ways: failed, postponed,
+// or issued.
 func (l *leaf) settle(a *attempt) {
 	if a != l.flight {
 		return // released or superseded meanwhile
 	}
-	l.flight, l.order = nil, a.order
-	if a.err != nil {
+	l.flight, l.order, l.refused = nil, a.order, a.refused
+	switch {
+	case a.err != nil:
 		l.fail(a)
-		return
-	}
-	if a.chain == nil {
+	case a.chain == nil:
 		l.postpone(a)
-		return
+	default:
+		l.issued(a)
 	}
+}
+
+// issued takes a verified certificate, to be served when it begins.
+func (l *leaf) issued(a *attempt) {
 	l.at, a.by.away = 0, time.Time{}
 	l.reportName(a)
-	l.next, l.order, l.failure, l.again = a, nil, nil, false
-	l.pause = pause{}
-	if !l.stray.lost { // otherwise a loss right after this must wait longer
-		l.retry.reset()
-	}
+	l.reportCut(a)
+	l.next, l.order, l.failure = a, nil, nil
+	l.rotation.Issued(termOf(a.item))
+}
+
+func termOf(item *Item) rotation.Term {
+	return rotation.Term{Begins: item.NotBefore, Renew: item.RenewAt, Ends: item.NotAfter}
 }
 
 // reportName reports a name that the authority chose itself, as it may.
@@ -42,19 +50,33 @@ func (l *leaf) reportName(a *attempt) {
 	l.tell(a.by.authority, Event{Type: NameDiffers})
 }
 
+// reportCut reports a certificate that an authority's own end cuts short: it ends with the
+// first certificate above it, or was issued to end with that, before its time.
+func (l *leaf) reportCut(a *attempt) {
+	above := a.chain.EndsAbove
+	late := a.chain.Leaf.NotAfter
+	if asked := a.began.Add(l.spec.TTL); l.spec.TTL > 0 && asked.After(late) {
+		late = asked
+	}
+	if !above.Add(time.Minute).Before(late) || a.chain.Leaf.NotAfter.Add(time.Minute).Before(above) {
+		return
+	}
+	l.log.Warn("authority ends before the certificate should, and cuts it short", "authority", a.by.Name, "authority_ends", above, "not_after", a.chain.Ends)
+	l.tell(a.by.authority, Event{Type: CutShort, NotAfter: a.chain.Ends})
+}
+
 // fail records the error and schedules the next attempt. The held certificate stays.
 func (l *leaf) fail(a *attempt) {
 	now, err := l.now(), a.err
-	wait := l.passOn(a, l.retry.after(err, l.life(now)))
-	if l.again { // the cause may be gone: see kick
-		wait, l.again = 0, false
-		l.retry.reset()
-	}
+	wait := l.passOn(a, l.rotation.Failed(rotation.Now(now), err))
+	l.rotation.RetryIn(rotation.Now(now), wait)
 	if endsOrder(err) {
 		l.order = nil
 	}
-	l.pause = newPause(wait, now)
 	l.failure = newFailure(err, now, wait)
+	if a.by.authority == l.signer() {
+		l.roots.seen = a.seen // roots may have come meanwhile
+	}
 	l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
 	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
 }
@@ -62,17 +84,9 @@ func (l *leaf) fail(a *attempt) {
 func (l *leaf) failureAttrs(a *attempt) []any {
 	attrs := []any{"authority", a.by.Name, "reason", l.failure.Reason, "error", l.failure.Text, "next_try", l.failure.NextTry}
 	if l.held != nil {
-		attrs = append(attrs, "held_until", l.held.Leaf.NotAfter)
+		attrs = append(attrs, "held_until", l.held.Ends)
 	}
 	return attrs
-}
-
-// life returns the remaining life of the held certificate, zero if none is held.
-func (l *leaf) life(now time.Time) time.Duration {
-	if l.held == nil {
-		return 0
-	}
-	return max(0, l.held.Leaf.NotAfter.Sub(now))
 }
 
 // endsOrder reports whether the next attempt needs a new order. It does after an invalid
@@ -91,31 +105,30 @@ func endsOrder(err error) bool {
 // kick retries at once, as the token, settings or provider have changed.
 func (l *leaf) kick() {
 	l.at = 0
-	l.retry.reset()
-	l.pause = pause{}
+	l.rotation.Kick()
 	l.credential = l.credential.kicked()
-	l.again = l.flight != nil
+	l.lookForToken()
 }
 
 // release drops the held certificate and the attempt in flight.
 func (l *leaf) release() {
+	l.abandon()
+	l.at, l.order, l.next, l.held = 0, nil, nil, nil
+	l.failure, l.roots, l.anchor, l.credential = nil, rootCheck{}, anchored{}, credential{}
+	l.rotation.Release()
+	l.restored = false
+	l.item.Store(nil)
+	l.keeper.forget(secretRecord(l.name))
+	for _, c := range l.choices {
+		c.forget(l)
+	}
+}
+
+// abandon forgets the attempt in flight.
+func (l *leaf) abandon() {
 	if l.flight != nil {
 		l.flight.cancel()
 	}
-	l.at, l.flight, l.order, l.next, l.held = 0, nil, nil, nil, nil
-	l.failure, l.pause, l.stray, l.credential = nil, pause{}, stray{}, credential{}
-	l.retry.reset()
-	l.released, l.restored = true, false
-	l.item.Store(nil)
-	l.keeper.forget(secretRecord(l.spec.Name))
-}
-
-// do runs f in run and returns when f is done. It does nothing once run has ended.
-func (l *leaf) do(f func()) {
-	done := make(chan struct{})
-	select {
-	case l.inbox <- func() { defer close(done); f() }:
-		<-done
-	case <-l.stop:
-	}
+	l.flight = nil
+	l.rotation.Abandon()
 }

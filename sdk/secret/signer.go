@@ -13,7 +13,7 @@ import (
 // Order is a request for one certificate, with its key. Sending it again is a retry; a new
 // key needs a new order. Its fields do not change.
 type Order struct {
-	leaf  *leaf // what to check a reply against
+	spec  Spec
 	order *order
 }
 
@@ -29,7 +29,7 @@ func NewOrder(spec Spec) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Order{leaf: &leaf{spec: spec}, order: o}, nil
+	return &Order{spec: spec, order: o}, nil
 }
 
 // Again reports whether the order may be sent again after err. If not, make a new one.
@@ -72,18 +72,18 @@ func (s *Signer) Close() { close(s.jobs) }
 // A client that ignores its context blocks the Signer: until it returns, each further call
 // fails after the authority's timeout.
 func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func(pki.Identity) error) (*Item, error) {
-	by := s.manager.current.Load().authority(s.authority)
+	by := s.manager.current.Load().authorities[s.authority]
 	if by == nil {
 		return nil, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)
 	}
-	asked := time.Now()
-	reply, err := callIn(ctx, s.run, by.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
-		return by.Client.CSRSign(ctx, o.order.request(o.leaf.spec, token))
+	conf, asked := by.settings(), time.Now()
+	reply, err := callIn(ctx, s.run, conf.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
+		return conf.Client.CSRSign(ctx, o.order.request(o.spec, token))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("authority %q: %w", by.Name, withoutToken(err, token))
 	}
-	a := &attempt{leaf: o.leaf, by: &choice{authority: by}, order: o.order, from: text.Clean(reply.Signer)}
+	a := &attempt{plan: plan{spec: o.spec}, by: &choice{authority: by}, conf: conf, order: o.order, from: text.Clean(reply.Signer)}
 	a.chain, err = by.vouch(ctx, reply, asked, a.check)
 	if err == nil {
 		err = accept(a.chain.Identity)
@@ -91,14 +91,8 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	if err != nil {
 		return nil, by.unlessEnded(err)
 	}
-	by.lend(a.chain.Leaf.NotAfter)
-	item, err := a.item(o.leaf.spec, by.Name)
-	if err != nil {
-		return nil, err
-	}
-	item.Issued = by.now()
-	item.RenewAt = drawRenewal(o.leaf.spec, a.chain, item.Issued)
-	return item, nil
+	by.lend(a.chain.Ends)
+	return a.newItem(by.now())
 }
 
 func (s *Signer) run(job func()) { s.jobs <- job }
@@ -106,7 +100,7 @@ func (s *Signer) run(job func()) { s.jobs <- job }
 // Leads returns the fingerprint of the authority's current root that the item's chain
 // leads to; ok is false if there is none.
 func (s *Signer) Leads(item *Item) (root string, ok bool) {
-	by := s.manager.current.Load().authority(s.authority)
+	by := s.manager.current.Load().authorities[s.authority]
 	if by == nil {
 		return "", false
 	}
@@ -121,13 +115,10 @@ func (s *Signer) Leads(item *Item) (root string, ok bool) {
 	return pki.Fingerprint(cert), true
 }
 
-// unlessEnded returns err, or ca.Aborted if a reload has ended the authority meanwhile, as
-// it then knows no roots.
+// unlessEnded returns err, or ca.Aborted if a reload has retired the authority meanwhile.
 func (a *authority) unlessEnded(err error) error {
-	select {
-	case <-a.stop:
-		return ca.Errorf(ca.Aborted, "authority %q was configured anew meanwhile", a.Name)
-	default:
-		return err
+	if a.ctx.Err() != nil {
+		return ca.Errorf(ca.Aborted, "authority %q is configured no more", a.Name)
 	}
+	return err
 }

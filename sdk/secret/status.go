@@ -3,6 +3,7 @@ package secret
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -33,6 +34,9 @@ type Status struct {
 	TokenExpiry time.Time `json:"token_expiry,omitzero"`
 	// Failure is the last failure, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
+	// Missing says what keeps peers from verifying the secret, or which authority has no
+	// roots for it; empty if nothing is missing.
+	Missing string `json:"missing,omitempty"`
 	// ExpiredSince is when the held item expired; zero while it is valid.
 	ExpiredSince time.Time `json:"expired_since,omitzero"`
 	// Roots are the roots of a TrustBundle, sorted by fingerprint.
@@ -52,9 +56,15 @@ type Failure struct {
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
+// NewFailure describes err for an operator: bounded, escaped, with a reason from a fixed
+// list. The next attempt comes wait after now.
+func NewFailure(err error, now time.Time, wait time.Duration) *Failure {
+	return newFailure(err, now, wait)
+}
+
 func newFailure(err error, now time.Time, wait time.Duration) *Failure {
 	f := &Failure{Reason: reasonOf(err), Action: ca.ActionFor(err), Text: text.Clean(err.Error()), At: now}
-	if wait != never {
+	if wait != rotation.Never {
 		f.NextTry = now.Add(wait)
 	}
 	return f
@@ -62,12 +72,17 @@ func newFailure(err error, now time.Time, wait time.Duration) *Failure {
 
 func statusOf(spec Spec, item *Item, now time.Time) Status {
 	s := Status{Name: spec.Name, Kind: spec.Kind.String(), Authorities: spec.Authorities, Asked: spec.Identity.String(), Item: item}
+	s.judge(now)
+	return s
+}
+
+// judge says whether the item is held now, or since when it has been expired.
+func (s *Status) judge(now time.Time) {
 	switch {
-	case item == nil:
-	case item.Expired(now):
-		s.ExpiredSince = item.NotAfter
+	case s.Item == nil:
+	case s.Item.Expired(now):
+		s.ExpiredSince = s.Item.NotAfter
 	default:
 		s.Held = true
 	}
-	return s
 }

@@ -8,7 +8,6 @@ require (
 )
 
 require (
-	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/countersign-dev/countersign v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
 )

@@ -1,0 +1,146 @@
+package rotation
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+const (
+	// longest bounds the waits of the engine's own, and how far an authority's word counts.
+	longest = 10 * time.Minute
+	// shortest keeps retries near a certificate's end from hammering the authority.
+	shortest = time.Second
+	// early is how long the waits are short while nothing is held, as the workload stands
+	// still until it has a certificate. After that they are ten times as long, so that a
+	// fleet that has none does not ask for ever.
+	early = 10 * time.Minute
+	// widest is the most by which a wait is spread after refusals for rate in a row. A fleet
+	// that is spread so far keeps a quota busy with about eight calls for each certificate:
+	// docs/decisions/0021-waits.md.
+	widest = 40 * time.Minute
+)
+
+// kind is a row of the table of waits.
+type kind int
+
+const (
+	fault   kind = iota // the authority did not answer, or failed
+	refusal             // it says no
+	wrong               // its reply fails our checks, and cost it a certificate
+	limited             // too many requests
+	kinds
+)
+
+// row is the first wait of a kind and the longest of those that follow.
+type row struct{ first, most time.Duration }
+
+var (
+	whileHeld = [kinds]row{fault: {time.Second, time.Minute}, refusal: {time.Minute, longest}, wrong: {time.Minute, longest}}
+	whileBare = [kinds]row{fault: {time.Second, 10 * time.Second}, refusal: {time.Second, time.Minute}, wrong: {10 * time.Second, longest}}
+)
+
+// Waits computes the wait after each failed attempt by the table of package ca. The zero
+// value is ready.
+type Waits struct {
+	count [kinds]uint8 // failures in a row
+	told  uint8        // refusals in a row that came with the authority's own wait
+	cut   time.Time    // monotonic: until then the authority's word holds, as one was cut short
+}
+
+// After returns the wait after err, or Never if only a change can help. now is the
+// monotonic clock, left the remaining life of the held certificate, and without, if left is
+// zero, how long nothing has been held.
+func (w *Waits) After(err error, now time.Time, left, without time.Duration) time.Duration {
+	if ca.ActionFor(err) == ca.Missing {
+		return Never
+	}
+	k, told := kindOf(err), w.spread(ca.RetryAfter(err))
+	if k == limited && told > 0 {
+		k = fault // the authority itself says when
+	}
+	wait := max(w.own(k, left, without), told)
+	if left <= 0 {
+		return wait
+	}
+	return w.within(wait, told, now, left)
+}
+
+// within keeps a wait to a tenth of what is left. An authority's own word is cut short once
+// within its time.
+func (w *Waits) within(wait, told time.Duration, now time.Time, left time.Duration) time.Duration {
+	limit := max(left/10, shortest)
+	limit -= part(limit, 0.25)
+	switch {
+	case wait <= limit:
+		return wait
+	case told <= limit:
+		return limit
+	case now.Before(w.cut):
+		return w.cut.Sub(now)
+	}
+	w.cut = now.Add(told)
+	return limit
+}
+
+func kindOf(err error) kind {
+	if _, bad := errors.AsType[*pki.CheckError](err); bad {
+		return wrong
+	}
+	switch ca.ActionFor(err) {
+	case ca.EndAttempt, ca.RefreshToken: // the attempt has already read the token again
+		return refusal
+	}
+	if ca.ReasonFor(err) == ca.RateLimited {
+		return limited
+	}
+	return fault // also Drop: it was not the engine that went away, as it asks for the wait
+}
+
+// own returns the engine's own wait.
+func (w *Waits) own(k kind, left, without time.Duration) time.Duration {
+	n := w.count[k]
+	if n < 16 {
+		w.count[k]++
+	}
+	if k == limited { // from the whole range, so that a fleet does not come back at once
+		return shortest + part(min(longest*time.Duration(n+1), widest), 1)
+	}
+	r := whileHeld[k]
+	if left <= 0 {
+		r = whileBare[k]
+		if without >= early {
+			r.most = min(10*r.most, longest)
+		}
+	}
+	wait := r.first << n
+	wait += part(wait/2, 1) - wait/4
+	return min(wait, r.most-part(r.most, 0.25))
+}
+
+// spread returns what an authority asked for, spread by up to its own length, and by three
+// times as much with each further refusal: all agents of a fleet may have been told the same.
+func (w *Waits) spread(asked time.Duration) time.Duration {
+	if asked <= 0 {
+		w.told = 0
+		return 0
+	}
+	asked = min(asked, longest)
+	further := asked
+	for range w.told {
+		further = min(3*further, widest-asked)
+	}
+	w.told = min(w.told+1, 16)
+	return asked + part(further, 1)
+}
+
+// part draws from 0 up to that part of d.
+func part(d time.Duration, most float64) time.Duration {
+	return time.Duration(float64(d) * most * rand.Float64())
+}
+
+// Reset forgets all failures; call it when a possible cause has changed.
+func (w *Waits) Reset() { *w = Waits{} }
