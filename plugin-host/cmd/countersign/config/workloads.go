@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,9 +136,7 @@ func (w Workloads) NeedRestart(changed []string) []string {
 
 func (c *Config) completeTemplate(p *problems) *identities.Template {
 	w := &c.Workloads
-	if w.SPIFFEID == "" {
-		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
-	}
+	w.SPIFFEID = cmp.Or(w.SPIFFEID, "spiffe://"+c.TrustDomain+"/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}")
 	template, err := identities.ParseTemplate(w.SPIFFEID)
 	if err != nil {
 		p.add(fmt.Errorf("workloads.spiffe_id: %w", err))
