@@ -57,10 +57,10 @@ var (
 	// authenticator must verify it, as for a token of another issuer.
 	ErrNotMine = errors.New("no credential of this kind")
 	// ErrRefused means that the credential is of this kind and is invalid.
-	ErrRefused = errors.New("the credential is refused")
+	ErrRefused = errors.New("credential rejected")
 	// ErrUnavailable means that the credential cannot be verified now because the
 	// verifying service does not answer. The caller may retry with the same credential.
-	ErrUnavailable = errors.New("the credential cannot be verified now")
+	ErrUnavailable = errors.New("credential cannot be verified at the moment")
 )
 
 // Errorf returns an error that wraps outcome: [ErrNotMine], [ErrRefused] or

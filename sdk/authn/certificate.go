@@ -37,7 +37,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, e
 	// One URI means one trust domain and thus one set of roots: with two, the roots of
 	// one domain could vouch for a name in another.
 	if len(leaf.URIs) != 1 {
-		return Identity{}, Errorf(ErrRefused, "the certificate names %d URIs; exactly one, a SPIFFE ID, is allowed", len(leaf.URIs))
+		return Identity{}, Errorf(ErrRefused, "the certificate has %d URI names, must have exactly one, a SPIFFE ID", len(leaf.URIs))
 	}
 	id, err := OfSPIFFEID(leaf.URIs[0].String())
 	if err != nil {
@@ -54,9 +54,9 @@ func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, e
 func leafFault(leaf *x509.Certificate) string {
 	switch {
 	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
-		return "the client certificate is a CA's"
+		return "the client certificate is a CA certificate"
 	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
-		return "the client certificate's key usage has no digital signature"
+		return "the client certificate's key usage lacks digital signature"
 	}
 	return ""
 }
@@ -64,7 +64,7 @@ func leafFault(leaf *x509.Certificate) string {
 func (a Certificates) verify(chain []*x509.Certificate, trustDomain string) error {
 	roots := a.Roots(trustDomain)
 	if roots.Len() == 0 {
-		return errors.New("its trust domain is not known here")
+		return errors.New("unknown trust domain")
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots:         roots.Pool(),

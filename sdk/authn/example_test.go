@@ -55,5 +55,5 @@ func ExampleOrdered() {
 
 	// Output:
 	// the caller could not be authenticated
-	// level=WARN msg="a caller is sent away" why.certificate="no credential of this kind" why.jwt="no credential of this kind: the token is no JWT of three parts" why.token_review="the credential is refused: the cluster \"west\" is not known here"
+	// level=WARN msg="a caller is sent away" why.certificate="no credential of this kind" why.jwt="no credential of this kind: the token is not a JWT of three parts" why.token_review="credential rejected: unknown cluster \"west\""
 }

@@ -76,7 +76,7 @@ func TestATemplateThatCouldGiveTwoAccountsOneIDIsRefused(t *testing.T) {
 		"https://cluster.local/ns/{namespace}/sa/{service_account}",
 		"{namespace}/{service_account}",
 	} {
-		if _, err := authn.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "is not valid") {
+		if _, err := authn.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "invalid template") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -26,7 +26,7 @@ func (o Ordered) Authenticate(ctx context.Context, c Credential) (Identity, erro
 	for _, each := range o {
 		id, err := each.Authenticator.Authenticate(ctx, c)
 		if err == nil && id.String() == "" {
-			err = Errorf(ErrRefused, "it names nobody")
+			err = Errorf(ErrRefused, "the authenticator returned no identity")
 		}
 		if err == nil {
 			return id, nil
@@ -87,7 +87,7 @@ func (f Clusters) Authenticate(ctx context.Context, c Credential) (Identity, err
 	}
 	chosen := f(c.Cluster)
 	if chosen == nil {
-		return Identity{}, Errorf(ErrRefused, "the cluster %.256q is not known here", c.Cluster)
+		return Identity{}, Errorf(ErrRefused, "unknown cluster %.256q", c.Cluster)
 	}
 	return chosen.Authenticate(ctx, c)
 }

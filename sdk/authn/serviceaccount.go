@@ -31,11 +31,11 @@ func ParseTemplate(text string) (Template, error) {
 	segments := strings.Split(text, "/")
 	for _, place := range []string{namespacePlace, accountPlace} {
 		if strings.Count(text, place) != 1 || !slices.Contains(segments[min(3, len(segments)):], place) {
-			return Template{}, fmt.Errorf("the template %.256q is not valid: %s must stand in it once, as a path segment of its own, as in spiffe://cluster.local/ns/{namespace}/sa/{service_account}", text, place)
+			return Template{}, fmt.Errorf("invalid template %.256q: it must contain %s once, as a separate path segment, as in spiffe://cluster.local/ns/{namespace}/sa/{service_account}", text, place)
 		}
 	}
 	if _, err := pki.ParseSPIFFEID(fill(text, "n", "s")); err != nil {
-		return Template{}, fmt.Errorf("the template %.256q is not valid: %w", text, err)
+		return Template{}, fmt.Errorf("invalid template %.256q: %w", text, err)
 	}
 	return Template{text}, nil
 }
@@ -53,7 +53,7 @@ func (t Template) Identity(user string) (Identity, error) {
 	rest, ok := strings.CutPrefix(user, subjectPrefix)
 	namespace, account, both := strings.Cut(rest, ":")
 	if !ok || !both || !areServiceAccount(namespace, account) {
-		return Identity{}, fmt.Errorf("%.256q is no service account: system:serviceaccount:<namespace>:<name> is known here", user)
+		return Identity{}, fmt.Errorf("%.256q is not a service account: must be system:serviceaccount:<namespace>:<name>", user)
 	}
 	id := Identity{Namespace: namespace, ServiceAccount: account}
 	if t.IsZero() {

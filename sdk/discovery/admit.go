@@ -27,10 +27,10 @@ const (
 
 // What a client sees: no details of the reason.
 var (
-	errNotReady    = status.Error(codes.Unavailable, "the server is not ready yet; come again")
+	errNotReady    = status.Error(codes.Unavailable, "the server is not ready yet; retry later")
 	errUnknown     = status.Error(codes.Unauthenticated, "the caller could not be authenticated")
-	errUnavailable = status.Error(codes.Unavailable, "the caller cannot be authenticated now; come again")
-	errPlaintext   = status.Error(codes.Unauthenticated, "a token is taken over TLS only")
+	errUnavailable = status.Error(codes.Unavailable, "the caller cannot be authenticated at the moment; retry later")
+	errPlaintext   = status.Error(codes.Unauthenticated, "tokens are accepted only over TLS")
 )
 
 // open admits a stream or fetch, or returns the status that refuses it.
@@ -81,7 +81,7 @@ func (s *Server) admit(ctx context.Context) (*Caller, error) {
 			return nil, err
 		}
 		if id.Kind != of.identity.Kind || id.String() != of.identity.String() {
-			return nil, s.refuse(ctx, refused, errUnknown, "the credential is another identity's than it was a moment ago")
+			return nil, s.refuse(ctx, refused, errUnknown, "the credential no longer belongs to the same identity")
 		}
 		of.round = round
 	}
@@ -94,7 +94,7 @@ func (s *Server) authenticate(ctx context.Context, credential authn.Credential) 
 	defer cancel()
 	id, err := s.cfg.Authenticator.Authenticate(bounded, credential)
 	if err == nil && id.String() == "" {
-		err = authn.Errorf(authn.ErrRefused, "it names nobody")
+		err = authn.Errorf(authn.ErrRefused, "the authenticator returned no identity")
 	}
 	if err == nil {
 		s.metrics.authenticated(id.Kind)
@@ -133,9 +133,9 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	case fault != "":
 		return out, s.refuse(ctx, malformed, errUnknown, fault)
 	case token != "" && !secure && !s.cfg.AllowTokenOverPlaintext:
-		return out, s.refuse(ctx, plaintext, errPlaintext, "a token came over plaintext; whoever listened has it")
+		return out, s.refuse(ctx, plaintext, errPlaintext, "a token was sent without TLS; treat it as leaked")
 	case len(clusters) > 1:
-		return out, s.refuse(ctx, malformed, errUnknown, "the metadata clusterid is there more than once")
+		return out, s.refuse(ctx, malformed, errUnknown, "duplicate clusterid metadata")
 	case len(clusters) == 1:
 		out.Cluster = clusters[0]
 	}

@@ -50,7 +50,7 @@ func TestNobodyWithoutAVerifiedCertificateIsServed(t *testing.T) {
 		if asked := p.shelf.callers(); len(asked) > 0 {
 			t.Errorf("the source was asked for %+v", asked)
 		}
-		for _, reason := range []string{"exactly one, a SPIFFE ID, is allowed", "not known here", "expired", "no credential of this kind"} {
+		for _, reason := range []string{"must have exactly one, a SPIFFE ID", "unknown trust domain", "expired", "no credential of this kind"} {
 			if !strings.Contains(p.log.String(), reason) {
 				t.Errorf("the log does not say %q", reason)
 			}
@@ -169,7 +169,7 @@ func TestOverPlaintextATokenIsTakenOnlyWhereThatIsAllowed(t *testing.T) {
 				c.hang()
 				return
 			}
-			if said := c.ends(want); said != "a token is taken over TLS only" {
+			if said := c.ends(want); said != "tokens are accepted only over TLS" {
 				t.Errorf("the client is told %q", said)
 			}
 			if n := p.server.Metrics().Refusals["plaintext"]; n != 1 {

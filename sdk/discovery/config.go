@@ -112,11 +112,11 @@ func (c Config) checked() (Config, error) {
 // fault returns an error for an invalid config.
 func (c Config) fault() error {
 	if c.Authenticator == nil {
-		return errors.New("discovery: Config.Authenticator is required; without it nobody is known")
+		return errors.New("discovery: Config.Authenticator is required")
 	}
 	for domain, clusters := range c.Clusters {
 		if len(clusters) == 0 || slices.Contains(clusters, "") {
-			return fmt.Errorf("discovery: Config.Clusters[%q] needs one cluster or more, none of them empty", domain)
+			return fmt.Errorf("discovery: Config.Clusters[%q] must list one or more clusters, none of them empty", domain)
 		}
 	}
 	seen := map[string]bool{}

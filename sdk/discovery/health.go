@@ -51,7 +51,7 @@ type health struct {
 // Check reports whether streams are served. It knows only the server as a whole.
 func (h health) Check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if req.GetService() != "" {
-		return nil, status.Error(codes.NotFound, "only the service \"\" is known")
+		return nil, status.Error(codes.NotFound, "unknown service: use \"\"")
 	}
 	out := healthv1.HealthCheckResponse_SERVING
 	if h.server.ready() != nil {

@@ -37,7 +37,7 @@ func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Ca
 func (s *Server) clusterOf(of *session, claim string) string {
 	cluster := s.cfg.clusterOf(of.identity, claim)
 	if cluster == "" && claim != "" {
-		s.say("a caller claims a cluster that its trust domain may not; it gets nothing of any",
+		s.say("cluster claim not allowed for the caller's trust domain, serving it no cluster's resources",
 			"identity", shown(of.identity.String()), "claim", shown(claim), "peer", of.peer)
 	}
 	return cluster

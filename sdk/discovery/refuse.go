@@ -24,7 +24,7 @@ var allReasons = []reason{notReady, noCredential, refused, unavailable, malforme
 // refuse counts and logs the reason and returns what the client sees.
 func (s *Server) refuse(ctx context.Context, r reason, seen error, why any) error {
 	s.metrics.refuse(r)
-	s.say("a stream is refused", "reason", string(r), "because", why, "peer", addressOf(ctx))
+	s.say("stream rejected", "reason", string(r), "error", why, "peer", addressOf(ctx))
 	return seen
 }
 

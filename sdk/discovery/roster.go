@@ -26,10 +26,10 @@ var endings = [...]struct {
 	name   string
 	status error
 }{
-	unheard: {"no-request", status.Error(codes.DeadlineExceeded, "the stream has said nothing for too long")},
-	aged:    {"age", status.Error(codes.Unavailable, "the stream has lasted long enough; come again")},
-	expired: {"credential-expired", status.Error(codes.Unauthenticated, "the credential has expired; come again with a new one")},
-	drained: {"shutdown", status.Error(codes.Unavailable, "the server is shutting down; come again")},
+	unheard: {"no-request", status.Error(codes.DeadlineExceeded, "no request was received in time")},
+	aged:    {"age", status.Error(codes.Unavailable, "the stream reached its maximum age; reconnect")},
+	expired: {"credential-expired", status.Error(codes.Unauthenticated, "the credential has expired; reconnect with a new one")},
+	drained: {"shutdown", status.Error(codes.Unavailable, "the server is shutting down; reconnect")},
 }
 
 // roster tracks open sessions and when each must end. One heap of deadlines serves all:

@@ -74,11 +74,11 @@ func (s serving) serve() error {
 func (s *Server) servers(on Listeners) (all []serving, err error) {
 	switch {
 	case on.TLS == nil && on.Plaintext == nil:
-		return nil, errors.New("discovery: there is no listener to answer on")
+		return nil, errors.New("discovery: no listener")
 	case on.TLS != nil && s.cfg.TLS == nil:
 		return nil, errors.New("discovery: the TLS listener needs Config.TLS")
 	case s.runs.Swap(true):
-		return nil, errors.New("discovery: a server runs once")
+		return nil, errors.New("discovery: Run called twice")
 	}
 	slots := make(chan struct{}, s.cfg.Limits.Connections)
 	if on.TLS != nil {
@@ -123,7 +123,7 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 
 // drain ends all streams over a while, then ends the rest at once.
 func (s *Server) drain(all []serving) {
-	s.cfg.Log.Info("the server is shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
+	s.cfg.Log.Info("shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
 	s.roster.drain()
 	patience := time.NewTimer(s.cfg.Times.Drain + grace)
 	defer patience.Stop()
@@ -168,7 +168,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return &counted{conn, sync.OnceFunc(func() { <-l.slots })}, nil
 		default:
 			l.server.metrics.refuse(overLimit)
-			l.server.say("a connection is closed: there are too many", "connections", cap(l.slots), "peer", conn.RemoteAddr().String())
+			l.server.say("too many connections, closing a new one", "connections", cap(l.slots), "peer", conn.RemoteAddr().String())
 			_ = conn.Close()
 		}
 	}

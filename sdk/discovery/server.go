@@ -81,7 +81,7 @@ func (s *Server) Reauthorize(trustDomain string) int {
 	s.round.Add(1)
 	ended := s.engine.End(func(c *Caller) bool {
 		return c.Identity.Kind == authn.ByCertificate && trustDomainOf(c.Identity) == trustDomain && !s.isKnown(c)
-	}, status.Error(codes.Unauthenticated, "the roots have changed, and the certificate does not verify any more"))
+	}, status.Error(codes.Unauthenticated, "the roots changed, and the certificate no longer verifies"))
 	s.metrics.ended("roots-changed", ended)
 	return ended
 }

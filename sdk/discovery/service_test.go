@@ -150,7 +150,7 @@ func TestAListenerThatFailsEndsTheServer(t *testing.T) {
 	if _, err := p.tls.DialContext(t.Context()); err == nil {
 		t.Error("the other listener is still open")
 	}
-	if err := p.server.Run(t.Context(), discovery.Listeners{TLS: new(net.TCPListener)}); !says(err, "runs once") {
+	if err := p.server.Run(t.Context(), discovery.Listeners{TLS: new(net.TCPListener)}); !says(err, "Run called twice") {
 		t.Error(err)
 	}
 }

@@ -60,11 +60,11 @@ func TestWhoNobodyKnowsHearsNothingOfWhyAndTheLogHearsAll(t *testing.T) {
 		who  caller
 		logs []string
 	}{
-		"a token for another audience": {caller{ca.client(t, ""), i.token(t, jwtUser, "others", time.Hour)}, []string{"because.certificate=", `"because.jwt ` + i.URL + `"=`, "for the audiences [others]"}},
-		"an expired token":             {caller{ca.client(t, ""), i.token(t, jwtUser, "discovery", -time.Hour)}, []string{"the token ended at"}},
-		"another issuer's token":       {caller{ca.client(t, ""), other.token(t, jwtUser, "discovery", time.Hour)}, []string{"the token is of the issuer"}},
-		"a subject of another domain":  {caller{ca.client(t, ""), i.token(t, gateway, "discovery", time.Hour)}, []string{"is not in a trust domain that this issuer may name"}},
-		"a certificate of a stranger":  {caller{stranger, "x.y.z"}, []string{"because.certificate=", "unknown authority"}},
+		"a token for another audience": {caller{ca.client(t, ""), i.token(t, jwtUser, "others", time.Hour)}, []string{"error.certificate=", `"error.jwt ` + i.URL + `"=`, "audiences are [others]"}},
+		"an expired token":             {caller{ca.client(t, ""), i.token(t, jwtUser, "discovery", -time.Hour)}, []string{"the token expired at"}},
+		"another issuer's token":       {caller{ca.client(t, ""), other.token(t, jwtUser, "discovery", time.Hour)}, []string{"the token's issuer is"}},
+		"a subject of another domain":  {caller{ca.client(t, ""), i.token(t, gateway, "discovery", time.Hour)}, []string{"is not in a trust domain allowed for this issuer"}},
+		"a certificate of a stranger":  {caller{stranger, "x.y.z"}, []string{"error.certificate=", "unknown authority"}},
 	} {
 		_, err := c.who.first(t, p.tls(t), clusterURL)
 		if status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != "the caller could not be authenticated" {

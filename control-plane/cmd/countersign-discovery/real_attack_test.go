@@ -67,12 +67,12 @@ func (w *world) letsNobodyIn(t *testing.T) {
 		"a token for the API server":        {visitor{tls: none, token: w.home.Token(shop, "web")}, "audience"},
 		"a token of another cluster":        {visitor{tls: none, token: w.east.Token(shop, "web", "istio-ca")}, "kubernetes="},
 		"a token for another cluster":       {visitor{tls: none, token: w.home.Token(shop, "web", "istio-ca"), cluster: "east"}, "kubernetes="},
-		"a token of a cluster unheard of":   {visitor{tls: none, token: w.home.Token(shop, "web", "istio-ca"), cluster: "west"}, "the cluster .*west.* is not known here"},
+		"a token of a cluster unheard of":   {visitor{tls: none, token: w.home.Token(shop, "web", "istio-ca"), cluster: "west"}, "unknown cluster .*west"},
 		"a token that is none":              {visitor{tls: none, token: "eyJhbGciOiJub25lIn0.e30."}, "kubernetes="},
 		"an expired certificate":            {shown("home", -time.Minute, webID), "expired"},
-		"a certificate with two URIs":       {shown("home", time.Hour, webID, "spiffe://east.test/ns/shop/sa/web"), "names 2 URIs"},
-		"a certificate without one":         {shown("home", time.Hour), "names 0 URIs"},
-		"an unknown trust domain":           {shown("home", time.Hour, "spiffe://other.test/ns/shop/sa/web"), "its trust domain is not known here"},
+		"a certificate with two URIs":       {shown("home", time.Hour, webID, "spiffe://east.test/ns/shop/sa/web"), "has 2 URI names"},
+		"a certificate without one":         {shown("home", time.Hour), "has 0 URI names"},
+		"an unknown trust domain":           {shown("home", time.Hour, "spiffe://other.test/ns/shop/sa/web"), "unknown trust domain"},
 		"another trust domain's CA":         {shown("east", time.Hour, webID), "signed by unknown authority"},
 		"a CA of nobody":                    {visitor{tls: w.shows(t, namedAuthority(t, "evil"), time.Hour, webID)}, "signed by unknown authority"},
 		"a CA that is called like the true": {visitor{tls: w.shows(t, namedAuthority(t, "Countersign self-signed root"), time.Hour, webID)}, "signed by unknown authority"},
@@ -86,7 +86,7 @@ func (w *world) letsNobodyIn(t *testing.T) {
 				if c.count() > 0 {
 					t.Errorf("it has %q", c.since(0))
 				}
-				w.log.await(t, "(a stream is refused.*"+a.because+")")
+				w.log.await(t, "(stream rejected.*"+a.because+")")
 			})
 		}
 	}
@@ -121,7 +121,7 @@ func (w *world) claimsInVain(t *testing.T) {
 	v := w.bearer(t, "home/shop/web")
 	v.node = map[string]any{"CLUSTER_ID": "east"}
 	w.hasAtMost(t, w.comes(t, v, "delta", everything...))
-	w.log.await(t, "(a caller claims a cluster that its trust domain may not)")
+	w.log.await(t, "(cluster claim not allowed for the caller's trust domain)")
 }
 
 func (w *world) trustsNoCluster(t *testing.T) {

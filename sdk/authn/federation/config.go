@@ -70,7 +70,7 @@ func (s *Source) newDomain(e Endpoint) (*domain, error) {
 		return nil, err
 	}
 	if s.domains[e.TrustDomain] != nil {
-		return nil, errors.New("there are two; a trust domain has one")
+		return nil, errors.New("duplicate trust domain")
 	}
 	if err := endpoint.CheckURL(e.URL, false); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (s *Source) newDomain(e Endpoint) (*domain, error) {
 	if e.ServerID != "" {
 		server, err := spiffeid.FromString(e.ServerID)
 		if err != nil {
-			return nil, fmt.Errorf("its server's SPIFFE ID %.256q is not valid: %w", e.ServerID, err)
+			return nil, fmt.Errorf("invalid SPIFFE ID %.256q of the server: %w", e.ServerID, err)
 		}
 		d.server = server
 		options.TLS = s.settingsFor(server)
@@ -95,11 +95,11 @@ func (s *Source) checkServer(d *domain) error {
 		return nil
 	}
 	if d.RootFile != "" {
-		return errors.New("a root file is for https_web; a server with a SPIFFE ID is verified with its trust domain's roots")
+		return errors.New("a root file applies only to https_web; a server with a SPIFFE ID is verified with the roots of its trust domain")
 	}
 	domain := d.server.TrustDomain().Name()
 	if s.domains[domain] == nil && s.Roots == nil || domain == d.TrustDomain && d.Initial.Len() == 0 {
-		return fmt.Errorf("the roots of %q, with which %s is verified, come from nowhere: give initial ones", domain, d.server)
+		return fmt.Errorf("no source of roots for %q to verify %s: set initial roots", domain, d.server)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func fetchFrom(client *endpoint.Client, e Endpoint) func(context.Context) (publi
 			return published{}, fmt.Errorf("get %s: %w", text.Clean(e.URL), err)
 		}
 		if reply.Status != http.StatusOK {
-			return published{}, fmt.Errorf("%s answered with status %d", text.Clean(e.URL), reply.Status)
+			return published{}, fmt.Errorf("%s returned status %d", text.Clean(e.URL), reply.Status)
 		}
 		return parse(e.TrustDomain, reply.Body)
 	}
@@ -55,7 +55,7 @@ func parse(trustDomain string, content []byte) (published, error) {
 	}
 	authorities := bundle.X509Authorities()
 	if len(authorities) > maxRootCount {
-		return published{}, errors.New("it has more than 1000 roots")
+		return published{}, errors.New("bundle has more than 1000 roots")
 	}
 	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })

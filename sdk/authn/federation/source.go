@@ -151,7 +151,7 @@ type held struct{ source *Source }
 func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	roots := h.source.Bundle(trustDomain.Name())
 	if roots.Len() == 0 {
-		return nil, fmt.Errorf("no roots of the trust domain %q are known", trustDomain.Name())
+		return nil, fmt.Errorf("no roots for trust domain %q", trustDomain.Name())
 	}
 	return x509bundle.FromX509Authorities(trustDomain, roots.Certificates()), nil
 }

@@ -226,14 +226,14 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 		endpoints []Endpoint
 		says      string
 	}{
-		"two":                {[]Endpoint{good, good}, "there are two"},
+		"two":                {[]Endpoint{good, good}, "duplicate trust domain"},
 		"no trust domain":    {[]Endpoint{{URL: good.URL}}, "trust domain"},
 		"an ID for a domain": {[]Endpoint{{TrustDomain: "spiffe://example.org", URL: good.URL}}, "trust domain"},
 		"http":               {[]Endpoint{{TrustDomain: "example.org", URL: "http://127.0.0.1/"}}, "is not https"},
-		"no server ID":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "server"}}, `"server" is not valid`},
-		"no initial roots":   {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s"}}, "come from nowhere"},
-		"a stranger's":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://other.example/s", Initial: root}}, "come from nowhere"},
-		"both profiles":      {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s", Initial: root, RootFile: "/x"}}, "root file is for https_web"},
+		"no server ID":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "server"}}, `invalid SPIFFE ID "server"`},
+		"no initial roots":   {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s"}}, "no source of roots"},
+		"a stranger's":       {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://other.example/s", Initial: root}}, "no source of roots"},
+		"both profiles":      {[]Endpoint{{TrustDomain: "example.org", URL: good.URL, ServerID: "spiffe://example.org/s", Initial: root, RootFile: "/x"}}, "root file applies only to https_web"},
 	} {
 		if _, err := New(test.endpoints, Options{}); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", name, err)

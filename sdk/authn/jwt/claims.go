@@ -56,7 +56,7 @@ func (a *audience) UnmarshalJSON(raw []byte) error {
 func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 	var c claims
 	if err := json.Unmarshal(payload, &c); err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's claims cannot be read: %w", err)
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "malformed token claims: %w", err)
 	}
 	if err := v.check(c); err != nil {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "%w", err)
@@ -72,23 +72,23 @@ func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 func (v *Verifier) check(c claims) error {
 	for name, claim := range map[string]*float64{"exp": c.Expiry, "nbf": c.NotBefore, "iat": c.IssuedAt} {
 		if claim != nil && !isTime(*claim) {
-			return fmt.Errorf("the token's claim %s is no time", name)
+			return fmt.Errorf("the token's claim %s is not a time", name)
 		}
 	}
 	now, leeway := v.cfg.Now(), v.cfg.Leeway
 	switch {
 	case c.Issuer != v.cfg.Issuer:
-		return fmt.Errorf("the token is of the issuer %.256q, not of %q", c.Issuer, v.cfg.Issuer)
+		return fmt.Errorf("the token's issuer is %.256q, not %q", c.Issuer, v.cfg.Issuer)
 	case !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(v.cfg.Audiences, a) }):
-		return fmt.Errorf("the token is for the audiences [%s]; one of %q is needed", text.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
+		return fmt.Errorf("the token's audiences are [%s], must include one of %q", text.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
 	case c.Expiry == nil:
-		return errors.New("the token never ends: the claim exp is needed")
+		return errors.New("the token has no expiry: the claim exp is required")
 	case !now.Before(at(*c.Expiry).Add(leeway)):
-		return fmt.Errorf("the token ended at %s", stamp(*c.Expiry))
+		return fmt.Errorf("the token expired at %s", stamp(*c.Expiry))
 	case c.NotBefore != nil && now.Add(leeway).Before(at(*c.NotBefore)):
-		return fmt.Errorf("the token begins at %s", stamp(*c.NotBefore))
+		return fmt.Errorf("the token is not valid before %s", stamp(*c.NotBefore))
 	case c.IssuedAt != nil && now.Add(leeway).Before(at(*c.IssuedAt)):
-		return fmt.Errorf("the token was issued at %s, which is yet to come", stamp(*c.IssuedAt))
+		return fmt.Errorf("the token was issued in the future, at %s", stamp(*c.IssuedAt))
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (v *Verifier) subject(c claims) (authn.Identity, error) {
 		return v.spiffeID(c.Subject)
 	}
 	if v.template.IsZero() {
-		return authn.Identity{}, fmt.Errorf("%.256q is no SPIFFE ID in %s", c.Subject, v.cfg.TrustDomain)
+		return authn.Identity{}, fmt.Errorf("%.256q is not a SPIFFE ID in %s", c.Subject, v.cfg.TrustDomain)
 	}
 	id, err := v.template.Identity(c.Subject)
 	if err != nil {
@@ -123,7 +123,7 @@ func (v *Verifier) subject(c claims) (authn.Identity, error) {
 	}
 	bound := c.Kubernetes
 	if bound.Namespace != "" && bound.Namespace != id.Namespace || bound.Account.Name != "" && bound.Account.Name != id.ServiceAccount {
-		return authn.Identity{}, fmt.Errorf("%q is not the service account %.256q of %.256q that the token is bound to", c.Subject, bound.Account.Name, bound.Namespace)
+		return authn.Identity{}, fmt.Errorf("%q does not match the service account %.256q in %.256q that the token is bound to", c.Subject, bound.Account.Name, bound.Namespace)
 	}
 	id.ServiceAccountUID = bound.Account.UID
 	id.Pod, id.PodUID, id.Node = bound.Pod.Name, bound.Pod.UID, bound.Node.Name
@@ -133,7 +133,7 @@ func (v *Verifier) subject(c claims) (authn.Identity, error) {
 func (v *Verifier) spiffeID(subject string) (authn.Identity, error) {
 	domain, _, _ := strings.Cut(strings.TrimPrefix(subject, "spiffe://"), "/")
 	if v.cfg.TrustDomain == "" || domain != v.cfg.TrustDomain {
-		return authn.Identity{}, fmt.Errorf("%.256q is not in a trust domain that this issuer may name", subject)
+		return authn.Identity{}, fmt.Errorf("%.256q is not in a trust domain allowed for this issuer", subject)
 	}
 	return authn.OfSPIFFEID(subject)
 }

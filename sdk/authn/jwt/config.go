@@ -99,17 +99,17 @@ func newVerifier(cfg Config) (*Verifier, error) {
 func (c Config) check() error {
 	switch {
 	case c.Issuer == "":
-		return errors.New("an issuer is required: the text of its tokens' claim iss")
+		return errors.New("an issuer is required: the iss claim of its tokens")
 	case len(c.Audiences) == 0 || slices.Contains(c.Audiences, ""):
-		return errors.New("an audience is required: without one, a token for any other service would do here")
+		return errors.New("an audience is required: without one, tokens for other services would be accepted")
 	case c.JWKSURL != "" && c.JWKSFile != "":
-		return errors.New("its keys come from a URL or from a file, not from both")
+		return errors.New("keys come from a URL or from a file, not both")
 	case c.SPIFFEID != nil && c.ServiceAccounts+c.TrustDomain != "":
-		return errors.New("a subject has one SPIFFE ID: service_accounts and trust_domain do not go with SPIFFEID")
+		return errors.New("SPIFFEID cannot be combined with service_accounts and trust_domain")
 	case c.SPIFFEID == nil && c.ServiceAccounts == "" && c.TrustDomain == "":
-		return errors.New("nobody is known by its tokens: service_accounts or trust_domain is required")
+		return errors.New("service_accounts or trust_domain is required: without them, no token identifies a caller")
 	case c.Leeway < 0 || c.Leeway > maxLeeway:
-		return fmt.Errorf("a leeway of %s is not allowed: 0 to %s is", c.Leeway, maxLeeway)
+		return fmt.Errorf("leeway is %s: must be 0s to %s", c.Leeway, maxLeeway)
 	}
 	if c.TrustDomain != "" {
 		if err := pki.CheckTrustDomain(c.TrustDomain); err != nil {
@@ -126,7 +126,7 @@ func (c Config) checkSource() error {
 	case c.JWKSURL != "":
 		return endpoint.CheckURL(c.JWKSURL, c.AllowLoopbackHTTP)
 	case strings.ContainsAny(c.Issuer, "?#"):
-		return errors.New("an issuer that is discovered has no query and no fragment")
+		return errors.New("an issuer with discovery must not have a query or a fragment")
 	}
 	return endpoint.CheckURL(c.Issuer, c.AllowLoopbackHTTP)
 }
@@ -138,7 +138,7 @@ func (c Config) algorithms() ([]jose.SignatureAlgorithm, error) {
 	var allowed []jose.SignatureAlgorithm
 	for _, name := range c.Algorithms {
 		if !slices.Contains(known, jose.SignatureAlgorithm(name)) {
-			return nil, fmt.Errorf("the algorithm %.64q is not allowed: %v are", name, known)
+			return nil, fmt.Errorf("algorithm %.64q is not allowed: must be one of %v", name, known)
 		}
 		allowed = append(allowed, jose.SignatureAlgorithm(name))
 	}

@@ -30,10 +30,10 @@ func parseKeys(content []byte) (keySet, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(content, &set); err != nil {
-		return nil, errors.New("it is no JWK set in JSON")
+		return nil, errors.New("not a JWK set in JSON")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it has %d keys, %d are allowed", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("JWK set has %d keys, %d are allowed", len(set.Keys), maxKeys)
 	}
 	var keys keySet
 	for _, raw := range set.Keys {
@@ -43,7 +43,7 @@ func parseKeys(content []byte) (keySet, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("none of its %d keys is a public key that verifies signatures", len(set.Keys))
+		return nil, fmt.Errorf("none of the %d keys in the JWK set is a public key for signatures", len(set.Keys))
 	}
 	return keys, nil
 }

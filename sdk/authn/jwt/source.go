@@ -62,11 +62,11 @@ func (s *source) discover(ctx context.Context) (string, error) {
 		JWKSURI string `json:"jwks_uri"`
 	}
 	if json.Unmarshal(reply.Body, &document) != nil {
-		return "", fmt.Errorf("%s answered with something else than the JSON of a discovery document", url)
+		return "", fmt.Errorf("%s returned no discovery document in JSON", url)
 	}
 	// A document for another issuer must not introduce its keys (section 4.3).
 	if document.Issuer != s.Issuer {
-		return "", fmt.Errorf("%s is of the issuer %.256q, not of %q", url, document.Issuer, s.Issuer)
+		return "", fmt.Errorf("%s has the issuer %.256q, not %q", url, document.Issuer, s.Issuer)
 	}
 	if err := endpoint.CheckURL(document.JWKSURI, s.AllowLoopbackHTTP); err != nil {
 		return "", fmt.Errorf("the jwks_uri of %s: %w", url, err)
@@ -92,7 +92,7 @@ func (s *source) ask(ctx context.Context, url string) (endpoint.Reply, error) {
 	case err != nil:
 		return reply, fmt.Errorf("get %s: %s", text.Clean(url), text.Clean(err.Error()))
 	case reply.Status != http.StatusOK:
-		return reply, fmt.Errorf("%s answered with status %d", text.Clean(url), reply.Status)
+		return reply, fmt.Errorf("%s returned status %d", text.Clean(url), reply.Status)
 	}
 	return reply, nil
 }

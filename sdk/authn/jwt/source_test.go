@@ -84,11 +84,11 @@ func TestAnIssuerThatMisbehavesLeavesTheCallerUnverifiedAndNotRefused(t *testing
 		handler http.HandlerFunc
 		says    string
 	}{
-		"another issuer's document":   {discover(`{"issuer":"https://evil.example","jwks_uri":"` + s.URL + `/keys"}`), `of the issuer "https://evil.example"`},
-		"the issuer with a slash":     {discover(`{"issuer":"` + s.URL + `/","jwks_uri":"` + s.URL + `/keys"}`), "of the issuer"},
-		"the issuer twice":            {discover(`{"issuer":"https://evil.example","issuer":"` + s.URL + `","jwks_uri":"` + s.URL + `/keys"}`), "something else than the JSON"},
+		"another issuer's document":   {discover(`{"issuer":"https://evil.example","jwks_uri":"` + s.URL + `/keys"}`), `the issuer "https://evil.example"`},
+		"the issuer with a slash":     {discover(`{"issuer":"` + s.URL + `/","jwks_uri":"` + s.URL + `/keys"}`), "has the issuer"},
+		"the issuer twice":            {discover(`{"issuer":"https://evil.example","issuer":"` + s.URL + `","jwks_uri":"` + s.URL + `/keys"}`), "no discovery document in JSON"},
 		"no document":                 {http.NotFound, "status 404"},
-		"a page":                      {discover("<html>"), "something else than the JSON"},
+		"a page":                      {discover("<html>"), "no discovery document in JSON"},
 		"keys without TLS":            {discover(`{"issuer":"` + s.URL + `","jwks_uri":"http://127.0.0.1/keys"}`), "is not https"},
 		"keys in a file":              {discover(`{"issuer":"` + s.URL + `","jwks_uri":"file:///etc/passwd"}`), "is no URL"},
 		"keys nowhere":                {discover(`{"issuer":"` + s.URL + `"}`), "is no URL"},
@@ -101,8 +101,8 @@ func TestAnIssuerThatMisbehavesLeavesTheCallerUnverifiedAndNotRefused(t *testing
 		}), "redirects elsewhere"},
 		"a redirect in a circle": {keysAre(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/keys", http.StatusFound) }), "more than 3 times"},
 		"keys that are too long": {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxDocument+1)) }), "more than 524288 bytes"},
-		"keys that are none":     {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) }), "none of its 0 keys"},
-		"keys that are no JSON":  {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\x1b")) }), "no JWK set"},
+		"keys that are none":     {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) }), "none of the 0 keys"},
+		"keys that are no JSON":  {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\x1b")) }), "not a JWK set"},
 		"an error":               {keysAre(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", http.StatusBadGateway) }), "status 502"},
 	} {
 		s.answer(test.handler)
@@ -144,7 +144,7 @@ func TestAFileOfKeysIsAFileAndBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, says := range map[string]string{pipe: "not a regular file", dir: "not a regular file", long: "more than 524288 bytes", bad: "none of its 0 keys", filepath.Join(dir, "none"): "no such file"} {
+	for path, says := range map[string]string{pipe: "not a regular file", dir: "not a regular file", long: "more than 524288 bytes", bad: "none of the 0 keys", filepath.Join(dir, "none"): "no such file"} {
 		if _, err := readFile(path); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -164,15 +164,15 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 		"http on loopback":      {func(c *Config) { c.Issuer = "http://127.0.0.1:80" }, "is not https"},
 		"http allowed, not far": {func(c *Config) { c.Issuer, c.AllowLoopbackHTTP = "http://127.0.0.1.evil.example", true }, "is not https"},
 		"a name, no URL":        {func(c *Config) { c.Issuer = "kubernetes/serviceaccount" }, "is no URL"},
-		"a query":               {func(c *Config) { c.Issuer = issuer + "?x=1" }, "no query"},
+		"a query":               {func(c *Config) { c.Issuer = issuer + "?x=1" }, "must not have a query"},
 		"a password":            {func(c *Config) { c.Issuer, c.JWKSURL = "x", "https://me:secret@issuer.example/keys" }, "has a user in it"},
-		"URL and file":          {func(c *Config) { c.JWKSURL, c.JWKSFile = issuer, "/keys" }, "not from both"},
+		"URL and file":          {func(c *Config) { c.JWKSURL, c.JWKSFile = issuer, "/keys" }, "not both"},
 		"nobody":                {func(c *Config) { c.ServiceAccounts = "" }, "service_accounts or trust_domain is required"},
 		"a template":            {func(c *Config) { c.ServiceAccounts = "spiffe://x/{namespace}" }, "{service_account}"},
 		"a trust domain":        {func(c *Config) { c.TrustDomain = "Example.org" }, "lower-case"},
 		"HS256":                 {func(c *Config) { c.Algorithms = []string{"RS256", "HS256"} }, `"HS256" is not allowed`},
 		"none":                  {func(c *Config) { c.Algorithms = []string{"none"} }, `"none" is not allowed`},
-		"a day of leeway":       {func(c *Config) { c.Leeway = 24 * time.Hour }, "0 to 5m0s"},
+		"a day of leeway":       {func(c *Config) { c.Leeway = 24 * time.Hour }, "0s to 5m0s"},
 	} {
 		cfg := good
 		test.change(&cfg)

@@ -56,11 +56,11 @@ func (v *Verifier) isMine(token ca.Token) error {
 	parts := strings.Split(token.Reveal(), ".")
 	// The base64 decoder skips line breaks.
 	if len(parts) != 3 || strings.ContainsAny(token.Reveal(), "\r\n") {
-		return authn.Errorf(authn.ErrNotMine, "the token is no JWT of three parts")
+		return authn.Errorf(authn.ErrNotMine, "the token is not a JWT of three parts")
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return authn.Errorf(authn.ErrNotMine, "the token is no JWT")
+		return authn.Errorf(authn.ErrNotMine, "the token is not a JWT")
 	}
 	var claims struct {
 		Issuer string `json:"iss"`
@@ -69,7 +69,7 @@ func (v *Verifier) isMine(token ca.Token) error {
 		return authn.Errorf(authn.ErrNotMine, "the token's claims are not JSON")
 	}
 	if claims.Issuer != v.cfg.Issuer {
-		return authn.Errorf(authn.ErrNotMine, "the token is of the issuer %.256q, not of %q", claims.Issuer, v.cfg.Issuer)
+		return authn.Errorf(authn.ErrNotMine, "the token's issuer is %.256q, not %q", claims.Issuer, v.cfg.Issuer)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error)
 		if bad, ok := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); ok {
 			return nil, authn.Errorf(authn.ErrRefused, "the token is signed with %.64q; %v are allowed", string(bad.Got), v.algorithms)
 		}
-		return nil, authn.Errorf(authn.ErrRefused, "the token cannot be read: %w", err)
+		return nil, authn.Errorf(authn.ErrRefused, "malformed token: %w", err)
 	}
 	// The caller controls the header: only the algorithm and the key ID count, never a
 	// key or a URL (jwk, jku, x5c, x5u).
@@ -100,5 +100,5 @@ func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error)
 			return payload, nil
 		}
 	}
-	return nil, authn.Errorf(authn.ErrRefused, "the token's signature is not that of the issuer's key %q", header.KeyID)
+	return nil, authn.Errorf(authn.ErrRefused, "the token's signature does not verify with the issuer's key %q", header.KeyID)
 }

@@ -83,17 +83,17 @@ func (c Config) check() error {
 	}
 	switch {
 	case strings.ContainsAny(c.URL, "?#"):
-		return errors.New("an API server's URL has no query and no fragment")
+		return errors.New("an API server's URL must not have a query or a fragment")
 	case c.Transport != nil && (c.Token != nil || c.RootFile != ""):
-		return errors.New("a transport brings its own roots and credential: no token and no root file go with it")
+		return errors.New("a transport has its own roots and credential: remove the token and the root file")
 	case c.Token == nil && c.Transport == nil:
-		return errors.New("a token of our own is required: the API server reviews for nobody unknown")
+		return errors.New("our own token is required: the API server does not review tokens for anonymous callers")
 	case len(c.Audiences) == 0 || slices.Contains(c.Audiences, ""):
-		return errors.New("an audience is required: without one, a token for any other service would do here")
+		return errors.New("an audience is required: without one, tokens for other services would be accepted")
 	case c.Keep < 0 || c.Keep > maxKeep:
-		return fmt.Errorf("answers cannot be kept for %s: 0 to %s is allowed", c.Keep, maxKeep)
+		return fmt.Errorf("cannot cache answers for %s: must be 0s to %s", c.Keep, maxKeep)
 	case c.Most < 0:
-		return fmt.Errorf("%d answers cannot be kept: 1 or more is allowed", c.Most)
+		return fmt.Errorf("cannot cache %d answers: must be 1 or more", c.Most)
 	}
 	return nil
 }

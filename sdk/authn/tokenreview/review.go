@@ -58,11 +58,11 @@ type user struct {
 func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
 	own, err := r.own(ctx)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "our token for the API server: %s", text.Redact(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "get our token for the API server: %s", text.Redact(err.Error(), own.Token, shown))
 	}
 	reply, err := r.ask(ctx, own.Token, shown)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "ask the API server: %s", text.Redact(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "call the API server: %s", text.Redact(err.Error(), own.Token, shown))
 	}
 	if reply.Status == http.StatusUnauthorized {
 		r.reject(own.Token)
@@ -81,7 +81,7 @@ func (r *Reviewer) own(ctx context.Context) (ca.Bearer, error) {
 	}
 	own, err := r.cfg.Token.Token(ctx)
 	if err == nil && faultOf(own.Token) != "" {
-		err = errors.New("it cannot stand in a header")
+		err = errors.New("not usable in an HTTP header")
 	}
 	return own, err
 }
@@ -113,13 +113,13 @@ func read(reply endpoint.Reply) (answer, error) {
 	var said answer
 	switch {
 	case reply.Status == http.StatusUnauthorized || reply.Status == http.StatusForbidden:
-		return said, fmt.Errorf("does not let us review tokens (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
+		return said, fmt.Errorf("rejected the review (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
 	case reply.Status != http.StatusCreated && reply.Status != http.StatusOK:
-		return said, fmt.Errorf("answered with status %d: %s", reply.Status, messageOf(reply.Body))
+		return said, fmt.Errorf("returned status %d: %s", reply.Status, messageOf(reply.Body))
 	case json.Unmarshal(reply.Body, &said) != nil:
-		return said, errors.New("answered with something else than JSON")
+		return said, errors.New("did not return JSON")
 	case said.APIVersion != apiVersion || said.Kind != kind:
-		return said, fmt.Errorf("answered with a %.64q of %.64q, not with a TokenReview", said.Kind, said.APIVersion)
+		return said, fmt.Errorf("returned a %.64q of %.64q instead of a TokenReview", said.Kind, said.APIVersion)
 	}
 	return said, nil
 }
@@ -130,7 +130,7 @@ func messageOf(body []byte) string {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(body, &status) != nil {
-		return "it gives no reason"
+		return "no reason given"
 	}
 	return status.Message
 }
@@ -139,12 +139,12 @@ func messageOf(body []byte) string {
 func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error) {
 	status := said.Status
 	if !status.Authenticated {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server does not know the token: %s", text.Redact(status.Error, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server rejected the token: %s", text.Redact(status.Error, shown))
 	}
 	// An API server that does not support audiences omits them and has then accepted a
 	// token for any audience.
 	if !slices.ContainsFunc(status.Audiences, func(a string) bool { return slices.Contains(r.cfg.Audiences, a) }) {
-		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token is good for the audiences [%s]; one of %q is needed", text.Redact(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
+		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's audiences are [%s], must include one of %q", text.Redact(strings.Join(status.Audiences, " "), shown), r.cfg.Audiences)
 	}
 	id, err := r.template.Identity(status.User.Username)
 	if err == nil {
@@ -163,7 +163,7 @@ func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error)
 func (u user) checkGroups(namespace string) error {
 	for _, group := range []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace} {
 		if !slices.Contains(u.Groups, group) {
-			return fmt.Errorf("%.256q is not in the group %q, so it is no service account", u.Username, group)
+			return fmt.Errorf("%.256q is not in the group %q, so it is not a service account", u.Username, group)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (r *Reviewer) flight(key tokenKey, token ca.Token) (authn.Identity, error) 
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "%d reviews are on their way already", maxInFlight)
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "%d reviews are already in progress", maxInFlight)
 	}
 	id, err := r.review(ctx, token)
 	if err != nil {

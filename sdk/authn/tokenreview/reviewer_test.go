@@ -88,20 +88,20 @@ func TestWhatTheAPIServerDoesNotVouchForIsRefused(t *testing.T) {
 		status map[string]any
 		says   string
 	}{
-		"not authenticated":             {changed("authenticated", false), "does not know the token"},
-		"nothing said about it":         {changed("authenticated", nil), "does not know the token"},
+		"not authenticated":             {changed("authenticated", false), "rejected the token"},
+		"nothing said about it":         {changed("authenticated", nil), "rejected the token"},
 		"an error":                      {map[string]any{"error": "[invalid bearer token, square/go-jose: error]"}, "invalid bearer token"},
 		"an error with the token":       {map[string]any{"error": "bad " + token.Reveal()}, "bad (token)"},
 		"an error with lines":           {map[string]any{"error": "one\ntwo" + strings.Repeat("x", 5000)}, `one\ntwo`},
-		"another audience":              {changed("audiences", []string{"vault"}), "audiences [vault]"},
-		"an audience that looks alike":  {changed("audiences", []string{"istio-ca "}), "audiences [istio-ca ]"},
-		"no audiences, an old server":   {changed("audiences", nil), "audiences []"},
-		"a user":                        {userWith("username", "admin"), "no service account"},
-		"a node":                        {userWith("username", "system:node:n1"), "no service account"},
-		"an account that is a path":     {userWith("username", "system:serviceaccount:a/sa/b:c"), "no service account"},
+		"another audience":              {changed("audiences", []string{"vault"}), "audiences are [vault]"},
+		"an audience that looks alike":  {changed("audiences", []string{"istio-ca "}), "audiences are [istio-ca ]"},
+		"no audiences, an old server":   {changed("audiences", nil), "audiences are []"},
+		"a user":                        {userWith("username", "admin"), "not a service account"},
+		"a node":                        {userWith("username", "system:node:n1"), "not a service account"},
+		"an account that is a path":     {userWith("username", "system:serviceaccount:a/sa/b:c"), "not a service account"},
 		"a user that calls itself one":  {userWith("groups", []string{"system:authenticated"}), `not in the group "system:serviceaccounts"`},
 		"one of another namespace":      {userWith("groups", []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}), `not in the group "system:serviceaccounts:shop"`},
-		"a user that repeats the token": {userWith("username", token.Reveal()), "no service account"},
+		"a user that repeats the token": {userWith("username", token.Reveal()), "not a service account"},
 	} {
 		s.says(test.status)
 		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
@@ -142,19 +142,19 @@ func TestAnAPIServerThatDoesNotAnswerAsItShouldLeavesTheCallerUnverified(t *test
 		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), "our own token needs the right to create tokenreviews: Unauthorized"},
 		"403":                       {status(403, `{"message":"cannot create resource \"tokenreviews\""}`), "cannot create resource"},
 		"429":                       {status(429, `{"message":"too many"}`), "status 429: too many"},
-		"500":                       {status(500, "<html>"), "status 500: it gives no reason"},
+		"500":                       {status(500, "<html>"), "status 500: no reason given"},
 		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), "status 503: (token) by (token)"},
 		"204":                       {status(204, ""), "status 204"},
-		"no JSON":                   {status(201, "ok"), "something else than JSON"},
-		"nothing":                   {status(201, ""), "something else than JSON"},
-		"an empty object":           {status(201, "{}"), "not with a TokenReview"},
-		"a review of another kind":  {status(201, `{"apiVersion":"authorization.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true}}`), "not with a TokenReview"},
-		"a text where a list is":    {status(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"audiences":"istio-ca"}}`), "something else than JSON"},
+		"no JSON":                   {status(201, "ok"), "did not return JSON"},
+		"nothing":                   {status(201, ""), "did not return JSON"},
+		"an empty object":           {status(201, "{}"), "instead of a TokenReview"},
+		"a review of another kind":  {status(201, `{"apiVersion":"authorization.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true}}`), "instead of a TokenReview"},
+		"a text where a list is":    {status(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"audiences":"istio-ca"}}`), "did not return JSON"},
 		"too long":                  {status(201, `"`+strings.Repeat("x", maxReply)+`"`), "more than 262144 bytes"},
 		"a redirect to another":     {redirect(caught.URL + path), "redirects elsewhere"},
 		"a redirect with the token": {redirect(caught.URL + "/?t=" + token.Reveal()), "redirects elsewhere"},
 		"a redirect to itself":      {redirect("/elsewhere"), "redirects elsewhere"},
-		"the connection ends":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "ask the API server"},
+		"the connection ends":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "call the API server"},
 	} {
 		s.answer(test.handler)
 		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
@@ -175,7 +175,7 @@ func TestOurOwnTokenIsAskedForEachReviewAndNeverShown(t *testing.T) {
 	}{
 		"no token is there":     {"", errors.New("token file: /var/run/token: no such file"), "/var/run/token"},
 		"an error that shows":   {ownToken, errors.New("bad " + ownToken.Reveal()), "bad (token)"},
-		"one that is two lines": {ownToken + "\r\nX-Admin: 1", nil, "cannot stand in a header"},
+		"one that is two lines": {ownToken + "\r\nX-Admin: 1", nil, "not usable in an HTTP header"},
 	} {
 		cfg.Token = source{test.token, test.err, nil}
 		_, err := reviewer(t, cfg).Authenticate(t.Context(), with(tokenOf("web", time.Hour)))
@@ -324,11 +324,11 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 	}{
 		"http":            {func(c *Config) { c.URL = "http://127.0.0.1:8080" }, "is not https"},
 		"no URL":          {func(c *Config) { c.URL = "" }, "is no URL"},
-		"a query":         {func(c *Config) { c.URL += "/?x" }, "no query"},
-		"no token":        {func(c *Config) { c.Token = nil }, "a token of our own is required"},
-		"two credentials": {func(c *Config) { c.Transport = http.DefaultTransport }, "a transport brings its own"},
+		"a query":         {func(c *Config) { c.URL += "/?x" }, "must not have a query"},
+		"no token":        {func(c *Config) { c.Token = nil }, "our own token is required"},
+		"two credentials": {func(c *Config) { c.Transport = http.DefaultTransport }, "a transport has its own"},
 		"no audience":     {func(c *Config) { c.Audiences = nil }, "an audience is required"},
-		"kept for a day":  {func(c *Config) { c.Keep = 24 * time.Hour }, "0 to 10m0s"},
+		"kept for a day":  {func(c *Config) { c.Keep = 24 * time.Hour }, "0s to 10m0s"},
 		"fewer than none": {func(c *Config) { c.Most = -1 }, "1 or more"},
 		"a template":      {func(c *Config) { c.ServiceAccounts = "spiffe://x/y" }, "{namespace}"},
 	} {

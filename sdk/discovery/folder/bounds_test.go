@@ -24,11 +24,11 @@ func TestABoundIsNotYetTooMuch(t *testing.T) {
 		return "for: {namespaces: [" + strings.Repeat("a, ", n-1) + "a]}\n---\n" + named("a")
 	}
 	for name, c := range map[string]struct{ most, more, want string }{
-		"bytes of a name":      {named(strings.Repeat("n", 4096)), named(strings.Repeat("n", 4097)), "it has more than 4096 bytes"},
-		"bytes of a host":      {host(253), host(254), "it is no host name"},
+		"bytes of a name":      {named(strings.Repeat("n", 4096)), named(strings.Repeat("n", 4097)), "must not have more than 4096 bytes"},
+		"bytes of a host":      {host(253), host(254), "not a host name"},
 		"documents":            {strings.Repeat("---\n", 10_000) + named("a"), strings.Repeat("---\n", 10_001) + named("a"), "more than 10000 documents"},
-		"entries of a key":     {entries(1000), entries(1001), "1001 entries stand here, more than 1000"},
-		"bytes behind aliases": {grown(2*4<<20 - 2000), grown(2*4<<20 + 2000), "its aliases make more than 8388608 bytes"},
+		"entries of a key":     {entries(1000), entries(1001), "1001 entries, more than 1000"},
+		"bytes behind aliases": {grown(2*4<<20 - 2000), grown(2*4<<20 + 2000), "aliases expand it to more than 8388608 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parse([]byte(c.most)); err != nil {
@@ -55,15 +55,15 @@ func grown(size int) string {
 
 func TestAFileIsNoDeeperThanAHundredLevels(t *testing.T) {
 	for levels, want := range map[int]string{
-		99: "[0]: a list stands here; write a resource", 100: "[0]: a list stands here; write a resource",
-		101: "it is nested more than 100 deep", 102: "it is nested more than 100 deep",
+		99: "[0]: unexpected list; write a resource", 100: "[0]: unexpected list; write a resource",
+		101: "nested more than 100 levels deep", 102: "nested more than 100 levels deep",
 	} {
 		if _, err := parse([]byte(deep(levels))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: got %v, want %s", levels, err, want)
 		}
 	}
 	through := "a: &a []\nresources: " + strings.Repeat("[", 99) + "*a" + strings.Repeat("]", 99)
-	if _, err := parse([]byte(through)); err == nil || !strings.Contains(err.Error(), "it is nested more than 100 deep") {
+	if _, err := parse([]byte(through)); err == nil || !strings.Contains(err.Error(), "nested more than 100 levels deep") {
 		t.Errorf("an alias is no level: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestAFolderOfAThousandFilesIsRead(t *testing.T) {
 	}
 	d.write("more.yaml", "")
 	f.look(time.Time{})
-	if s := f.Status(); s.Fault != "the folder holds 1001 files, more than 1000" || len(s.Files) != 1000 {
+	if s := f.Status(); s.Fault != "the folder has 1001 files, more than 1000" || len(s.Files) != 1000 {
 		t.Errorf("%d files, %s", len(s.Files), s.Fault)
 	}
 }
@@ -122,7 +122,7 @@ func TestAFileIsReadToItsLastByteAndNoFurther(t *testing.T) {
 	d.write("most.yaml", strings.Repeat("#", maxFile))
 	d.write("more.yaml", strings.Repeat("#", maxFile+1))
 	f := d.open()
-	for name, want := range map[string]string{"most.yaml": "it is empty", "more.yaml": "it has more than 4194304 bytes; divide it"} {
+	for name, want := range map[string]string{"most.yaml": "empty file", "more.yaml": "larger than 4194304 bytes; split it"} {
 		if s := d.state(f, name); !strings.Contains(s.Reason, want) {
 			t.Errorf("%+v, want %s", s, want)
 		}

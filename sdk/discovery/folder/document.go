@@ -67,7 +67,7 @@ func parse(content []byte) (*file, error) {
 		empty = false
 	}
 	if empty {
-		return nil, faultf("it is empty; remove the file if it is to hold nothing")
+		return nil, faultf("empty file; write resources, or remove it")
 	}
 	slices.SortFunc(p.refs, compareKeys)
 	p.refs = slices.Compact(p.refs)
@@ -77,7 +77,7 @@ func parse(content []byte) (*file, error) {
 func (p parser) document(tree any, first bool) error {
 	entries, ok := tree.(map[string]any)
 	if !ok {
-		return faultf("%s stands here; write a resource with \"@type\", or \"resources:\" with a list of them", shown(tree))
+		return faultf("unexpected %s; write a resource with \"@type\", or \"resources:\" with a list of them", shown(tree))
 	}
 	if _, bare := entries["@type"]; bare {
 		return p.resource(entries)
@@ -96,7 +96,7 @@ func (p parser) section(name string, tree any, first bool) (err error) {
 	switch name {
 	case "for":
 		if !first {
-			return faultf("it says whom the whole file is for, and stands in its first document only")
+			return faultf("allowed only in the first document; it applies to the whole file")
 		}
 		p.to, err = parseSelector(tree)
 		return err
@@ -110,20 +110,20 @@ func (p parser) section(name string, tree any, first bool) (err error) {
 		return nil // as in Envoy's own files; versions derive from the content here
 	}
 	if meant := suggest.Word(name, sections); meant != "" {
-		return faultf("a file has no such key; did you mean %q?", meant)
+		return faultf("unknown key; did you mean %q?", meant)
 	}
-	return faultf("a file has no such key; write a resource with \"@type\", or one of %s", strings.Join(sections, ", "))
+	return faultf("unknown key; write a resource with \"@type\", or one of %s", strings.Join(sections, ", "))
 }
 
 func (p parser) list(tree any, take func(map[string]any) error) error {
 	list, ok := tree.([]any)
 	if !ok {
-		return faultf("%s stands here; write a list", shown(tree))
+		return faultf("unexpected %s; write a list", shown(tree))
 	}
 	for i, element := range list {
 		entries, ok := element.(map[string]any)
 		if !ok {
-			return at(index(i), faultf("%s stands here; write a resource", shown(element)))
+			return at(index(i), faultf("unexpected %s; write a resource", shown(element)))
 		}
 		if err := take(entries); err != nil {
 			return at(index(i), err)
@@ -136,7 +136,7 @@ func (p parser) list(tree any, take func(map[string]any) error) error {
 func (p parser) static(tree any) error {
 	entries, ok := tree.(map[string]any)
 	if !ok {
-		return faultf("%s stands here; write \"listeners:\" and \"clusters:\" below it", shown(tree))
+		return faultf("unexpected %s; write \"listeners:\" and \"clusters:\" below it", shown(tree))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(entries)) {
 		var empty func() proto.Message
@@ -146,9 +146,9 @@ func (p parser) static(tree any) error {
 		case "clusters":
 			empty = func() proto.Message { return &clusterv3.Cluster{} }
 		case "secrets":
-			return at(kind, faultf("secrets do not come from this folder; they are a type of their own"))
+			return at(kind, faultf("secrets cannot be served from this folder"))
 		default:
-			return at(kind, faultf("only listeners and clusters stand here"))
+			return at(kind, faultf("only listeners and clusters are allowed here"))
 		}
 		err := p.list(entries[kind], func(tree map[string]any) error {
 			return p.take(empty(), tree)
@@ -164,7 +164,7 @@ func (p parser) static(tree any) error {
 func (p parser) resource(tree map[string]any) error {
 	url, ok := tree["@type"].(string)
 	if !ok {
-		return at("@type", faultf("it is missing; write the type of the resource, as %s", ClusterURL))
+		return at("@type", faultf("missing; write the type of the resource, such as %s", ClusterURL))
 	}
 	empty := map[string]proto.Message{
 		ClusterURL: &clusterv3.Cluster{}, EndpointURL: &endpointv3.ClusterLoadAssignment{},
@@ -174,7 +174,7 @@ func (p parser) resource(tree map[string]any) error {
 		if _, err := typeOf(url); err != nil {
 			return at("@type", err)
 		}
-		return at("@type", faultf("resources of type %.256q do not come from this folder; listeners, routes, clusters and endpoints do", url))
+		return at("@type", faultf("resources of type %.256q cannot be served from this folder; use listeners, routes, clusters or endpoints", url))
 	}
 	fields := maps.Clone(tree)
 	delete(fields, "@type")
@@ -188,7 +188,7 @@ func (p parser) take(m proto.Message, tree map[string]any) error {
 	}
 	field, name := nameOf(m)
 	if fault := nameFault(name); fault != "" {
-		return at(field, faultf("%.256q is no name for a resource: %s", name, fault))
+		return at(field, faultf("invalid resource name %.256q: %s", name, fault))
 	}
 	if err := validate(m, p.note); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (p parser) add(name string, m proto.Message) error {
 	}
 	k := key{r.Body.TypeUrl, name}
 	if p.resources[k] != nil {
-		return faultf("%s is in this file already", k)
+		return faultf("duplicate %s in this file", k)
 	}
 	if c, ok := m.(*clusterv3.Cluster); ok && c.GetType() == clusterv3.Cluster_EDS {
 		// Envoy warms a changed cluster anew and waits for its endpoints.
@@ -233,11 +233,11 @@ func nameOf(m proto.Message) (field, name string) {
 func nameFault(name string) string {
 	switch {
 	case name == "":
-		return "it is empty"
+		return "must not be empty"
 	case name == "*":
-		return "it stands for all"
+		return "* is the wildcard"
 	case len(name) > maxName:
-		return fmt.Sprintf("it has more than %d bytes", maxName)
+		return fmt.Sprintf("must not have more than %d bytes", maxName)
 	}
 	return ""
 }

@@ -35,7 +35,7 @@ type sight struct {
 	err     error
 }
 
-var errTotal = errors.New("with it the files of the folder would have more than 64 MiB")
+var errTotal = errors.New("the files in the folder would exceed 64 MiB")
 
 // see reads a file. total counts the bytes read in this look.
 func (e *entry) see(folder string, listed bool, total *int) sight {

@@ -46,7 +46,7 @@ type Folder struct {
 // reports bad files; an unreadable folder is an error.
 func New(cfg Config) (*Folder, error) {
 	if cfg.Path == "" {
-		return nil, errors.New("folder: Config.Path is required: the folder with the resources")
+		return nil, errors.New("folder: Config.Path is required")
 	}
 	if cfg.Settle == 0 {
 		cfg.Settle = 200 * time.Millisecond

@@ -17,7 +17,7 @@ func TestAFolderThatCannotBeReadIsAnError(t *testing.T) {
 	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "Config.Path is required") {
 		t.Error(err)
 	}
-	if _, err := New(Config{Path: filepath.Join(t.TempDir(), "none")}); err == nil || !strings.Contains(err.Error(), "the folder cannot be read") {
+	if _, err := New(Config{Path: filepath.Join(t.TempDir(), "none")}); err == nil || !strings.Contains(err.Error(), "cannot read the folder") {
 		t.Error(err)
 	}
 }
@@ -67,7 +67,7 @@ func TestABadFileKeepsWhatItHeldAndSaysWhy(t *testing.T) {
 	}
 	d.write("web.yaml", cluster+"nam: x")
 	eventually(t, "the file is found bad", func() bool { return d.state(f, "web.yaml").State == Kept })
-	if s := d.state(f, "web.yaml"); s.Resources != 1 || s.Reason != `web.yaml: document 1, nam: Cluster has no such field; did you mean "name"?` {
+	if s := d.state(f, "web.yaml"); s.Resources != 1 || s.Reason != `web.yaml: document 1, nam: unknown field of Cluster; did you mean "name"?` {
 		t.Errorf("%+v", s)
 	}
 	if f.version(c, ClusterURL, "web") == "" {
@@ -156,7 +156,7 @@ func TestAFileThatIsNoneIsRefused(t *testing.T) {
 	d.must(os.Symlink("/dev/zero", filepath.Join(d.path, "zero.yaml")))
 	d.write("big.yaml", strings.Repeat("#", maxFile+1))
 	f := d.open()
-	for name, want := range map[string]string{"zero.yaml": "it is not a regular file", "big.yaml": "it has more than 4194304 bytes; divide it"} {
+	for name, want := range map[string]string{"zero.yaml": "not a regular file", "big.yaml": "larger than 4194304 bytes; split it"} {
 		if s := d.state(f, name); s.State != Refused || !strings.Contains(s.Reason, want) {
 			t.Errorf("%+v, want %s", s, want)
 		}
@@ -170,7 +170,7 @@ func TestTheFirstOfTwoFilesWithANameIsServed(t *testing.T) {
 	later := f.version(c, ClusterURL, "web")
 	d.write("a.yaml", cluster)
 	eventually(t, "the later file is refused", func() bool { return d.state(f, "b.yaml").State == Refused })
-	want := `b.yaml: cluster "web" is in a.yaml already, and there are callers that both files are for; the file that comes first by its name is served`
+	want := `b.yaml: cluster "web" is already in a.yaml, and some callers match both files; the file that sorts first is served`
 	if s := d.state(f, "b.yaml"); s.Reason != want {
 		t.Errorf("got %s", s.Reason)
 	}

@@ -42,11 +42,11 @@ func newGeneration() *generation {
 // add adds a file, or returns why it conflicts with a file added before.
 func (g *generation) add(path string, f *file) error {
 	if g.count+len(f.versions) > maxNames {
-		return faultf("with it the folder would hold more than %d resources", maxNames)
+		return faultf("the folder would have more than %d resources", maxNames)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(f.versions), compareKeys) {
 		if first := g.holder(k, f); first != nil {
-			return faultf("%s is in %s already, and there are callers that both files are for; the file that comes first by its name is served", k, first.path)
+			return faultf("%s is already in %s, and some callers match both files; the file that sorts first is served", k, first.path)
 		}
 	}
 	h := &held{path, f}

@@ -78,7 +78,7 @@ func TestACallerHasWhatAllFilesHaveForIt(t *testing.T) {
 
 // Of several reasons it is the same each time, so that it is logged once.
 func TestTheFirstNameThatTwoFilesHaveIsTold(t *testing.T) {
-	const want = `cluster "second" is in 0.yaml already`
+	const want = `cluster "second" is already in 0.yaml`
 	routes := "---\n\"@type\": " + RouteURL + "\nname: a"
 	f, err := parse([]byte(cluster + "---\n" + second + routes))
 	if err != nil {

@@ -15,7 +15,7 @@ const maxHostName = 253
 func (p parser) table(tree any) error {
 	hosts, ok := tree.(map[string]any)
 	if !ok {
-		return faultf("%s stands here; write host names, with \"ips:\" below each", shown(tree))
+		return faultf("unexpected %s; write host names, with \"ips:\" below each", shown(tree))
 	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		if err := p.host(name, hosts[name]); err != nil {
@@ -35,17 +35,17 @@ func (p parser) host(name string, tree any) error {
 		return err
 	}
 	if p.hosts[name] != nil {
-		return faultf("this host is in this file already")
+		return faultf("duplicate host in this file")
 	}
 	if name == "" || len(name) > maxHostName || strings.HasSuffix(name, ".") || strings.ContainsFunc(name, notOfAHost) {
-		return faultf("it is no host name; one is as db.example.org, of %d bytes at most", maxHostName)
+		return faultf("not a host name; write one like db.example.org, %d bytes at most", maxHostName)
 	}
 	if len(info.GetIps()) == 0 {
-		return at("ips", faultf("write the addresses of the host, one or more"))
+		return at("ips", faultf("write one or more addresses of the host"))
 	}
 	for i, ip := range info.GetIps() {
 		if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
-			return at("ips", at(index(i), faultf("%.256q is no IP address", ip)))
+			return at("ips", at(index(i), faultf("%.256q is not an IP address", ip)))
 		}
 	}
 	r, err := marshal(name, info)

@@ -43,7 +43,7 @@ func unmarshal(m proto.Message, tree any) error {
 func locate(of protoreflect.MessageType, tree any, err error) error {
 	entries, ok := tree.(map[string]any)
 	if !ok && !isJSONsOwn(of) {
-		return faultf("%s stands here where the fields of %s are expected", shown(tree), of.Descriptor().Name())
+		return faultf("unexpected %s; write the fields of %s", shown(tree), of.Descriptor().Name())
 	}
 	if of.Descriptor().FullName() == anyName {
 		return locateAny(entries, err)
@@ -71,7 +71,7 @@ func try(of protoreflect.MessageType, key string, value any) error {
 // (private keys, passwords) never appear in a status.
 func locateField(of protoreflect.MessageType, field protoreflect.FieldDescriptor, value any, err error) error {
 	if sensitive, _ := proto.GetExtension(field.Options(), annotations.E_Sensitive).(bool); sensitive {
-		return faultf("it does not have the form that Envoy wants; what stands here is secret and not shown")
+		return faultf("not in the format Envoy expects; the content is secret and not shown")
 	}
 	key := field.JSONName()
 	if list, ok := value.([]any); ok && field.IsList() {
@@ -111,7 +111,7 @@ func locateValue(field protoreflect.FieldDescriptor, value any, err error) error
 func locateAny(entries map[string]any, err error) error {
 	url, ok := entries["@type"].(string)
 	if !ok {
-		return at("@type", faultf("it is missing; write the type of what stands here, as type.googleapis.com/envoy..."))
+		return at("@type", faultf("missing; write the type of this message, such as type.googleapis.com/envoy..."))
 	}
 	of, unknown := typeOf(url)
 	if unknown != nil {
@@ -138,9 +138,9 @@ func typeOf(url string) (protoreflect.MessageType, error) {
 		return of, nil
 	}
 	if !strings.Contains(url, "/") {
-		return nil, faultf("%.256q is no type URL; it begins with type.googleapis.com/", url)
+		return nil, faultf("%.256q is not a type URL; it must begin with type.googleapis.com/", url)
 	}
-	return nil, faultf("type %.256q is not known here; those of Envoy's API version 3 are, without contrib", url)
+	return nil, faultf("unknown type %.256q; use types of Envoy's v3 API, without contrib", url)
 }
 
 // isJSONsOwn reports whether the message has a special form in JSON.
@@ -162,9 +162,9 @@ func unknown(of protoreflect.MessageDescriptor, key string) error {
 		names = append(names, string(of.Fields().Get(i).Name()))
 	}
 	if meant := suggest.Word(key, names); meant != "" {
-		return faultf("%s has no such field; did you mean %q?", of.Name(), meant)
+		return faultf("unknown field of %s; did you mean %q?", of.Name(), meant)
 	}
-	return faultf("%s has no such field", of.Name())
+	return faultf("unknown field of %s", of.Name())
 }
 
 // prefixed matches protojson's error prefix, whose spaces vary between builds.
@@ -177,11 +177,11 @@ func says(err error) error {
 func shown(tree any) string {
 	switch tree := tree.(type) {
 	case nil:
-		return "nothing"
+		return "empty value"
 	case []any:
-		return "a list"
+		return "list"
 	case map[string]any:
-		return "a mapping"
+		return "mapping"
 	default:
 		return fmt.Sprintf("%q", quoted(fmt.Sprint(tree)))
 	}

@@ -24,7 +24,7 @@ type digest = [sha256.Size]byte
 func names(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("the folder cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the folder: %w", err)
 	}
 	var files []string
 	for _, entry := range entries {
@@ -35,7 +35,7 @@ func names(folder string) ([]string, error) {
 		}
 	}
 	if len(files) > maxFiles {
-		return nil, fmt.Errorf("the folder holds %d files, more than %d", len(files), maxFiles)
+		return nil, fmt.Errorf("the folder has %d files, more than %d", len(files), maxFiles)
 	}
 	return files, nil
 }
@@ -48,7 +48,7 @@ func read(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
+		return nil, errors.New("not a regular file")
 	}
 	file, err := os.Open(path) //nolint:gosec // the operator's own folder
 	if err != nil {
@@ -57,7 +57,7 @@ func read(path string) ([]byte, error) {
 	defer func() { _ = file.Close() }() // opened for reading only
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(content) > maxFile {
-		return nil, fmt.Errorf("it has more than %d bytes; divide it", maxFile)
+		return nil, fmt.Errorf("larger than %d bytes; split it", maxFile)
 	}
 	return content, err
 }

@@ -38,7 +38,7 @@ func parseSelector(tree any) (selector, error) {
 	var s selector
 	entries, ok := tree.(map[string]any)
 	if !ok || len(entries) == 0 {
-		return s, faultf("write below it whom the file is for, by one or more of %s; without \"for\" it is for everyone", strings.Join(selectorKeys, ", "))
+		return s, faultf("write the callers the file is for: one or more of %s; without \"for\" the file is for everyone", strings.Join(selectorKeys, ", "))
 	}
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		if err := s.checkEntry(key, entries[key]); err != nil {
@@ -61,9 +61,9 @@ func (s selector) checkEntry(key string, value any) error {
 	switch {
 	case !slices.Contains(selectorKeys, key):
 		if meant := suggest.Word(key, selectorKeys); meant != "" {
-			return faultf("a selector has no such key; did you mean %q?", meant)
+			return faultf("unknown key; did you mean %q?", meant)
 		}
-		return faultf("a selector has no such key; it has %s", strings.Join(selectorKeys, ", "))
+		return faultf("unknown key; must be one of %s", strings.Join(selectorKeys, ", "))
 	case key == "anyone":
 		want, ok = "true", value == true
 	case key == "labels":
@@ -73,11 +73,11 @@ func (s selector) checkEntry(key string, value any) error {
 		list, isList := value.([]any)
 		ok = isList && len(list) > 0 && areText(slices.Values(list))
 		if len(list) > maxEntries {
-			return faultf("%d entries stand here, more than %d; a * stands for any letters", len(list), maxEntries)
+			return faultf("%d entries, more than %d; use * to match any text", len(list), maxEntries)
 		}
 	}
 	if !ok {
-		return faultf("%s stands here; write %s", shown(value), want)
+		return faultf("unexpected %s; write %s", shown(value), want)
 	}
 	return nil
 }
@@ -95,17 +95,17 @@ func areText(values func(func(any) bool)) bool {
 func (s selector) checked() (selector, error) {
 	for _, domain := range s.TrustDomains {
 		if err := pki.CheckTrustDomain(domain); err != nil {
-			return s, at("trust_domains", faultf("%.256q is no trust domain; it is named in full, as example.org", domain))
+			return s, at("trust_domains", faultf("%.256q is not a trust domain; write it in full, such as example.org", domain))
 		}
 	}
 	for _, id := range s.SPIFFEIDs {
 		if _, err := pki.ParseSPIFFEID(strings.ReplaceAll(pathOnly(id), "*", "x")); err != nil {
-			return s, at("spiffe_ids", faultf("%.256q is no SPIFFE ID; it is as spiffe://example.org/ns/*/sa/gateway, where * stands within one part of the path and ** as the last for all below", id))
+			return s, at("spiffe_ids", faultf("%.256q is not a SPIFFE ID; write one like spiffe://example.org/ns/*/sa/gateway: * matches within one path segment, a final ** everything below", id))
 		}
 	}
 	for _, account := range s.ServiceAccounts {
 		if strings.Count(account, "/") != 1 {
-			return s, at("service_accounts", faultf("%.256q is no service account; it is as namespace/name, where * stands for any", account))
+			return s, at("service_accounts", faultf("%.256q is not a service account; write namespace/name, where * matches any text", account))
 		}
 	}
 	if proven := s.proven(); s.Anyone == proven {
@@ -132,9 +132,9 @@ func (s selector) proven() bool {
 
 func anyoneFault(proven bool) error {
 	if proven {
-		return at("anyone", faultf("it stands beside keys that say who; leave one out"))
+		return at("anyone", faultf("cannot be combined with keys that select callers; remove one"))
 	}
-	return faultf("node_ids and labels are what a client says of itself and keep nobody out; say also who may have the file, or \"anyone: true\"")
+	return faultf("node_ids and labels are unverified claims; also select callers by a verified attribute, or write \"anyone: true\"")
 }
 
 // matches reports whether the caller gets the file.

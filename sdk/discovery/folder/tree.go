@@ -31,10 +31,10 @@ func trees(content []byte) ([]any, error) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, faultf("it is neither YAML nor JSON: %s", text.Clean(err.Error()))
+			return nil, faultf("neither YAML nor JSON: %s", text.Clean(err.Error()))
 		}
 		if len(all) == maxDocuments {
-			return nil, faultf("it holds more than %d documents, which are too many", maxDocuments)
+			return nil, faultf("more than %d documents", maxDocuments)
 		}
 		tree, err := growth.value(&node, 0)
 		if err != nil {
@@ -53,10 +53,10 @@ type grower struct{ weight int }
 func (g *grower) value(node *yaml.Node, depth int) (any, error) {
 	g.weight += 1 + len(node.Value)
 	if depth > maxDepth {
-		return nil, faultf("it is nested more than %d deep", maxDepth)
+		return nil, faultf("nested more than %d levels deep", maxDepth)
 	}
 	if g.weight > maxWeight {
-		return nil, faultf("its aliases make more than %d bytes of it", maxWeight)
+		return nil, faultf("aliases expand it to more than %d bytes", maxWeight)
 	}
 	switch node.Kind {
 	case yaml.DocumentNode:
@@ -95,13 +95,13 @@ func (g *grower) entries(node *yaml.Node, depth int) (any, error) {
 		key := node.Content[i]
 		g.weight += len(key.Value)
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-			return nil, faultf("line %d: a key must be plain text; merge keys (<<) are not understood", key.Line)
+			return nil, faultf("line %d: a key must be a string; merge keys (<<) are not supported", key.Line)
 		}
 		if _, err := scalar(key); err != nil {
 			return nil, err
 		}
 		if _, twice := entries[key.Value]; twice {
-			return nil, at(key.Value, faultf("line %d: it is written twice", key.Line))
+			return nil, at(key.Value, faultf("line %d: duplicate key", key.Line))
 		}
 		value, err := g.value(node.Content[i+1], depth)
 		if err != nil {
@@ -129,7 +129,7 @@ func scalar(node *yaml.Node) (any, error) {
 }
 
 func unknownTag(node *yaml.Node) error {
-	return faultf("line %d: tag %s is not understood", node.Line, text.Clean(node.Tag))
+	return faultf("line %d: unsupported tag %s", node.Line, text.Clean(node.Tag))
 }
 
 // number returns the value; numbers JSON lacks are written as in protobuf's JSON.

@@ -90,7 +90,7 @@ func brokenRule(err error) error {
 	if rule.Cause() != nil {
 		return at(path, brokenRule(rule.Cause()))
 	}
-	return at(path, faultf("by Envoy's rules, %s", rule.Reason()))
+	return at(path, faultf("Envoy requires: %s", rule.Reason()))
 }
 
 // fieldPath returns a Go field's name as it appears in the file: VirtualHosts[0]

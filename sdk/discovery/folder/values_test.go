@@ -41,14 +41,14 @@ func TestNoReasonShowsAPrivateKeyOrAPassword(t *testing.T) {
   common_tls_context: {tls_certificates: [{%s}]}}}`
 	const place = "document 1, transport_socket.typed_config.common_tls_context.tls_certificates[0]."
 	for content, want := range map[string]string{
-		fmt.Sprintf(tls, `private_key: {inline_bytes: "`+pemKey+`"}`):       place + "private_key: it does not have the form that Envoy wants; what stands here is secret and not shown",
-		fmt.Sprintf(tls, `private_key: {inline_bytes: "MIGHAgEAMB?"}`):      place + "private_key: it does not have the form",
-		fmt.Sprintf(tls, `private_key: "MIGHAgEAMB"`):                       place + "private_key: it does not have the form",
-		fmt.Sprintf(tls, `password: {inline_bytes: "MIGHAgEAMB?"}`):         place + "password: it does not have the form",
+		fmt.Sprintf(tls, `private_key: {inline_bytes: "`+pemKey+`"}`):       place + "private_key: not in the format Envoy expects; the content is secret and not shown",
+		fmt.Sprintf(tls, `private_key: {inline_bytes: "MIGHAgEAMB?"}`):      place + "private_key: not in the format Envoy expects",
+		fmt.Sprintf(tls, `private_key: "MIGHAgEAMB"`):                       place + "private_key: not in the format Envoy expects",
+		fmt.Sprintf(tls, `password: {inline_bytes: "MIGHAgEAMB?"}`):         place + "password: not in the format Envoy expects",
 		fmt.Sprintf(tls, `certificate_chain: {inline_bytes: "`+pemKey+`"}`): place + "certificate_chain.inline_bytes: (a private key, which is not shown)",
-		fmt.Sprintf(tls, `certificate_chain: "`+pemKey+`"`):                 place + `certificate_chain: "(a private key, which is not shown)" stands here where the fields of DataSource`,
-		`"` + pemKey + `"`:              `document 1: "(a private key, which is not shown)" stands here`,
-		`resources: ["` + pemKey + `"]`: `document 1, resources[0]: "(a private key, which is not shown)" stands here`,
+		fmt.Sprintf(tls, `certificate_chain: "`+pemKey+`"`):                 place + `certificate_chain: unexpected "(a private key, which is not shown)"; write the fields of DataSource`,
+		`"` + pemKey + `"`:              `document 1: unexpected "(a private key, which is not shown)"`,
+		`resources: ["` + pemKey + `"]`: `document 1, resources[0]: unexpected "(a private key, which is not shown)"`,
 	} {
 		_, err := parse([]byte(content))
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "MIGH") {

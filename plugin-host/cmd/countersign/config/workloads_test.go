@@ -87,7 +87,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		jwks + "  jwks: {" + issuer + ", audiences: [\"\"]}":         "an audience is required",
 		jwks + "  jwks: {issuer: \"http://i.test\", audiences: [a]}": "https",
 		jwks + "  jwks: {" + issuer + ", audiences: [a], jwks_url: \"http://i.test\"}":               "https",
-		jwks + "  jwks: {" + issuer + ", audiences: [a], jwks_url: \"https://i\", jwks_file: /keys}": "from a URL or from a file, not from both",
+		jwks + "  jwks: {" + issuer + ", audiences: [a], jwks_url: \"https://i\", jwks_file: /keys}": "from a URL or from a file, not both",
 		jwks + "  jwks: {" + issuer + ", audiences: [a]}\n  token_review: {url: \"https://k\"}":      "workloads.token_review is set, and verified_by is \"jwks\"",
 		on + "  jwks: {issuer: i}": "workloads.jwks is set, and verified_by is \"authority\": write jwks there, or remove it",
 		review:                     "workloads.token_review.token_file is not set",
