@@ -210,6 +210,16 @@ func TestTheSidecarIsBesideThoseDeploymentsThatAreLabelled(t *testing.T) {
 	}
 }
 
+// done runs a command that has to succeed and returns what it prints.
+func done(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

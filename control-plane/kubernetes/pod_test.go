@@ -58,15 +58,6 @@ func image(t *testing.T) (root string) {
 	return root
 }
 
-func done(t *testing.T, cmd *exec.Cmd) string {
-	t.Helper()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
-	return string(out)
-}
-
 // newPod has volumes by their names, with their files.
 func newPod(t *testing.T, spec corev1.PodSpec, volumes map[string]map[string]string, env ...string) *pod {
 	t.Helper()

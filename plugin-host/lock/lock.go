@@ -24,6 +24,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -139,12 +140,9 @@ func read(path string) (*Lock, error) {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	text, err := safefile.ReadAll(file, "it", maxFile)
 	if err != nil {
 		return nil, err
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	return parse(text)
 }

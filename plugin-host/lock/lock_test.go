@@ -76,7 +76,7 @@ func TestALockThatOthersCanHaveWrittenIsNotRead(t *testing.T) {
 		"in a sticky folder":   {func(t *testing.T, path string) { must(t, os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky)) }, ""},
 		"a folder":             {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, os.Mkdir(path, 0o755)) }, "not a regular file (d"},
 		"a pipe, which hangs":  {func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, unix.Mkfifo(path, 0o644)) }, "not a regular file (p"},
-		"too long":             {func(t *testing.T, path string) { must(t, os.Truncate(path, 2<<20)) }, "larger than 1048576 bytes"},
+		"too long":             {func(t *testing.T, path string) { must(t, os.Truncate(path, 2<<20)) }, "has more than 1048576 bytes"},
 		"empty":                {func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }, "create it again"},
 		"behind a link, as Kubernetes mounts it": {func(t *testing.T, path string) {
 			data := filepath.Join(filepath.Dir(path), "..data")

@@ -3,13 +3,13 @@
 package lock
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 const othersWrite = 0o022
@@ -46,18 +46,7 @@ func checkOpen(file *os.File) error {
 	case info.Mode().Perm()&othersWrite != 0:
 		return fmt.Errorf("writable by others (mode %04o); check its content, then run chmod go-w", info.Mode().Perm())
 	}
-	return checkOwner(info)
-}
-
-func checkOwner(info os.FileInfo) error {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return errors.New("cannot determine its owner")
-	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is owned by uid %d, not by root or the current user (uid %d)", info.Name(), st.Uid, os.Geteuid())
-	}
-	return nil
+	return verified.Owned(info.Name(), info)
 }
 
 // checkFolder: who can write the folder could put an older lock of ours there.
@@ -69,5 +58,5 @@ func checkFolder(folder string) error {
 	if info.Mode().Perm()&othersWrite != 0 && info.Mode()&os.ModeSticky == 0 {
 		return fmt.Errorf("its folder is writable by others (mode %04o); run chmod go-w %s", info.Mode().Perm(), folder)
 	}
-	return checkOwner(info)
+	return verified.Owned(info.Name(), info)
 }

@@ -123,8 +123,8 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 
 // drain ends all streams over a while, then ends the rest at once.
 func (s *Server) drain(all []serving) {
-	s.cfg.Log.Info("shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
 	s.roster.drain()
+	s.cfg.Log.Info("shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
 	patience := time.NewTimer(s.cfg.Times.Drain + grace)
 	defer patience.Stop()
 	gone := make(chan struct{})

@@ -232,7 +232,7 @@ func TestWhatTheServerCannotBeMadeOfIsRefusedBySentence(t *testing.T) {
 		"Config.Types is empty":            {Authenticator: authn.Ordered{}},
 		"needs a URL and a Source":         {Authenticator: authn.Ordered{}, Types: []discovery.Type{{URL: secretURL}}},
 		"twice":                            {Authenticator: authn.Ordered{}, Types: append(types, types...)},
-		"must list one or more clusters":        {Authenticator: authn.Ordered{}, Types: types, Clusters: map[string][]string{"example.org": {}}},
+		"must list one or more clusters":   {Authenticator: authn.Ordered{}, Types: types, Clusters: map[string][]string{"example.org": {}}},
 		"GetConfigForClient would replace": {Authenticator: authn.Ordered{}, Types: types, TLS: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }}},
 		"neither GetCertificate":           {Authenticator: authn.Ordered{}, Types: types, TLS: &tls.Config{}},
 	} {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 // errForbidden means that the path or a link leads out of the allowed folders.
@@ -66,6 +68,9 @@ func (f folders) read(path string) ([]byte, error) {
 	return nil, fmt.Errorf("%.256q: %w", path, errForbidden)
 }
 
+// readFile reads a file of the configuration.
+func readFile(path string) ([]byte, error) { return safefile.Read(path, maxFile) }
+
 func readBelow(folder, name, path string) ([]byte, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -76,14 +81,15 @@ func readBelow(folder, name, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFile(path, info); err != nil {
-		return nil, err
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	file, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return readAll(file, path)
+	defer func() { _ = file.Close() }() // only read, too
+	return safefile.ReadAll(file, path, maxFile)
 }
 
 // below returns path relative to folder; ok is false if it is not below.

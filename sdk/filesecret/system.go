@@ -12,8 +12,12 @@ import (
 // System stands for the operating system's roots, in place of a path.
 const System = "system"
 
-// maxSystem bounds the total size read, in bytes.
-const maxSystem = 4 << 20
+const (
+	// maxFile bounds the size of a file. An operating system's bundle has about 220 kB.
+	maxFile = 1 << 20
+	// maxSystem bounds the total size read, in bytes.
+	maxSystem = 4 << 20
+)
 
 // systemFiles and systemFolders are where operating systems keep their roots, as in
 // crypto/x509. The first existing file counts; if there is none, all folders do.

@@ -177,3 +177,25 @@ func TestTheREADMEIsShort(t *testing.T) {
 		t.Errorf("README.md has %d words, at most 900 are allowed", n)
 	}
 }
+
+// The commands that no test runs name files of the tree and targets of the Makefile; those of
+// docs/start-kubernetes.md also run against a real API server.
+func TestTheCommandsOfTheDocumentsNameWhatThereIs(t *testing.T) {
+	makefile, found := read(t, "Makefile"), 0
+	for path, text := range documents(t) {
+		for _, block := range fenced.FindAllString(text, -1) {
+			for _, m := range regexp.MustCompile(`(?m)^(?:\$ )?(?:docker|kubectl) .*? -[fk] (\S+)|^(?:\$ )?make ([a-z0-9-]+)`).FindAllStringSubmatch(block, -1) {
+				found++
+				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+					t.Errorf("%s: %s: %v", path, m[0], err)
+				}
+				if m[2] != "" && !strings.Contains(makefile, "\n"+m[2]+":") {
+					t.Errorf("%s: the Makefile has no %s", path, m[2])
+				}
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("only %d commands are found", found)
+	}
+}

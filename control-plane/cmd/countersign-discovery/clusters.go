@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -14,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
@@ -42,7 +45,7 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	k.access, err = access.New(access.Config{Reviews: k.reviews, Allow: c.Access.Allow.Duration, Deny: c.Access.Deny.Duration, Log: log})
+	k.access, err = access.New(access.Config{Reviews: k.reviews, Allow: c.Access.Allow.Duration, Deny: c.Access.Deny.Duration, Outage: orNone(c.Access.Outage), Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +57,14 @@ func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
 		return nil, fmt.Errorf("secrets: %w", err)
 	}
 	return k, nil
+}
+
+// orNone is 0s as packages have it where zero is the default.
+func orNone(d agent.Duration) time.Duration {
+	if d.Duration == 0 {
+		return -1
+	}
+	return d.Duration
 }
 
 // localConfig comes from the operator, so it may contain everything kubectl supports.
@@ -102,8 +113,10 @@ type known struct{ fleet *fleet.Fleet }
 
 // Cluster implements [secrets.Clusters].
 func (k known) Cluster(id string) (secrets.Cluster, bool) {
-	c, ok := k.fleet.Cluster(id)
-	return objects{c}, ok
+	if c, ok := k.fleet.Cluster(id); ok {
+		return objects{c}, true
+	}
+	return nil, k.fleet.Known(id)
 }
 
 // Local implements [secrets.Clusters].
@@ -133,11 +146,10 @@ func notFound(err error) error {
 
 // reviews returns the API for access reviews of a connected cluster.
 func (k *clusters) reviews(id string) (access.Reviews, bool) {
-	c, ok := k.Cluster(id)
-	if !ok {
-		return nil, false
+	if c, ok := k.Cluster(id); ok {
+		return c.Client().AuthorizationV1().SubjectAccessReviews(), true
 	}
-	return c.Client().AuthorizationV1().SubjectAccessReviews(), true
+	return nil, k.Known(id)
 }
 
 // authenticator returns the verifier for a cluster's tokens, nil if the cluster is unknown.
@@ -152,7 +164,18 @@ func (k *clusters) authenticator(id string) authn.Authenticator {
 	if c, ok := k.Cluster(id); ok {
 		return c.Authenticator()
 	}
+	if k.Known(id) {
+		return absent{}
+	}
 	return nil
+}
+
+// absent stands for a cluster that is not connected now.
+type absent struct{}
+
+// Authenticate implements [authn.Authenticator].
+func (absent) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
+	return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the cluster is not connected")
 }
 
 // Close cancels the requests to API servers. Call it after Run has returned.

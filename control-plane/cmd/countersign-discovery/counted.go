@@ -28,8 +28,10 @@ type reviews struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`
 	Failed  uint64 `json:"failed"`
-	// ServiceAccounts is the number of service accounts whose answer is cached now.
+	// ServiceAccounts is the number of service accounts whose answer is cached now; Unsure is
+	// for how many of them the API server cannot tell.
 	ServiceAccounts int `json:"service_accounts"`
+	Unsure          int `json:"unsure"`
 }
 
 func (k *clusters) counted() *counted { return countedOf(k.secrets.Counts(), k.access.Counts()) }
@@ -38,7 +40,7 @@ func countedOf(served secrets.Counts, asked access.Counts) *counted {
 	c := &counted{
 		Refused: map[secrets.Reason]uint64{}, Expired: served.Expired, Malformed: served.Malformed,
 		Kept: served.Cached, KeptBytes: served.CachedBytes,
-		Reviews: reviews{Allowed: asked.Allowed, Denied: asked.Denied, Failed: asked.Failed, ServiceAccounts: asked.Known},
+		Reviews: reviews{Allowed: asked.Allowed, Denied: asked.Denied, Failed: asked.Failed, ServiceAccounts: asked.Known, Unsure: asked.Unsure},
 	}
 	for _, reason := range secrets.Reasons { // including those with a count of 0
 		c.Refused[reason] = served.Refused[reason]
@@ -56,7 +58,7 @@ type row struct {
 var whys = map[secrets.Reason]string{
 	secrets.BadName: "refused: invalid name", secrets.NoIdentity: "refused: the caller has no service account or no cluster",
 	secrets.Foreign: "refused: other namespace", secrets.NoRight: "refused: the caller may not list secrets",
-	secrets.NoCluster: "refused: the caller's cluster is not connected", secrets.Missing: "refused: no such object",
+	secrets.NoCluster: "refused: the caller's cluster was removed", secrets.Missing: "refused: no such object",
 	secrets.Malformed: "refused: the object is malformed",
 }
 
@@ -66,7 +68,8 @@ func (c *counted) Rows() []row {
 		{"cached objects", uint64(max(c.Kept, 0))}, {"bytes of cached objects", uint64(max(c.KeptBytes, 0))}, // #nosec G115 -- never negative
 		{"expired objects, still served", c.Expired}, {"malformed objects", c.Malformed},
 		{"access reviews: allowed", c.Reviews.Allowed}, {"access reviews: denied", c.Reviews.Denied}, {"access reviews: failed", c.Reviews.Failed},
-		{"cached service accounts", uint64(max(c.Reviews.ServiceAccounts, 0))}, // #nosec G115 -- never negative
+		{"cached service accounts", uint64(max(c.Reviews.ServiceAccounts, 0))},              // #nosec G115 -- never negative
+		{"service accounts whose API server cannot tell", uint64(max(c.Reviews.Unsure, 0))}, // #nosec G115 -- never negative
 	}
 	for _, reason := range secrets.Reasons {
 		rows = append(rows, row{whys[reason], c.Refused[reason]})
@@ -80,6 +83,7 @@ var (
 	objectsDesc   = desc("cluster_secrets", "Secrets held for a cluster.", "cluster")
 	accessDesc    = desc("access_reviews_total", "Access reviews by API servers, by answer: allowed, denied, failed.", "answer")
 	knowDesc      = desc("access_service_accounts", "Service accounts whose access review is cached.")
+	unsureDesc    = desc("access_unsure_service_accounts", "Service accounts for which the API server cannot tell now whether they may read secrets.")
 	leftOutDesc   = desc("refused_secrets_total", "Refused Kubernetes secrets, by reason.", "reason")
 	endedObjDesc  = desc("expired_secrets_total", "Versions of secrets that had expired; they are still served.")
 	badObjDesc    = desc("malformed_secrets_total", "Versions of secrets that cannot be served.")
@@ -89,7 +93,7 @@ var (
 
 func (k *clusters) describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc, watchedDesc, firstEndDesc,
+		clusterDesc, servingDesc, objectsDesc, accessDesc, knowDesc, unsureDesc, leftOutDesc, endedObjDesc, badObjDesc, keptDesc, keptBytesDesc, watchedDesc, firstEndDesc,
 	} {
 		to <- d
 	}
@@ -100,7 +104,7 @@ func (k *clusters) collect(g gatherer) {
 		return
 	}
 	for _, s := range k.Status() {
-		for _, state := range []fleet.State{fleet.Connecting, fleet.Synced, fleet.Failed} {
+		for _, state := range fleet.States {
 			g.gauge(clusterDesc, number(s.State == state), s.ID, string(state))
 		}
 		g.gauge(servingDesc, number(s.Serving), s.ID)
@@ -115,6 +119,7 @@ func (g gatherer) kubernetes(c *counted) {
 	g.counter(accessDesc, c.Reviews.Denied, "denied")
 	g.counter(accessDesc, c.Reviews.Failed, "failed")
 	g.gauge(knowDesc, float64(c.Reviews.ServiceAccounts))
+	g.gauge(unsureDesc, float64(c.Reviews.Unsure))
 	for reason, n := range c.Refused {
 		g.counter(leftOutDesc, n, string(reason))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
@@ -47,9 +46,7 @@ func (s *service) open(ctx context.Context) error {
 		}
 	}
 	if s.signed != nil {
-		if err := s.signed.start(ctx); err != nil {
-			return err
-		}
+		s.signed.begin()
 	}
 	s.goOn(beside, s.trust.Run)
 	s.goOn(beside, s.reauthorize)
@@ -123,7 +120,7 @@ func (s *service) openServer(context.Context) error {
 			Connections: int(limits.Connections), Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity),
 			StreamsOfConnection: int(limits.StreamsOfConnection), Message: int(limits.Message), Metadata: int(limits.Metadata),
 		},
-		Times: discovery.Times{Lifetime: times.Stream.Duration, Drain: drainOf(times)},
+		Times: discovery.Times{Lifetime: times.Stream.Duration, Drain: orNone(times.Drain)},
 	})
 	return asSettings(err)
 }
@@ -187,12 +184,4 @@ func asSettings(err error) error {
 		return cli.Wrong(err)
 	}
 	return nil
-}
-
-// drainOf translates 0s, which the server spells -1.
-func drainOf(t config.Times) time.Duration {
-	if t.Drain.Duration == 0 {
-		return -1
-	}
-	return t.Drain.Duration
 }

@@ -98,7 +98,11 @@ func ofCluster(c fleet.Status) trouble {
 	if c.State == fleet.Connecting && c.Fault == "" {
 		t.What = "Cluster " + c.ID + " is not synced yet"
 	}
-	if c.Serving {
+	switch {
+	case c.State == fleet.Away:
+		t.What, t.At = "Cluster "+c.ID+" is away", c.Away
+		t.Do = "Nobody new gets anything of it. Clients keep what they have until access.outage after the last answer; then they lose their keys."
+	case c.Serving:
 		t.Grade, t.Do = fair, "Its last known secrets are served."
 	}
 	t.Do += " Check its API server, and the permissions of this service's account there."
@@ -123,7 +127,7 @@ func (r report) ofWatched() (all []trouble) {
 		state           secrets.State
 		grade, what, do string
 	}{
-		{secrets.Broken, bad, "malformed", "Clients cannot get them."},
+		{secrets.Broken, bad, "malformed", "Clients that watch them keep the last good version; others get nothing."},
 		{secrets.Expired, bad, "expired", "They are still served, and clients reject them."},
 		{secrets.Ending, fair, "expiring soon", "Their renewal is overdue."},
 	} {

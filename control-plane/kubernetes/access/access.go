@@ -3,9 +3,11 @@
 // secrets) and caches the answer. countersign-discovery creates an [Access] with [New]; each review
 // runs in its own goroutine, and watchers are notified when an answer changes.
 //
-// Unless [Config] says otherwise, a yes is valid for 5 minutes and a no for 1. While it is watched,
-// a yes is refreshed in its last fifth, so that a brief API server outage has no effect. An error
-// never extends a yes: after its expiry an error is a no, for as long as a no is valid.
+// There are three answers. Unless [Config] says otherwise, a yes is valid for 5 minutes and a no for
+// 1; while it is watched, a yes is refreshed in its last fifth, so that a brief API server outage has
+// no effect. An API server that does not answer, or does not let us ask, cannot tell: that gives
+// nothing to anybody new and takes nothing from those who hold a secret ([Access.Hold]), for at
+// most an hour after the last yes.
 package access
 
 import (
@@ -25,17 +27,21 @@ import (
 
 // Errors that [Access.Peek] returns, possibly wrapped ([errors.Is]), if the answer is not yes.
 var (
-	// ErrDenied means that the API server said no, or could not be asked.
+	// ErrDenied means that the API server said no, that it could not tell for too long, or
+	// that the cluster was removed.
 	ErrDenied = errors.New("not allowed to list the secrets of its namespace")
-	// ErrNotReady means that a review is in progress; watchers will be notified.
+	// ErrNotReady means that the API server has not answered yet, or cannot tell;
+	// watchers will be notified.
 	ErrNotReady = errors.New("access review in progress")
-	// ErrFull means that too many service accounts of the cluster are watched.
-	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are connected", ErrDenied)
+	// ErrFull means that too many service accounts of the cluster are watched; watchers
+	// will be notified when there is room.
+	ErrFull = fmt.Errorf("%w: too many service accounts of its cluster are connected", ErrNotReady)
 )
 
 const (
 	defaultAllow    = 5 * time.Minute
 	defaultDeny     = time.Minute
+	defaultOutage   = time.Hour
 	defaultDeadline = 10 * time.Second
 	defaultParallel = 16
 	defaultMost     = 10000
@@ -52,15 +58,19 @@ type Reviews interface {
 
 // Config configures an [Access]. Reviews is required.
 type Config struct {
-	// Reviews returns the API of a cluster, or false if the cluster is not connected. It is
-	// called for each review and must not block. Our account there needs permission to
-	// create subjectaccessreviews (the role system:auth-delegator). Required.
+	// Reviews returns the API of a cluster, nil if the cluster is not connected now, or
+	// false if there is no such cluster: its accounts have no rights. It is called for
+	// each review and must not block. Our account there needs permission to create
+	// subjectaccessreviews (the role system:auth-delegator). Required.
 	Reviews func(cluster string) (Reviews, bool)
 	// Allow and Deny are how long a yes and a no are valid. Default: 5 minutes and 1
 	// minute, as in istiod.
 	Allow, Deny time.Duration
-	// Deadline limits one review. A review waits at most twice as long for its turn.
-	// Default: 10 s.
+	// Outage is how long after the last yes an API server that cannot tell takes nothing
+	// from those who hold a secret. Then it counts as a no, so that a right can end while
+	// the API server is away. Default: 1 hour; negative: it ends with the yes.
+	Outage time.Duration
+	// Deadline limits one review, once it is its turn. Default: 10 s.
 	Deadline time.Duration
 	// Parallel is how many reviews of a cluster run at once. Default: 16.
 	Parallel int
@@ -77,6 +87,7 @@ type Config struct {
 type Counts struct {
 	Allowed, Denied, Failed uint64 // results of reviews
 	Known                   int    // service accounts known now
+	Unsure                  int    // those of them of which the API server cannot tell
 }
 
 // Access reports who may read secrets. It is safe for concurrent use.
@@ -111,7 +122,7 @@ func New(cfg Config) (*Access, error) {
 
 func (c *Config) setDefaults() {
 	c.Allow, c.Deny = cmp.Or(c.Allow, defaultAllow), cmp.Or(c.Deny, defaultDeny)
-	c.Deadline = cmp.Or(c.Deadline, defaultDeadline)
+	c.Outage, c.Deadline = cmp.Or(c.Outage, defaultOutage), cmp.Or(c.Deadline, defaultDeadline)
 	c.Parallel, c.Most = cmp.Or(c.Parallel, defaultParallel), cmp.Or(c.Most, defaultMost)
 	if c.Now == nil {
 		c.Now = clock.Wall
@@ -121,10 +132,11 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Peek returns nil if s may list the secrets of its namespace. It never blocks: an
-// unknown answer starts a review and is [ErrNotReady] until it ends.
-func (a *Access) Peek(s Subject) error {
-	if !a.connected(s) {
+// Peek returns nil if s may list the secrets of its namespace, or if that cannot be told and s
+// holds the named secret. It never blocks: an unknown answer starts a review and is
+// [ErrNotReady] until it ends.
+func (a *Access) Peek(s Subject, name string) error {
+	if !a.exists(s) {
 		return ErrDenied
 	}
 	a.mu.Lock()
@@ -133,17 +145,18 @@ func (a *Access) Peek(s Subject) error {
 	if e == nil {
 		return ErrFull
 	}
-	if e.counts(a.cfg.Now()) {
-		return e.said()
+	now := a.cfg.Now()
+	if !e.counts(now) && e.due(&a.cfg, now) {
+		a.ask(e)
 	}
-	e.waited = true
-	a.ask(e)
-	return ErrNotReady
+	err := e.said(&a.cfg, name, now)
+	e.waited = e.waited || errors.Is(err, ErrNotReady)
+	return err
 }
 
-// connected reports whether the subject's cluster is connected. Without its cluster a
-// subject has no rights, whatever was answered before.
-func (a *Access) connected(s Subject) bool {
+// exists reports whether the subject's cluster exists. Without its cluster a subject has no
+// rights, whatever was answered before.
+func (a *Access) exists(s Subject) bool {
 	if s.Cluster == "" || s.Namespace == "" || s.ServiceAccount == "" {
 		return false
 	}
@@ -151,29 +164,17 @@ func (a *Access) connected(s Subject) bool {
 	return ok
 }
 
-// Watch calls notify after changes of Peek's result, and when an answer arrives that
-// Peek lacked, until stop. notify must not block; a call already in progress may finish
-// after stop returns. The error is [ErrFull].
-func (a *Access) Watch(s Subject, notify func()) (stop func(), err error) {
+// Hold records that s was served the named secret while it had a yes: it keeps the secret, and
+// gets new versions of it, while its API server cannot tell.
+func (a *Access) Hold(s Subject, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.entry(s)
-	if e == nil {
-		return nil, ErrFull
+	d := a.desks[s.Cluster]
+	if d == nil || d.entries[s] == nil {
+		return
 	}
-	w := &watch{notify: notify}
-	e.watches[w] = struct{}{}
-	a.arm(e)
-	return func() { a.leave(e, w) }, nil
-}
-
-func (a *Access) leave(e *entry, w *watch) {
-	w.gone.Store(true)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(e.watches, w)
-	if len(e.watches) == 0 {
-		e.disarm()
+	if e := d.entries[s]; e.answer == allowed && e.counts(a.cfg.Now()) {
+		d.hold(e, name, maxNames*a.cfg.Most)
 	}
 }
 
@@ -187,13 +188,14 @@ func (a *Access) Forget(cluster string) {
 		return
 	}
 	for _, e := range desk.entries {
-		e.forget()
+		desk.forget(e)
 		if len(e.watches) == 0 {
 			delete(desk.entries, e.subject)
 			continue
 		}
 		a.ask(e)
 	}
+	a.admit(desk)
 	if len(desk.entries) == 0 {
 		delete(a.desks, cluster)
 	}
@@ -203,9 +205,14 @@ func (a *Access) Forget(cluster string) {
 func (a *Access) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	counts := a.counts
+	counts, now := a.counts, a.cfg.Now()
 	for _, desk := range a.desks {
 		counts.Known += len(desk.entries)
+		for _, e := range desk.entries {
+			if e.verdict(&a.cfg, now) == unsure {
+				counts.Unsure++
+			}
+		}
 	}
 	return counts
 }
@@ -217,7 +224,7 @@ func (a *Access) Close() {
 	a.closed = true
 	for _, desk := range a.desks {
 		for _, e := range desk.entries {
-			e.forget()
+			desk.forget(e)
 		}
 	}
 	a.mu.Unlock()

@@ -56,30 +56,28 @@ func TestTheQuestionIsWhetherTheServiceAccountMayListSecretsInItsNamespace(t *te
 func TestAnAnswerIsKeptForAsLongAsItIsGood(t *testing.T) {
 	for name, test := range map[string]struct {
 		allowed bool
-		err     error
 		keep    time.Duration
 		want    error
 	}{
-		"yes":   {true, nil, 5 * time.Minute, nil},
-		"no":    {false, nil, time.Minute, ErrDenied},
-		"error": {true, errDown, time.Minute, ErrDenied},
+		"yes": {true, 5 * time.Minute, nil},
+		"no":  {false, time.Minute, ErrDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newAPI()
-			f.allow[web], f.err = test.allowed, test.err
+			f.allow[web] = test.allowed
 			inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-				if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+				if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 					t.Errorf("before it was asked: %v", err)
 				}
 				synctest.Wait()
 				for _, after := range []time.Duration{0, test.keep - 1} {
 					pass(after)
-					if err := a.Peek(web); !errors.Is(err, test.want) || f.times() != 1 {
+					if err := a.Peek(web, tls); !errors.Is(err, test.want) || f.times() != 1 {
 						t.Errorf("after %s: %v, asked %d times", after, err, f.times())
 					}
 				}
 				pass(1)
-				if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+				if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 					t.Errorf("after its end: %v", err)
 				}
 				synctest.Wait()
@@ -110,7 +108,7 @@ func TestWhoHasNoServiceAccountOrNoClusterIsNotEvenAskedFor(t *testing.T) {
 	f.gone["north"] = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		for _, s := range []Subject{{}, {"", "shop", "web"}, {"east", "", "web"}, {"east", "shop", ""}, {"north", "shop", "web"}} {
-			if err := a.Peek(s); !errors.Is(err, ErrDenied) {
+			if err := a.Peek(s, tls); !errors.Is(err, ErrDenied) {
 				t.Errorf("%+v: %v", s, err)
 			}
 		}
@@ -125,27 +123,27 @@ func TestManyWhoAskCostOneReview(t *testing.T) {
 	f := newAPI(web)
 	f.slow = time.Second
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		for range 100 {
-			if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+			if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 				t.Error(err)
 			}
 			pass(time.Millisecond)
 		}
 		pass(time.Second)
-		if err := a.Peek(web); err != nil || f.times() != 1 || told.Load() != 1 {
+		if err := a.Peek(web, tls); err != nil || f.times() != 1 || told.Load() != 1 {
 			t.Errorf("%v, asked %d times, told %d times", err, f.times(), told.Load())
 		}
 	})
 }
 
-func TestAnAPIServerThatHangsIsANoAfterTheDeadlineAndHoldsNoOtherUp(t *testing.T) {
+func TestAnAPIServerThatHangsHoldsNoOtherUp(t *testing.T) {
 	f := newAPI(web)
 	f.hang = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		for i := range 100 {
-			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)})
+			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)}, tls)
 		}
 		synctest.Wait()
 		west := Subject{"west", "shop", "web"}
@@ -155,18 +153,43 @@ func TestAnAPIServerThatHangsIsANoAfterTheDeadlineAndHoldsNoOtherUp(t *testing.T
 		}
 		f.set(func() { f.hang = true })
 		pass(10 * time.Second)
-		denied := 0
-		for i := range 100 {
-			if errors.Is(a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)}), ErrDenied) {
-				denied++
+		if n := a.Counts().Failed; n != 16 || f.mostOf("east") != 16 {
+			t.Errorf("%d have failed after the first deadline, %d were asked for at once", n, f.mostOf("east"))
+		}
+		pass(time.Minute)
+		if n := a.Counts().Failed; n != 100 {
+			t.Errorf("%d have failed after 70 s", n)
+		}
+	})
+}
+
+// Three thousand at once were denied for a minute, two thirds of them.
+func TestAFullQueueIsNoAnswer(t *testing.T) {
+	const all = 3000
+	f := newAPI()
+	f.slow = 320 * time.Millisecond // 50 a second
+	for i := range all {
+		f.allow[Subject{"east", "shop", fmt.Sprint("web-", i)}] = true
+	}
+	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
+		var told ear
+		for i := range all {
+			s := Subject{"east", "shop", fmt.Sprint("web-", i)}
+			defer a.Watch(s, told.notify)()
+			if err := a.Peek(s, tls); !errors.Is(err, ErrNotReady) {
+				t.Fatal(err)
 			}
 		}
-		if denied != 16 || f.mostOf("east") != 16 {
-			t.Errorf("%d are denied after the first deadline, %d were asked for at once", denied, f.mostOf("east"))
+		for range 65 {
+			pass(time.Second)
+			for i := range all {
+				if err := a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)}, tls); errors.Is(err, ErrDenied) {
+					t.Fatalf("%d is denied", i)
+				}
+			}
 		}
-		pass(20 * time.Second)
-		if n := a.Counts().Failed; n != 100 {
-			t.Errorf("%d have failed after 30 s", n)
+		if c := a.Counts(); c.Allowed != all || c.Failed != 0 || told.Load() < all {
+			t.Errorf("%+v, told %d times", c, told.Load())
 		}
 	})
 }
@@ -176,7 +199,7 @@ func TestAllAreAskedForThoughFewAtOnce(t *testing.T) {
 	f.slow = 100 * time.Millisecond
 	inBubble(t, f, Config{Parallel: 4}, func(t *testing.T, a *Access) {
 		for i := range 100 {
-			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)})
+			_ = a.Peek(Subject{"east", "shop", fmt.Sprint("web-", i)}, tls)
 		}
 		pass(3 * time.Second)
 		if c := a.Counts(); c.Denied != 100 || c.Failed != 0 || f.mostOf("east") != 4 {
@@ -189,7 +212,7 @@ func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
 	f := newAPI()
 	inBubble(t, f, Config{Most: 10}, func(t *testing.T, a *Access) {
 		for i := range 8 {
-			_, stop := watched(t, a, Subject{"east", "watched", fmt.Sprint("web-", i)})
+			_, stop := watched(a, Subject{"east", "watched", fmt.Sprint("web-", i)})
 			defer stop()
 		}
 		for i := range 30 {
@@ -201,15 +224,41 @@ func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
 			t.Errorf("%d are known", n)
 		}
 		for i := range 2 {
-			_, stop := watched(t, a, Subject{"east", "more", fmt.Sprint("web-", i)})
+			_, stop := watched(a, Subject{"east", "more", fmt.Sprint("web-", i)})
 			defer stop()
 		}
-		if _, err := a.Watch(web, nil); !errors.Is(err, ErrFull) || !errors.Is(a.Peek(web), ErrDenied) {
-			t.Errorf("one more that watches: %v, %v", err, a.Peek(web))
+		if err := a.Peek(web, tls); !errors.Is(err, ErrFull) || !errors.Is(err, ErrNotReady) {
+			t.Errorf("one more: %v", err)
 		}
-		if err := settled(a, Subject{"west", "shop", "web"}); !errors.Is(err, ErrDenied) || errors.Is(err, ErrFull) {
+		if err := settled(a, Subject{"west", "shop", "web"}); !errors.Is(err, ErrDenied) {
 			t.Errorf("in another cluster: %v", err)
 		}
+	})
+}
+
+func TestWhoFindsNoRoomIsToldWhenThereIsSome(t *testing.T) {
+	f := newAPI(web)
+	inBubble(t, f, Config{Most: 2}, func(t *testing.T, a *Access) {
+		_, leave := watched(a, Subject{"east", "shop", "one"})
+		_, stay := watched(a, Subject{"east", "shop", "two"})
+		defer stay()
+		told, stop := watched(a, web)
+		_, stopNone := watched(a, Subject{"east", "shop", "three"})
+		stopNone()
+		if err := settled(a, web); !errors.Is(err, ErrFull) {
+			t.Fatal(err)
+		}
+		leave()
+		synctest.Wait()
+		if err := a.Peek(web, tls); err != nil || told.Load() != 1 {
+			t.Errorf("%v, told %d times", err, told.Load())
+		}
+		f.allows(web, false)
+		pass(5 * time.Minute)
+		if told.Load() != 2 {
+			t.Errorf("told %d times, so it is not watched", told.Load())
+		}
+		stop()
 	})
 }
 
@@ -223,7 +272,7 @@ func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
 			}
 			c.jump(by)
 			f.allows(web, false)
-			if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+			if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 				t.Errorf("after a jump by %s: %v", by, err)
 			}
 			if err := settled(a, web); !errors.Is(err, ErrDenied) {
@@ -238,15 +287,15 @@ func TestAJumpOfTheClockIsNoticedThoughNobodyAsks(t *testing.T) {
 		var c shiftedClock
 		f := newAPI(web)
 		inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
-			told, stop := watched(t, a, web)
+			told, stop := watched(a, web)
 			defer stop()
 			_ = settled(a, web)
 			before := told.Load()
 			c.jump(by)
 			f.allows(web, false)
 			pass(30 * time.Second)
-			if told.Load() != before+1 || !errors.Is(a.Peek(web), ErrDenied) {
-				t.Errorf("a jump by %s: told %d times, %v", by, told.Load()-before, a.Peek(web))
+			if told.Load() != before+1 || !errors.Is(a.Peek(web, tls), ErrDenied) {
+				t.Errorf("a jump by %s: told %d times, %v", by, told.Load()-before, a.Peek(web, tls))
 			}
 		})
 	}

@@ -22,6 +22,9 @@ var (
 	web = Subject{"east", "shop", "web"}
 )
 
+// tls is a secret that nobody holds, held of one that has been served.
+const tls, held = "kubernetes://tls", "kubernetes://held"
+
 // api stands in for the API servers of all clusters.
 type api struct {
 	mu     sync.Mutex
@@ -29,14 +32,15 @@ type api struct {
 	err    error
 	hang   bool // until the context ends
 	slow   time.Duration
-	gone   map[string]bool // clusters that are not connected
+	gone   map[string]bool // clusters that were removed
+	off    map[string]bool // clusters that are not connected
 	asked  []Subject
 	flying map[string]int
 	most   map[string]int // at once
 }
 
 func newAPI(allowed ...Subject) *api {
-	f := &api{allow: map[Subject]bool{}, gone: map[string]bool{}, flying: map[string]int{}, most: map[string]int{}}
+	f := &api{allow: map[Subject]bool{}, gone: map[string]bool{}, off: map[string]bool{}, flying: map[string]int{}, most: map[string]int{}}
 	for _, s := range allowed {
 		f.allow[s] = true
 	}
@@ -65,6 +69,9 @@ func (f *api) times() int {
 func (f *api) reviews(cluster string) (Reviews, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.off[cluster] {
+		return nil, true
+	}
 	return server{f, cluster}, !f.gone[cluster]
 }
 
@@ -122,11 +129,11 @@ func pass(d time.Duration) {
 
 // settled is what Peek answers once the API server was asked, if need be.
 func settled(a *Access, s Subject) error {
-	if err := a.Peek(s); !errors.Is(err, ErrNotReady) {
+	if err := a.Peek(s, tls); !errors.Is(err, ErrNotReady) {
 		return err
 	}
 	synctest.Wait()
-	return a.Peek(s)
+	return a.Peek(s, tls)
 }
 
 // ear counts how often it was told.
@@ -134,14 +141,9 @@ type ear struct{ atomic.Int32 }
 
 func (e *ear) notify() { e.Add(1) }
 
-func watched(t *testing.T, a *Access, s Subject) (told *ear, stop func()) {
-	t.Helper()
+func watched(a *Access, s Subject) (told *ear, stop func()) {
 	told = &ear{}
-	stop, err := a.Watch(s, told.notify)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return told, stop
+	return told, a.Watch(s, told.notify)
 }
 
 // clock is a wall clock that can be set.

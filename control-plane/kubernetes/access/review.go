@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -20,23 +19,28 @@ func (a *Access) ask(e *entry) {
 	if a.closed || e.cancel != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, 3*a.cfg.Deadline)
-	e.cancel = cancel
+	ctx, cancel := context.WithCancel(a.ctx)
+	e.cancel, e.began = cancel, a.cfg.Now()
 	desk, round := a.desks[e.subject.Cluster], e.round
+	a.arm(e)
 	a.flights.Go(func() {
 		defer cancel()
 		a.fly(ctx, desk, e, round)
 	})
 }
 
-// fly runs one review, shared by all waiting callers.
+// fly runs one review, shared by all waiting callers. It waits for its turn for as long as that
+// takes: a full queue is no answer.
 func (a *Access) fly(ctx context.Context, d *desk, e *entry, round int) {
-	says, asked, err := a.review(ctx, d.slots, e.subject)
-	for w := range a.land(d, e, round, says, asked, err) {
-		if !w.gone.Load() {
-			w.notify()
-		}
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
 	}
+	asked := a.cfg.Now() // an answer dates from its question
+	says, err := a.create(ctx, e.subject)
+	<-d.slots
+	notify(a.land(d, e, round, says, asked, err))
 }
 
 // land records the result of a review and returns the watches to notify. It ignores
@@ -49,10 +53,10 @@ func (a *Access) land(d *desk, e *entry, round int, says answer, asked time.Time
 	}
 	e.cancel = nil
 	now := a.cfg.Now()
-	e.settle(&a.cfg, says, err, asked, now)
+	d.settle(e, &a.cfg, says, err, asked, now)
 	a.tally(d, e, says, err, now)
 	a.arm(e)
-	return e.concerned()
+	return e.concerned(e.verdict(&a.cfg, now))
 }
 
 func (a *Access) tally(d *desk, e *entry, says answer, err error, now time.Time) {
@@ -73,38 +77,31 @@ func (a *Access) complain(d *desk, e *entry, err error, now time.Time) {
 		return
 	}
 	d.failed = now
-	a.cfg.Log.Warn("API server cannot answer access reviews, denying unknown callers",
+	a.cfg.Log.Warn("API server cannot answer access reviews, serving only those who hold a secret",
 		"cluster", e.subject.Cluster, "subject", user(e.subject), "error", text.Clean(err.Error()))
 }
 
-// review waits for a slot and asks. asked is when: an answer dates from its question.
-func (a *Access) review(ctx context.Context, slots chan struct{}, s Subject) (says answer, asked time.Time, err error) {
-	wait, cancel := context.WithTimeout(ctx, 2*a.cfg.Deadline)
-	defer cancel()
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-wait.Done():
-		return denied, a.cfg.Now(), fmt.Errorf("%d reviews are already in progress", cap(slots))
-	}
-	asked = a.cfg.Now()
-	says, err = a.create(ctx, s)
-	return says, asked, err
-}
-
+// create asks the API server. An error means that it cannot tell, or that it does not let us ask.
 func (a *Access) create(ctx context.Context, s Subject) (answer, error) {
-	reviews, ok := a.cfg.Reviews(s.Cluster)
-	if !ok {
-		return denied, errors.New("the cluster is not connected")
+	reviews, exists := a.cfg.Reviews(s.Cluster)
+	switch {
+	case !exists:
+		return denied, nil
+	case reviews == nil:
+		return unknown, errors.New("the cluster is not connected")
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
 	defer cancel()
 	reply, err := reviews.Create(ctx, question(s), metav1.CreateOptions{})
-	if err != nil {
-		return denied, err
-	}
-	if reply.Status.Allowed && !reply.Status.Denied {
+	switch {
+	case err != nil:
+		return unknown, err
+	case reply.Status.Denied:
+		return denied, nil
+	case reply.Status.Allowed:
 		return allowed, nil
+	case reply.Status.EvaluationError != "": // an authorizer could not be asked
+		return unknown, errors.New(reply.Status.EvaluationError)
 	}
 	return denied, nil
 }

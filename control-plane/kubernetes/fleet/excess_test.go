@@ -69,9 +69,14 @@ func TestWhatAlwaysTakesTooMuchIsGivenUpUntilTheNextChange(t *testing.T) {
 		t.Errorf("it was tried %d times", n)
 	}
 	r.letGo(t, "east", east)
+	if _, serves := r.Cluster("east"); serves || !r.Known("east") || r.Known("west") {
+		t.Errorf("it serves: %t, known are east: %t, west: %t", serves, r.Known("east"), r.Known("west"))
+	}
 	east.answer(nil)
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("again")}))
 	r.synced(t, "east", east)
+	local.put(remotes("r", 0, nil))
+	until(t, "it is removed", func() bool { return !r.Known("east") })
 }
 
 // A kubeconfig that leads to too much costs nothing of what an earlier one reaches.

@@ -270,6 +270,15 @@ func (f *Fleet) Cluster(id string) (*Cluster, bool) {
 	return c, known
 }
 
+// Known reports whether there is a cluster of that id, be it that its kubeconfig is bad or that
+// it was given up.
+func (f *Fleet) Known(id string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	_, claimed := f.status[id]
+	return claimed || id == f.cfg.LocalID
+}
+
 // Ready returns nil once the local cluster is synced and each remote known at the start
 // is synced, given up or [Config].SyncWait late; else what it is waiting for.
 func (f *Fleet) Ready() error {

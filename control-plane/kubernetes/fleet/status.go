@@ -10,11 +10,15 @@ import (
 // State is the state of a cluster.
 type State string
 
-// The states. A failed cluster may still serve through an earlier kubeconfig: see
+// States lists all states.
+var States = [...]State{Connecting, Synced, Away, Failed}
+
+// The states of a cluster. A failed cluster may still serve through an earlier kubeconfig: see
 // [Status].Serving.
 const (
 	Connecting State = "connecting" // not synced, or its newer kubeconfig is not
 	Synced     State = "synced"
+	Away       State = "away"   // synced, but its API server does not answer us now
 	Failed     State = "failed" // no retry until the kubeconfig changes, or for as long as Fault says
 )
 
@@ -27,8 +31,9 @@ type Status struct {
 	Serving bool `json:"serving"`
 	// Source of the kubeconfig: "secret istio-system/remotes" or "file /etc/remotes/east.yaml".
 	Source string `json:"source,omitempty"`
-	// Since is when that kubeconfig arrived.
+	// Since is when that kubeconfig arrived, Away since when its API server is away.
 	Since time.Time `json:"since,omitzero"`
+	Away  time.Time `json:"away,omitzero"`
 	// Server is the API server of the serving kubeconfig.
 	Server string `json:"server,omitempty"`
 	// Fault says why the cluster is not followed, or its kubeconfig not accepted.
@@ -105,6 +110,7 @@ func (s *Status) complete() {
 		s.Serving, s.Server = c.Synced(), c.conn.server()
 		s.Secrets, s.ConfigMaps = len(c.secrets.GetStore().ListKeys()), len(c.configs.GetStore().ListKeys())
 	}
+	s.Away = s.away()
 	s.State = s.state()
 	for _, c := range []*Cluster{s.next, s.serving} {
 		if c != nil && s.Fault == "" {
@@ -113,10 +119,20 @@ func (s *Status) complete() {
 	}
 }
 
+// away returns since when the API server of a synced cluster does not answer; zero if it does.
+func (s *Status) away() time.Time {
+	if s.serving == nil || !s.serving.Synced() {
+		return time.Time{}
+	}
+	return s.serving.conn.health.since()
+}
+
 func (s *Status) state() State {
 	switch {
 	case s.Fault != "" && !s.Local:
 		return Failed
+	case !s.Away.IsZero():
+		return Away
 	case s.next == nil && s.serving != nil && s.serving.Synced():
 		return Synced
 	}

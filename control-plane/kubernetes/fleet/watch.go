@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,10 @@ func (c *connection) informer(w watched, h *health) (cache.SharedIndexInformer, 
 	return informer, err
 }
 
+// endWithin is how long informers may take to end. The pause that client-go makes after it could
+// not connect, of up to 45 s, ignores its context.
+const endWithin = 2 * time.Second
+
 // run runs informers until ctx ends. It discards client-go's log: health has the
 // errors.
 func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
@@ -48,7 +53,18 @@ func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
 	for _, informer := range informers {
 		wg.Go(func() { informer.RunWithContext(ctx) })
 	}
-	wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	<-ctx.Done()
+	late := time.NewTimer(endWithin)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // waitSynced returns false if ctx ends first.
@@ -70,6 +86,7 @@ type health struct {
 
 	mu     sync.Mutex
 	faults map[string]string
+	began  time.Time // of the first of them
 }
 
 func newHealth(clean func(error) string, log *slog.Logger) *health {
@@ -92,8 +109,10 @@ func (h *health) note(resource string, err error) {
 	}
 	switch after := len(h.faults); {
 	case before == 0 && after > 0:
+		h.began = time.Now()
 		h.log.Warn("cluster watch interrupted, keeping its last known state", "error", h.faults[resource])
 	case before > 0 && after == 0:
+		h.began = time.Time{}
 		h.log.Info("cluster watch resumed")
 	case h.faults[resource] != was:
 		h.log.Debug("cluster watch still interrupted, for a different reason", "error", h.all())
@@ -105,6 +124,13 @@ func (h *health) fault() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.all()
+}
+
+// since returns when the faults began, zero if all is well.
+func (h *health) since() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.began
 }
 
 // all requires the lock to be held.

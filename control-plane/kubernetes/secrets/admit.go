@@ -18,7 +18,7 @@ const (
 	NoIdentity Reason = "identity"  // the caller has no service account or no cluster
 	Foreign    Reason = "namespace" // in another namespace, and not granted
 	NoRight    Reason = "rights"    // the caller may not list secrets in its namespace
-	NoCluster  Reason = "cluster"   // the caller's cluster is not connected
+	NoCluster  Reason = "cluster"   // the caller's cluster was removed
 	Missing    Reason = "missing"   // the object does not exist
 	Malformed  Reason = "malformed" // the object lacks required content
 )
@@ -102,7 +102,7 @@ func (s *Source) authorise(r request) error {
 	if r.ca {
 		return nil
 	}
-	err := s.cfg.Access.Peek(r.subject)
+	err := s.cfg.Access.Peek(r.subject, r.name)
 	switch {
 	case errors.Is(err, access.ErrNotReady):
 		return xds.ErrNotReady

@@ -3,6 +3,7 @@ package secrets
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -185,6 +186,9 @@ func TestRightsAreAskedEachTimeInTheCallersOwnClusterAndNamespace(t *testing.T) 
 		if len(s.rights.asked) != i+1 || s.rights.asked[i] != web {
 			t.Errorf("%s: asked %v", name, s.rights.asked)
 		}
+	}
+	if want := map[string]bool{"east/web kubernetes://own-home": true, "east/web kubernetes-gateway://bank/own-home": true, "east/web kubernetes://shop/own-east": true}; !maps.Equal(s.rights.held, want) {
+		t.Errorf("held are %v", s.rights.held)
 	}
 	s.rights.set(web, access.ErrDenied)
 	for _, name := range []string{"kubernetes://own-home", "kubernetes-gateway://bank/own-home", "kubernetes://shop/own-east"} {

@@ -20,6 +20,7 @@ func wholeOf(cluster string) place { return place{cluster: cluster} }
 // object is a secret or config map that was found.
 type object struct {
 	place
+	uid string // of this instance: a deleted and recreated object has another
 	// stamp changes with the content; empty if that cannot be determined.
 	stamp string
 	// entry returns the data of a key, empty for none.
@@ -48,12 +49,12 @@ func (s *Source) withClusters(r request, places []place) []place {
 // find returns the first object that exists. It stops at the first place whose content
 // is unknown: the result must not depend on which cluster was read first.
 func (s *Source) find(r request) (object, error) {
-	if _, connected := s.cfg.Clusters.Cluster(r.subject.Cluster); !connected {
-		return object{}, &refusal{NoCluster, "the caller's cluster is not connected"}
+	if _, exists := s.cfg.Clusters.Cluster(r.subject.Cluster); !exists {
+		return object{}, &refusal{NoCluster, "the caller's cluster does not exist"}
 	}
 	for _, p := range s.places(r) {
-		cluster, connected := s.cfg.Clusters.Cluster(p.cluster)
-		if !connected {
+		cluster, _ := s.cfg.Clusters.Cluster(p.cluster)
+		if cluster == nil {
 			return object{}, xds.ErrNotReady
 		}
 		found, err := read(cluster, p)
@@ -73,17 +74,16 @@ func read(cluster Cluster, p place) (object, error) {
 		if err != nil {
 			return object{}, err
 		}
-		return object{p, stampOf(found.ObjectMeta), func(key string) []byte { return []byte(found.Data[key]) }}, nil
+		return object{p, string(found.UID), stampOf(found.ObjectMeta), func(key string) []byte { return []byte(found.Data[key]) }}, nil
 	}
 	found, err := cluster.Secret(p.namespace, p.name)
 	if err != nil {
 		return object{}, err
 	}
-	return object{p, stampOf(found.ObjectMeta), func(key string) []byte { return found.Data[key] }}, nil
+	return object{p, string(found.UID), stampOf(found.ObjectMeta), func(key string) []byte { return found.Data[key] }}, nil
 }
 
-// stampOf returns the version of this object instance: a deleted and recreated object
-// has another UID.
+// stampOf returns the version of this object instance.
 func stampOf(meta metav1.ObjectMeta) string {
 	if meta.ResourceVersion == "" {
 		return ""

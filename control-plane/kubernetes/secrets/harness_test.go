@@ -183,7 +183,17 @@ func (f *fleet) Cluster(id string) (Cluster, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.clusters[id]
+	if c == nil {
+		return nil, ok
+	}
 	return c, ok
+}
+
+// off has a cluster that is not connected.
+func (f *fleet) off(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clusters[id] = nil
 }
 
 func (f *fleet) Local() Cluster { return f.clusters["home"] }
@@ -205,11 +215,11 @@ type rights struct {
 	asked     []access.Subject
 	watches   map[access.Subject]int
 	forgotten []string
-	full      bool
+	held      map[string]bool
 }
 
 func newRights() *rights {
-	return &rights{says: map[access.Subject]error{}, watches: map[access.Subject]int{}}
+	return &rights{says: map[access.Subject]error{}, watches: map[access.Subject]int{}, held: map[string]bool{}}
 }
 
 func (r *rights) set(s access.Subject, err error) {
@@ -218,25 +228,28 @@ func (r *rights) set(s access.Subject, err error) {
 	r.says[s] = err
 }
 
-func (r *rights) Peek(s access.Subject) error {
+func (r *rights) Peek(s access.Subject, _ string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, s)
 	return r.says[s]
 }
 
-func (r *rights) Watch(s access.Subject, _ func()) (func(), error) {
+func (r *rights) Hold(s access.Subject, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.full {
-		return nil, access.ErrFull
-	}
+	r.held[s.Cluster+"/"+s.ServiceAccount+" "+name] = true
+}
+
+func (r *rights) Watch(s access.Subject, _ func()) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.watches[s]++
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.watches[s]--
-	}, nil
+	}
 }
 
 func (r *rights) Forget(cluster string) {

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// product is the result of building: a resource, or the error that prevented it.
+// product is the result of building: a resource, or the error that prevented it. With both, the
+// resource is that of the object's last good version.
 type product struct {
 	resource *xds.Resource
 	lifetime

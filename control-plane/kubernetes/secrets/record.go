@@ -78,7 +78,11 @@ func (r *record) remarks(o object, p product) {
 	switch {
 	case p.err != nil && r.first("malformed", o.cluster, o.namespace, o.name, o.stamp, p.err.Error()):
 		r.malformed++
-		r.say(maxLines, "malformed secret, not serving it", append(about, "error", text.Clean(p.err.Error()))...)
+		message := "malformed secret, not serving it"
+		if p.resource != nil {
+			message = "malformed secret, serving its last good version"
+		}
+		r.say(maxLines, message, append(about, "error", text.Clean(p.err.Error()))...)
 	case p.err == nil && r.first("expired", o.cluster, o.namespace, o.name, p.resource.Version):
 		r.expired++
 		r.say(maxLines, "serving an expired certificate", append(about, "expired", p.ends.UTC())...)

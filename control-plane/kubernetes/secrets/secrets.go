@@ -42,7 +42,8 @@ type Cluster interface {
 
 // Clusters are the connected clusters.
 type Clusters interface {
-	// Cluster returns the cluster with that ID, or false if it is not connected.
+	// Cluster returns the cluster with that ID, nil if it is not connected now, or false if
+	// there is no such cluster.
 	Cluster(id string) (Cluster, bool)
 	// Local returns the config cluster, which the server runs in. Its ID never changes.
 	Local() Cluster
@@ -50,8 +51,9 @@ type Clusters interface {
 
 // Rights reports who may list the secrets of its namespace, as [access.Access] does.
 type Rights interface {
-	Peek(s access.Subject) error
-	Watch(s access.Subject, notify func()) (stop func(), err error)
+	Peek(s access.Subject, name string) error
+	Hold(s access.Subject, name string)
+	Watch(s access.Subject, notify func()) (stop func())
 	Forget(cluster string)
 }
 
@@ -85,6 +87,7 @@ type Source struct {
 	may   map[string]bool // MayReadConfigCluster
 	hub   *hub.Hub[place]
 	made  *cache
+	good  *kept
 	seen  *views
 	*record
 }
@@ -113,7 +116,7 @@ func New(cfg Config) (*Source, error) {
 	cfg.setDefaults()
 	return &Source{
 		cfg: cfg, local: local.ID(), may: may,
-		hub: hub.New[place](hub.Config{}), made: newCache(cfg.CacheBytes), seen: newViews(), record: newRecord(cfg.Log, cfg.Now),
+		hub: hub.New[place](hub.Config{}), made: newCache(cfg.CacheBytes), good: newKept(), seen: newViews(), record: newRecord(cfg.Log, cfg.Now),
 	}, nil
 }
 
@@ -156,8 +159,11 @@ func (s *Source) peek(caller *discovery.Caller, name string) (*xds.Resource, err
 	}
 	s.seen.note(r, found, product)
 	s.remarks(found, product)
-	if product.err != nil {
+	if product.resource == nil {
 		return nil, &refusal{Malformed, product.err.Error()}
+	}
+	if !r.ca {
+		s.cfg.Access.Hold(r.subject, r.name)
 	}
 	return product.resource, nil
 }
@@ -168,10 +174,14 @@ func (s *Source) look(r request) (object, product, error) {
 		return object{}, product{}, err
 	}
 	found, err := s.find(r)
+	if errors.As(err, new(*refusal)) {
+		s.good.drop(s.places(r)...)
+	}
 	if err != nil {
 		return object{}, product{}, err
 	}
-	return found, s.made.get(found.key(r), found.stamp, func() product { return found.make(r) }), nil
+	made := s.made.get(found.key(r), found.stamp, func() product { return found.make(r) })
+	return found, s.good.keep(found.key(r), found.uid, made), nil
 }
 
 // Watch calls notify after changes of Peek's result: of the object, its cluster, or the
@@ -186,10 +196,7 @@ func (s *Source) Watch(caller *discovery.Caller, name string, notify func(name s
 	leave := s.hub.WatchAny(s.withClusters(r, places), tell)
 	lose := func() {}
 	if !r.ca {
-		if lose, err = s.cfg.Access.Watch(r.subject, tell); err != nil {
-			leave()
-			return nil, err
-		}
+		lose = s.cfg.Access.Watch(r.subject, tell)
 	}
 	s.seen.watch(r)
 	return func() {
@@ -206,6 +213,7 @@ func (s *Source) letGo(places []place) {
 	for _, p := range places {
 		if !s.hub.Watched(p) {
 			s.made.drop(p)
+			s.good.release(p)
 		}
 	}
 }
@@ -232,11 +240,15 @@ func (s *Source) Changed(e Event) {
 	p := place{e.Cluster, e.Kind, e.Namespace, e.Name}
 	if e.Namespace == "" && e.Name == "" {
 		s.made.dropCluster(e.Cluster)
+		s.good.dropCluster(e.Cluster)
 		s.cfg.Access.Forget(e.Cluster)
 		s.hub.Spread(wholeOf(e.Cluster))
 		return
 	}
 	s.made.drop(p)
+	if !s.hub.Watched(p) {
+		s.good.drop(p)
+	}
 	s.hub.Changed(p)
 }
 

@@ -151,7 +151,7 @@ func TestABadNameCostsNoOtherAndAChangeIsSentAlone(t *testing.T) {
 }
 
 func TestRightsThatAreTakenAwayWhileConnectedSendARemoval(t *testing.T) {
-	onStream(t, func(_ *scene, api *reviews, p *pipe) {
+	onStream(t, func(s *scene, api *reviews, p *pipe) {
 		_ = p.next()
 		api.set(false, nil)
 		time.Sleep(4 * time.Minute)
@@ -162,8 +162,14 @@ func TestRightsThatAreTakenAwayWhileConnectedSendARemoval(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect(t, "given back", p.next(), key)
 		api.set(true, context.DeadlineExceeded)
-		time.Sleep(5 * time.Minute)
-		expect(t, "an API server that is away", p.next(), "-"+key)
+		time.Sleep(30 * time.Minute)
+		expect(t, "an API server that is away", p.next())
+		s.at("home").put("shop/foo", tlsOf("home foo, rotated"))
+		s.Changed(Event{Cluster: "home", Namespace: "shop", Name: "foo"})
+		time.Sleep(100 * time.Millisecond)
+		expect(t, "a new version meanwhile", p.next(), key, ca)
+		time.Sleep(30 * time.Minute)
+		expect(t, "away for too long", p.next(), "-"+key)
 	})
 }
 
@@ -171,6 +177,10 @@ func TestAClusterThatGoesTakesItsSecretsAndBringsThemBack(t *testing.T) {
 	onStream(t, func(s *scene, api *reviews, p *pipe) {
 		_ = p.next()
 		home := s.at("home")
+		s.fleet.off("home")
+		s.Changed(Event{Cluster: "home"})
+		time.Sleep(2 * time.Second)
+		expect(t, "not connected", p.next())
 		s.fleet.set("home", nil)
 		s.Changed(Event{Cluster: "home"})
 		time.Sleep(2 * time.Second)

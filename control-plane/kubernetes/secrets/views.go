@@ -17,10 +17,12 @@ type Watched struct {
 	// CA is false for a certificate with its key.
 	CA    bool
 	State State
-	// Ends is when the first of its certificates expires; zero for a [Broken] one.
+	// Ends is when the first of its certificates expires, those of the version that is
+	// served; zero for a [Broken] one that is not.
 	Ends time.Time
-	// Problem says what a [Broken] one lacks.
+	// Problem says what a [Broken] one lacks; Kept that its last good version is served.
 	Problem string
+	Kept    bool
 }
 
 // views records the last answers given to watchers. Every change wakes all watchers, so
@@ -46,7 +48,8 @@ type view struct {
 type sight struct {
 	part
 	lifetime
-	err error
+	err  error
+	kept bool
 }
 
 // part is one of the two forms an object can be served in.
@@ -78,7 +81,7 @@ func (v *views) leave(r request) {
 
 // note records what an answer was built from.
 func (v *views) note(r request, o object, p product) {
-	v.set(r, sight{part{o.place, r.ca}, p.lifetime, p.err})
+	v.set(r, sight{part{o.place, r.ca}, p.lifetime, p.err, p.err != nil && p.resource != nil})
 }
 
 // nothing records the error of a caller without an answer. Until the resource is ready,
@@ -123,7 +126,7 @@ func (v *views) distinct() map[part]sight {
 func (s sight) watched(now time.Time) Watched {
 	w := Watched{Cluster: s.cluster, Namespace: s.namespace, Name: s.name, Kind: s.kind, CA: s.ca, State: Broken, Ends: s.ends}
 	if s.err != nil {
-		w.Problem = text.Clean(s.err.Error())
+		w.Problem, w.Kept = text.Clean(s.err.Error()), s.kept
 		return w
 	}
 	w.State = s.state(now)

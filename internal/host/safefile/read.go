@@ -21,9 +21,14 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	return ReadAll(file, path, most)
+}
+
+// ReadAll reads so many bytes at most from r, which errors call name.
+func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(content)) > most {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, most)
+		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return content, err
 }

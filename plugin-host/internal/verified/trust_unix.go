@@ -3,6 +3,7 @@
 package verified
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -80,9 +81,20 @@ func privateGroup(info os.FileInfo) bool {
 // CheckOwner refuses path if neither root nor this user owns what: the file itself or a
 // folder above it.
 func CheckOwner(path, what string, info os.FileInfo) error {
+	if err := Owned(what, info); err != nil {
+		return Refuse(path, "%v", err)
+	}
+	return nil
+}
+
+// Owned returns an error if neither root nor this user owns what.
+func Owned(what string, info os.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return Refuse(path, "%s is owned by uid %d, not by root or the current user (uid %d)", what, st.Uid, os.Geteuid())
+	switch {
+	case !ok:
+		return fmt.Errorf("cannot determine the owner of %s", what)
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s is owned by uid %d, not by root or the current user (uid %d)", what, st.Uid, os.Geteuid())
 	}
 	return nil
 }

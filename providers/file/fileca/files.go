@@ -1,14 +1,14 @@
 package fileca
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 // The names of Istio's layout (istio.io: Plug in CA Certificates).
@@ -18,8 +18,6 @@ const (
 	chainFile = "cert-chain.pem"
 	rootFile  = "root-cert.pem"
 )
-
-const maxFile = 1 << 20
 
 // files are the contents of the folder at one moment.
 type files struct {
@@ -72,7 +70,7 @@ func readOnce(dir string) (*files, error) {
 		name    string
 		content *[]byte
 	}{{certFile, &f.cert}, {keyFile, &f.key}, {chainFile, &f.chain}, {rootFile, &f.root}} {
-		content, mode, err := readFile(filepath.Join(dir, file.name))
+		content, err := rest.ReadFile(filepath.Join(dir, file.name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && file.name == chainFile:
 			// There is no certificate between the CA and its root.
@@ -80,34 +78,11 @@ func readOnce(dir string) (*files, error) {
 			return nil, err
 		}
 		*file.content = content
-		if file.name == keyFile {
-			f.keyMode = mode
-		}
 	}
+	key, err := os.Stat(filepath.Join(dir, keyFile))
+	if err != nil {
+		return nil, err
+	}
+	f.keyMode = key.Mode()
 	return &f, nil
-}
-
-// readFile reads a regular file of at most 1 MiB.
-func readFile(path string) ([]byte, fs.FileMode, error) {
-	// Checked before it is opened: opening a named pipe would wait for a writer.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	var content bytes.Buffer
-	if _, err := content.ReadFrom(io.LimitReader(file, maxFile+1)); err != nil {
-		return nil, 0, err
-	}
-	if content.Len() > maxFile {
-		return nil, 0, fmt.Errorf("%s has more than %d bytes", path, maxFile)
-	}
-	return content.Bytes(), info.Mode(), nil
 }

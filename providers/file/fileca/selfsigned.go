@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -96,7 +97,7 @@ func (m maker) has(name string) bool {
 // keep returns the content of the file, and creates it first if necessary.
 func (m maker) keep(name string, mode fs.FileMode, content func() ([]byte, error)) ([]byte, error) {
 	if m.has(name) {
-		held, _, err := readFile(filepath.Join(m.dir, name))
+		held, err := rest.ReadFile(filepath.Join(m.dir, name))
 		return held, err
 	}
 	made, err := content()

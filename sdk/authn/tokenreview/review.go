@@ -107,13 +107,15 @@ func (r *Reviewer) ask(ctx context.Context, own, shown ca.Token) (endpoint.Reply
 	return r.client.Do(ctx, http.MethodPost, r.cfg.URL+path, header, body)
 }
 
-// read parses a reply. An error status concerns us, not the token: 401 and 403 mean
-// that we may not ask.
+// read parses a reply. An error status concerns us, not the token: 401 means that our own
+// credential is not accepted, 403 that it may not ask.
 func read(reply endpoint.Reply) (answer, error) {
 	var said answer
 	switch {
-	case reply.Status == http.StatusUnauthorized || reply.Status == http.StatusForbidden:
-		return said, fmt.Errorf("rejected the review (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
+	case reply.Status == http.StatusUnauthorized:
+		return said, fmt.Errorf("does not accept our own credential (status %d): %s", reply.Status, messageOf(reply.Body))
+	case reply.Status == http.StatusForbidden:
+		return said, fmt.Errorf("does not let us review tokens (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
 	case reply.Status != http.StatusCreated && reply.Status != http.StatusOK:
 		return said, fmt.Errorf("returned status %d: %s", reply.Status, messageOf(reply.Body))
 	case json.Unmarshal(reply.Body, &said) != nil:

@@ -139,7 +139,7 @@ func TestAnAPIServerThatDoesNotAnswerAsItShouldLeavesTheCallerUnverified(t *test
 		handler http.HandlerFunc
 		says    string
 	}{
-		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), "our own token needs the right to create tokenreviews: Unauthorized"},
+		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), "does not accept our own credential (status 401): Unauthorized"},
 		"403":                       {status(403, `{"message":"cannot create resource \"tokenreviews\""}`), "cannot create resource"},
 		"429":                       {status(429, `{"message":"too many"}`), "status 429: too many"},
 		"500":                       {status(500, "<html>"), "status 500: no reason given"},

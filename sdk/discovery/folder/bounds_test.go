@@ -122,7 +122,7 @@ func TestAFileIsReadToItsLastByteAndNoFurther(t *testing.T) {
 	d.write("most.yaml", strings.Repeat("#", maxFile))
 	d.write("more.yaml", strings.Repeat("#", maxFile+1))
 	f := d.open()
-	for name, want := range map[string]string{"most.yaml": "empty file", "more.yaml": "larger than 4194304 bytes; split it"} {
+	for name, want := range map[string]string{"most.yaml": "empty file", "more.yaml": "more.yaml has more than 4194304 bytes"} {
 		if s := d.state(f, name); !strings.Contains(s.Reason, want) {
 			t.Errorf("%+v, want %s", s, want)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -41,7 +42,7 @@ var errTotal = errors.New("the files in the folder would exceed 64 MiB")
 func (e *entry) see(folder string, listed bool, total *int) sight {
 	s := sight{listed: listed, err: fs.ErrNotExist}
 	if listed && *total <= maxTotal { // beyond the limit nothing more is read
-		s.content, s.err = read(filepath.Join(folder, e.name))
+		s.content, s.err = safefile.Read(filepath.Join(folder, e.name), maxFile)
 	}
 	if *total += len(s.content); *total > maxTotal {
 		s.err = errTotal

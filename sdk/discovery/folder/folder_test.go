@@ -156,7 +156,7 @@ func TestAFileThatIsNoneIsRefused(t *testing.T) {
 	d.must(os.Symlink("/dev/zero", filepath.Join(d.path, "zero.yaml")))
 	d.write("big.yaml", strings.Repeat("#", maxFile+1))
 	f := d.open()
-	for name, want := range map[string]string{"zero.yaml": "not a regular file", "big.yaml": "larger than 4194304 bytes; split it"} {
+	for name, want := range map[string]string{"zero.yaml": "zero.yaml is not a regular file", "big.yaml": "big.yaml has more than 4194304 bytes"} {
 		if s := d.state(f, name); s.State != Refused || !strings.Contains(s.Reason, want) {
 			t.Errorf("%+v, want %s", s, want)
 		}

@@ -2,9 +2,7 @@ package folder
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,26 +36,4 @@ func names(folder string) ([]string, error) {
 		return nil, fmt.Errorf("the folder has %d files, more than %d", len(files), maxFiles)
 	}
 	return files, nil
-}
-
-// read returns the content of a file. It opens only regular files: a pipe would block
-// until a writer comes.
-func read(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	file, err := os.Open(path) //nolint:gosec // the operator's own folder
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // opened for reading only
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(content) > maxFile {
-		return nil, fmt.Errorf("larger than %d bytes; split it", maxFile)
-	}
-	return content, err
 }

@@ -82,6 +82,9 @@ func (c *Config) checkAccess(p *problems) {
 			p.say("access."+setting, value, "write 10s to 1h")
 		}
 	}
+	if out := c.Access.Outage; out.Duration < 0 || out.Duration > 24*time.Hour {
+		p.say("access.outage", out, "write 0s to 24h")
+	}
 }
 
 func checkGrant(p *problems, path string, g Grant) {

@@ -211,6 +211,9 @@ type Access struct {
 	Allow agent.Duration `json:"allow"`
 	// Deny is for a no. Default: 1m.
 	Deny agent.Duration `json:"deny"`
+	// Outage is how long after the last yes an API server that cannot tell takes nothing
+	// from those who hold a secret. Default: 1h; 0s: it ends with the yes.
+	Outage agent.Duration `json:"outage"`
 }
 
 // Resources are served besides secrets.
@@ -264,7 +267,7 @@ func defaults() Config {
 		Rotation:    agent.Rotation{Ratio: 0.5, Jitter: 0.1},
 		Audiences:   []string{"istio-ca"},
 		Cluster:     Cluster{ID: "Kubernetes", SystemNamespace: "istio-system"},
-		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute)},
+		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute), Outage: duration(time.Hour)},
 		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20, Objects: 100_000, Response: 8 << 20}},
 		Limits: Limits{
 			Connections: 20_000, Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,

@@ -112,6 +112,7 @@ func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
 		"secrets: {grants: [{namespace: b}]}":                                                        `secrets.grants.0.names is not set: write the names of secrets`,
 		"access: {allow: 9s}":                                                                        `access.allow is "9s": write 10s to 1h`,
 		"access: {deny: 61m}":                                                                        `access.deny is "1h1m0s": write 10s to 1h`,
+		"access: {outage: 25h}":                                                                      `access.outage is "25h0m0s": write 0s to 24h`,
 		"limits: {streams: 0}":                                                                       `limits.streams is "0": write 1 or more`,
 		"limits: {message: 4MB}":                                                                     `limits.message is "4MB" in c.yaml: write a number of bytes with a unit`,
 		"times: {stream: 1ms}":                                                                       `times.stream is "1ms": write 1s or more`,

@@ -49,7 +49,7 @@ func TestALocalityComesFromASettingAVariableAFileOrAnAddress(t *testing.T) {
 		{Locality{URL: server.URL + "/google", Headers: flavor}, "eu-1", ""},
 		{Locality{URL: server.URL + "/google"}, "", "invalid locality"},
 		{Locality{URL: server.URL + "/azure"}, "2", ""},
-		{Locality{URL: server.URL + "/long"}, "", "too long"},
+		{Locality{URL: server.URL + "/long"}, "", "more than 256 bytes"},
 		{Locality{URL: server.URL + "/elsewhere"}, "", "status 302"},
 		{Locality{URL: server.URL + "/none"}, "", "status 404"},
 		{Locality{URL: server.URL + "/slow", Timeout: 50 * time.Millisecond}, "", "deadline"},

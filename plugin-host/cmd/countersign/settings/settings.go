@@ -8,13 +8,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
 
 	"github.com/spf13/pflag"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
@@ -143,12 +143,9 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
+	content, err := safefile.ReadAll(file, name, maxConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
-	}
-	if len(content) > maxConfigFile {
-		return nil, fmt.Errorf("--config: %s is larger than %d bytes", name, maxConfigFile)
 	}
 	return content, nil
 }

@@ -55,7 +55,6 @@ func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {
 func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir string) {
 	t.Helper()
 	for says, settings := range map[string]map[string]any{
-		filepath.Join(dir, "ca-cert.pem"): {"dir": dir},
 		"dir is not set":                  {},
 		`max_ttl is "soon"`:               {"dir": dir, "max_ttl": "soon"},
 		"max_ttl is a number":             {"dir": dir, "max_ttl": 24},
