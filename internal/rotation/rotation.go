@@ -231,6 +231,13 @@ func (m *Machine) Want(wanted bool) { m.wanted = wanted }
 // Release drops everything; nothing is wanted until Want.
 func (m *Machine) Release() { *m = Machine{} }
 
+// BeginBy lets a certificate that waits begin by t, if that is sooner.
+func (m *Machine) BeginBy(t time.Time) {
+	if t.Before(m.next.Begins) {
+		m.next.Begins = t
+	}
+}
+
 // Discard drops a certificate that waits to begin.
 func (m *Machine) Discard() { m.next = Term{} }
 
