@@ -24,8 +24,9 @@ type Output struct {
 	// as Istio has them.
 	Files []OutputFile `json:"files"`
 	// Link is a name in Folder: the files are in a folder of their own each time, which
-	// this symbolic link leads to, so that they change as one. Default: the files are
-	// replaced one after the other, those with a key last.
+	// this symbolic link leads to, so that they change as one. Prefer it. Default: the
+	// files are replaced one after the other, those with a key last: whoever reads in
+	// between finds a key and a certificate that do not belong together.
 	Link string `json:"link"`
 	// Owner and Group of the files, by name or number. Default: the agent's.
 	Owner string `json:"owner"`
