@@ -69,4 +69,5 @@ const (
 	Stopped     = supervise.Stopped     // for good
 	Backoff     = supervise.Backoff     // it ended; the next start is at Status.NextStart
 	CircuitOpen = supervise.CircuitOpen // it crashed too often; one probe at Status.NextStart
+	Refused     = supervise.Refused     // it rejected its settings; started again by a Reload
 )

@@ -30,6 +30,11 @@ type Options struct {
 	// OnState is called at each change of state, in order. It must not block or call the
 	// Provider. Default: none.
 	OnState func(Status)
+	// Due reports whether a certificate of the named entry is needed now, and when the first
+	// such certificate ends; the zero time means that none is held. A provider that crashes
+	// or hangs then waits for its next start no longer than the certificate allows. It may be
+	// called at any time. Default: nothing is known to be due.
+	Due func(name string) (end time.Time, due bool)
 	// Log, which also gets the providers' own records. Default: discard.
 	Log *slog.Logger
 	// Stderr gets the raw, unbounded standard error of providers; for tests of a
@@ -76,6 +81,9 @@ func (o Options) withDefaults() Options {
 	if o.OnState == nil {
 		o.OnState = func(Status) {}
 	}
+	if o.Due == nil {
+		o.Due = func(string) (time.Time, bool) { return time.Time{}, false }
+	}
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
 	}
@@ -92,10 +100,11 @@ func (o Options) process() process.Options {
 	}
 }
 
-// supervise returns what a supervisor needs of the options.
-func (o Options) supervise() supervise.Options {
+// supervise returns what the supervisor of an entry needs of the options.
+func (o Options) supervise(name string) supervise.Options {
 	return supervise.Options{
 		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
 		MaxCalls: o.MaxCalls, OnState: o.OnState, Log: o.Log,
+		Due: func() (time.Time, bool) { return o.Due(name) },
 	}
 }

@@ -39,8 +39,8 @@ func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
 }
 
 // Find finds and verifies the entry's binary and starts nothing. It fails if the binary
-// must not run. Calls of the Provider wait for [Provider.Start]; a caller that does not
-// start it must [Provider.Close] it.
+// must not run. Calls of the Provider wait for [Provider.Begin]; the caller must
+// [Provider.Close] it.
 func Find(opts Options, entry Entry) (*Provider, error) {
 	opts = opts.withDefaults()
 	if process.MissingProtection != "" {
@@ -64,13 +64,17 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{name: entry.Name, plans: plans, supervisor: supervise.New(opts.supervise(), first)}, nil
+	return &Provider{name: entry.Name, plans: plans, supervisor: supervise.New(opts.supervise(first.Name), first)}, nil
 }
 
-// Start starts the provider and returns when it is ready. If the handshake fails or the
-// provider rejects its settings, it closes the Provider and returns the error. If the
-// provider's CA is unavailable, it succeeds and the provider gets ready later. ctx bounds
-// Start only. It must be called once.
+// Begin starts the provider and returns at once. A provider that does not get ready is
+// restarted with backoff; one that rejects its settings is Refused until [Provider.Reload].
+func (p *Provider) Begin() { p.supervisor.Begin() }
+
+// Start is Begin for a caller that cannot do without the provider: it returns when the
+// provider is ready. If the handshake fails or the provider rejects its settings, it closes
+// the Provider and returns the error. If the provider's CA is unavailable, it succeeds and
+// the provider gets ready later. ctx bounds Start only.
 func (p *Provider) Start(ctx context.Context) error { return p.supervisor.Start(ctx) }
 
 // Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends
@@ -107,8 +111,8 @@ func (p *Provider) WatchRoots(ctx context.Context, changed func(roots []byte) er
 // and calls in flight finish in the old one. If it does not get ready before ctx ends
 // ([Options.CallTimeout] without a deadline), Reload returns the reason and keeps the old
 // one; a provider whose CA is unavailable is not ready. If nothing has changed, nothing
-// is started. A provider in backoff or with an open circuit is started at once. The
-// entry's name must not change.
+// is started. A provider in backoff or with an open circuit is started at once; for one
+// that was never ready, Reload does not wait. The entry's name must not change.
 func (p *Provider) Reload(ctx context.Context, entry Entry) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()

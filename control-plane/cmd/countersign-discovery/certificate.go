@@ -75,9 +75,12 @@ func (s *signed) find(c *agent.Config, opts pluginhost.Options, cfg *secret.Conf
 	return errors.Join(errs...)
 }
 
-// start starts all concurrently because each may wait for its CA.
-func (s *signed) start(ctx context.Context) error {
-	return s.each(func(p *pluginhost.Provider) error { return p.Start(ctx) })
+// begin starts the providers and waits for none: the service is not ready until it holds
+// its certificate.
+func (s *signed) begin() {
+	for _, p := range s.providers {
+		p.Begin()
+	}
 }
 
 // retry retries what failed because of a provider as soon as that is ready again.

@@ -108,7 +108,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	p, who := set(t, "times: {drain: 5m}")
 	who.held(t, p)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	p.log.await(t, `msg="(the server is shutting down)"`)
+	p.log.await(t, `msg="(shutting down)"`)
 	if code, text := p.page(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "shutting down") {
 		t.Errorf("while it drains: %d %s", code, text)
 	}

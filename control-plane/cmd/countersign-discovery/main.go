@@ -12,6 +12,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	return cli.Run(cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
+	hangups := cli.CatchHangups()
+	return cli.Run(hangups, cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
 		serveCommand(), validateCommand(), explainCommand(), schemaCommand(), statusCommand(), cli.Version()))
 }

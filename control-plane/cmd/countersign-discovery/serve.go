@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +38,7 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 			return serve(cmd.Context(), c)
 		},
 	}
+	cli.ServeOn(cmd)
 	in.addFlags(cmd)
 	return cmd
 }
@@ -77,14 +76,11 @@ func serve(ctx context.Context, c config.Config) (err error) {
 	return s.server.Run(ctx, listeners)
 }
 
-// ignoreHangups logs that SIGHUP, which makes the agent reload, has no effect here. Without
-// it, the signal would end the process without draining any stream.
+// ignoreHangups logs that SIGHUP, which makes the agent reload, has no effect here.
 func ignoreHangups(ctx context.Context, log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
 	for {
 		select {
-		case <-hangups:
+		case <-cli.Hangups(ctx):
 			log.Warn("ignoring SIGHUP: restart the service to change its configuration")
 		case <-ctx.Done():
 			return // the signal stays ignored

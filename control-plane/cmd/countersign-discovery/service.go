@@ -46,9 +46,7 @@ func (s *service) open(ctx context.Context) error {
 		}
 	}
 	if s.signed != nil {
-		if err := s.signed.start(ctx); err != nil {
-			return err
-		}
+		s.signed.begin()
 	}
 	s.goOn(beside, s.trust.Run)
 	s.goOn(beside, s.reauthorize)

@@ -17,6 +17,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	return cli.Run(cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
+	hangups := cli.CatchHangups()
+	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
 		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), discovery.Command(), cli.Version()))
 }

@@ -10,10 +10,13 @@ import (
 
 // CSRSign implements [ca.Client].
 func (s *Supervisor) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	return call(ctx, s, func(ctx context.Context, i Instance) (ca.Certificate, error) {
-		cert, err := i.CSRSign(ctx, req)
+	return call(ctx, s, s.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
+		answered := s.suspect(l)
+		defer answered()
+		cert, err := l.CSRSign(ctx, req)
 		if err == nil {
-			cert.Signer = signer(i) // the next life may be another version
+			l.signed.Store(true)
+			cert.Signer = signer(l) // the next life may be another version
 		}
 		return cert, err
 	})
@@ -27,12 +30,16 @@ func signer(i Instance) string {
 
 // Roots implements [ca.RootSource].
 func (s *Supervisor) Roots(ctx context.Context) ([]byte, error) {
-	return call(ctx, s, func(ctx context.Context, i Instance) ([]byte, error) { return i.Roots(ctx) })
+	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
 }
 
 // ExchangeToken implements [ca.TokenExchanger].
 func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return call(ctx, s, func(ctx context.Context, i Instance) (ca.ExchangedToken, error) { return i.ExchangeToken(ctx, req) })
+	return call(ctx, s, s.need, func(ctx context.Context, l *life) (ca.ExchangedToken, error) {
+		answered := s.suspect(l)
+		defer answered()
+		return l.ExchangeToken(ctx, req)
+	})
 }
 
 // WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is
@@ -66,14 +73,14 @@ func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) er
 	return l.WatchRoots(ctx, changed)
 }
 
-// call waits for a life and makes one call to it. A provider that lost its settings gets
-// them again, and the call is repeated once.
-func call[T any](ctx context.Context, s *Supervisor, f func(context.Context, Instance) (T, error)) (T, error) {
+// call gets a life by wait and makes one call to it. A provider that lost its settings
+// gets them again, and the call is repeated once.
+func call[T any](ctx context.Context, s *Supervisor, wait func(context.Context) (*life, error), f func(context.Context, *life) (T, error)) (T, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	var none T
 	for {
-		l, err := s.gate.wait(ctx)
+		l, err := wait(ctx)
 		if err != nil {
 			return none, err
 		}

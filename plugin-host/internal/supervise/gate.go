@@ -34,8 +34,8 @@ func (g *gate) move(status Status, l *life) {
 	g.changed = make(chan struct{})
 }
 
-// wait returns the life to call. It fails at once while the circuit is open and after
-// Close.
+// wait returns the life to call. It fails at once while the circuit is open, after the
+// provider refused its settings, and after Close.
 func (g *gate) wait(ctx context.Context) (*life, error) {
 	for {
 		g.mu.Lock()
@@ -50,6 +50,8 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 				Message: "provider " + text.Quote(status.Name) + " crashed too often, next try at " +
 					clock.Stamp(status.NextStart) + ": " + status.LastError,
 			}
+		case status.State == Refused:
+			return nil, ca.Errorf(ca.Unavailable, "provider %q: %s", status.Name, status.LastError)
 		case status.State == Stopped || status.State == Draining:
 			return nil, ca.Errorf(ca.Unavailable, "provider %q is closed", status.Name)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
@@ -43,7 +44,10 @@ type life struct {
 	cancel  context.CancelFunc // gives up the way to ready
 	outcome chan error         // of the way to ready
 
-	since   time.Time       // when it became ready
+	urgent  *time.Timer     // kills it before it is ready; nil: nothing is urgent
+	idle    atomic.Bool     // it waits for its CA before it is ready
+	signed  atomic.Bool     // a certificate
+	since   time.Time       // when it became ready; zero: it did not
 	slots   chan struct{}   // one for each call in flight
 	leaving context.Context // ends when it takes no new calls
 	leave   context.CancelFunc
@@ -70,6 +74,14 @@ func (l *life) end() <-chan struct{} {
 func (l *life) open(calls int) {
 	l.since, l.slots = time.Now(), make(chan struct{}, calls)
 	l.leaving, l.leave = context.WithCancel(context.Background())
+}
+
+// record returns what it did before it ended at now.
+func (l *life) record(now time.Time) record {
+	if l.since.IsZero() {
+		return record{}
+	}
+	return record{now.Sub(l.since), l.signed.Load()}
 }
 
 // enter takes a slot for one call. It is false if the life ends or stops taking calls

@@ -10,6 +10,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
+// mostSilent is how many of its settings in a row a healthy provider may leave unanswered:
+// its CA may do the same to it.
+const mostSilent = 3
+
 // prepare makes a life ready for calls. If its plan is proven, an earlier life accepted
 // the settings and they are not validated again.
 func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
@@ -22,9 +26,15 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 		}
 	}
 	wait := firstBackoff
-	for {
+	for silent := 0; ; {
 		err := s.configure(ctx, l)
 		if err == nil || ca.ActionFor(err) != ca.Wait {
+			return err
+		}
+		if ca.ReasonFor(err) != ca.Deadline {
+			silent = 0
+		} else if silent++; silent == mostSilent || s.stuck(ctx, l) {
+			l.Kill(err)
 			return err
 		}
 		// Its CA is unavailable: restarting the provider would not help.
@@ -32,26 +42,44 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 		if l.reload == nil {
 			s.tellFirst(nil)
 		}
+		l.idle.Store(true)
 		select {
 		case <-time.After(jitter(wait)):
 		case <-ctx.Done():
 			return err
 		}
+		l.idle.Store(false)
 		wait = double(wait, firstBackoff, maxBackoff)
 	}
 }
 
-// greet connects to the provider and checks its name.
-func (s *Supervisor) greet(ctx context.Context, l *life) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, fmt.Errorf("start timed out after %s", s.opts.StartTimeout))
+// stuck reports whether a life that has not answered should make room for another: it is
+// not healthy either, or a certificate is due.
+func (s *Supervisor) stuck(ctx context.Context, l *life) bool {
+	if left, due := s.left(time.Now()); due && left > 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
 	defer cancel()
+	err := l.Health(ctx)
+	return err != nil && ca.ActionFor(err) != ca.Missing
+}
+
+// greet connects to the provider and checks its name.
+func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
+	ctx, cancel := s.inTime(ctx, s.opts.StartTimeout)
+	defer cancel()
+	defer func() {
+		if hung := context.Cause(ctx); err != nil && hung != nil {
+			err = hung
+			l.Kill(hung)
+		}
+	}()
 	if err := l.Connect(ctx); err != nil {
 		return err
 	}
 	metadata, err := l.Metadata(ctx)
 	switch {
-	case err != nil && context.Cause(ctx) != nil:
-		return context.Cause(ctx)
 	case err != nil:
 		return fmt.Errorf("get metadata: %w", err)
 	case metadata.Name != l.plan.Provider:
@@ -62,7 +90,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) error {
 
 // validate has the provider validate the settings and joins all faults into one error.
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.CallTimeout)
+	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
 	diagnostics, err := l.Validate(ctx, l.plan.Settings)
 	if err != nil && ca.ActionFor(err) != ca.Missing {
@@ -84,7 +112,7 @@ func (s *Supervisor) validate(ctx context.Context, l *life) error {
 }
 
 func (s *Supervisor) configure(ctx context.Context, l *life) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.CallTimeout)
+	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
 	if err := l.Configure(ctx, l.plan.Settings); err != nil {
 		return fmt.Errorf("settings: %w", err)

@@ -25,12 +25,30 @@ func (s *Supervisor) reload(r *reload) {
 		r.reply <- nil
 		return
 	}
+	if !s.plan.proven {
+		s.replace(r.plan)
+		r.reply <- nil
+		return
+	}
 	if s.coming != nil { // of the old plan: superseded, and restarted if the new one fails
 		s.abandon()
 		s.restart = time.After(0)
 	}
 	s.log.Info("starting new provider generation", "path", r.plan.Path)
 	s.begin(r.plan, r)
+}
+
+// replace starts anew from a plan, as no life of the old one was ever ready.
+func (s *Supervisor) replace(p *Plan) {
+	if s.plan.same(p) {
+		p.Close()
+	} else {
+		s.abandon()
+		s.follow(p)
+	}
+	if s.coming == nil {
+		s.begin(s.plan, nil)
+	}
 }
 
 // turnDown keeps the old plan: the new one did not get ready.
@@ -47,8 +65,9 @@ func (s *Supervisor) turnDown(l *life, err error) {
 // Reload starts a life of the plan beside the one that is ready. When the new one is
 // ready, new calls go to it, and calls in flight finish in the old one. If it does not get
 // ready before ctx ends ([Options.CallTimeout] without a deadline), Reload returns the
-// reason and keeps the old one. If nothing has changed, nothing is started. Reloads must
-// not overlap.
+// reason and keeps the old one. If nothing has changed, nothing is started. If no life of
+// the old plan was ever ready, there is nothing to keep: the new plan is started as by
+// Begin, and Reload returns nil at once. Reloads must not overlap.
 func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()

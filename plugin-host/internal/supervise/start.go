@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
@@ -9,6 +10,7 @@ import (
 // begin starts a life of the plan. Its outcome is a message to run.
 func (s *Supervisor) begin(p *Plan, r *reload) {
 	s.number++
+	s.started = time.Now()
 	ctx := context.Background()
 	if r == nil {
 		s.restart = nil

@@ -10,8 +10,8 @@ import (
 // State is a provider's place in its life cycle.
 type State string
 
-// The states. A provider goes from resolved to ready, from ready to backoff and back
-// after a crash, and through draining to stopped on Close.
+// The states. A provider goes from resolved to ready, to backoff and back after a crash or
+// a failed start, and through draining to stopped on Close.
 const (
 	Resolved    State = "resolved"     // found and verified, not started yet
 	Starting    State = "starting"     // the process is being started
@@ -21,6 +21,7 @@ const (
 	Stopped     State = "stopped"      // for good
 	Backoff     State = "backoff"      // it ended; the next start is at NextStart
 	CircuitOpen State = "circuit open" // it crashed too often; one probe at NextStart
+	Refused     State = "refused"      // it rejected its settings; started again by a reload
 )
 
 // Status describes a provider at one moment.

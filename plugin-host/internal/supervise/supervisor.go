@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // Options of a supervisor. All fields are required.
@@ -21,7 +22,11 @@ type Options struct {
 	HealthInterval time.Duration
 	MaxCalls       int          // sent to one provider at once
 	OnState        func(Status) // told each change of state, in order
-	Log            *slog.Logger
+	// Due reports whether the engine needs this provider for a certificate now, and when
+	// the first such certificate ends: the zero time if none is held. Any goroutine may
+	// call it.
+	Due func() (end time.Time, due bool)
+	Log *slog.Logger
 }
 
 // Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every
@@ -36,6 +41,7 @@ type Supervisor struct {
 	close   sync.Once    // of closing
 	first   chan error   // the first outcome, for Start
 	reloads chan *reload // one at a time
+	asks    chan ask
 	closing chan struct{}
 	closed  chan struct{} // closed when nothing is left
 	gone    chan struct{} // a dismissed life has ended
@@ -48,6 +54,7 @@ type Supervisor struct {
 	restart  <-chan time.Time // when the next is started; nil: not needed
 	leaving  int              // dismissed lives that have not ended yet
 	number   int              // of the last life that was started
+	started  time.Time        // when it was
 	status   Status           // the gate has a copy
 	recovery recovery
 	patience context.Context // ends when dismissed lives have had their time
@@ -60,7 +67,7 @@ func New(opts Options, p *Plan) *Supervisor {
 	s := &Supervisor{
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
 		gate:  gate{changed: make(chan struct{})},
-		first: make(chan error, 1), reloads: make(chan *reload),
+		first: make(chan error, 1), reloads: make(chan *reload), asks: make(chan ask),
 		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.patience, s.hurry = context.WithCancel(context.Background())
@@ -70,12 +77,16 @@ func New(opts Options, p *Plan) *Supervisor {
 	return s
 }
 
-// Start starts the provider and returns when it is ready. If the handshake fails or the
-// provider rejects its settings, it closes the supervisor and returns the error. If the
-// provider's CA is unavailable, it succeeds and the provider gets ready later. ctx bounds
-// Start only. It must be called once.
+// Begin starts the provider and returns at once. A life that does not get ready is
+// handled alike, whether it is the first or a later one: see [Status].
+func (s *Supervisor) Begin() { s.begun.Do(func() { go s.run() }) }
+
+// Start is Begin for a caller that cannot do without the provider: it returns when the
+// first life is ready. If that fails, it closes the supervisor and returns the error. If
+// the provider's CA is unavailable, it succeeds and the provider gets ready later. ctx
+// bounds Start only.
 func (s *Supervisor) Start(ctx context.Context) error {
-	s.begun.Do(func() { go s.run() })
+	s.Begin()
 	var err error
 	select {
 	case err = <-s.first:
@@ -123,6 +134,11 @@ func (s *Supervisor) run() {
 			return
 		case r := <-s.reloads:
 			s.reload(r)
+		case a := <-s.asks:
+			s.urge(s.coming)
+			s.hasten()
+			s.gate.move(s.status, s.current)
+			close(a)
 		case err := <-s.coming.result():
 			s.settle(err)
 		case <-s.current.end():
@@ -153,9 +169,12 @@ func (s *Supervisor) settle(err error) {
 		s.takeOver(l)
 	case l.reload != nil:
 		s.turnDown(l, err)
+	case ca.ReasonFor(err) == ca.Invalid && !l.plan.proven:
+		s.stop(l)
+		s.refused(err)
 	default:
 		s.stop(l)
-		s.failed(0, err)
+		s.failed(l, err)
 	}
 	if l.reload != nil {
 		l.reload.reply <- err
@@ -169,6 +188,7 @@ func (s *Supervisor) settle(err error) {
 func (s *Supervisor) takeOver(l *life) {
 	old := s.current
 	s.restart = nil
+	l.relax()
 	l.open(s.opts.MaxCalls)
 	s.current = l
 	go s.askHealth(l)
@@ -199,14 +219,23 @@ func (s *Supervisor) bury() {
 	s.current = nil
 	l.leave()
 	s.stop(l)
-	s.failed(time.Since(l.since), l.Err())
+	s.failed(l, l.Err())
+}
+
+// refused records that the provider rejects its settings. Another start would hear the
+// same, so only a reload starts it again.
+func (s *Supervisor) refused(err error) {
+	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
+	s.enter(Refused)
 }
 
 // failed records why no life is ready and schedules the next start.
-func (s *Supervisor) failed(ready time.Duration, err error) {
+func (s *Supervisor) failed(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
-	wait, open := s.recovery.next(time.Now(), ready)
-	s.restart, s.status.NextStart = time.After(wait), time.Now().Add(wait)
+	now := time.Now()
+	wait, open := s.recovery.next(now, l.record(now))
+	s.schedule(now.Add(wait))
+	s.hasten()
 	if open {
 		s.enter(CircuitOpen)
 	} else {
@@ -222,10 +251,13 @@ func (s *Supervisor) enter(state State) {
 	}
 	s.publish()
 	attrs := []any{"state", string(state), "generation", s.status.Generation, "pid", s.status.PID}
-	if state == Backoff || state == CircuitOpen {
+	switch state {
+	case Backoff, CircuitOpen:
 		s.log.Warn("provider ended", append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart,
 			"last_output", strings.Join(s.status.Crash, "\n"))...)
-	} else {
+	case Refused:
+		s.log.Error("provider refused its settings; waiting for a changed configuration", append(attrs, "error", s.status.LastError)...)
+	default:
 		s.log.Info("provider state changed", attrs...)
 	}
 }

@@ -10,8 +10,11 @@ package fileca
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -41,7 +44,8 @@ type held struct {
 }
 
 // Open reads the folder and watches it until [CA.Close]. ctx bounds Open only. An error is a
-// [ca.Error]; it has the reason [ca.Invalid] if a setting or a file is invalid, and names it.
+// [ca.Error]; it has the reason [ca.Invalid] if a setting or a file is invalid, and
+// [ca.Unavailable] if there is no ca-cert.pem, and names it.
 func Open(ctx context.Context, settings Settings) (*CA, error) {
 	return open(ctx, settings, time.Now)
 }
@@ -82,6 +86,9 @@ func (c *CA) start(opts filewatch.Options) error {
 	}
 	if err != nil {
 		stop()
+		if _, gone := os.Stat(filepath.Join(c.dir, certFile)); errors.Is(gone, fs.ErrNotExist) {
+			return ca.Errorf(ca.Unavailable, "%w", err) // it may come, as a mounted folder does
+		}
 		return ca.Errorf(ca.Invalid, "%w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -93,6 +93,16 @@ func TestACAUnderTheRootNeedsNoChainFile(t *testing.T) {
 	}
 }
 
+func TestAFolderThatIsAwayIsAnAuthorityThatIsAway(t *testing.T) {
+	dir := t.TempDir()
+	for _, dir := range []string{dir, filepath.Join(dir, "none")} {
+		_, err := Open(t.Context(), Settings{Dir: dir})
+		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, certFile)+": no such file") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 2})
 	good := authority.IstioFiles()
@@ -111,7 +121,6 @@ func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
 		"encrypted-key":              {set(keyFile, []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")), keyFile, "encrypted"},
 		"certificate-as-key":         {set(keyFile, good[certFile]), keyFile, "not a private key"},
 		"no-key":                     {set(keyFile, nil), keyFile, "no such file"},
-		"no-certificate":             {set(certFile, nil), certFile, "no such file"},
 		"no-root":                    {set(rootFile, nil), rootFile, "no such file"},
 		"garbage-as-certificate":     {set(certFile, []byte("hello")), certFile, "no PEM block"},
 		"garbage-as-root":            {set(rootFile, []byte("hello")), rootFile, "no PEM block"},

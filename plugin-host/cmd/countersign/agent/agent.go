@@ -34,6 +34,11 @@ A setting comes from its flag, else from its variable (COUNTERSIGN_ and the flag
 name), else from Istio's variable (CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …), else from the
 file, else it has its default.
 
+It serves at once. A provider that fails to start is started again with backoff, and one
+that refuses its settings when they or its binary change; the secrets of others and what
+is held do not wait for it. systemd is told (Type=notify) when the sockets serve and the
+kept state is read.
+
 The agent reloads its configuration when the file changes, and at SIGHUP. A provider
 whose binary, pin, settings or variables have changed is started beside the old one and
 takes over when it is ready. Secrets, rotation, the log level and the socket's policy
@@ -63,6 +68,7 @@ at once.`,
 			return runAgent(cmd.Context(), c, &in)
 		},
 	}
+	cli.ServeOn(cmd)
 	in.AddFlags(cmd)
 	in.AddBuildFlags(cmd)
 	return cmd
@@ -121,12 +127,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	if err := providers.start(ctx, c, a); err != nil {
-		if ctx.Err() != nil {
-			err = nil // stopped before it had started
-		}
-		return errors.Join(err, a.Close())
-	}
+	providers.begin(a)
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}
@@ -137,7 +138,10 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	r := &reloader{
 		reread: in.Read, started: c, running: c, agent: a, providers: providers, metrics: counts, files: files, tokens: tokens, level: level, log: log,
 	}
-	defer watchConfig(in, log, r.reload)()
+	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
+	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
+		log.Warn("cannot tell the service manager that the agent is ready", "error", err)
+	}
 	return child.run(ctx, a)
 }
 

@@ -4,18 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 )
 
-// watchConfig calls reload at each SIGHUP and whenever the content of a file changes, one at a
-// time. The function that it returns ends that, and waits for a running reload.
-func watchConfig(in *settings.Flags, log *slog.Logger, reload func(context.Context)) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+// watchConfig calls reload at each of the hangups and whenever the content of a file changes,
+// one at a time. The function that it returns ends that, and waits for a running reload.
+func watchConfig(in *settings.Flags, hangups <-chan os.Signal, log *slog.Logger, reload func(context.Context)) (stop func()) {
 	var changes <-chan struct{}
 	unwatch := func() {}
 	if files := in.Watched(); len(files) > 0 {
@@ -42,7 +38,6 @@ func watchConfig(in *settings.Flags, log *slog.Logger, reload func(context.Conte
 		}
 	}()
 	return func() {
-		signal.Stop(hangups)
 		cancel()
 		unwatch()
 		<-done

@@ -19,7 +19,6 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -31,7 +30,8 @@ type providers struct {
 	groups pluginhost.ProcessGroups
 	tokens *wiring.TokenCache          // used by the start, then by reloads, one at a time
 	stream workloads.Followed          // the hook for tokens of streams
-	agent  atomic.Pointer[agent.Agent] // told when a provider is ready
+	agent  atomic.Pointer[agent.Agent] // told when a provider is ready, asked what is due
+	crowd  crowd
 	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
 }
@@ -42,7 +42,7 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(log)}
 	p.opts = pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
-		Groups: &p.groups, Log: log, OnState: p.onState,
+		Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
 	if err := each(c.Providers, func(entry config.Provider) error { return p.find(entry, c.BuildOf(entry)) }); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -86,10 +86,13 @@ func each(entries []config.Provider, do func(config.Provider) error) error {
 	return errors.Join(errs...)
 }
 
-// start starts all providers, and tells the agent whenever one becomes ready.
-func (p *providers) start(ctx context.Context, c config.Config, a *agent.Agent) error {
+// begin starts all providers, and tells the agent whenever one becomes ready. It waits for
+// none of them.
+func (p *providers) begin(a *agent.Agent) {
 	p.agent.Store(a)
-	return each(c.Providers, func(entry config.Provider) error { return asSettings(p.of(entry.Name).Start(ctx)) })
+	for _, provider := range p.all() {
+		provider.Begin()
+	}
 }
 
 func (p *providers) onState(s pluginhost.Status) {
@@ -136,7 +139,7 @@ func asSettings(err error) error {
 	_, refused := errors.AsType[*pluginhost.RefusedError](err)
 	_, entry := errors.AsType[*pluginhost.EntryError](err)
 	_, missing := errors.AsType[*pluginhost.NotFoundError](err)
-	if refused || missing || entry || ca.ActionFor(err) == ca.EndAttempt {
+	if refused || missing || entry {
 		return cli.Wrong(err)
 	}
 	return err

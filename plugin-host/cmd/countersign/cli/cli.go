@@ -37,10 +37,14 @@ func (e *Error) Unwrap() error { return e.Err }
 func Wrong(err error) error { return &Error{ExitSettings, err} }
 
 // Run executes a [Root] command and returns the exit code. SIGINT and SIGTERM cancel the
-// command's context; a second signal ends the process at once.
-func Run(root *cobra.Command) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+// command's context; a second signal ends the process at once. hangups is of
+// [CatchHangups].
+func Run(hangups <-chan os.Signal, root *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.WithValue(context.Background(), hangupsKey{}, hangups), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if cmd, _, err := root.Find(os.Args[1:]); err != nil || cmd.Annotations[servesOn] == "" {
+		signal.Reset(syscall.SIGHUP)
+	}
 	context.AfterFunc(ctx, func() {
 		again := make(chan os.Signal, 1)
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM)

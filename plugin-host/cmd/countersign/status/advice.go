@@ -1,6 +1,9 @@
 package status
 
-import "github.com/countersign-dev/countersign/sdk/ca"
+import (
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
 
 // does says what the engine does after an error, by the action of package ca.
 var does = map[ca.Action]string{
@@ -52,6 +55,11 @@ const configuration = "configuration"
 // kind is an error that does not come from a CA.
 type kind struct{ reason, does, do string }
 
+// troubles are what a provider's states mean.
+var troubles = map[pluginhost.State]kind{
+	pluginhost.Backoff: ended, pluginhost.CircuitOpen: endedOften, pluginhost.Refused: unwanted,
+}
+
 var (
 	ended = kind{
 		"ended", "The agent restarts the provider after a delay, and keeps serving the certificates it holds.",
@@ -60,6 +68,10 @@ var (
 	endedOften = kind{
 		"circuit open", "The agent restarts the provider only occasionally, and keeps serving the certificates it holds.",
 		"Fix what the provider's last lines in the log report, or restore the previous binary and pin. SIGHUP restarts it at once.",
+	}
+	unwanted = kind{
+		"settings refused", "The agent does not start the provider again until its settings or binary change, and keeps serving the certificates it holds.",
+		"Fix the provider's settings: the agent notices a changed file. \"countersign provider doctor\" checks them without the agent.",
 	}
 	turnedDown = kind{
 		"reload refused", "The previous provider keeps running.",

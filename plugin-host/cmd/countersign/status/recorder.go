@@ -53,11 +53,7 @@ func (r *Recorder) Secret(e secret.Event) {
 // Provider records a change of a provider's state.
 func (r *Recorder) Provider(s pluginhost.Status) {
 	where := "provider " + s.Name
-	if s.State == pluginhost.Backoff || s.State == pluginhost.CircuitOpen {
-		kind := ended
-		if s.State == pluginhost.CircuitOpen {
-			kind = endedOften
-		}
+	if kind, ok := troubles[s.State]; ok {
 		r.add(Error{At: s.Since, Where: where, Reason: kind.reason, Text: s.LastError, Does: kind.does, Do: kind.do})
 	}
 	if r.isNewRefusal(s) {

@@ -57,6 +57,8 @@ func (p Provider) Mark() mark {
 			return mark{"ready; its last reload was refused", "fair"}
 		}
 		return mark{p.State, "good"}
+	case "refused":
+		return mark{"refused its settings", "bad"}
 	case "backoff", "circuit open", "stopped":
 		return mark{p.State, "bad"}
 	}

@@ -1,0 +1,20 @@
+package agent
+
+import (
+	"net"
+)
+
+// notifyReady tells the service manager at the socket that the sockets serve; see
+// sd_notify(3). Without a socket it does nothing.
+func notifyReady(socket string) error {
+	if socket == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte("READY=1"))
+	return err
+}

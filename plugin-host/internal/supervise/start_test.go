@@ -1,0 +1,98 @@
+package supervise
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// begun starts a provider without waiting for it.
+func begun(t *testing.T, is string, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(is)
+		w.p.Begin()
+		test(t, w)
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAFirstStartThatFailsIsTriedAgainAsLaterOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("good")
+		w.broken = 3
+		w.p.Begin()
+		w.mustSign(t, "good")
+		if s := w.p.Status(); s.Restarts != 3 || s.State != Ready || s.LastError != "" {
+			t.Errorf("%+v", s)
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRefusedSettingsAreAStateUntilTheyChange(t *testing.T) {
+	begun(t, "wrong", func(t *testing.T, w *world) {
+		time.Sleep(time.Hour)
+		if s := w.p.Status(); s.State != Refused || !strings.Contains(s.LastError, "these settings are wrong") || w.starts() != 1 {
+			t.Errorf("%d starts, %+v", w.starts(), s)
+		}
+		w.needs(time.Now().Add(time.Second))
+		before := time.Now()
+		_, err := w.sign(time.Minute)
+		if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "these settings are wrong") || time.Since(before) != 0 {
+			t.Errorf("a call: %v after %s", err, time.Since(before))
+		}
+		if err := w.p.Reload(t.Context(), w.planThat("wrong")); err != nil {
+			t.Error(err)
+		}
+		if s := w.all(); len(s) != 2 {
+			t.Errorf("%d starts after a reload", len(s))
+		}
+		time.Sleep(time.Second)
+		if s := w.p.Status(); s.State != Refused {
+			t.Errorf("%+v", s)
+		}
+		if err := w.p.Reload(t.Context(), w.planThat("good")); err != nil {
+			t.Error(err)
+		}
+		w.mustSign(t, "good")
+	})
+}
+
+func TestMendedSettingsAreTakenThoughTheCAIsAway(t *testing.T) {
+	begun(t, "wrong", func(t *testing.T, w *world) {
+		time.Sleep(time.Second)
+		if err := w.p.Reload(t.Context(), w.planThat("away")); err != nil {
+			t.Error(err)
+		}
+		if err := w.p.Reload(t.Context(), w.planThat("away")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if s := w.p.Status(); s.State != Configuring || s.LastReload != "" || w.starts() != 2 {
+			t.Errorf("%d starts, %+v", w.starts(), s)
+		}
+		close(w.backCA)
+		w.mustSign(t, "away")
+	})
+}
+
+func TestAStartThatHangsMakesRoomForAnother(t *testing.T) {
+	for is, within := range map[string]time.Duration{"mute": 11 * time.Second, "hanging": 2 * time.Minute} {
+		t.Run(is, func(t *testing.T) {
+			begun(t, is, func(t *testing.T, w *world) {
+				time.Sleep(within)
+				if n := w.starts(); n != 2 {
+					t.Errorf("%d starts in %s", n, within)
+				}
+			})
+		})
+	}
+}
