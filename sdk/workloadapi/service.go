@@ -77,9 +77,10 @@ func (s *Service) FetchX509SVID(_ *workloadv1.X509SVIDRequest, to grpc.ServerStr
 }
 
 // FetchX509Bundles sends the trust bundles of the caller's own and of federated trust
-// domains, and again after each change.
+// domains, and again after each change. They need no certificate where
+// [Identity].TrustDomain is set.
 func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.ServerStreamingServer[workloadv1.X509BundlesResponse]) error {
-	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.bundles()) })
+	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.x509Bundles()) })
 }
 
 // FetchJWTSVID returns Unimplemented, as do the other JWT-SVID calls.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -69,11 +70,15 @@ func ofDiscovery(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// made makes the schema of C, whose types are in these files and in the agent's.
+// made makes the schema of C. Descriptions come from the comments in these files and in the
+// package of the agent's configuration.
 func made[C any](t *testing.T, title string, names ...string) *jsonschema.Schema {
 	t.Helper()
-	var files []string
-	for _, name := range append([]string{"plugin-host/cmd/countersign/config/config.go", "plugin-host/cmd/countersign/config/token.go"}, names...) {
+	files, err := filepath.Glob(programs.File(t, "plugin-host/cmd/countersign/config/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
 		files = append(files, programs.File(t, name))
 	}
 	s, err := schemaOf[C](title, patterns, files...)

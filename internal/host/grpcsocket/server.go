@@ -130,7 +130,7 @@ func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 // Serve serves until [Server.Close] and then returns nil. It logs what.
 func (s *Server) Serve(what string) error {
 	s.log.Info(what, "socket", s.socket.Addr().String())
-	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(limit(s.socket, s.log)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve %s: %w", s.socket.Addr().String(), err)
 	}
 	return nil

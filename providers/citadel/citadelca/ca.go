@@ -61,7 +61,8 @@ func Open(settings Settings) (*CA, error) {
 // CSRSign implements [ca.Client]. It fails with [ca.Invalid], before anything is sent, if the
 // CSR has other names than one SPIFFE ID, or a token would be sent over plaintext. An error
 // of istiod has the reason of its gRPC code; a reply without a valid chain and roots is
-// [ca.Internal]. CSRSign retries temporary errors for about two seconds.
+// [ca.Internal]. CSRSign asks once: the host has a backoff, and tries of ours would multiply
+// with its own.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := c.check(req); err != nil {
 		return ca.Certificate{}, err
@@ -72,7 +73,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 		defer cancel()
 	}
 	call := metadata.NewOutgoingContext(ctx, c.metadataOf(req.Token))
-	reply, err := retry(ctx, func() (*security.IstioCertificateResponse, error) { return c.attempt(call, c.request(req)) })
+	reply, err := c.attempt(call, c.request(req))
 	if err != nil {
 		return ca.Certificate{}, c.failure(ctx, err, req.Token)
 	}

@@ -18,11 +18,11 @@ const (
 func faultChecks() []Check {
 	good := []string{"SIGN-01", "SIGN-04", "SIGN-20"}
 	return []Check{
-		{"FAULT-01", Behaviour, "64 requests at once are all signed, each for its own key.", "An agent on a node asks for many workloads at once.", good, manyAtOnce},
-		{"FAULT-02", Behaviour, "A call whose caller has gone ends within 250 ms.", "Otherwise calls that nobody waits for pile up behind a CA that hangs.", good, cancelledEnds},
-		{"FAULT-03", Behaviour, "A call that ran out of time is no refusal: it is cancelled, late or unavailable.", "After a refusal the host does not ask again for minutes.", good, lateIsNoRefusal},
-		{"FAULT-04", Behaviour, "Settings that are replaced while requests are signed fail none of them.", "The host reloads under load.", []string{"SIGN-20", "SET-17"}, replacedWhileSigning},
-		{"FAULT-05", Behaviour, "After 128 calls that were given up, it signs as before.", "What a call takes is given back however it ends.", []string{"SIGN-20"}, givenUpThenGood},
+		{"FAULT-01", Behaviour, "64 concurrent requests are all signed, each for its own key.", "An agent on a node requests certificates for many workloads at once.", good, manyAtOnce},
+		{"FAULT-02", Behaviour, "A call ends within 250 ms after its caller has cancelled it.", "Otherwise abandoned calls pile up behind a CA that hangs.", good, cancelledEnds},
+		{"FAULT-03", Behaviour, "A call that ran out of time returns cancelled, deadline exceeded or unavailable, not a refusal.", "After a refusal, the host does not retry for minutes.", good, lateIsNoRefusal},
+		{"FAULT-04", Behaviour, "Settings replaced while requests are being signed fail none of them.", "The host reloads under load.", []string{"SIGN-20", "SET-17"}, replacedWhileSigning},
+		{"FAULT-05", Behaviour, "After 128 cancelled calls it signs as before.", "A call must release its resources however it ends.", []string{"SIGN-20"}, givenUpThenGood},
 	}
 }
 

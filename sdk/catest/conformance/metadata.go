@@ -13,14 +13,14 @@ import (
 
 func metadataChecks() []Check {
 	return []Check{
-		{"META-01", Behaviour, "A provider without settings says what it is within a second.", "`provider list` and `inspect` ask before there are settings, and must not wait for a CA.", nil, metadataAtOnce},
-		{"META-02", Behaviour, "Its name is 1 to 63 of a-z, 0-9 and -, the first no -.", "The name is part of the binary's file name and of configurations.", []string{"META-01"}, nameIsWellFormed},
+		{"META-01", Behaviour, "A provider without settings returns its metadata within a second.", "`provider list` and `inspect` ask before there are settings, and must not wait for a CA.", nil, metadataAtOnce},
+		{"META-02", Behaviour, "Its name is 1 to 63 of a-z, 0-9 and -, and does not begin with -.", "The name is part of the binary's file name and of configurations.", []string{"META-01"}, nameIsWellFormed},
 		{"META-03", Behaviour, "Its version is 1 to 64 printable bytes.", "People compare it in tables and logs.", []string{"META-01"}, versionIsWellFormed},
-		{"META-04", Behaviour, "It has the ability certificate-authority.", "A provider that cannot sign is none.", []string{"META-01"}, canSign},
-		{"META-05", Behaviour, "No ability is named twice, and none is 0.", "A list with faults is a generated value that nobody filled in.", []string{"META-01"}, abilitiesAreDistinct},
-		{"META-06", Behaviour, "What it is does not depend on its settings.", "The host asks once, before it sends settings.", []string{"META-01"}, metadataStays},
-		{"META-07", Behaviour, "An ability that it does not declare answers unimplemented.", "The host remembers that and does not ask again; any other answer is tried for ever.", []string{"META-01"}, undeclaredIsUnimplemented},
-		{"META-08", Behaviour, "An ability that it declares is there.", "The host builds on it, and finds out when it is needed.", []string{"META-01"}, declaredIsThere},
+		{"META-04", Behaviour, "It has the ability certificate-authority.", "Without it, a provider cannot sign anything.", []string{"META-01"}, canSign},
+		{"META-05", Behaviour, "It lists each ability once, and none is 0.", "Such a list comes from generated code that nobody completed.", []string{"META-01"}, abilitiesAreDistinct},
+		{"META-06", Behaviour, "Its metadata does not depend on its settings.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
+		{"META-07", Behaviour, "Calls to an ability that it does not declare return unimplemented.", "The host remembers that and stops calling; after any other error it retries forever.", []string{"META-01"}, undeclaredIsUnimplemented},
+		{"META-08", Behaviour, "It implements each ability that it declares.", "The host relies on it, and would find out only when it needs it.", []string{"META-01"}, declaredIsThere},
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 
 func protocolChecks() []Check {
 	return []Check{
-		{"PROTO-01", Behaviour, "Without settings, CSRSign answers not configured (FAILED_PRECONDITION).", "The host then sends the settings, also to a provider that lost them.", nil, signUnconfigured},
-		{"PROTO-02", Behaviour, "Without settings, Ready answers not configured or unavailable.", "The host must not send requests yet.", nil, readyUnconfigured},
-		{"PROTO-03", Behaviour, "Fields that it does not know are passed over.", "A later host sends more, and must not lose older providers.", nil, unknownFields},
-		{"PROTO-04", Behaviour, "A method that it does not know is unimplemented, and it works on.", "A later host asks, and does without where the answer is no.", nil, unknownMethod},
-		{"PROTO-05", Behaviour, "grpc.health.v1.Health says SERVING for the service \"plugin\".", "The host asks every few seconds and kills what does not answer.", nil, healthServing},
-		{"PROTO-06", Behaviour, "A request without a CSR is INVALID_ARGUMENT, and it works on.", "Whatever comes over the wire, a provider answers by the table.", nil, emptyRequest},
-		{"PROTO-07", Behaviour, "A message of more than 4 MiB is refused, and it works on.", "One caller's message must not take the memory of all.", nil, hugeMessage},
-		{"PROTO-08", Behaviour, "A google.rpc.ErrorInfo of the domain countersign.dev has the reason that the table has for the status.", "A contradiction is read by its code, and the reason is lost.", nil, errorInfoFits},
+		{"PROTO-01", Behaviour, "Without settings, CSRSign returns not configured (FAILED_PRECONDITION).", "The host then sends the settings, also to a provider that has lost them.", nil, signUnconfigured},
+		{"PROTO-02", Behaviour, "Without settings, Ready returns not configured or unavailable.", "The host must not send requests yet.", nil, readyUnconfigured},
+		{"PROTO-03", Behaviour, "It ignores unknown fields.", "A later host sends more of them, and must work with older providers.", nil, unknownFields},
+		{"PROTO-04", Behaviour, "It returns unimplemented for an unknown method, and keeps working.", "A later host tries new methods, and does without them if they do not exist.", nil, unknownMethod},
+		{"PROTO-05", Behaviour, "grpc.health.v1.Health returns SERVING for the service \"plugin\".", "The host checks every few seconds and kills a provider that does not answer.", nil, healthServing},
+		{"PROTO-06", Behaviour, "It returns INVALID_ARGUMENT for a request without a CSR, and keeps working.", "A provider must answer any input with a status from the table.", nil, emptyRequest},
+		{"PROTO-07", Behaviour, "It rejects a message of more than 4 MiB, and keeps working.", "One message must not use up all memory.", nil, hugeMessage},
+		{"PROTO-08", Behaviour, "A google.rpc.ErrorInfo of the domain countersign.dev has the reason that the table lists for its status.", "If they contradict each other, the host uses the code and the reason is lost.", nil, errorInfoFits},
 	}
 }
 

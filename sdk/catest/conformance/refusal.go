@@ -21,13 +21,13 @@ import (
 func refusalChecks() []Check {
 	good := []string{"SET-06"}
 	return []Check{
-		{"DENY-01", Sign, "A CSR that is no CSR is refused as invalid.", "Nothing that comes later makes it one.", good, nonsenseIsInvalid},
-		{"DENY-02", Sign, "A CSR whose own signature does not hold is refused as invalid.", "Its sender does not have the key.", good, unprovenIsInvalid},
-		{"DENY-03", Sign, "A refusal says why, in one line.", "It is all that an operator gets to see.", []string{"DENY-01"}, refusalHasWords},
-		{"DENY-04", Sign, "No refusal quotes the token.", "Errors are logged, shown and sent on.", []string{"DENY-01"}, refusalWithoutToken},
-		{"DENY-05", Sign, "The kit's refused identity is refused as denied or invalid.", "The host then stops asking for a while; any other answer is tried again and again.", good, strangerIsDenied},
-		{"DENY-06", Sign, "A token that is not taken is unauthenticated, or denied.", "The host then reads the token again, which may be a new one.", good, tokenIsRefused},
-		{"DENY-07", Sign, "A request without the token that is required is unauthenticated, denied or invalid.", "A credential that is missing must not pass for one that is not needed.", good, tokenIsMissing},
+		{"DENY-01", Sign, "It rejects a malformed CSR as invalid.", "A retry cannot help.", good, nonsenseIsInvalid},
+		{"DENY-02", Sign, "It rejects a CSR with a wrong signature as invalid.", "Its sender does not have the key.", good, unprovenIsInvalid},
+		{"DENY-03", Sign, "A refusal gives its reason in one line.", "It is all that an operator sees.", []string{"DENY-01"}, refusalHasWords},
+		{"DENY-04", Sign, "No refusal quotes the token.", "Errors are logged, shown and passed on.", []string{"DENY-01"}, refusalWithoutToken},
+		{"DENY-05", Sign, "It rejects the kit's refused identity as denied or invalid.", "The host then pauses; after any other error it retries again and again.", good, strangerIsDenied},
+		{"DENY-06", Sign, "For an invalid token it returns unauthenticated or denied.", "The host then reads the token again, which may have been replaced.", good, tokenIsRefused},
+		{"DENY-07", Sign, "For a missing token that is required it returns unauthenticated, denied or invalid.", "A missing credential must not pass as an unnecessary one.", good, tokenIsMissing},
 	}
 }
 

@@ -16,16 +16,16 @@ import (
 func rootChecks() []Check {
 	told, read := []string{"ROOT-01"}, []string{"ROOT-01", "ROOT-02", "ROOT-03"}
 	return []Check{
-		{"ROOT-01", Roots, "The roots are told.", "The host asks before anything is signed.", []string{"SET-06", "META-08"}, rootsAreTold},
-		{"ROOT-02", Roots, "The roots are PEM blocks CERTIFICATE and nothing else, one at least.", "A set that cannot be read is refused as a whole.", told, rootsArePEM},
-		{"ROOT-03", Roots, "Each root is a self-signed CA certificate.", "Nothing else ends a chain.", []string{"ROOT-02"}, rootsAreRoots},
-		{"ROOT-04", Roots, "Each root is valid now.", "A dead one verifies nothing, and is sent to every workload.", []string{"ROOT-02"}, rootsAreValid},
-		{"ROOT-05", Roots, "No root is told twice.", "The set is sent to every workload.", []string{"ROOT-02"}, rootsAreDistinct},
-		{"ROOT-06", Roots, "Two questions get the same set.", "Each change is sent to every workload.", read, rootsAreStable},
-		{"ROOT-07", Roots, "What was signed leads to one of these roots.", "Peers verify with them.", []string{"ROOT-03", "SIGN-15"}, signedLeadsToRoots},
-		{"ROOT-08", Roots, "The roots of a reply are among these.", "Two ways to the roots must not tell two stories.", []string{"ROOT-03", "ROOT-07", "SIGN-14"}, replyRootsAreTold},
-		{"ROOT-09", Roots, "Without settings, the answer is not configured.", "The host then sends the settings.", nil, rootsUnconfigured},
-		{"ROOT-10", Roots, "64 questions at once are answered.", "A start asks from many places.", told, rootsAtOnce},
+		{"ROOT-01", Roots, "It returns the roots.", "The host asks for them before it requests a certificate.", []string{"SET-06", "META-08"}, rootsAreTold},
+		{"ROOT-02", Roots, "The roots are one or more PEM blocks CERTIFICATE, and nothing else.", "A set that cannot be parsed is rejected as a whole.", told, rootsArePEM},
+		{"ROOT-03", Roots, "Each root is a self-signed CA certificate.", "Only such a certificate ends a chain.", []string{"ROOT-02"}, rootsAreRoots},
+		{"ROOT-04", Roots, "Each root is valid now.", "An expired root verifies nothing, yet it is sent to every workload.", []string{"ROOT-02"}, rootsAreValid},
+		{"ROOT-05", Roots, "No root is listed twice.", "The set is sent to every workload.", []string{"ROOT-02"}, rootsAreDistinct},
+		{"ROOT-06", Roots, "Two calls return the same set.", "Each change is sent to every workload.", read, rootsAreStable},
+		{"ROOT-07", Roots, "A signed chain leads to one of these roots.", "Peers verify with them.", []string{"ROOT-03", "SIGN-15"}, signedLeadsToRoots},
+		{"ROOT-08", Roots, "The roots in a signing reply are among these.", "Both ways to get the roots must agree.", []string{"ROOT-03", "ROOT-07", "SIGN-14"}, replyRootsAreTold},
+		{"ROOT-09", Roots, "Without settings it returns not configured.", "The host then sends the settings.", nil, rootsUnconfigured},
+		{"ROOT-10", Roots, "64 concurrent calls are all answered.", "At startup the roots are requested from many places.", told, rootsAtOnce},
 	}
 }
 

@@ -17,14 +17,14 @@ import (
 func tokenChecks() []Check {
 	granted := []string{"TOKEN-01"}
 	return []Check{
-		{"TOKEN-01", TokenExchange, "The kit's subject token is exchanged.", "It is what the ability is for.", []string{"SET-06", "META-08"}, tokenIsExchanged},
-		{"TOKEN-02", TokenExchange, "The new token ends later than now, or says nothing of its end.", "One that has ended is asked for again at once, for ever.", granted, tokenIsFresh},
-		{"TOKEN-03", TokenExchange, "The kind of the new token is a URI, or not said.", "RFC 8693, section 3.", granted, tokenKindIsURI},
-		{"TOKEN-04", TokenExchange, "The new token is printable and has no blanks.", "It is sent in a header.", granted, tokenIsPrintable},
-		{"TOKEN-05", TokenExchange, "A subject token that is not taken is unauthenticated, denied or invalid.", "The host then reads the token again, which may be a new one.", []string{"SET-06", "META-08"}, subjectIsRefused},
-		{"TOKEN-06", TokenExchange, "No refusal quotes the subject token.", "Errors are logged, shown and sent on.", []string{"SET-06", "META-08"}, exchangeWithoutToken},
-		{"TOKEN-07", TokenExchange, "Without settings, the answer is not configured.", "The host then sends the settings.", nil, exchangeUnconfigured},
-		{"TOKEN-08", TokenExchange, "64 exchanges at once are all granted.", "An agent on a node has many workloads.", granted, exchangesAtOnce},
+		{"TOKEN-01", TokenExchange, "It exchanges the kit's subject token.", "That is the purpose of the ability.", []string{"SET-06", "META-08"}, tokenIsExchanged},
+		{"TOKEN-02", TokenExchange, "The new token expires in the future, or has no stated expiry.", "An expired token is exchanged again immediately, forever.", granted, tokenIsFresh},
+		{"TOKEN-03", TokenExchange, "The type of the new token is a URI, or not stated.", "RFC 8693, section 3.", granted, tokenKindIsURI},
+		{"TOKEN-04", TokenExchange, "The new token is printable and has no spaces.", "It is sent in a header.", granted, tokenIsPrintable},
+		{"TOKEN-05", TokenExchange, "For an invalid subject token it returns unauthenticated, denied or invalid.", "The host then reads the token again, which may have been replaced.", []string{"SET-06", "META-08"}, subjectIsRefused},
+		{"TOKEN-06", TokenExchange, "No refusal quotes the subject token.", "Errors are logged, shown and passed on.", []string{"SET-06", "META-08"}, exchangeWithoutToken},
+		{"TOKEN-07", TokenExchange, "Without settings it returns not configured.", "The host then sends the settings.", nil, exchangeUnconfigured},
+		{"TOKEN-08", TokenExchange, "64 concurrent exchanges all succeed.", "An agent on a node serves many workloads.", granted, exchangesAtOnce},
 	}
 }
 

@@ -14,16 +14,16 @@ import (
 func watchChecks() []Check {
 	first := []string{"WATCH-01"} // and so the ability
 	return []Check{
-		{"WATCH-01", RootWatch, "A watch tells the roots of the moment at once.", "Whoever connects waits for them.", []string{"SET-06", "META-08"}, watchTellsAtOnce},
-		{"WATCH-02", RootWatch, "What a watch tells is self-signed CA certificates, one at least.", "An empty set would take all trust away.", first, watchTellsRoots},
-		{"WATCH-03", RootWatch, "A watch and a question tell the same roots.", "The host uses whichever comes first.", []string{"WATCH-02", "ROOT-03", "ROOT-06", "ROOT-07"}, watchAgrees},
-		{"WATCH-04", RootWatch, "A watch goes on while nothing happens.", "The host opens one that ended again, for ever.", first, watchGoesOn},
-		{"WATCH-05", RootWatch, "A watch does not repeat a set that has not changed.", "Each set may be sent to every workload.", []string{"WATCH-02", "WATCH-04"}, watchDoesNotRepeat},
-		{"WATCH-06", RootWatch, "A watch that is given up ends within 250 ms.", "The host waits for it when it stops.", first, watchEnds},
-		{"WATCH-07", RootWatch, "Two watches at once are both served.", "A reload has two for a moment.", first, twoWatches},
-		{"WATCH-08", RootWatch, "Without settings, the answer is not configured.", "The host then sends the settings.", nil, watchUnconfigured},
-		{"WATCH-09", RootWatch, "After new settings a new watch is served, and one that ended said unavailable.", "The host opens it again.", []string{"WATCH-01", "SET-17"}, watchAfterSettings},
-		{"WATCH-10", RootWatch, "A watch ends when nobody takes what it tells.", "It would go on for nobody.", first, watchEndsWithItsTaker},
+		{"WATCH-01", RootWatch, "A watch sends the current roots immediately.", "The host waits for them after it connects.", []string{"SET-06", "META-08"}, watchTellsAtOnce},
+		{"WATCH-02", RootWatch, "A watch sends self-signed CA certificates, at least one.", "An empty set would remove all trust.", first, watchTellsRoots},
+		{"WATCH-03", RootWatch, "A watch and a call return the same roots.", "The host uses whichever comes first.", []string{"WATCH-02", "ROOT-03", "ROOT-06", "ROOT-07"}, watchAgrees},
+		{"WATCH-04", RootWatch, "A watch stays open while nothing changes.", "The host reopens a watch that ended, forever.", first, watchGoesOn},
+		{"WATCH-05", RootWatch, "A watch does not repeat an unchanged set.", "Each set may be sent to every workload.", []string{"WATCH-02", "WATCH-04"}, watchDoesNotRepeat},
+		{"WATCH-06", RootWatch, "A cancelled watch ends within 250 ms.", "The host waits for it when it stops.", first, watchEnds},
+		{"WATCH-07", RootWatch, "Two concurrent watches are both served.", "A reload briefly has two.", first, twoWatches},
+		{"WATCH-08", RootWatch, "Without settings it returns not configured.", "The host then sends the settings.", nil, watchUnconfigured},
+		{"WATCH-09", RootWatch, "After new settings, a new watch is served; if an earlier one ended, it returned unavailable.", "The host reopens it.", []string{"WATCH-01", "SET-17"}, watchAfterSettings},
+		{"WATCH-10", RootWatch, "A watch ends if nobody receives what it sends.", "Otherwise it runs forever for nobody.", first, watchEndsWithItsTaker},
 	}
 }
 

@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// LockFile is what the lock file beside a configuration is called.
+// LockFile is the name of the lock file beside a configuration.
 const LockFile = "countersign.lock"
 
-// Build says which build of a provider's binary runs, where its entry alone does not.
+// Build identifies the build of a provider's binary if its entry does not.
 type Build struct {
-	Version string // in the name of its file; empty: there is none
-	SHA256  string // as it is locked
-	Path    string // a file that was just built, to run in place of the installed one
-	Attach  string // the socket of one that runs in a debugger
+	Version string // in the file name; empty for none
+	SHA256  string // from the lock file
+	Path    string // a development build to run instead of the installed binary
+	Attach  string // the socket of a provider that runs in a debugger
 }
 
-// unpinned tells whether it is a build of somebody who is working on it.
+// unpinned reports whether it is a development build.
 func (b Build) unpinned() bool { return b.Path != "" || b.Attach != "" }
 
-// LockPath returns where the lock file is, and whether it must be there; empty: there
-// can be none.
+// LockPath returns the path of the lock file, empty for none, and whether it must exist.
 func (c *Config) LockPath() (path string, wanted bool) {
 	switch {
 	case c.Lock != "":
@@ -32,11 +31,11 @@ func (c *Config) LockPath() (path string, wanted bool) {
 	return "", false
 }
 
-// BuildOf returns what is known of the build that an entry runs.
+// BuildOf returns the build that an entry runs.
 func (c *Config) BuildOf(entry Provider) Build { return c.builds[entry.binary()] }
 
-// UseBuild has every entry of a provider run a build of somebody who is working on
-// it. A provider that no entry has is an error.
+// UseBuild makes every entry of a provider run a development build. It fails if no entry
+// uses the provider.
 func (c *Config) UseBuild(provider string, b Build) error {
 	var known []string
 	for _, entry := range c.Providers {
@@ -46,7 +45,7 @@ func (c *Config) UseBuild(provider string, b Build) error {
 		}
 		known = append(known, entry.binary())
 	}
-	return fmt.Errorf("no entry of providers has the provider %.256q; there are: %s", provider, strings.Join(known, ", "))
+	return fmt.Errorf("no entry in providers uses provider %.256q: configured are %s", provider, strings.Join(known, ", "))
 }
 
 func (c *Config) setBuild(provider string, b Build) {
@@ -56,8 +55,8 @@ func (c *Config) setBuild(provider string, b Build) {
 	c.builds[provider] = b
 }
 
-// Pin takes over what a lock file, by its name, has locked for this platform: by the
-// provider's name. A pin that an entry has itself must be the same.
+// Pin applies the pins for this platform from a lock file, by provider name. The pin of an
+// entry must match.
 func (c *Config) Pin(lock string, locked map[string]Build) error {
 	var all problems
 	for i := range c.Providers {
@@ -72,7 +71,7 @@ func (c *Config) Pin(lock string, locked map[string]Build) error {
 			entry.SHA256 = build.SHA256
 			c.origins[path] = lock
 		case !strings.EqualFold(entry.SHA256, build.SHA256):
-			c.say(&all, path, entry.SHA256, fmt.Sprintf("%s has locked %s; remove it from the entry, or lock the provider anew", lock, build.SHA256))
+			c.say(&all, path, entry.SHA256, fmt.Sprintf("%s pins %s; remove sha256 from the entry, or lock the provider again", lock, build.SHA256))
 		}
 		c.setBuild(entry.binary(), build)
 	}

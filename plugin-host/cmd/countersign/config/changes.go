@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Changed names the settings that differ between two complete configurations, in the
-// order of the file; an entry that is new or gone by itself, and not what follows from
-// something else that changed.
+// Changed returns the settings that differ between two complete configurations, in the order
+// of the file. It lists an added or removed entry once, and no derived settings.
 func Changed(old, now Config) []string {
 	before, after := old.told(), now.told()
 	var names []string
@@ -31,7 +30,7 @@ func Changed(old, now Config) []string {
 	return names
 }
 
-// told returns the settings by their paths, but for those that follow from others.
+// told returns the settings by path, without derived ones.
 func (c *Config) told() map[string]any {
 	all := map[string]any{}
 	for _, e := range c.explain(true) {
@@ -42,7 +41,7 @@ func (c *Config) told() map[string]any {
 	return all
 }
 
-// entryOfBoth returns the path, or that of its whole entry, where one of both has none.
+// entryOfBoth returns the path, or that of its whole entry if one configuration lacks it.
 func entryOfBoth(path string, old, now Config) string {
 	for _, name := range append(old.entries(), now.entries()...) {
 		if strings.HasPrefix(path, name+".") && slices.Contains(old.entries(), name) != slices.Contains(now.entries(), name) {
@@ -63,14 +62,13 @@ func (c *Config) entries() []string {
 	return names
 }
 
-// live are the settings, and the beginnings of such, that a running agent takes over.
+// live lists the settings, or prefixes of them, that a running agent applies.
 var live = []string{
 	"providers.", "lock", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
 	"log.level", "socket.allow_uids", "socket.allow_gids",
 }
 
-// NeedRestart names those of the changed settings that a running agent does not take
-// over.
+// NeedRestart returns the changed settings that a running agent cannot apply.
 func NeedRestart(changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(path string) bool {
 		return slices.ContainsFunc(live, func(l string) bool { return path == l || strings.HasSuffix(l, ".") && strings.HasPrefix(path, l) })

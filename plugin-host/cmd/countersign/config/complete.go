@@ -206,7 +206,7 @@ func (c *Config) checkSocketPath(p *problems, setting, path string) {
 	case n == 0:
 		c.say(p, setting, "", "write the path of a unix socket")
 	case n > maxSocketPath:
-		c.say(p, setting, path, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
+		c.say(p, setting, path, fmt.Sprintf("it has %d bytes; a socket path has at most %d", n, maxSocketPath))
 	}
 }
 

@@ -13,17 +13,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/suggest"
 )
 
-// decoder fills a Config from what YAML or text gave. It stands in for
-// encoding/json because every sentence has to name the setting by its path, and
-// an unknown one its nearest neighbour.
+// decoder fills a Config from YAML or text. It replaces encoding/json because every error
+// names the setting by its path, and suggests the nearest name for an unknown one.
 type decoder struct {
 	source   string // "in countersign.yaml"; empty for a variable or flag
 	problems problems
-	written  map[string]bool // by path: what is filled; nil: nobody asks
+	written  map[string]bool // paths that were set; nil: not recorded
 }
 
-// fill stores node in v; path names v in a sentence. Text is taken for every
-// scalar and, separated by commas, for a list, as variables and flags have it.
+// fill stores node in v; path names v in errors. It accepts text for every scalar and, with
+// commas, for a list, because variables and flags have no types.
 func (d *decoder) fill(v reflect.Value, node any, path string) {
 	if node == nil {
 		return // "secrets:" with nothing after it
@@ -172,14 +171,14 @@ func (d *decoder) problem(path string, node any, allowed string) {
 	d.problems.say(path, value, d.source, allowed)
 }
 
-// isSecret tells whether a setting may be a credential: only a provider knows
-// which of its settings are, and only the operator what he hands to the proxy.
+// isSecret reports whether a setting may be a credential: only a provider knows which of its
+// settings are, and only the operator knows what the proxy gets.
 func isSecret(path string) bool {
 	return strings.HasPrefix(path, "providers.") && (strings.Contains(path, ".settings") || strings.Contains(path, ".env")) ||
 		strings.HasPrefix(path, "proxy.env") || strings.HasPrefix(path, "proxy.locality.headers")
 }
 
-// fieldOf returns the field of a struct that a key of the file names.
+// fieldOf returns the struct field for a key in the file.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for _, field := range reflect.VisibleFields(v.Type()) {
 		if tag := field.Tag.Get("json"); tag != "" && tag == key {
@@ -200,7 +199,7 @@ func keys(t reflect.Type) []string {
 	return names
 }
 
-// label names an entry of a list by its name, where it has one.
+// label identifies a list entry by its name if it has one.
 func label(entry any, i int) string {
 	if settings, ok := entry.(map[string]any); ok {
 		if name, ok := settings["name"].(string); ok && name != "" {

@@ -13,18 +13,18 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
-// Explained is one setting as it came out.
+// Explained is one effective setting.
 type Explained struct {
 	Setting string `json:"setting"` // its path
-	Value   any    `json:"value"`   // as the file would have it; "(set)" hides one
-	From    string `json:"from"`    // the flag, variable or FILE:LINE, the setting that it follows from, or "default"
+	Value   any    `json:"value"`   // as in the file; "(set)" hides a credential
+	From    string `json:"from"`    // the flag, variable or FILE:LINE, the setting it is derived from, or "default"
 }
 
-// Explain returns every setting with where it came from, in the order of the file.
-// It never holds a credential.
+// Explain returns every setting with its origin, in the order of the file, without
+// credentials.
 func (c *Config) Explain() []Explained { return c.explain(false) }
 
-// explain does, with the credentials where they are to be compared.
+// explain is Explain, optionally with the credentials, to compare them.
 func (c *Config) explain(bare bool) []Explained {
 	e := explainer{config: c, bare: bare}
 	e.walk(reflect.ValueOf(*c), "")
@@ -59,7 +59,7 @@ func (e *explainer) walk(v reflect.Value, path string) {
 	}
 }
 
-// labelOf is what label is of an entry that was read.
+// labelOf is label for an entry that is already decoded.
 func labelOf(entry reflect.Value, i int) string {
 	if name := entry.FieldByName("Name"); name.IsValid() && name.String() != "" {
 		return name.String()
@@ -79,7 +79,7 @@ func (e *explainer) fields(v reflect.Value, path string) {
 	}
 }
 
-// isScalar tells whether a type of ours is written as text, or not at all.
+// isScalar reports whether a type is written as text, or not at all.
 func isScalar(t reflect.Type) bool {
 	return t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
@@ -107,7 +107,7 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 }
 
-// entry adds what a provider is told: its settings and variables.
+// entry adds a provider's settings and variables.
 func (e *explainer) entry(path string, value any, from string) {
 	above, _ := cutLast(path)
 	if own := e.from(path, false); own != byDefault {
@@ -116,7 +116,7 @@ func (e *explainer) entry(path string, value any, from string) {
 		from = e.config.place(path)
 	}
 	below, isMap := value.(map[string]any)
-	if isMap && len(below) > 0 && (!isCredential(path) || strings.HasSuffix(path, ".headers")) { // their names may be seen
+	if isMap && len(below) > 0 && (!isCredential(path) || strings.HasSuffix(path, ".headers")) { // the names are not secret
 		for _, key := range slices.Sorted(maps.Keys(below)) {
 			e.entry(join(path, key), below[key], from)
 		}
@@ -130,8 +130,7 @@ func (e *explainer) entry(path string, value any, from string) {
 
 const byDefault = "default"
 
-// from returns where a setting came from; one that nobody set and that has a value
-// all the same may follow from another.
+// from returns the origin of a setting; one that was not set may be derived from another.
 func (e *explainer) from(path string, hasValue bool) string {
 	c := e.config
 	if origin := c.origins[path]; origin != "" {
@@ -146,7 +145,7 @@ func (e *explainer) from(path string, hasValue bool) string {
 	return byDefault
 }
 
-// rule names what a setting follows from that is not set itself.
+// rule names the settings that an unset setting is derived from.
 func (c *Config) rule(path string) string {
 	list, rest, _ := strings.Cut(path, ".")
 	name, setting := cutLast(rest)
@@ -174,7 +173,7 @@ func (c *Config) rule(path string) string {
 	}[setting]
 }
 
-// cutLast splits a path before its last part.
+// cutLast splits off the last part of a path.
 func cutLast(path string) (before, last string) {
 	i := strings.LastIndex(path, ".")
 	return path[:max(i, 0)], path[i+1:]

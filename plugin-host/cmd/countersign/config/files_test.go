@@ -98,11 +98,11 @@ func TestWrongFilesAndOutputsAreOneSentenceEach(t *testing.T) {
 		"outputs: [{name: o, folder: f, files: [{name: k, content: keys}]}]":            `the file "k" is to hold "keys"`,
 		"outputs: [{name: o, folder: f, reload: {command: [nginx]}}]":                   `outputs.o.reload.command is "nginx": begin it with the absolute path`,
 		"outputs: [{name: o, folder: f, reload: {signal: KILL}}]":                       `outputs.o.reload.signal is "KILL": must be HUP, INT`,
-		"outputs: [{name: o, folder: f, reload: {signal: HUP}}]":                        `a signal needs pid_file, and executable`,
-		"outputs: [{name: o, folder: f, reload: {user: root}}]":                         `pid_file, executable and user are for a signal`,
+		"outputs: [{name: o, folder: f, reload: {signal: HUP}}]":                        `signal needs pid_file, and executable`,
+		"outputs: [{name: o, folder: f, reload: {user: root}}]":                         `pid_file, executable and user need signal`,
 		"outputs: [{name: o, folder: f, reload: {signal: HUP, command: [/x]}}]":         `write either command or signal`,
-		"outputs: [{name: o, folder: f}, {name: p, folder: ./f}]":                       `outputs.p writes f/key.pem, which outputs.o writes, too`,
-		"outputs: [{name: o, folder: f, link: l, files: [{name: k, content: key}]}, {name: p, folder: f, link: l, files: [{name: c, content: chain}]}]": `outputs.p writes f/l, which outputs.o writes, too`,
+		"outputs: [{name: o, folder: f}, {name: p, folder: ./f}]":                       `outputs.p and outputs.o both write f/key.pem`,
+		"outputs: [{name: o, folder: f, link: l, files: [{name: k, content: key}]}, {name: p, folder: f, link: l, files: [{name: c, content: chain}]}]": `outputs.p and outputs.o both write f/l`,
 	} {
 		_, _, err := load(working+file, nil)
 		wantError(t, err, want)

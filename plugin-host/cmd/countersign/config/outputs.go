@@ -12,25 +12,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
-// Output is a set of files that a secret is written to.
+// Output writes a secret to a set of files.
 type Output struct {
 	Name string `json:"name"`
-	// Secret and Bundle are what is written. Default: default and ROOTCA.
+	// Secret and Bundle name what to write. Default: default and ROOTCA.
 	Secret string `json:"secret"`
 	Bundle string `json:"bundle"`
-	// Folder takes the files.
+	// Folder is the folder for the files.
 	Folder string `json:"folder"`
-	// Files are those of the set. Default: key.pem, cert-chain.pem and root-cert.pem,
-	// as Istio has them.
+	// Files lists the files. Default: key.pem, cert-chain.pem and root-cert.pem, Istio's
+	// names.
 	Files []OutputFile `json:"files"`
-	// Link is a name in Folder: the files are in a folder of their own each time, which
-	// this symbolic link leads to, so that they change as one. Default: the files are
-	// replaced one after the other, those with a key last.
+	// Link is the name of a symbolic link in Folder. Each version of the files then gets a
+	// folder of its own, and the link changes to it atomically. Default: none, the files
+	// are replaced one by one, those with a key last.
 	Link string `json:"link"`
 	// Owner and Group of the files, by name or number. Default: the agent's.
 	Owner string `json:"owner"`
 	Group string `json:"group"`
-	// PasswordFile holds the password of keystores and truststores. Default: the
+	// PasswordFile contains the password of keystores and truststores. Default: the
 	// password "changeit".
 	PasswordFile string `json:"password_file"`
 	Reload       Reload `json:"reload"`
@@ -46,23 +46,23 @@ type OutputFile struct {
 	Mode FileMode `json:"mode"`
 }
 
-// Reload is what happens after a write: nothing, a command, or a signal.
+// Reload says what to do after a write: nothing, run a command, or send a signal.
 type Reload struct {
 	// Command is a program and its arguments, without a shell.
 	Command []string `json:"command"`
-	// Timeout is when the command is killed. Default: 30s.
+	// Timeout is when to kill the command. Default: 30s.
 	Timeout Duration `json:"timeout"`
-	// Signal is sent to the process of PIDFile, if it runs Executable as User (default:
-	// the agent's own).
+	// Signal is sent to the process in PIDFile if it runs Executable as User (default: the
+	// agent's own).
 	Signal     string `json:"signal"`
 	PIDFile    string `json:"pid_file"`
 	Executable string `json:"executable"`
 	User       string `json:"user"`
-	// Pause is the least time between two of them. Default: 1s.
+	// Pause is the minimum time between two reloads. Default: 1s.
 	Pause Duration `json:"pause"`
 }
 
-// Signals are those that may be sent.
+// Signals lists the allowed signals.
 var Signals = []string{"HUP", "INT", "TERM", "QUIT", "USR1", "USR2", "WINCH"}
 
 func (c *Config) completeOutputs(p *problems) {
@@ -78,14 +78,14 @@ func (c *Config) completeOutputs(p *problems) {
 		c.checkOutput(p, o, path)
 		for _, at := range o.paths() {
 			if other, ok := taken[at]; ok {
-				p.add(fmt.Errorf("%s writes %s, which outputs.%s writes, too", path, text.Clean(at), text.Clean(other)))
+				p.add(fmt.Errorf("%s and outputs.%s both write %s", path, text.Clean(other), text.Clean(at)))
 			}
 			taken[at] = o.Name
 		}
 	}
 }
 
-// paths are the names that the output replaces: its link, or else its files.
+// paths returns the names that the output replaces: its link, or else its files.
 func (o *Output) paths() (all []string) {
 	if o.Link != "" {
 		return []string{filepath.Join(o.Folder, o.Link)}
@@ -128,7 +128,7 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 	written := o.Config()
 	for key, name := range map[string]string{"secret": written.Pair, "bundle": written.Bundle} {
 		switch {
-		case name == "": // nothing of it is
+		case name == "": // not part of the output
 		case c.elsewhere(name):
 			c.say(p, path+"."+key, name, c.foreignRule()+" and serves it; remove the output, or stop that program")
 		case !c.FromFiles(name) && !c.configured(name):
@@ -146,16 +146,16 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 	case len(r.Command) > 0 && r.Signal != "":
 		p.add(fmt.Errorf("%s.reload: write either command or signal", path))
 	case r.Signal != "" && (r.PIDFile == "" || r.Executable == ""):
-		p.add(fmt.Errorf("%s.reload: a signal needs pid_file, and executable, the program that the process has to run", path))
+		p.add(fmt.Errorf("%s.reload: signal needs pid_file, and executable, the program of that process", path))
 	case r.Signal == "" && r.PIDFile+r.Executable+r.User != "":
-		p.add(fmt.Errorf("%s.reload: pid_file, executable and user are for a signal; name one", path))
+		p.add(fmt.Errorf("%s.reload: pid_file, executable and user need signal; set it, or remove them", path))
 	}
 	if r.Timeout.Duration < 0 || r.Timeout.Duration > time.Hour || r.Pause.Duration < 0 {
-		p.add(fmt.Errorf("%s.reload: timeout is %s and pause %s; write 0s or more", path, r.Timeout, r.Pause))
+		p.add(fmt.Errorf("%s.reload: timeout is %s and pause is %s; write 0s or more", path, r.Timeout, r.Pause))
 	}
 }
 
-// Config returns the output as the sdk has it, without owner, password and reload.
+// Config returns the sdk's form of the output, without owner, password and reload.
 func (o *Output) Config() output.Config {
 	cfg := output.Config{Name: o.Name, Pair: o.Secret, Bundle: o.Bundle, Folder: o.Folder, Link: o.Link, Pause: o.Reload.Pause.Duration}
 	for _, file := range o.Files {
@@ -164,7 +164,7 @@ func (o *Output) Config() output.Config {
 	if !slices.ContainsFunc(o.Files, func(f OutputFile) bool {
 		return strings.HasSuffix(f.Content, "truststore") || f.Content == string(output.Roots)
 	}) {
-		cfg.Bundle = "" // nothing of it is written, so that nothing waits for it
+		cfg.Bundle = "" // no file contains it, so nothing waits for it
 	}
 	return cfg
 }

@@ -10,69 +10,69 @@ import (
 	"time"
 )
 
-// Proxy is the program that the agent runs as its child. {locality} in an argument
-// or in a value of Env is replaced by the zone.
+// Proxy is the program that the agent runs as its child. {locality} in an argument or in a
+// value of Env is replaced with the zone.
 type Proxy struct {
-	// Command is the program and its arguments; what follows "--" on the command
-	// line is laid over it. Default: none, no child.
+	// Command is the program and its arguments; anything after "--" on the command line
+	// replaces it. Default: none, no child.
 	Command []string `json:"command"`
-	// Env is set for the child, over the agent's environment without what is the
-	// agent's own.
+	// Env adds variables to those that the child inherits: the agent's environment without
+	// the agent's own settings and tokens.
 	Env map[string]string `json:"env"`
-	// WaitForSecrets starts it when all secrets are held; else at once. Default: true.
+	// WaitForSecrets delays the start until all secrets are held. Default: true.
 	WaitForSecrets bool `json:"wait_for_secrets"`
 	// Restart is on-failure, always or never. Default: on-failure.
 	Restart string `json:"restart"`
-	// RestartLimit is how many restarts there are in a row, of which none ran for a
-	// minute. Then the agent ends with the exit code. Default: 10.
+	// RestartLimit limits consecutive restarts of a proxy that exits within a minute.
+	// After the last, the agent exits with its exit code. Default: 10.
 	RestartLimit uint32 `json:"restart_limit"`
-	// StopTimeout is what it has between SIGTERM and SIGKILL. Default: 20s: with
-	// the drain of the agent after it, within the 30s that Kubernetes leaves.
+	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 20s, which with the
+	// agent's own drain stays within the 30s that Kubernetes allows.
 	StopTimeout Duration      `json:"stop_timeout"`
 	Watch       ProxyWatch    `json:"watch"`
 	Reload      ProxyReload   `json:"reload"`
 	Locality    ProxyLocality `json:"locality"`
 }
 
-// ProxyWatch is what the proxy reads and is told of.
+// ProxyWatch lists the files whose changes reload the proxy.
 type ProxyWatch struct {
-	Folders []string `json:"folders"` // or files. Default: none.
-	// Interval is how often they are read. Default: 2s.
+	Folders []string `json:"folders"` // folders or files. Default: none.
+	// Interval is the time between two reads. Default: 2s.
 	Interval Duration `json:"interval"`
-	// MinDelay is how long changes are gathered for one reload. Default: 10s.
+	// MinDelay is how long to collect changes for one reload. Default: 10s.
 	MinDelay Duration `json:"min_delay"`
 }
 
-// ProxyReload is how the proxy is told, in one of three ways.
+// ProxyReload says how to reload the proxy, in one of three ways.
 type ProxyReload struct {
 	Signal     string   `json:"signal"`      // HUP, QUIT, USR1, USR2 or WINCH
-	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's
-	HotRestart bool     `json:"hot_restart"` // a new epoch of Envoy
-	// Timeout is what the command has, or Envoy for looking at its new configuration.
-	// Default: 30s.
+	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's PID
+	HotRestart bool     `json:"hot_restart"` // start a new epoch of Envoy
+	// Timeout limits the command, or Envoy's check of its new configuration. Default: 30s.
 	Timeout Duration `json:"timeout"`
-	// DrainTime and ParentShutdownTime are Envoy's at a hot restart, in whole seconds.
-	// Default: 45s, 60s.
+	// DrainTime and ParentShutdownTime are passed to Envoy at a hot restart, in whole
+	// seconds. Default: 45s and 60s.
 	DrainTime          Duration `json:"drain_time"`
 	ParentShutdownTime Duration `json:"parent_shutdown_time"`
 }
 
-// ProxyLocality is where the zone comes from, in one of four ways. Default: none.
+// ProxyLocality is the source of the zone, one of four. Default: none.
 type ProxyLocality struct {
 	Value    string            `json:"value"`
-	Variable string            `json:"variable"` // of the agent's environment
+	Variable string            `json:"variable"` // a variable in the agent's environment
 	File     string            `json:"file"`
-	URL      string            `json:"url"` // of a metadata service
+	URL      string            `json:"url"` // an address of a metadata service
 	Headers  map[string]string `json:"headers"`
-	// Tries are made, Interval apart, each for Timeout at most. Default: 10, 1s, 2s.
+	// Tries is how often to ask, Interval apart, each time for Timeout at most. Default:
+	// 10, 1s and 2s.
 	Tries    uint32   `json:"tries"`
 	Interval Duration `json:"interval"`
 	Timeout  Duration `json:"timeout"`
-	// WriteFile is replaced with a zone when it is known, before the start or the
-	// reload: for a proxy that reads it when it gets a signal. Default: none.
+	// WriteFile is a file to write the zone to, before the start or the reload, for a proxy
+	// that reads it on a signal. Default: none.
 	WriteFile string `json:"write_file"`
-	// Restart has the proxy ended and started anew when the zone comes after its start;
-	// for one that no reload could hand it to. Default: false.
+	// Restart restarts the proxy if the zone is found after its start, for a proxy that
+	// cannot get it by a reload. Default: false.
 	Restart bool `json:"restart"`
 }
 
@@ -89,7 +89,7 @@ func (c *Config) checkProxy(p *problems) {
 	x := c.Proxy
 	if len(x.Command) == 0 {
 		if !reflect.DeepEqual(x, defaultProxy()) {
-			c.say(p, "proxy.command", "", "the settings below proxy are about a program; name it here, or after -- on the command line")
+			c.say(p, "proxy.command", "", "the other proxy settings need a program; name it here, or after -- on the command line")
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (c *Config) checkProxy(p *problems) {
 	}
 	for name := range x.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			c.say(p, "proxy.env", name, "that is no name of a variable")
+			c.say(p, "proxy.env", name, "not a valid variable name")
 		}
 	}
 	c.oneOf(p, "proxy.restart", x.Restart, "on-failure", "always", "never")
@@ -107,7 +107,7 @@ func (c *Config) checkProxy(p *problems) {
 	c.checkLocality(p)
 }
 
-// least demands a time of that length, or more.
+// least requires a minimum duration.
 func (c *Config) least(p *problems, path string, d Duration, least time.Duration) {
 	if d.Duration < least {
 		c.say(p, path, d, fmt.Sprintf("write %s or more", least))
@@ -118,11 +118,11 @@ func (c *Config) checkProxyReload(p *problems) {
 	r, w := c.Proxy.Reload, c.Proxy.Watch
 	switch ways := count(r.Signal != "", len(r.Command) > 0, r.HotRestart); {
 	case ways > 1:
-		p.add(errors.New("proxy.reload is set in more than one way: write one of signal, command and hot_restart"))
+		p.add(errors.New("proxy.reload has more than one method: write one of signal, command and hot_restart"))
 	case ways == 0 && len(w.Folders) > 0:
-		c.say(p, "proxy.reload", "", "say how the proxy is told that proxy.watch.folders have changed: signal, command or hot_restart")
+		c.say(p, "proxy.reload", "", "write how to reload the proxy when proxy.watch.folders change: signal, command or hot_restart")
 	case ways == 1 && len(w.Folders) == 0 && c.Proxy.Locality.source() == "":
-		c.say(p, "proxy.watch.folders", "", "nothing would ever ask for the reload; list what the proxy reads, or remove proxy.reload")
+		c.say(p, "proxy.watch.folders", "", "nothing would trigger the reload; list the files the proxy reads, or remove proxy.reload")
 	}
 	if r.Signal != "" {
 		c.oneOf(p, "proxy.reload.signal", r.Signal, "HUP", "QUIT", "USR1", "USR2", "WINCH")
@@ -138,7 +138,7 @@ func (c *Config) checkProxyReload(p *problems) {
 	}
 }
 
-// epochFlags are those that a hot restart sets itself.
+// epochFlags are set by the agent for a hot restart.
 var epochFlags = []string{
 	"--restart-epoch", "--base-id", "--use-dynamic-base-id", "--base-id-path", "--disable-hot-restart",
 	"--drain-time-s", "--parent-shutdown-time-s", "--mode",
@@ -148,7 +148,7 @@ func (c *Config) checkHotRestart(p *problems) {
 	for _, arg := range c.Proxy.Command {
 		name, _, _ := strings.Cut(arg, "=")
 		if slices.Contains(epochFlags, name) {
-			c.say(p, "proxy.command", arg, "with proxy.reload.hot_restart the agent sets this flag; leave it out")
+			c.say(p, "proxy.command", arg, "the agent sets this flag for proxy.reload.hot_restart; remove it")
 		}
 	}
 	drain, shutdown := c.Proxy.Reload.DrainTime, c.Proxy.Reload.ParentShutdownTime
@@ -160,7 +160,7 @@ func (c *Config) checkHotRestart(p *problems) {
 	}
 }
 
-// source names what the locality comes from, "" where from nothing.
+// source names the configured source, "" for none.
 func (l ProxyLocality) source() string {
 	for _, s := range []struct{ name, value string }{{"value", l.Value}, {"variable", l.Variable}, {"file", l.File}, {"url", l.URL}} {
 		if s.value != "" {
@@ -174,11 +174,11 @@ func (c *Config) checkLocality(p *problems) {
 	l := c.Proxy.Locality
 	switch {
 	case count(l.Value != "", l.Variable != "", l.File != "", l.URL != "") > 1:
-		p.add(errors.New("proxy.locality is set in more than one way: write one of value, variable, file and url"))
+		p.add(errors.New("proxy.locality has more than one source: write one of value, variable, file and url"))
 	case l.source() == "" && c.Proxy.wantsLocality():
-		c.say(p, "proxy.locality", "", "say what {locality} stands for: value, variable, file or url")
+		c.say(p, "proxy.locality", "", "set the source of {locality}: value, variable, file or url")
 	case len(l.Headers) > 0 && l.URL == "":
-		p.add(errors.New("proxy.locality.headers is (set): they go to proxy.locality.url, which is not set"))
+		p.add(errors.New("proxy.locality.headers is (set): it has no effect without proxy.locality.url"))
 	}
 	if at, err := url.Parse(l.URL); l.URL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
 		c.say(p, "proxy.locality.url", l.URL, "write http://HOST/PATH or https://HOST/PATH")
@@ -191,23 +191,23 @@ func (c *Config) checkLocality(p *problems) {
 	c.least(p, "proxy.locality.timeout", l.Timeout, 100*time.Millisecond)
 }
 
-// checkHandover demands a way for a zone that comes after the proxy's start.
+// checkHandover requires a way to pass on a zone that is found after the proxy's start.
 func (c *Config) checkHandover(p *problems) {
 	l, r := c.Proxy.Locality, c.Proxy.Reload
 	carried := r.HotRestart || len(r.Command) > 0
 	switch {
 	case l.source() == "" && (l.WriteFile != "" || l.Restart):
-		c.say(p, "proxy.locality", "", "write_file and restart are about a zone; say where it comes from: value, variable, file or url")
+		c.say(p, "proxy.locality", "", "write_file and restart need a zone; set its source: value, variable, file or url")
 	case l.WriteFile != "" && l.Restart:
-		p.add(errors.New("proxy.locality has write_file and restart: write the one that the proxy needs for a zone that comes after its start"))
+		p.add(errors.New("proxy.locality has write_file and restart: write the one that suits the proxy"))
 	case l.Restart && carried:
-		c.say(p, "proxy.locality.restart", l.Restart, "proxy.reload hands the zone over by itself; leave it out")
+		c.say(p, "proxy.locality.restart", l.Restart, "proxy.reload already passes the zone on; remove it")
 	case r.Signal != "" && l.late() && l.WriteFile == "" && !l.Restart && c.Proxy.wantsLocality():
-		c.say(p, "proxy.reload.signal", r.Signal, "a signal carries no zone, and proxy.locality."+l.source()+" may have it only after the start; set proxy.locality.write_file to a file that the proxy reads at the signal, or proxy.locality.restart: true, or tries: 1")
+		c.say(p, "proxy.reload.signal", r.Signal, "a signal carries no zone, and proxy.locality."+l.source()+" may find it only after the start; set proxy.locality.write_file to a file that the proxy reads on that signal, or proxy.locality.restart: true, or tries: 1")
 	}
 }
 
-// late tells whether the zone may come after the start.
+// late reports whether the zone may be found after the start.
 func (l ProxyLocality) late() bool { return l.Tries > 1 && (l.File != "" || l.URL != "") }
 
 func (x Proxy) wantsLocality() bool {

@@ -8,21 +8,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
-// Source says what answers a name, and by which rule: exactly one of Providers, Files
-// and Socket.
+// Source is where a name is served from, and why. Exactly one of Providers, Files and Socket
+// is set.
 type Source struct {
-	Name string `json:"name"` // with <chain>, <key> and <ca> for what a client fills in
+	Name string `json:"name"` // <chain>, <key> and <ca> stand for a client's paths
 	Kind string `json:"kind"`
-	// Providers may sign it, in order, or its roots are theirs.
+	// Providers sign it, in order, or supply its roots.
 	Providers []string `json:"providers,omitempty"`
-	// Files are read, or lie in these folders.
+	// Files to read, or the folders they are in.
 	Files []string `json:"files,omitempty"`
-	// Socket is where another program serves it.
+	// Socket of another program that serves it.
 	Socket string `json:"socket,omitempty"`
-	Rule   string `json:"because"` // a sentence
+	Rule   string `json:"because"` // a clause
 }
 
-// Place is what answers the name, in a few words.
+// Place describes the source in a few words.
 func (s Source) Place() string {
 	switch {
 	case s.Socket != "":
@@ -30,13 +30,13 @@ func (s Source) Place() string {
 	case len(s.Files) > 0:
 		return "files " + strings.Join(s.Files, ", ")
 	case len(s.Providers) == 0 || s.Providers[0] == "":
-		return "-" // which the error says
+		return "-" // the error says so
 	}
 	return strings.Join(s.Providers, ", ")
 }
 
-// Sources returns what answers each name, "default" and "ROOTCA" first, of a complete
-// configuration.
+// Sources returns the source of each name in a complete configuration, "default" and
+// "ROOTCA" first.
 func (c *Config) Sources() []Source {
 	var all []Source
 	for _, name := range []string{DefaultSecret, RootCA} {
@@ -61,7 +61,7 @@ func rank(name string) int {
 	return 2
 }
 
-// whySigned says why these providers are asked.
+// whySigned says why these providers sign.
 func (c *Config) whySigned(s Secret) string {
 	path := "secrets." + s.Name
 	for _, setting := range []string{path + ".provider", path + ".providers"} {
@@ -91,15 +91,15 @@ func (s FileSecret) source() Source {
 	return from
 }
 
-// dynamic are the names that carry their files.
+// dynamic returns the names that contain file paths.
 func (c *Config) dynamic() []Source {
 	if len(c.Files.Folders) == 0 {
 		return nil
 	}
-	const rule = "the name says which file, and files.folders allows these folders"
+	const rule = "the name contains the path, and files.folders allows these folders"
 	return []Source{
 		{Name: "file-cert:<chain>~<key>", Kind: KeyPair, Files: c.Files.Folders, Rule: rule},
 		{Name: "file-root:<ca>", Kind: TrustBundle, Files: c.Files.Folders, Rule: rule},
-		{Name: "file-root:" + filesecret.System, Kind: TrustBundle, Files: []string{filesecret.System}, Rule: "the name says so, and files.folders is not empty"},
+		{Name: "file-root:" + filesecret.System, Kind: TrustBundle, Files: []string{filesecret.System}, Rule: "the name is built in, and files.folders is not empty"},
 	}
 }

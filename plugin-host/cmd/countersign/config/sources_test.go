@@ -63,9 +63,9 @@ files: {secrets: [{name: legacy, chain: /c.pem, key: /k.pem}], folders: [/certs]
 	want := map[string]string{
 		"default": "file: CA_ADDR", "ROOTCA": "file: it signs default", "api": "other: secrets.api.provider names it",
 		"web": "file: default_provider names it", "legacy": "/c.pem /k.pem: files.secrets names them",
-		"file-cert:<chain>~<key>": "/certs: the name says which file, and files.folders allows these folders",
-		"file-root:<ca>":          "/certs: the name says which file, and files.folders allows these folders",
-		"file-root:system":        "system: the name says so, and files.folders is not empty",
+		"file-cert:<chain>~<key>": "/certs: the name contains the path, and files.folders allows these folders",
+		"file-root:<ca>":          "/certs: the name contains the path, and files.folders allows these folders",
+		"file-root:system":        "system: the name is built in, and files.folders is not empty",
 	}
 	want["default"] = "file: default_provider names it"
 	got := sources(t, c)

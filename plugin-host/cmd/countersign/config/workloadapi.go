@@ -9,18 +9,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// WorkloadAPI is where the SPIFFE Workload API is served, to the peers that socket
-// admits.
+// WorkloadAPI serves the SPIFFE Workload API to the peers that socket allows.
 type WorkloadAPI struct {
 	// Socket is a unix socket; workloads find it by
 	// SPIFFE_ENDPOINT_SOCKET=unix://<absolute path>. Default: off.
 	Socket string `json:"socket"`
 	// Mode is octal, in quotes. Default: "0600".
 	Mode FileMode `json:"mode"`
-	// Identities are what a workload gets, in this order: the first is the one that it
-	// uses by default. Default: the secret "default".
+	// Identities lists what a workload gets, in order: it uses the first by default.
+	// Default: the secret "default".
 	Identities []WorkloadIdentity `json:"identities"`
-	// Federated are trust bundles by the foreign trust domain whose peers they verify.
+	// Federated maps foreign trust domains to the trust bundles that verify their peers.
 	// Default: none.
 	Federated map[string]string `json:"federated"`
 }
@@ -30,11 +29,11 @@ type WorkloadIdentity struct {
 	Name string `json:"name"`
 	// Bundle is the trust bundle of its trust domain. Default: ROOTCA.
 	Bundle string `json:"bundle"`
-	// Hint says what it is for where there are several, as in internal. Default: none.
+	// Hint says which of several identities this is, such as internal. Default: none.
 	Hint string `json:"hint"`
 }
 
-// completeWorkloadAPI comes after the secrets, which it refers to.
+// completeWorkloadAPI runs after the secrets, to which it refers.
 func (c *Config) completeWorkloadAPI(p *problems) {
 	w := &c.WorkloadAPI
 	if w.Socket == "" {
@@ -45,7 +44,7 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 	}
 	switch n := len(w.Socket); {
 	case n > maxSocketPath:
-		c.say(p, "workload_api.socket", w.Socket, fmt.Sprintf("it has %d bytes; a socket's path has %d at most", n, maxSocketPath))
+		c.say(p, "workload_api.socket", w.Socket, fmt.Sprintf("it has %d bytes; a socket path has at most %d", n, maxSocketPath))
 	case w.Socket == c.Socket.Path:
 		c.say(p, "workload_api.socket", w.Socket, "SDS is served there; write another path")
 	}
@@ -78,15 +77,15 @@ func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints
 		p.add(fmt.Errorf("workload_api.identities has %.256q twice", w.Name))
 	}
 	if hints[w.Hint] {
-		c.say(p, path+".hint", w.Hint, "another identity has it, too; each needs its own")
+		c.say(p, path+".hint", w.Hint, "duplicate hint; give each identity its own")
 	}
 	names[w.Name], hints[w.Hint] = true, w.Hint != ""
 	c.refer(p, path+".name", w.Name, KeyPair)
 	c.refer(p, path+".bundle", w.Bundle, TrustBundle)
 }
 
-// refer checks that a secret of that kind is configured, and has a SPIFFE ID where it
-// is a key pair. What comes from files is not looked into.
+// refer checks that a secret of that kind is configured, and that a key pair has a SPIFFE
+// ID. It does not check secrets from files.
 func (c *Config) refer(p *problems, path, name, kind string) {
 	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
 	switch {
@@ -94,7 +93,7 @@ func (c *Config) refer(p *problems, path, name, kind string) {
 	case i < 0:
 		c.say(p, path, name, "no secret of that name is configured")
 	case c.Secrets[i].Kind != kind:
-		c.say(p, path, name, "it is a "+c.Secrets[i].Kind+"; name a "+kind)
+		c.say(p, path, name, "this secret is a "+c.Secrets[i].Kind+"; name a "+kind)
 	case kind == KeyPair && c.Secrets[i].SPIFFEID == "":
 		c.say(p, path, name, "the secret has no spiffe_id, which the Workload API needs")
 	}

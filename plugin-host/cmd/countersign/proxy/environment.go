@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// own are the beginnings of names that are the agent's alone: its settings, what it
-// sends to a CA, what a host told it as a provider, what systemd told it.
+// own lists the prefixes of variables that are only for the agent: its settings, its tokens,
+// those that a plugin host or systemd passed to it.
 var own = []string{"COUNTERSIGN_", "CA_HEADER_", "PLUGIN_", "LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"}
 
-// inherited tells whether the proxy gets a variable of the agent's. A token is
-// nobody's but the agent's; what the proxy needs of that kind is written in Env.
+// inherited reports whether the proxy inherits a variable of the agent. It inherits no token;
+// one that it needs belongs in Env.
 func inherited(name string) bool {
 	return !slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) &&
 		!strings.HasSuffix(strings.ToUpper(name), "TOKEN")
 }
 
-// environment is what the proxy, and a reload command, is started with.
+// environment returns the environment of the proxy and of a reload command.
 func (p *Proxy) environment() []string {
 	vars := map[string]string{}
 	for _, v := range p.cfg.Environ {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// baseID is what the epochs of one Envoy find each other by. The first one draws it
-// and writes it to a file; all share it.
+// baseID is the ID by which the epochs of one Envoy find each other. The first epoch chooses
+// it and writes it to a file.
 type baseID struct{ dir string }
 
 func newBaseID(runtimeDir string) (*baseID, error) {
 	dir, err := os.MkdirTemp(runtimeDir, "countersign-proxy")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the proxy's base id: %w", err)
+		return nil, fmt.Errorf("create a folder for the proxy's base ID: %w", err)
 	}
 	return &baseID{dir}, nil
 }
@@ -37,10 +37,10 @@ func (b *baseID) read() (string, error) {
 	if id := strings.TrimSpace(string(text)); digits.MatchString(id) {
 		return id, nil
 	}
-	return "", errors.New("it is no number")
+	return "", errors.New("not a number")
 }
 
-// await returns when there is an id: an Envoy that was just started has none yet.
+// await waits until there is an ID: Envoy writes it some time after its start.
 func (b *baseID) await(ctx context.Context) error {
 	for {
 		_, err := b.read()
@@ -55,19 +55,19 @@ func (b *baseID) await(ctx context.Context) error {
 	}
 }
 
-// sharedMemory is where Envoy keeps what its epochs share (shm_open of the base id
-// times ten). It never removes it.
+// sharedMemory is the shared memory of Envoy's epochs (shm_open of the base ID times ten),
+// which Envoy never removes.
 const sharedMemory = "/dev/shm/envoy_shared_memory_"
 
-// remove is for when no epoch is left.
+// remove cleans up when no epoch is left.
 func (b *baseID) remove() {
 	if id, err := b.read(); err == nil {
-		_ = os.Remove(sharedMemory + id + "0") // it may never have got so far
+		_ = os.Remove(sharedMemory + id + "0") // it may not exist
 	}
 	_ = os.RemoveAll(b.dir)
 }
 
-// follow makes l the epoch after another, or the first of a new base id.
+// follow makes l the epoch after another, or the first of a new base ID.
 func (l *life) follow(after *life, runtimeDir string) (err error) {
 	if after != nil {
 		l.epoch, l.base = after.epoch+1, after.base
@@ -77,7 +77,7 @@ func (l *life) follow(after *life, runtimeDir string) (err error) {
 	return err
 }
 
-// epochFlags are Envoy's, for a hot restart.
+// epochFlags returns Envoy's flags for a hot restart.
 func (l *life) epochFlags(r Reload) []string {
 	flags := []string{
 		"--restart-epoch", strconv.Itoa(l.epoch),
@@ -86,7 +86,7 @@ func (l *life) epochFlags(r Reload) []string {
 	if l.epoch == 0 {
 		return append(flags, "--use-dynamic-base-id", "--base-id-path", l.base.path())
 	}
-	id, _ := l.base.read() // it was awaited
+	id, _ := l.base.read() // await has succeeded
 	return append(flags, "--base-id", id)
 }
 

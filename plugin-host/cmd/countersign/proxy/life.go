@@ -7,57 +7,57 @@ import (
 	"time"
 )
 
-// start is what a process is made from.
+// start describes a process to start.
 type start struct {
 	argv, env []string
 }
 
-// child is a process. Its methods may be called after its end, too.
+// child is a process. Its methods may be called even after it has exited.
 type child interface {
 	PID() int
-	// Signal sends it to the process itself.
+	// Signal signals the process itself.
 	Signal(os.Signal) error
-	// Kill ends its whole process group.
+	// Kill kills the whole process group.
 	Kill()
-	// Ended is closed when it is reaped, and nothing is left of its group.
+	// Ended is closed when the process is reaped and its group is empty.
 	Ended() <-chan struct{}
-	// Exit says how; it is for after Ended.
+	// Exit returns the exit status; call it after Ended.
 	Exit() exit
-	// Listens tells whether it has a listening socket; true where nobody can tell.
+	// Listens reports whether it has a listening socket; true if unknown.
 	Listens() bool
 }
 
-// exit is how a process ended.
+// exit is the exit status of a process.
 type exit struct {
-	code   int            // as a shell has it: 128 and its number, where a signal ended it
-	signal syscall.Signal // 0: none did
+	code   int            // as in a shell: 128 plus the number of the signal that ended it
+	signal syscall.Signal // 0 for none
 }
 
 func (e exit) String() string {
 	if e.signal != 0 {
-		return fmt.Sprintf("it was ended by signal %d (%s)", int(e.signal), e.signal)
+		return fmt.Sprintf("killed by signal %d (%s)", int(e.signal), e.signal)
 	}
-	return fmt.Sprintf("it exited with %d", e.code)
+	return fmt.Sprintf("exit code %d", e.code)
 }
 
-// news is what a proxy reads at its start, or is told.
+// news is the state that a proxy has read at its start or got by a reload.
 type news struct {
 	digest   string // of the watched folders
 	locality string
 }
 
-// life is a process from its start until it is reaped.
+// life is one process, from its start until it is reaped.
 type life struct {
 	child
 	epoch     int
 	base      *baseID // nil without hot restart
 	since     time.Time
 	knows     news
-	dismissed bool        // it was sent SIGTERM by us
-	deadline  *time.Timer // when it is killed, once dismissed
+	dismissed bool        // we sent it SIGTERM
+	deadline  *time.Timer // kills it some time after dismiss
 }
 
-// end is nil, and so never comes, where there is no life.
+// end returns nil, which blocks forever, if there is no life.
 func (l *life) end() <-chan struct{} {
 	if l == nil {
 		return nil
@@ -65,18 +65,17 @@ func (l *life) end() <-chan struct{} {
 	return l.Ended()
 }
 
-// dismiss asks it to end, and kills it where it does not.
+// dismiss sends SIGTERM, and SIGKILL if it does not exit in time.
 func (l *life) dismiss(patience time.Duration) {
 	if l == nil || l.dismissed {
 		return
 	}
 	l.dismissed = true
-	_ = l.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = l.Signal(syscall.SIGTERM) // it may have exited already
 	l.deadline = time.AfterFunc(patience, l.Kill)
 }
 
-// orderly is the exit code of a life that was asked to end: dying of that very
-// signal is what was asked for.
+// orderly returns the exit code of a dismissed life: to die of that signal is a success.
 func (l *life) orderly() int {
 	if e := l.Exit(); e.signal != syscall.SIGTERM {
 		return e.code

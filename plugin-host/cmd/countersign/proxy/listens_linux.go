@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// listens reads off /proc whether a process has a listening socket: an Envoy that a
-// next epoch has taken over from has none.
+// listens looks in /proc for a listening socket of the process. An Envoy has none left when
+// the next epoch has taken over.
 func listens(pid int) bool {
 	root := fmt.Sprintf("/proc/%d/", pid)
 	sockets := map[string]bool{}
@@ -18,7 +18,7 @@ func listens(pid int) bool {
 		return true // not ours to read
 	}
 	for _, link := range links {
-		target, _ := os.Readlink(link) // it may be closed by now
+		target, _ := os.Readlink(link) // it may be closed already
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
 			sockets[strings.TrimSuffix(inode, "]")] = true
 		}
@@ -28,11 +28,11 @@ func listens(pid int) bool {
 		anyOf(root+"net/unix", 3, "00010000", 6, sockets)
 }
 
-// anyOf tells whether a table has a line with the value, of one of the sockets.
+// anyOf reports whether a table has a line with the value for one of the sockets.
 func anyOf(table string, column int, value string, inode int, sockets map[string]bool) bool {
 	file, err := os.Open(table)
 	if err != nil {
-		return false // no IPv6, for one
+		return false // for example without IPv6
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {

@@ -2,5 +2,5 @@
 
 package proxy
 
-// listens cannot be told here.
+// listens is unknown on this system.
 func listens(int) bool { return true }

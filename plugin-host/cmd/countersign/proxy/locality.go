@@ -15,53 +15,52 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
-// Locality is where the zone comes from: the first that is set of Value, Variable,
-// File and URL.
+// Locality is the source of the zone: the first of Value, Variable, File and URL that is set.
 type Locality struct {
 	Value    string
 	Variable string // of the agent's environment
 	File     string
-	// URL is an HTTP metadata address, asked with Headers. A redirect is not followed.
+	// URL is an HTTP metadata address, requested with Headers. Redirects are not followed.
 	URL     string
 	Headers map[string]string
-	// Tries are made, Interval apart; each may take Timeout.
+	// Tries is how often to ask, Interval apart, each time for at most Timeout.
 	Tries             int
 	Interval, Timeout time.Duration
 
-	// A zone that comes after the start is handed over once. A reload by command, or a
-	// new epoch, has it by itself; a signal carries nothing, so that it needs one of the
-	// two, else the proxy has the zone from its next start.
+	// A zone that is found after the start is passed on once. A reload command and a new
+	// epoch get it anyway. A signal carries no data: without WriteFile or Restart, the
+	// proxy gets the zone at its next start.
 	//
-	// WriteFile is replaced whole (mode 0644) with the zone and a newline, before the
+	// WriteFile is atomically replaced (mode 0644) with the zone and a newline, before the
 	// start or the reload. Default: none.
 	WriteFile string
-	// Restart has the proxy ended and started anew, once. Default: false.
+	// Restart restarts the proxy, once. Default: false.
 	Restart bool
 }
 
 func (l Locality) configured() bool { return l.Value+l.Variable+l.File+l.URL != "" }
 
-// maxLocality bounds an answer, in bytes.
+// maxLocality limits a response, in bytes.
 const maxLocality = 256
 
-// zoneName is what may stand in an argument or a variable. region/zone/subzone is
-// Istio's way to write it. A counted repetition would be 100 kB of program.
+// zoneName matches what is safe in an argument or a variable; Istio writes
+// region/zone/subzone. A counted repetition would compile to 100 kB.
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
 
 const maxZone = 128
 
-// googleZone is how Google's metadata server begins its answer, projects/N/zones/ZONE.
+// googleZone is the prefix of a response of Google's metadata server,
+// projects/N/zones/ZONE.
 var googleZone = regexp.MustCompile(`^projects/[^/]+/zones/`)
 
-// zone returns the locality, "" where there is none (yet).
+// zone returns the locality, "" if there is none (yet).
 func (p *Proxy) zone() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.locality
 }
 
-// locate finds the locality, once. It closes tried after the first try, and located
-// when it has it.
+// locate finds the locality. It closes tried after the first try, and located on success.
 func (p *Proxy) locate(ctx context.Context, tried, located chan<- struct{}) {
 	first := func() {
 		if tried != nil {
@@ -99,7 +98,7 @@ func (p *Proxy) locate(ctx context.Context, tried, located chan<- struct{}) {
 	}
 }
 
-// find tries once.
+// find makes one try.
 func (l Locality) find(ctx context.Context) (string, error) {
 	text, err := l.read(ctx)
 	if err != nil {
@@ -112,7 +111,7 @@ func (l Locality) find(ctx context.Context) (string, error) {
 	return zone, nil
 }
 
-// write puts the zone into WriteFile, where there is one.
+// write writes the zone to WriteFile, if that is set.
 func (l Locality) write(zone string) error {
 	if l.WriteFile == "" {
 		return nil
@@ -126,7 +125,7 @@ func (l Locality) write(zone string) error {
 		err = os.Rename(file.Name(), l.WriteFile)
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // it may have been renamed
+		_ = os.Remove(file.Name()) // after the rename it is gone
 	}
 	return err
 }
@@ -148,7 +147,7 @@ func (l Locality) read(ctx context.Context) (string, error) {
 	return l.ask(ctx)
 }
 
-// ask asks the metadata address, without a proxy: it is this machine's own.
+// ask requests the metadata address without an HTTP proxy: it belongs to this machine.
 func (l Locality) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
@@ -169,7 +168,7 @@ func (l Locality) ask(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answered with status %d", l.URL, answer.StatusCode)
+		return "", fmt.Errorf("%s returned status %d", l.URL, answer.StatusCode)
 	}
 	return bounded(answer.Body)
 }

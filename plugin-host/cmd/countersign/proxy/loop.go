@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// loop is what the goroutine of Run owns.
+// loop is the state that the goroutine of Run owns.
 type loop struct {
 	work     context.Context    // of the helpers and of a job
-	cancel   context.CancelFunc // ends it
+	cancel   context.CancelFunc // cancels work
 	ready    chan struct{}      // closed when the proxy may start
 	digests  chan string        // of the watched folders, as they change
-	located  chan struct{}      // the locality has come
-	current  *life              // the one that serves, or is about to
-	old      *life              // what current replaces by a hot restart
-	restart  <-chan time.Time   // when the next is started; nil: none is due
-	gathered <-chan time.Time   // when the changes so far are told; nil: there are none
-	job      *job               // the reload under way; nil: none
+	located  chan struct{}      // closed when the locality is found
+	current  *life              // serves, or is about to
+	old      *life              // replaced by current in a hot restart
+	restart  <-chan time.Time   // time of the next start; nil for none
+	gathered <-chan time.Time   // time of the next reload; nil for none
+	job      *job               // the reload in progress; nil for none
 	seen     string             // the last digest
-	spoilt   bool               // an epoch failed, and its base id with it
-	stopping bool               // nothing is started any more
+	spoilt   bool               // a failed epoch has made the base ID unusable
+	stopping bool               // start nothing more
 	code     int                // what Run returns
 	recovery recovery
 
@@ -31,12 +31,12 @@ type loop struct {
 	nextStart time.Time
 }
 
-// Run starts the proxy when it may, and keeps it until it has ended for good or ctx
-// ends it. It returns when nothing of it is left: the exit code as a shell has it; 0
-// where it was not started at all, or died of the SIGTERM that Run sent it.
+// Run starts the proxy when Ready returns, and keeps it running until it exits for good or
+// ctx ends. It returns the exit code, as in a shell, once all processes are gone; 0 if the
+// proxy was never started or died of the SIGTERM that Run sent.
 //
-// It keeps its thread: the parent-death signal of a process is bound to the thread
-// that started it.
+// It locks its thread: the parent-death signal of a process is bound to the thread that
+// started it.
 func (p *Proxy) Run(ctx context.Context) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -75,7 +75,7 @@ func (p *Proxy) Run(ctx context.Context) int {
 	return p.code
 }
 
-// help starts what runs beside the loop, and returns what ends it.
+// help starts the helper goroutines and returns a function that stops them.
 func (p *Proxy) help(ctx context.Context) (end func()) {
 	p.work, p.cancel = context.WithCancel(ctx)
 	p.seen = p.digest()
@@ -92,7 +92,7 @@ func (p *Proxy) help(ctx context.Context) (end func()) {
 	}
 }
 
-// await opens the way for the first start.
+// await closes ready when the proxy may start.
 func (p *Proxy) await(ctx context.Context, tried <-chan struct{}, ready chan<- struct{}) {
 	if p.cfg.Ready != nil {
 		p.log.Info("waiting for the first secrets before starting the proxy")
@@ -106,7 +106,7 @@ func (p *Proxy) await(ctx context.Context, tried <-chan struct{}, ready chan<- s
 	}
 }
 
-// begin starts the proxy afresh.
+// begin starts a new proxy.
 func (p *Proxy) begin() {
 	p.restart, p.nextStart, p.gathered, p.spoilt = nil, time.Time{}, nil, false
 	l, err := p.spawn(nil)
@@ -119,10 +119,10 @@ func (p *Proxy) begin() {
 	p.log.Info("proxy started", "pid", l.PID())
 }
 
-// cannotStart is the exit code that a shell has for a program that cannot be run.
+// cannotStart is a shell's exit code for a program that cannot be run.
 const cannotStart = 126
 
-// bury takes note of the end of the current life.
+// bury handles the end of the current life.
 func (p *Proxy) bury() {
 	l := p.current
 	p.current = nil
@@ -130,7 +130,7 @@ func (p *Proxy) bury() {
 	switch {
 	case p.stopping:
 		p.code = l.orderly()
-	case l.dismissed: // to be replaced
+	case l.dismissed: // it is being replaced
 		p.begin()
 	case p.old != nil && p.old.Listens():
 		p.fallBack(l)
@@ -140,9 +140,9 @@ func (p *Proxy) bury() {
 	p.publish()
 }
 
-// failed starts the proxy again, later, or ends all.
+// failed schedules a restart, or gives up.
 func (p *Proxy) failed(lived time.Duration, e exit, why string) {
-	// What is left of a predecessor has given its sockets away.
+	// A predecessor has already handed over its sockets.
 	p.old.dismiss(p.cfg.StopTimeout)
 	p.lastError = why
 	wait, more := p.recovery.next(lived, p.cfg.RestartLimit)
@@ -158,7 +158,7 @@ func (p *Proxy) failed(lived time.Duration, e exit, why string) {
 	p.log.Warn("proxy exited, restarting it", "reason", why, "next_start", p.nextStart)
 }
 
-// stop asks all that lives to end.
+// stop dismisses all processes.
 func (p *Proxy) stop() {
 	if p.stopping {
 		return
@@ -171,7 +171,7 @@ func (p *Proxy) stop() {
 	p.enter(Stopping)
 }
 
-// leave lets go of what a life that is reaped had.
+// leave releases the resources of a reaped life.
 func (p *Proxy) leave(l *life) {
 	if l.deadline != nil {
 		l.deadline.Stop()

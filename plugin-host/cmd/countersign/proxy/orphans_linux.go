@@ -15,16 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OrphansInterval is for ReapOrphans.
+// OrphansInterval is the usual interval of ReapOrphans.
 const OrphansInterval = 10 * time.Second
 
-// ReapOrphans reaps, until ctx ends, what became a child of this process because its
-// own parent has died. That happens to process 1 of a container and to a subreaper
-// (prctl(2)); in any other process it returns at once.
+// ReapOrphans reaps the orphans that were reparented to this process, until ctx ends. Only
+// process 1 of a container and a subreaper (prctl(2)) get orphans; in any other process it
+// returns at once.
 //
-// A child that this process started itself is reaped by who started it, at once. So
-// what has been a zombie for a whole interval has nobody, and no list of the others
-// is needed.
+// The children of this process are reaped at once by the code that started them. A process
+// that is a zombie for a whole interval is therefore an orphan.
 func ReapOrphans(ctx context.Context, interval time.Duration, log *slog.Logger) {
 	if os.Getpid() != 1 && !isSubreaper() {
 		return
@@ -48,14 +47,14 @@ func ReapOrphans(ctx context.Context, interval time.Duration, log *slog.Logger) 
 	}
 }
 
-// still returns those of before that are in now, too.
+// still returns the elements of before that are also in now.
 func still(before, now []int) []int {
 	return slices.DeleteFunc(slices.Clone(before), func(pid int) bool { return !slices.Contains(now, pid) })
 }
 
 func isSubreaper() bool {
 	var is int32
-	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0) //nolint:gosec // it is written through the pointer
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0) //nolint:gosec // prctl writes through the pointer
 	return err == nil && is != 0
 }
 
@@ -66,9 +65,9 @@ func zombies() []int {
 	for _, table := range tables {
 		text, err := os.ReadFile(table)
 		if err != nil {
-			continue // it has gone
+			continue // it is gone
 		}
-		// "PID (NAME) STATE PARENT …"; the name may hold anything (proc_pid_stat(5)).
+		// "PID (NAME) STATE PARENT …"; the name may contain anything (proc_pid_stat(5)).
 		line := string(text)
 		fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
 		if len(fields) > 1 && fields[0] == "Z" && fields[1] == self {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// OrphansInterval is for ReapOrphans.
+// OrphansInterval is the usual interval of ReapOrphans.
 const OrphansInterval = 10 * time.Second
 
-// ReapOrphans does nothing here: nobody is given orphans but process 1.
+// ReapOrphans does nothing on this system.
 func ReapOrphans(context.Context, time.Duration, *slog.Logger) {}

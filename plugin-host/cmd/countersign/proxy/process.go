@@ -9,22 +9,22 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// process is a child that is a process.
+// process is a child that is a real process.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	exit  exit
 
 	mu     sync.Mutex
-	reaped bool // its pid may be somebody else's
+	reaped bool // its PID may be reused
 }
 
-// launch starts a process on the calling thread, which has to outlive it. It has the
-// agent's standard output and error, and none of its other descriptors.
+// launch starts a process on the calling thread, which must outlive it. The process inherits
+// only standard output and error.
 func launch(s start) (child, error) {
-	p := &process{cmd: exec.Command(s.argv[0], s.argv[1:]...), ended: make(chan struct{})} //nolint:gosec // the operator says what is run
+	p := &process{cmd: exec.Command(s.argv[0], s.argv[1:]...), ended: make(chan struct{})} //nolint:gosec // the operator configured it
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = s.env, os.Stdout, os.Stderr, command.OwnGroup()
-	// What the agent itself was started with would be passed on.
+	// Descriptors that the agent itself inherited would be passed on.
 	keepDescriptors()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err

@@ -8,12 +8,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// keepDescriptors has what this process inherited end at the next exec. Before Linux
-// 5.11 there is no such call, and what was handed to the agent reaches the proxy.
+// keepDescriptors marks inherited descriptors close-on-exec. Before Linux 5.11 that call does
+// not exist, and the proxy inherits them.
 func keepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// reap waits for the end, takes what is left of the group along, and reaps: until
-// then the group's id is nobody else's.
+// reap waits for the exit, kills the rest of the group, and then reaps: until then the group's
+// ID cannot be reused.
 func (p *process) reap() {
 	for {
 		if err := unix.Waitid(unix.P_PID, p.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
@@ -24,5 +24,5 @@ func (p *process) reap() {
 	command.KillGroup(p.cmd.Process)
 	p.reaped = true
 	p.mu.Unlock()
-	_ = p.cmd.Wait() // ProcessState says it
+	_ = p.cmd.Wait() // ProcessState has the result
 }

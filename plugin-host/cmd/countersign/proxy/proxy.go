@@ -18,79 +18,79 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// Restart says after which end the proxy is started again.
+// Restart says after which exits the proxy is restarted.
 type Restart string
 
-// The choices.
+// The restart policies.
 const (
 	OnFailure Restart = "on-failure" // unless its exit code was 0
 	Always    Restart = "always"
 	Never     Restart = "never"
 )
 
-// Config says what is run, and when it is started, told and given up.
+// Config configures a [Proxy]. Command is required.
 type Config struct {
-	// Command is the program and its arguments. {locality} in an argument stands for
-	// the zone, as it is known at the start.
+	// Command is the program and its arguments. {locality} in an argument is replaced with
+	// the zone known at the start.
 	Command []string
-	// Environ is the agent's environment, of which the child gets what is not the
-	// agent's own; Env is laid over it, with {locality} in its values. Default: none.
+	// Environ is the agent's environment; the child inherits it without the agent's own
+	// variables. Env overrides it; its values may contain {locality}. Default: none.
 	Environ []string
 	Env     map[string]string
 	// Ready returns when the proxy may start, or ctx ends. Default: at once.
 	Ready func(ctx context.Context) error
-	// Restart is when it is started again. Default: on-failure.
+	// Restart is the restart policy. Default: on-failure.
 	Restart Restart
-	// RestartLimit is how many restarts there are in a row, of which none ran for a
-	// minute, before it has ended for good. Default: 0, none.
+	// RestartLimit limits consecutive restarts of a proxy that exits within a minute.
+	// Default: 0, no restarts.
 	RestartLimit int
-	// StopTimeout is what it has between SIGTERM and SIGKILL. Default: 0, nothing.
+	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 0.
 	StopTimeout time.Duration
 	Watch       Watch
 	Reload      Reload
 	Locality    Locality
-	// RuntimeDir takes a private folder with the base id of a hot restart. Default:
-	// the temp folder.
+	// RuntimeDir is where to create a private folder for the base ID of hot restarts.
+	// Default: the temporary folder.
 	RuntimeDir string
 	// Signals are passed on to the proxy. Default: none.
 	Signals <-chan os.Signal
-	// Log gets what happens; what the proxy itself writes goes to the agent's own
-	// standard output and error. Default: silent.
+	// Log receives events; the proxy's own output goes to the agent's standard output and
+	// error. Default: no logging.
 	Log *slog.Logger
 }
 
-// Watch lists what the proxy reads and has to be told of when it changes.
+// Watch lists the files whose changes reload the proxy.
 type Watch struct {
-	Folders []string // or files; what is missing is skipped
-	// Interval is how often they are read. Required with Folders.
+	Folders []string // or files; missing ones are skipped
+	// Interval is the time between two reads. Required with Folders.
 	Interval time.Duration
-	// MinDelay is how long changes are gathered before one reload.
+	// MinDelay is how long to collect changes for one reload.
 	MinDelay time.Duration
 }
 
-// Reload is how the proxy is told: exactly one of Signal, Command and HotRestart,
-// or none.
+// Reload says how to reload the proxy: by one of Signal, Command and HotRestart, or not at
+// all.
 type Reload struct {
 	Signal     syscall.Signal
-	Command    []string // {pid} and {locality} are filled in
-	HotRestart bool     // the next epoch of an Envoy
-	// Timeout is what the command, or the check of a new epoch's configuration, has.
+	Command    []string // {pid} and {locality} are replaced
+	HotRestart bool     // start the next epoch of Envoy
+	// Timeout limits the command, or the check of a new epoch's configuration.
 	Timeout time.Duration
-	// DrainTime and ParentShutdownTime are those of a hot restart; see Envoy's
-	// --drain-time-s and --parent-shutdown-time-s.
+	// DrainTime and ParentShutdownTime are Envoy's --drain-time-s and
+	// --parent-shutdown-time-s for a hot restart.
 	DrainTime, ParentShutdownTime time.Duration
 }
 
-// none tells whether there is no way to tell the proxy anything.
+// none reports whether the proxy cannot be reloaded.
 func (r Reload) none() bool { return r.Signal == 0 && len(r.Command) == 0 && !r.HotRestart }
 
-// Proxy is one child and its successors. Its methods may be called by any number of
-// goroutines at once; Run once.
+// Proxy is one child process and its successors. It is safe for concurrent use; call Run
+// once.
 type Proxy struct {
 	cfg Config
 	log *slog.Logger
 
-	// What a test replaces.
+	// Replaced by tests.
 	launch func(start) (child, error)
 	run    func(context.Context, command.Program) error
 	digest func() string
@@ -103,7 +103,7 @@ type Proxy struct {
 	loop
 }
 
-// New checks the command and what it is told by. Nothing is started.
+// New checks the command and the reload method. It starts nothing.
 func New(cfg Config) (*Proxy, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("no command to run")

@@ -8,16 +8,16 @@ import (
 const (
 	firstBackoff = time.Second
 	maxBackoff   = 30 * time.Second
-	healthyAfter = time.Minute // of running: earlier restarts are forgotten
+	healthyAfter = time.Minute // after this time, earlier restarts no longer count
 )
 
-// recovery decides how long a proxy that ended stays away.
+// recovery decides how long to wait before a restart.
 type recovery struct {
 	backoff time.Duration // the last one
-	row     int           // restarts of which none ran for healthyAfter
+	row     int           // consecutive restarts that ran for less than healthyAfter
 }
 
-// next returns how long to wait after a life of that length; false: the limit is
+// next returns how long to wait after a life of that length, or false if the limit is
 // reached.
 func (r *recovery) next(lived time.Duration, limit int) (time.Duration, bool) {
 	if lived >= healthyAfter {
@@ -28,6 +28,6 @@ func (r *recovery) next(lived time.Duration, limit int) (time.Duration, bool) {
 	}
 	r.row++
 	r.backoff = min(max(firstBackoff, 2*r.backoff), maxBackoff)
-	// Between half of it and all: many agents do not come back at once.
+	// Jitter: many agents must not restart at once.
 	return r.backoff/2 + rand.N(r.backoff/2+1), true
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// job is a reload that takes its time, for one life.
+// job is a reload in the background, for one life.
 type job struct {
 	of    *life
 	tells news
 	done  chan error
 }
 
-// outcome is nil, and so never comes, where there is no job.
+// outcome returns nil, which blocks forever, if there is no job.
 func (j *job) outcome() <-chan error {
 	if j == nil {
 		return nil
@@ -25,8 +25,7 @@ func (j *job) outcome() <-chan error {
 	return j.done
 }
 
-// now is what a life would read if it were started now. A signal by itself carries no
-// locality.
+// now returns what a life started now would read. A signal carries no locality.
 func (p *Proxy) now() news {
 	n := news{digest: p.seen}
 	if p.cfg.Reload.Signal == 0 || p.cfg.Locality.WriteFile != "" || p.cfg.Locality.Restart {
@@ -35,27 +34,27 @@ func (p *Proxy) now() news {
 	return n
 }
 
-// outdated tells whether the current life has to be told anything.
+// outdated reports whether the current life needs a reload.
 func (p *Proxy) outdated() bool {
 	l := p.current
 	return l != nil && !l.dismissed && !p.stopping && (!p.cfg.Reload.none() || p.misses(l)) && l.knows != p.now()
 }
 
-// misses tells whether a life has to be replaced for the locality to reach it.
+// misses reports whether a life must be replaced to get the locality.
 func (p *Proxy) misses(l *life) bool { return p.cfg.Locality.Restart && l.knows.locality != p.zone() }
 
-// gather lets changes come for a while from the first one on, to be told as one.
+// gather collects changes for a while, from the first one, for one reload.
 func (p *Proxy) gather() {
 	if p.gathered == nil && p.outdated() {
 		p.gathered = time.After(p.cfg.Watch.MinDelay)
 	}
 }
 
-// reload tells the current life, if it still has to be told.
+// reload reloads the current life if it still needs that.
 func (p *Proxy) reload() {
 	l, r := p.current, p.cfg.Reload
 	switch {
-	case !p.outdated(), p.old != nil, p.job != nil: // the end of the old, or of the job, gathers again
+	case !p.outdated(), p.old != nil, p.job != nil: // the end of old, or of the job, calls gather again
 	case p.misses(l):
 		p.reloads++
 		p.log.Info("replacing the proxy: its locality was found after it had started", "pid", l.PID(), "locality", p.zone())
@@ -70,7 +69,7 @@ func (p *Proxy) reload() {
 	}
 }
 
-// prepare runs the reload command, or looks whether the next epoch has a chance.
+// prepare runs the reload command, or checks that the next epoch can start.
 func (p *Proxy) prepare(l *life) {
 	j := &job{of: l, tells: p.now(), done: make(chan error, 1)}
 	p.job = j
@@ -89,7 +88,7 @@ func (p *Proxy) prepare(l *life) {
 	}()
 }
 
-// finish takes the outcome of a job, unless its life is none any more.
+// finish handles the outcome of a job, unless its life has ended.
 func (p *Proxy) finish(err error) {
 	j := p.job
 	p.job = nil
@@ -104,8 +103,8 @@ func (p *Proxy) finish(err error) {
 	p.told(j.of, j.tells, err)
 }
 
-// told notes that a life was told, or that it cannot be; then it is not tried
-// again until there is something else to tell.
+// told records that a life was reloaded, or that it cannot be; the next attempt then waits
+// for the next change.
 func (p *Proxy) told(l *life, tells news, err error) {
 	l.knows = tells
 	if err != nil {
@@ -120,8 +119,7 @@ func (p *Proxy) told(l *life, tells news, err error) {
 	p.gather()
 }
 
-// succeed starts the next epoch beside the current one, which that epoch drains and
-// ends.
+// succeed starts the next epoch, which drains and stops the current one.
 func (p *Proxy) succeed(l *life) error {
 	next, err := p.spawn(l)
 	if err != nil {
@@ -133,7 +131,7 @@ func (p *Proxy) succeed(l *life) error {
 	return nil
 }
 
-// forget takes note of the end of the predecessor.
+// forget handles the end of the predecessor.
 func (p *Proxy) forget() {
 	l := p.old
 	p.old = nil
@@ -146,7 +144,7 @@ func (p *Proxy) forget() {
 	p.gather()
 }
 
-// fallBack stays with the predecessor of an epoch that ended before it took over.
+// fallBack keeps the predecessor of an epoch that ended before it took over.
 func (p *Proxy) fallBack(failed *life) {
 	p.current, p.old = p.old, nil
 	p.current.knows, p.spoilt = failed.knows, true
@@ -157,16 +155,16 @@ func (p *Proxy) fallBack(failed *life) {
 	p.gather()
 }
 
-// forward passes a signal on to all that lives.
+// forward passes a signal on to all processes.
 func (p *Proxy) forward(s os.Signal) {
 	for _, l := range []*life{p.current, p.old} {
 		if l != nil {
-			_ = l.Signal(s) // it may have ended by itself
+			_ = l.Signal(s) // it may have exited already
 		}
 	}
 }
 
-// spawn starts a process: the next epoch after a life, or a fresh one.
+// spawn starts a process: the next epoch after a life, or a new proxy.
 func (p *Proxy) spawn(after *life) (*life, error) {
 	l := &life{since: time.Now(), knows: p.now()}
 	argv := p.fill(p.cfg.Command, 0)
@@ -183,7 +181,7 @@ func (p *Proxy) spawn(after *life) (*life, error) {
 	return l, err
 }
 
-// fill puts in what stands in braces.
+// fill replaces the placeholders in braces.
 func (p *Proxy) fill(argv []string, pid int) []string {
 	filled := make([]string, len(argv))
 	known := strings.NewReplacer("{locality}", p.zone(), "{pid}", strconv.Itoa(pid))

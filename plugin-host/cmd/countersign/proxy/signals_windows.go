@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// PassedOn are none: there are no such signals here.
+// PassedOn is empty: this system has no such signals.
 func PassedOn() []os.Signal { return nil }
 
-// SignalNamed knows none.
+// SignalNamed returns 0.
 func SignalNamed(string) syscall.Signal { return 0 }

@@ -2,28 +2,28 @@ package proxy
 
 import "time"
 
-// State is where the proxy is in its life.
+// State is the state of the proxy.
 type State string
 
 // The states.
 const (
 	Waiting  State = "waiting"  // for the first secrets
-	Running  State = "running"  // perhaps beside the one that it replaces
-	Backoff  State = "backoff"  // it ended and will be started again
+	Running  State = "running"  // possibly beside the process it replaces
+	Backoff  State = "backoff"  // it exited and will be restarted
 	Stopping State = "stopping" // it was sent SIGTERM
-	Ended    State = "ended"    // for good
+	Ended    State = "ended"    // will not be restarted
 )
 
-// States are all of them.
+// States lists all states.
 func States() []State { return []State{Waiting, Running, Backoff, Stopping, Ended} }
 
-// Status is what operators see.
+// Status is the state of the proxy for operators.
 type Status struct {
 	Command   string    `json:"command"`
 	State     State     `json:"state"`
 	Since     time.Time `json:"since"`
 	PID       int       `json:"pid,omitempty"`
-	OldPID    int       `json:"old_pid,omitempty"` // the one that a hot restart drains
+	OldPID    int       `json:"old_pid,omitempty"` // drained by a hot restart
 	Epoch     int       `json:"epoch"`
 	Restarts  int       `json:"restarts"`
 	Reloads   int       `json:"reloads"`
@@ -33,7 +33,7 @@ type Status struct {
 	NextStart time.Time `json:"next_start,omitzero"`
 }
 
-// Status returns the present one.
+// Status returns the current status.
 func (p *Proxy) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *Proxy) Status() Status {
 	return s
 }
 
-// publish copies what the loop knows.
+// publish copies the loop's state.
 func (p *Proxy) publish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// What is read of watched folders.
+// Limits on watched folders.
 const (
-	maxFile  = 4 << 20 // bytes; of a larger one, size and time count
+	maxFile  = 4 << 20 // bytes; for larger files, only size and time are compared
 	maxFiles = 4096
 	maxDepth = 8
 )
 
-// poll tells of each change of the watched folders.
+// poll sends the digest after each change of the watched folders.
 func (p *Proxy) poll(ctx context.Context, last string, changes chan<- string) {
 	if len(p.cfg.Watch.Folders) == 0 {
 		return
@@ -51,15 +51,15 @@ func (p *Proxy) poll(ctx context.Context, last string, changes chan<- string) {
 	}
 }
 
-// watched makes one digest of folders and files.
+// watched computes one digest of folders and files.
 type watched struct {
 	paths []string
 	log   *slog.Logger
-	said  string // the last thing that was wrong: it is said once
+	said  string // the last error, which is logged once
 }
 
-// digest returns the SHA-256 over all names and contents, in hex. What is missing
-// is skipped, so that it makes a difference when it comes.
+// digest returns the SHA-256 of all names and contents, in hex. Missing files are skipped, so
+// that the digest changes when they appear.
 func (w *watched) digest() string {
 	if len(w.paths) == 0 {
 		return ""
@@ -83,15 +83,15 @@ func (w *watched) say(wrong error) {
 	w.said = text
 }
 
-// reading is one walk.
+// reading is one pass over the folders.
 type reading struct {
 	sum   hash.Hash
 	left  int   // files and folders that may still be read
-	wrong error // the first one
+	wrong error // the first error
 }
 
-// add takes in a file or a folder, symlinks followed. Names beginning with two dots
-// are Kubernetes' own (..data), and what is behind them is seen by the links to it.
+// add adds a file or a folder, following symlinks. It skips Kubernetes' internal names, which
+// begin with two dots (..data): the links to them lead to the same files.
 func (r *reading) add(path, name string, depth int) {
 	info, err := os.Stat(path)
 	if err == nil && depth > 0 && r.left > 0 {
@@ -120,8 +120,8 @@ func (r *reading) folder(path, name string, depth int) error {
 	return err
 }
 
-// file writes the name, the kind of what follows, and its digest: a fixed form, so
-// that no two folders are taken for each other.
+// file adds the name, kind and digest of a file in an unambiguous format, so that different
+// folders have different digests.
 func (r *reading) file(path, name string, info fs.FileInfo) error {
 	if info.Size() > maxFile {
 		fmt.Fprintf(r.sum, "%q large %d %d\n", name, info.Size(), info.ModTime().UnixNano())
