@@ -44,7 +44,9 @@ func (e *Engine[C]) EverybodyHas(url string, names []string, tag string) bool {
 	open := slices.Collect(maps.Keys(e.open))
 	e.mu.Unlock()
 	return !slices.ContainsFunc(open, func(s ender) bool {
-		stream, ok := s.(interface{ has(int, []string, string) bool })
+		stream, ok := s.(interface {
+			has(int, []string, string) bool
+		})
 		return ok && !stream.has(typ, names, tag)
 	})
 }
