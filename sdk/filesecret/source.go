@@ -6,6 +6,7 @@
 package filesecret
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,18 +80,14 @@ func (s Spec) check() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxNames == 0 {
-		c.MaxNames = defaultMaxNames
-	}
+	c.MaxNames = cmp.Or(c.MaxNames, defaultMaxNames)
 	if c.Observe == nil {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

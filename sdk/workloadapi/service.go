@@ -1,6 +1,7 @@
 package workloadapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -55,9 +56,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	case cfg.Secrets == nil || cfg.Admit == nil:
 		return nil, errors.New("workloadapi: ServiceConfig needs Secrets and Admit")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
 		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, streams: make(map[*stream]struct{}),

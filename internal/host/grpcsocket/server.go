@@ -4,6 +4,7 @@
 package grpcsocket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +72,9 @@ func Listen(cfg Config) (*Server, error) {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Mode == 0 {
-		c.Mode = 0o600
-	}
-	if c.Handshake == 0 {
-		c.Handshake = 10 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Mode = cmp.Or(c.Mode, 0o600)
+	c.Handshake = cmp.Or(c.Handshake, 10*time.Second)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

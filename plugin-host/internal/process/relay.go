@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,9 +146,7 @@ func (r *relay) record(line []byte) {
 	}
 	level, _ := fields["@level"].(string)
 	message, _ := fields["@message"].(string)
-	if message == "" {
-		message = "provider output"
-	}
+	message = cmp.Or(message, "provider output")
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if key[:min(1, len(key))] != "@" && len(attrs) < maxAttrs {

@@ -9,6 +9,7 @@
 package citadelca
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -44,13 +45,8 @@ func Open(settings Settings) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	if settings.RootFile == "" {
-		settings.RootFile = DefaultRootFile
-	}
-	log := settings.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	settings.RootFile = cmp.Or(settings.RootFile, DefaultRootFile)
+	log := cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	if endpoint.plaintext {
 		log.Warn("plaintext connection to the CA: neither side is verified, and anyone on the network can read and change the traffic",
 			"address", endpoint.address, "allow_token_over_plaintext", settings.AllowTokenOverPlaintext)

@@ -1,6 +1,7 @@
 package citadelca
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net"
@@ -112,9 +113,7 @@ type endpoint struct {
 }
 
 func (s Settings) endpoint() (endpoint, error) {
-	if s.Address == "" {
-		s.Address = DefaultAddress
-	}
+	s.Address = cmp.Or(s.Address, DefaultAddress)
 	host, port, err := net.SplitHostPort(s.Address)
 	if number, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || number == 0 || host == "" || strings.ContainsAny(host, "/ ") {
 		return endpoint{}, ca.Errorf(ca.Invalid, "address is %.256q: write host:port, such as %s", s.Address, DefaultAddress)

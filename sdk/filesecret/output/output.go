@@ -4,6 +4,7 @@
 package output
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,15 +152,11 @@ func (c Config) withDefaults() Config {
 	if c.Password == nil {
 		c.Password = func() (string, error) { return "changeit", nil }
 	}
-	if c.Pause == 0 {
-		c.Pause = time.Second
-	}
+	c.Pause = cmp.Or(c.Pause, time.Second)
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Log = c.Log.With("output", c.Name)
 	return c
 }

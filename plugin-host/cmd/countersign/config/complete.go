@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -120,9 +121,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 		return
 	}
 	path := "providers." + entry.Name
-	if entry.Provider == "" {
-		entry.Provider = entry.Name
-	}
+	entry.Provider = cmp.Or(entry.Provider, entry.Name)
 	if !wire.ValidName(entry.Provider) {
 		c.say(p, path+".provider", entry.Provider, "write the name of an installed provider, 1 to 63 of a-z, 0-9 and -")
 	}
@@ -159,9 +158,7 @@ func (c *Config) checkLimits(p *problems, l Limits, path string) {
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (c *Config) checkTrust(p *problems, t *Trust, path string) {
-	if t.IdentityCheck == "" {
-		t.IdentityCheck = "exact"
-	}
+	t.IdentityCheck = cmp.Or(t.IdentityCheck, "exact")
 	c.oneOf(p, path+".identity_check", t.IdentityCheck, "exact", "trust-domain", "any")
 	if t.RootOverlap != nil && t.RootOverlap.Duration < 0 {
 		c.say(p, path+".root_overlap", t.RootOverlap, "write 0s or more")

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -108,12 +109,8 @@ func (o *Output) complete() {
 			file.Mode = FileMode(output.Content(file.Content).DefaultMode())
 		}
 	}
-	if o.Secret == "" {
-		o.Secret = DefaultSecret
-	}
-	if o.Bundle == "" {
-		o.Bundle = RootCA
-	}
+	o.Secret = cmp.Or(o.Secret, DefaultSecret)
+	o.Bundle = cmp.Or(o.Bundle, RootCA)
 	if o.Reload.Timeout.Duration == 0 {
 		o.Reload.Timeout = seconds(30)
 	}

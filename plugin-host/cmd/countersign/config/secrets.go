@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,9 +69,7 @@ func (c *Config) completeSecret(p *problems, s *Secret, i int) {
 
 func (c *Config) completeKind(p *problems, s *Secret, path string) {
 	usual := usualKind(s.Name)
-	if s.Kind == "" {
-		s.Kind = usual
-	}
+	s.Kind = cmp.Or(s.Kind, usual)
 	if s.Kind != usual && (s.Name == RootCA || s.Name == DefaultSecret) {
 		c.say(p, path+".kind", s.Kind, "clients expect a "+usual+" by that name; use another name")
 	}

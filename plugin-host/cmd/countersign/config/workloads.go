@@ -105,9 +105,6 @@ func (c *Config) completeWorkloads(p *problems) {
 	c.checkWorkloads(p)
 	c.refuseCommon(p)
 	c.Files.Mounted, c.Files.Folders = MountedOff, nil
-	if !c.written["rotation.jitter"] && c.origins["rotation.jitter"] == "" {
-		c.Rotation.Jitter = 0.1 // many certificates are issued at once
-	}
 }
 
 // checkSigner rejects a CA that is known not to verify tokens where it would have to.
