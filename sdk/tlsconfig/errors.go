@@ -91,10 +91,10 @@ func malformed(name string, kind secret.Kind, err error) *Error {
 	return &Error{Reason: ErrMalformed, Expected: fmt.Sprintf("the %s %.256q", kind, name), Seen: "something else", Err: err}
 }
 
-func (v *Verifier) untrusted(held *roots, leaf *x509.Certificate, err error) *Error {
+func (v *Verifier) untrusted(bundle string, held *roots, leaf *x509.Certificate, err error) *Error {
 	return &Error{
 		Reason:   ErrUntrusted,
-		Expected: fmt.Sprintf("a %s's certificate under one of the %d roots in %.256q", v.as.peer, held.bundle.Len(), v.roots.name),
+		Expected: fmt.Sprintf("a %s's certificate under one of the %d roots in %.256q", v.as.peer, held.bundle.Len(), bundle),
 		Seen:     describe(leaf), Err: err,
 	}
 }

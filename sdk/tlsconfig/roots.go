@@ -34,8 +34,8 @@ type path struct {
 // bundle is the trust bundle that peers are verified with.
 type bundle = held[roots]
 
-func newBundle(o Options) *bundle {
-	return &bundle{source: o.Source, caller: o.Caller, name: o.Roots, kind: secret.TrustBundle, parse: parseRoots}
+func newBundle(o Options, name string) *bundle {
+	return &bundle{source: o.Source, caller: o.Caller, name: name, kind: secret.TrustBundle, parse: parseRoots}
 }
 
 func parseRoots(item *secret.Item) (*roots, error) {

@@ -40,7 +40,7 @@ func (v versions) tagSince() (tag string, since time.Time) {
 		pair, since = v.pair.version()
 	}
 	if v.roots != nil {
-		roots, rootsSince = v.roots.roots.version()
+		roots, rootsSince = v.roots.version()
 	}
 	if pair == "" || roots == "" {
 		return "", since

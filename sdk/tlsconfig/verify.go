@@ -4,6 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -11,9 +15,10 @@ import (
 // Verifier verifies peers against the current roots. [Server] and [Client] use one; make
 // your own with [NewVerifier] for another tls.Config. It is safe for concurrent use.
 type Verifier struct {
-	roots *bundle
-	peer  Authorizer
-	as    role
+	roots     *bundle
+	federated map[string]*bundle // by trust domain
+	peer      Authorizer
+	as        role
 }
 
 // role is the verifier's side of the connection, which decides the key usage that the
@@ -29,7 +34,7 @@ var (
 )
 
 // NewVerifier returns a client's verifier, which verifies servers. It uses Source, Caller,
-// Roots and Peer of the options.
+// Roots, Federated and Peer of the options.
 func NewVerifier(o Options) (*Verifier, error) {
 	v, err := newVerifier(o, asClient)
 	if err == nil && v == nil {
@@ -50,10 +55,43 @@ func newVerifier(o Options, as role) (*Verifier, error) {
 	case o.Peer == nil:
 		return nil, errors.New("tlsconfig: Options.Roots is set and Options.Peer is nil; say which peers are the right ones, as in TrustDomain")
 	}
-	return &Verifier{newBundle(o), o.Peer, as}, nil
+	v := &Verifier{newBundle(o, o.Roots), make(map[string]*bundle), o.Peer, as}
+	for domain, name := range o.Federated {
+		if err := pki.CheckTrustDomain(domain); err != nil {
+			return nil, fmt.Errorf("tlsconfig: Options.Federated: %w", err)
+		}
+		v.federated[domain] = newBundle(o, name)
+	}
+	return v, nil
 }
 
-// Roots returns the current roots: the same pointer until they change. The error is an
+// bundleFor returns what verifies a peer: a CA vouches for its own trust domain only.
+func (v *Verifier) bundleFor(leaf *x509.Certificate) *bundle {
+	if len(leaf.URIs) == 1 && leaf.URIs[0].Scheme == "spiffe" {
+		if b := v.federated[leaf.URIs[0].Host]; b != nil {
+			return b
+		}
+	}
+	return v.roots
+}
+
+// version identifies all bundles, with the time of the last change; empty without Roots.
+func (v *Verifier) version() (version string, since time.Time) {
+	version, since = v.roots.version()
+	if version == "" {
+		return "", since
+	}
+	for _, domain := range slices.Sorted(maps.Keys(v.federated)) {
+		other, changed := v.federated[domain].version() // one that is missing verifies nobody
+		version += " " + other
+		if changed.After(since) {
+			since = changed
+		}
+	}
+	return version, since
+}
+
+// Roots returns the current roots of Options.Roots: the same pointer until they change. The error is an
 // [*Error].
 func (v *Verifier) Roots() (*pki.Bundle, error) {
 	r, err := v.roots.get()
@@ -70,20 +108,21 @@ const signsOthers = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 // current roots, its leaf must not be a CA and must fit its role, and the authorizer must
 // admit it. Resumed sessions must pass as well. The error is an [*Error].
 func (v *Verifier) VerifyConnection(state tls.ConnectionState) error {
-	held, err := v.roots.get()
-	if err != nil {
-		return err
-	}
 	if len(state.PeerCertificates) == 0 {
 		return &Error{Reason: ErrUntrusted, Expected: "a certificate of the " + v.as.peer, Seen: "none"}
 	}
 	leaf := state.PeerCertificates[0]
+	from := v.bundleFor(leaf)
+	held, err := from.get()
+	if err != nil {
+		return err
+	}
 	if leaf.IsCA || leaf.KeyUsage&signsOthers != 0 {
 		return &Error{Reason: ErrUntrusted, Expected: "a leaf, which may sign no certificates or revocation lists", Seen: describe(leaf)}
 	}
 	chain, err := held.verify(state.PeerCertificates, v.as.usage)
 	if err != nil {
-		return v.untrusted(held, leaf, err)
+		return v.untrusted(from.name, held, leaf, err)
 	}
 	return v.authorize(Peer{Chain: chain, ServerName: state.ServerName})
 }
