@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ func (e *EntryError) Unwrap() error { return e.Err }
 
 // withDefaults returns the entry with its defaults, or an [EntryError].
 func (e Entry) withDefaults(dev bool) (Entry, error) {
-	if e.Provider == "" {
-		e.Provider = e.Name
-	}
+	e.Provider = cmp.Or(e.Provider, e.Name)
 	if err := e.check(dev); err != nil {
 		return e, &EntryError{e.Name, err}
 	}

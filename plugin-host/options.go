@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"os"
@@ -66,12 +67,8 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
-	if o.MaxCalls == 0 {
-		o.MaxCalls = 1000
-	}
-	if o.RuntimeDir == "" {
-		o.RuntimeDir = os.TempDir()
-	}
+	o.MaxCalls = cmp.Or(o.MaxCalls, 1000)
+	o.RuntimeDir = cmp.Or(o.RuntimeDir, os.TempDir())
 	if o.Protocols == nil {
 		o.Protocols = []wire.Protocol{wire.V1()}
 	}
@@ -87,9 +84,7 @@ func (o Options) withDefaults() Options {
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 

@@ -83,6 +83,14 @@ func open(_ context.Context, s settings) (*authority, error) {
 	return &authority{catest.NewCA(catest.Options{}), s}, nil
 }
 
+// Close is where a provider ends what it has at its CA.
+func (a *authority) Close() error {
+	if path, ok := strings.CutPrefix(a.Fail, "close "); ok {
+		return os.WriteFile(path, []byte("closed"), 0o600)
+	}
+	return nil
+}
+
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if what, ok := misdeeds[a.Fail]; ok {
 		return ca.Certificate{}, provider.Errorf(provider.Denied, "%s", what())

@@ -104,6 +104,21 @@ func TestWhatAProviderDoesWrongDoesNotReachTheHost(t *testing.T) {
 	}
 }
 
+// A session at its CA must end with it: the lifeline alone would have it exit at once.
+func TestAProviderIsClosedBeforeItEnds(t *testing.T) {
+	h := newHost(t, "good")
+	closed := filepath.Join(t.TempDir(), "closed")
+	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "close " + closed}})
+	began := time.Now()
+	must(t, p.Close())
+	if _, err := os.Stat(closed); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 func TestABadStartIsOneSentence(t *testing.T) {
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",

@@ -13,6 +13,7 @@ package endpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -62,12 +63,8 @@ type Client struct {
 
 // New returns a client. Nothing is read or asked yet.
 func New(opts Options) *Client {
-	if opts.MaxBody == 0 {
-		opts.MaxBody = 1 << 20
-	}
-	if opts.Timeout == 0 {
-		opts.Timeout = defaultTimeout
-	}
+	opts.MaxBody = cmp.Or(opts.MaxBody, 1<<20)
+	opts.Timeout = cmp.Or(opts.Timeout, defaultTimeout)
 	return &Client{Options: opts}
 }
 

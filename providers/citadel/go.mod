@@ -3,7 +3,6 @@ module github.com/countersign-dev/countersign/providers/citadel
 go 1.26.0
 
 require (
-	github.com/cenkalti/backoff/v5 v5.0.3
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0

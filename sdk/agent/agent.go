@@ -11,6 +11,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,24 +141,12 @@ func (c Config) checkIdentities(secrets []secret.Spec) error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 5 * time.Second
-	}
-	if c.Socket.Log == nil {
-		c.Socket.Log = c.Log
-	}
-	if c.WorkloadAPI.Log == nil {
-		c.WorkloadAPI.Log = c.Log
-	}
-	if c.Gateway.Socket.Log == nil {
-		c.Gateway.Socket.Log = c.Log
-	}
-	if c.Gateway.Service.Log == nil {
-		c.Gateway.Service.Log = c.Log
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
+	c.Socket.Log = cmp.Or(c.Socket.Log, c.Log)
+	c.WorkloadAPI.Log = cmp.Or(c.WorkloadAPI.Log, c.Log)
+	c.Gateway.Socket.Log = cmp.Or(c.Gateway.Socket.Log, c.Log)
+	c.Gateway.Service.Log = cmp.Or(c.Gateway.Service.Log, c.Log)
 	c.WorkloadAPI.Policy, c.Gateway.Socket.Policy = c.Socket.Policy, c.Socket.Policy
 	return c
 }

@@ -5,6 +5,7 @@
 package catest
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -53,9 +54,7 @@ func NewCA(opts Options) *CA {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if opts.CALifetime == 0 {
-		opts.CALifetime = defaultCALifetime
-	}
+	opts.CALifetime = cmp.Or(opts.CALifetime, defaultCALifetime)
 	c := &CA{opts: opts, watchers: map[chan struct{}]bool{}}
 	c.Rotate()
 	return c

@@ -7,6 +7,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -78,9 +79,7 @@ func New(cfg Config) (*Cache, error) {
 	if cfg.Refused == nil {
 		cfg.Refused = func(secret.Caller, string) {}
 	}
-	if cfg.Hold == 0 {
-		cfg.Hold = 5 * time.Second
-	}
+	cfg.Hold = cmp.Or(cfg.Hold, 5*time.Second)
 	return &Cache{cfg: cfg, resources: sds.Resources(cfg.Secrets)}, nil
 }
 

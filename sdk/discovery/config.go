@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -102,9 +103,7 @@ func (c Config) checked() (Config, error) {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Limits, c.Times = c.Limits.orDefaults(), c.Times.orDefaults()
 	return c, nil
 }

@@ -6,6 +6,7 @@
 package filesecret
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,18 +80,14 @@ func (s Spec) check() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxNames == 0 {
-		c.MaxNames = defaultMaxNames
-	}
+	c.MaxNames = cmp.Or(c.MaxNames, defaultMaxNames)
 	if c.Observe == nil {
 		c.Observe = func(secret.Event) {}
 	}
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -194,21 +191,32 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 // Watch calls notify after each new item for name and when the Source closes; see
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
+	w := &watcher{notify: notify}
+	e, err := s.join(w, name)
+	switch {
+	case errors.Is(err, secret.ErrClosed):
+		return nil, err
+	case err != nil: // logged without the lock: a handler may ask back
+		s.refused.tell(name, err)
+		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+	}
+	return func() { s.leave(e, w) }, nil
+}
+
+// join adds a watcher to the entry of name, which it makes if need be.
+func (s *Source) join(w *watcher, name string) (e *entry, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, secret.ErrClosed
 	}
-	e := s.entries[name]
-	if e == nil {
+	if e = s.entries[name]; e == nil {
 		if e, err = s.admit(name); err != nil {
-			s.refused.tell(name, err)
-			return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+			return nil, err
 		}
 	}
-	w := &watcher{notify: notify}
 	e.watchers = append(e.watchers, w)
-	return func() { s.leave(e, w) }, nil
+	return e, nil
 }
 
 // leave removes a watcher, and a dynamic name with its last watcher.

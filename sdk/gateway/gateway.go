@@ -14,6 +14,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,23 +112,13 @@ func (c Config) orDefaults() Config {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
-	if c.FirstAnswer == 0 {
-		c.FirstAnswer = 15 * time.Second
-	}
-	if c.Linger == 0 {
-		c.Linger = 10 * time.Minute
-	}
-	if c.MaxNames == 0 {
-		c.MaxNames = 1000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 64 << 20
-	}
+	c.FirstAnswer = cmp.Or(c.FirstAnswer, 15*time.Second)
+	c.Linger = cmp.Or(c.Linger, 10*time.Minute)
+	c.MaxNames = cmp.Or(c.MaxNames, 1000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }

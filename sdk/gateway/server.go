@@ -43,7 +43,7 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, id string) error {
 		return err
 	}
 	switch {
-	case leaf.IsCA:
+	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
 		return errors.New("the discovery service shows the certificate of a CA")
 	case len(leaf.URIs) != 1:
 		return fmt.Errorf("the discovery service's certificate names %d URIs, and has to name exactly one, %s", len(leaf.URIs), id)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -35,9 +36,7 @@ func fieldsOf(t reflect.Type) []field {
 
 func newField(f reflect.StructField, tag string) field {
 	name, options, _ := strings.Cut(tag, ",")
-	if name == "" {
-		name = f.Name
-	}
+	name = cmp.Or(name, f.Name)
 	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true"}
 	if text, ok := f.Tag.Lookup("default"); ok {
 		out.byDefault = defaultOf(f.Type, text)

@@ -63,6 +63,9 @@ func (v *Verifier) Roots() (*pki.Bundle, error) {
 	return r.bundle, nil
 }
 
+// signsOthers are the usages that a leaf must not have (X509-SVID, section 5.2).
+const signsOthers = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+
 // VerifyConnection is for [tls.Config.VerifyConnection]. The peer's chain must lead to the
 // current roots, its leaf must not be a CA and must fit its role, and the authorizer must
 // admit it. Resumed sessions must pass as well. The error is an [*Error].
@@ -75,8 +78,8 @@ func (v *Verifier) VerifyConnection(state tls.ConnectionState) error {
 		return &Error{Reason: ErrUntrusted, Expected: "a certificate of the " + v.as.peer, Seen: "none"}
 	}
 	leaf := state.PeerCertificates[0]
-	if leaf.IsCA {
-		return &Error{Reason: ErrUntrusted, Expected: "a leaf", Seen: "the CA certificate " + describe(leaf)}
+	if leaf.IsCA || leaf.KeyUsage&signsOthers != 0 {
+		return &Error{Reason: ErrUntrusted, Expected: "a leaf, which may sign no certificates or revocation lists", Seen: describe(leaf)}
 	}
 	chain, err := held.verify(state.PeerCertificates, v.as.usage)
 	if err != nil {

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -72,21 +73,13 @@ type flight struct {
 // NewCache returns an empty cache in front of exchanger. It starts no goroutine and needs
 // no Close.
 func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
-	if opts.Margin == 0 {
-		opts.Margin = defaultMargin
-	}
-	if opts.Most == 0 {
-		opts.Most = defaultMost
-	}
-	if opts.Timeout == 0 {
-		opts.Timeout = flightTimeout
-	}
+	opts.Margin = cmp.Or(opts.Margin, defaultMargin)
+	opts.Most = cmp.Or(opts.Most, defaultMost)
+	opts.Timeout = cmp.Or(opts.Timeout, flightTimeout)
 	if opts.Now == nil {
 		opts.Now = clock.Wall
 	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
 

@@ -2,6 +2,7 @@ package token
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -39,10 +40,7 @@ const execInfo = `KUBERNETES_EXEC_INFO={"apiVersion":"` + execVersion + `","kind
 // Token runs the program. The error's reason is [ca.Unavailable] or [ca.Deadline]. It
 // shows part of the program's standard error with anything that may be a token redacted.
 func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = commandTimeout
-	}
+	timeout := cmp.Or(c.Timeout, commandTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	output, err := c.run(ctx)

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -32,9 +33,7 @@ func (e Exchanged) Token(ctx context.Context) (ca.Bearer, error) {
 	}
 	req := e.Request
 	req.SubjectToken = subject.Token
-	if req.SubjectTokenType == "" {
-		req.SubjectTokenType = TypeJWT
-	}
+	req.SubjectTokenType = cmp.Or(req.SubjectTokenType, TypeJWT)
 	got, err := e.Cache.ExchangeToken(ctx, req)
 	if err != nil {
 		return ca.Bearer{}, fmt.Errorf("exchange the token: %w", err)

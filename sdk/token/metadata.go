@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,7 @@ type Metadata struct {
 // Token asks the server, which does its own caching. The error's reason is
 // [ca.Unavailable] or [ca.Deadline].
 func (m Metadata) Token(ctx context.Context) (ca.Bearer, error) {
-	timeout := m.Timeout
-	if timeout == 0 {
-		timeout = metadataTimeout
-	}
+	timeout := cmp.Or(m.Timeout, metadataTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	content, err := m.fetch(ctx)
@@ -80,10 +78,7 @@ func (m Metadata) fetch(ctx context.Context) ([]byte, error) {
 }
 
 func (m Metadata) url() string {
-	account := m.Account
-	if account == "" {
-		account = "default"
-	}
+	account := cmp.Or(m.Account, "default")
 	return (&url.URL{
 		Scheme: "http", Host: m.host(), Path: "/computeMetadata/v1/instance/service-accounts/" + account + "/identity",
 		RawQuery: url.Values{"audience": {m.Audience}, "format": {"full"}}.Encode(),
@@ -91,10 +86,7 @@ func (m Metadata) url() string {
 }
 
 func (m Metadata) host() string {
-	if m.Host == "" {
-		return metadataHost
-	}
-	return m.Host
+	return cmp.Or(m.Host, metadataHost)
 }
 
 func refuseRedirect(*http.Request, []*http.Request) error {

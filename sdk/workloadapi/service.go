@@ -1,6 +1,7 @@
 package workloadapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -55,9 +56,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	case cfg.Secrets == nil || cfg.Admit == nil:
 		return nil, errors.New("workloadapi: ServiceConfig needs Secrets and Admit")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
 		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, streams: make(map[*stream]struct{}),
@@ -77,9 +76,10 @@ func (s *Service) FetchX509SVID(_ *workloadv1.X509SVIDRequest, to grpc.ServerStr
 }
 
 // FetchX509Bundles sends the trust bundles of the caller's own and of federated trust
-// domains, and again after each change.
+// domains, and again after each change. They need no certificate where
+// [Identity].TrustDomain is set.
 func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.ServerStreamingServer[workloadv1.X509BundlesResponse]) error {
-	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.bundles()) })
+	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.x509Bundles()) })
 }
 
 // FetchJWTSVID returns Unimplemented, as do the other JWT-SVID calls.

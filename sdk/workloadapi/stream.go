@@ -45,7 +45,7 @@ func (s *Service) serve(ctx context.Context, st *stream, version func(view) stri
 		if err != nil {
 			return err
 		}
-		if now := version(v); !v.waits && now != sent {
+		if now := version(v); now != "" && now != sent {
 			if err := send(v); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package workloadapi
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -16,16 +17,24 @@ import (
 // view is everything a caller currently gets.
 type view struct {
 	identities []held
+	bundles    []ownBundle          // of the identities' trust domains
 	federated  map[string]*document // by the SPIFFE ID of the trust domain
-	// waits means that the caller's default identity is not available yet. Nothing is
-	// sent until it is, since the client would take the next identity for the default.
-	waits bool
+	// waits means that the caller's default identity is not available yet. No identity is
+	// sent until it is, since the client would take the next one for the default; rootsWait
+	// says so of its roots.
+	waits, rootsWait bool
 }
 
 // held is an identity with its current documents.
 type held struct {
 	Identity
 	pair, roots *document
+}
+
+// ownBundle is the roots of a trust domain, a SPIFFE ID.
+type ownBundle struct {
+	domain string
+	roots  *document
 }
 
 // errPending means that the secret is configured for the caller but not available yet.
@@ -40,9 +49,15 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 		switch {
 		case err == nil:
 			v.identities = append(v.identities, h)
+			v.bundles = append(v.bundles, ownBundle{h.pair.domain, h.roots})
 			known++
 		case errors.Is(err, errPending):
 			v.waits = v.waits || known == 0
+			if h.roots != nil && identity.TrustDomain != "" {
+				v.bundles = append(v.bundles, ownBundle{"spiffe://" + identity.TrustDomain, h.roots})
+			} else {
+				v.rootsWait = v.rootsWait || known == 0
+			}
 			known++
 		case !errors.Is(err, secret.ErrUnknown):
 			return v, err
@@ -54,14 +69,16 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 	return v, s.federate(caller, v.federated)
 }
 
-// hold looks up the certificate first: the roots it needs are available before it.
+// hold looks up the certificate first: the roots it needs are available before it. With
+// errPending, the roots may be there.
 func (s *Service) hold(caller secret.Caller, identity Identity) (h held, err error) {
 	h.Identity = identity
-	if h.pair, err = s.document(caller, identity.Certificate, secret.KeyPair); err != nil {
+	if h.pair, err = s.document(caller, identity.Certificate, secret.KeyPair); err != nil && !errors.Is(err, errPending) {
 		return h, err
 	}
-	h.roots, err = s.document(caller, identity.Roots, secret.TrustBundle)
-	return h, err
+	roots, missing := s.document(caller, identity.Roots, secret.TrustBundle)
+	h.roots = roots
+	return h, cmp.Or(err, missing)
 }
 
 // federate adds the available bundles of foreign trust domains.
@@ -101,21 +118,35 @@ func (s *Service) document(caller secret.Caller, name string, kind secret.Kind) 
 	return made.document, nil
 }
 
-// svidsVersion identifies the content of svids.
+// svidsVersion identifies the content of svids; empty while it must not be sent.
 func (v view) svidsVersion() string {
+	if v.waits {
+		return ""
+	}
 	var text strings.Builder
 	for _, h := range v.identities {
 		text.WriteString(h.Certificate + "\x00" + h.pair.version + "\x00")
 	}
-	return text.String() + v.bundlesVersion()
-}
-
-// bundlesVersion identifies the content of bundles.
-func (v view) bundlesVersion() string {
-	var text strings.Builder
 	for _, h := range v.identities {
 		text.WriteString(h.pair.domain + "\x00" + h.roots.version + "\x00")
 	}
+	return text.String() + v.federatedVersion()
+}
+
+// bundlesVersion identifies the content of x509Bundles; empty while it must not be sent.
+func (v view) bundlesVersion() string {
+	if v.rootsWait {
+		return ""
+	}
+	var text strings.Builder
+	for _, b := range v.bundles {
+		text.WriteString(b.domain + "\x00" + b.roots.version + "\x00")
+	}
+	return text.String() + v.federatedVersion()
+}
+
+func (v view) federatedVersion() string {
+	var text strings.Builder
 	for _, domain := range slices.Sorted(maps.Keys(v.federated)) {
 		text.WriteString(domain + "\x00" + v.federated[domain].version + "\x00")
 	}
@@ -139,18 +170,14 @@ func (v view) svids() *workloadv1.X509SVIDResponse {
 	return out
 }
 
-func (v view) bundles() *workloadv1.X509BundlesResponse {
+func (v view) x509Bundles() *workloadv1.X509BundlesResponse {
 	out := &workloadv1.X509BundlesResponse{Bundles: make(map[string][]byte, len(v.federated)+1)}
 	for domain, roots := range v.federated {
 		out.Bundles[domain] = roots.certs
 	}
-	own := make(map[string]*document)
-	for _, h := range v.identities {
-		// If two identities share a trust domain, the roots of the first are sent.
-		if own[h.pair.domain] == nil {
-			own[h.pair.domain] = h.roots
-			out.Bundles[h.pair.domain] = h.roots.certs
-		}
+	// If two identities share a trust domain, the roots of the first are sent.
+	for _, b := range slices.Backward(v.bundles) {
+		out.Bundles[b.domain] = b.roots.certs
 	}
 	return out
 }

@@ -22,6 +22,9 @@ type Identity struct {
 	// Hint tells several identities apart, as in "internal". Hints must be unique.
 	// Default: none.
 	Hint string
+	// TrustDomain is that of Certificate, as in "example.org": with it, FetchX509Bundles
+	// sends the roots before the certificate is there. Default: known from the certificate.
+	TrustDomain string
 }
 
 // Offer lists what workloads may get. A caller gets those secrets that the source knows

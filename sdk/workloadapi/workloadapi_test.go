@@ -39,7 +39,7 @@ func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
 	source := &witness{Drawer: secrettest.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
-		Identities: []workloadapi.Identity{{"default", "ROOTCA", "internal"}, {"outer", "ROOTCA", "external"}, {"other", "ROOTCA", "others"}},
+		Identities: []workloadapi.Identity{of("default", "internal"), of("outer", "external"), of("other", "others")},
 		Federated:  map[string]string{"partner.example": "PARTNER", "gone.example": "GONE"},
 	}})
 	answer := c.svids().get()
@@ -114,7 +114,7 @@ func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
 	source := secrettest.New(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
 	source.Empty("first", "third")
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
-		Identities: []workloadapi.Identity{{"unknown", "ROOTCA", "u"}, {"first", "ROOTCA", "1"}, {"second", "ROOTCA", "2"}, {"third", "ROOTCA", "3"}},
+		Identities: []workloadapi.Identity{of("unknown", "u"), of("first", "1"), of("second", "2"), of("third", "3")},
 	}})
 	svids := c.svids()
 	source.Put(keyPair(t, authority, "first", "spiffe://example.org/first"))
@@ -124,6 +124,33 @@ func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
 	source.Put(keyPair(t, authority, "third", "spiffe://example.org/third"))
 	if got := hints(svids.get()); got != "1 2 3" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func of(certificate, hint string) workloadapi.Identity {
+	return workloadapi.Identity{Certificate: certificate, Roots: "ROOTCA", Hint: hint}
+}
+
+// Peers can be verified before the CA has signed.
+func TestBundlesAreSentBeforeTheCertificateIsThere(t *testing.T) {
+	authority := catest.NewCA(catest.Options{})
+	source := secrettest.New(bundle(authority, "ROOTCA"))
+	source.Empty("default")
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
+		Identities: []workloadapi.Identity{{Certificate: "default", Roots: "ROOTCA", TrustDomain: "example.org"}},
+	}})
+	svids, bundles := c.svids(), c.bundles()
+	if got := bundles.get().Bundles["spiffe://example.org"]; !bytes.Equal(got, rootDER(authority)) {
+		t.Errorf("%d bytes of roots", len(got))
+	}
+	source.Put(keyPair(t, authority, "default", "spiffe://example.org/web"))
+	if got := svids.get().Svids; len(got) != 1 {
+		t.Errorf("%d identities", len(got))
+	}
+	authority.Rotate()
+	source.Put(bundle(authority, "ROOTCA"))
+	if got := bundles.get().Bundles["spiffe://example.org"]; !bytes.Equal(got, rootDER(authority)) {
+		t.Error("the certificate alone was a change of the bundle")
 	}
 }
 
@@ -141,7 +168,7 @@ func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 	source := secrettest.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	var log bytes.Buffer
 	_, c := start(t, source, workloadapi.Config{
-		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"names", "ROOTCA", "n"}, {"default", "ROOTCA", "d"}}},
+		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{of("names", "n"), of("default", "d")}},
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for range 3 {
@@ -170,7 +197,7 @@ func TestWrongSettingsAreRefusedBeforeASocketIsTaken(t *testing.T) {
 	for want, cfg := range map[string]workloadapi.Config{
 		"Config.Path is empty":       {},
 		"needs a Certificate":        {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{Certificate: "default"}}}},
-		`hint "a" is there twice`:    {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{"a", "R", "a"}, {"b", "R", "a"}}}},
+		`hint "a" is there twice`:    {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{of("a", "a"), of("b", "a")}}},
 		`"Example.com" is not valid`: {Path: "x", Offer: workloadapi.Offer{Federated: map[string]string{"Example.com": "R"}}},
 		"name a trust bundle":        {Path: "x", Offer: workloadapi.Offer{Federated: map[string]string{"example.com": ""}}},
 	} {

@@ -23,6 +23,7 @@ type Engine[C any] struct {
 	delta   []policy
 	prefix  string
 	fetches limiter // limits log lines about fetches
+	lines   callers // and about streams
 
 	mu    sync.Mutex
 	open  map[ender]C

@@ -1,9 +1,11 @@
 package xds
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestAClientThatNeverAcknowledgesGetsTheNextVersion(t *testing.T) {
@@ -114,7 +116,7 @@ func TestARefusedNameIsLeftOutAndTheStreamStays(t *testing.T) {
 	})
 }
 
-func TestARefusalIsLoggedOnceAMinuteForAStream(t *testing.T) {
+func TestARefusalIsLoggedOnceAMinuteForACaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.dial("")
 		for _, name := range []string{"x1", "x2", "x3"} {
@@ -135,6 +137,43 @@ func TestARefusalIsLoggedOnceAMinuteForAStream(t *testing.T) {
 			t.Errorf("a name broke the log line: %q", log)
 		}
 	})
+}
+
+// Reconnecting begins no new minute.
+func TestRefusalsAreLoggedOnceAMinuteForACallerHoweverItReconnects(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		for range 20 {
+			c := b.dial("")
+			c.ask("x")
+			c.cancel()
+		}
+		if n := strings.Count(b.logged(), "left out"); n != 1 {
+			t.Errorf("%d log lines for one caller, want 1", n)
+		}
+		b.dial("other").ask("x")
+		if n := strings.Count(b.logged(), "left out"); n != 2 {
+			t.Errorf("%d log lines for two callers, want 2", n)
+		}
+	})
+}
+
+func TestTheCallersThatAreLimitedAreBounded(t *testing.T) {
+	var c callers
+	now := time.Now()
+	lines := 0
+	for i := range 3 * maxCallers {
+		if _, ok := c.of(strconv.Itoa(i), now).refused.allow(now, 1, 1); ok {
+			lines++
+		}
+	}
+	if lines != maxCallers+1 || len(c.each) != maxCallers+1 {
+		t.Errorf("%d lines, %d callers", lines, len(c.each))
+	}
+	now = now.Add(time.Minute)
+	c.of("new", now).refused.allow(now, 1, 1)
+	if len(c.each) > 2 {
+		t.Errorf("%d callers are remembered after a minute", len(c.each))
+	}
 }
 
 func TestANameRefusedOrDeletedLaterIsSilentAndTheStreamStays(t *testing.T) {

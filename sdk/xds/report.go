@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/text"
@@ -25,17 +24,17 @@ func (r *runner[C, Q, R]) tell(st step) {
 	r.tellRefused(st.typ, st.refused)
 }
 
-// logNACK logs at most ten NACKs a minute: a client that keeps requesting what it
-// rejects could flood the log.
+// logNACK logs at most ten NACKs a minute for a caller: a client that keeps requesting
+// what it rejects could flood the log, on one stream or by reconnecting.
 func (r *runner[C, Q, R]) logNACK(st step) {
-	if unsaid, ok := r.nacked.allow(time.Now(), 10, 1); ok {
+	if unsaid, ok := r.lines().nacked.allow(time.Now(), 10, 1); ok {
 		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
 			"names", nameList(st.names), "reason", st.reason, "suppressed", unsaid)
 	}
 }
 
 // tellRefused reports refused names to the observer each time and to the log once a
-// minute.
+// minute for a caller.
 func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	if len(names) == 0 {
 		return
@@ -43,7 +42,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	url := r.engine.urls[typ]
 	names = text.CleanAll(names)
 	r.observe(Event[C]{Kind: Refused, Node: text.Clean(r.machine.nodeID()), Type: url, Names: names})
-	if unsaid, ok := r.refused.allow(time.Now(), 1, len(names)); ok {
+	if unsaid, ok := r.lines().refused.allow(time.Now(), 1, len(names)); ok {
 		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "suppressed", unsaid)
 	}
 }
@@ -72,27 +71,7 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	log.Log(context.Background(), level, message, args...)
 }
 
-// limiter limits log lines per minute.
-type limiter struct {
-	mu     sync.Mutex
-	begun  time.Time // start of the current minute
-	lines  int       // logged in this minute
-	unsaid int       // suppressed since the last line
-}
-
-// allow reports whether a line about n things may be logged now, given at most
-// perMinute lines a minute, and how many things were suppressed before it.
-func (l *limiter) allow(now time.Time, perMinute, n int) (unsaid int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.begun) >= time.Minute {
-		l.begun, l.lines = now, 0
-	}
-	if l.lines == perMinute {
-		l.unsaid += n
-		return 0, false
-	}
-	l.lines++
-	unsaid, l.unsaid = l.unsaid+n-1, 0
-	return unsaid, true
+// lines limits the log lines about the caller, as the log shows it.
+func (r *runner[C, Q, R]) lines() *callerLines {
+	return r.engine.lines.of(slog.AnyValue(r.caller).Resolve().String(), time.Now())
 }

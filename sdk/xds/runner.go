@@ -86,8 +86,6 @@ type runner[C, Q, R any] struct {
 	timer   *time.Timer
 	notify  []func(string) // one per type, created on first use
 	sends   sync.WaitGroup
-	refused limiter // limits log lines
-	nacked  limiter
 }
 
 // finisher returns a function that ends a stream with a status while its handler blocks

@@ -7,6 +7,7 @@
 package filewatch
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"sync"
@@ -34,15 +35,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Debounce == 0 {
-		o.Debounce = defaultDebounce
-	}
-	if o.Poll == 0 {
-		o.Poll = defaultPoll
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Debounce = cmp.Or(o.Debounce, defaultDebounce)
+	o.Poll = cmp.Or(o.Poll, defaultPoll)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 

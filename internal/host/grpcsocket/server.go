@@ -4,6 +4,7 @@
 package grpcsocket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +72,9 @@ func Listen(cfg Config) (*Server, error) {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Mode == 0 {
-		c.Mode = 0o600
-	}
-	if c.Handshake == 0 {
-		c.Handshake = 10 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Mode = cmp.Or(c.Mode, 0o600)
+	c.Handshake = cmp.Or(c.Handshake, 10*time.Second)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -130,7 +125,7 @@ func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 // Serve serves until [Server.Close] and then returns nil. It logs what.
 func (s *Server) Serve(what string) error {
 	s.log.Info(what, "socket", s.socket.Addr().String())
-	if err := s.grpc.Serve(s.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(limit(s.socket, s.log)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve %s: %w", s.socket.Addr().String(), err)
 	}
 	return nil

@@ -70,11 +70,12 @@ func (d *Folder) Remove() {
 	closeAll(d.lock)
 }
 
-// sweep removes our folders that no host has locked.
+// sweep removes our folders that no host has locked. A provider with a user of its own owns
+// its folder, so root removes all that have the name.
 func sweep(base string) {
 	left, _ := filepath.Glob(filepath.Join(base, runtimePrefix+"[0-9]*"))
 	for _, path := range left {
-		if info, err := os.Lstat(path); err != nil || !info.IsDir() || verified.CheckOwner(path, path, info) != nil {
+		if info, err := os.Lstat(path); err != nil || !info.IsDir() || os.Geteuid() != 0 && verified.CheckOwner(path, path, info) != nil {
 			continue
 		}
 		if lock, err := lockDir(path); err == nil {

@@ -3,7 +3,9 @@
 package process
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,5 +57,26 @@ func TestAFolderThatCannotBeLockedIsNotLeftBehind(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(base); err == nil || len(left) > 0 {
 		t.Errorf("%v; left: %v", err, left)
+	}
+}
+
+// A host that runs a provider as another user gives it the folder.
+func TestWhatAKilledHostLeftToAnotherUserIsSwept(t *testing.T) {
+	base, err := os.MkdirTemp("", "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	left := filepath.Join(base, runtimePrefix+"123")
+	if err := errors.Join(os.Mkdir(left, 0o700), os.WriteFile(filepath.Join(left, "socket"), nil, 0o600), os.Chown(left, 64017, 64017)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewFolder(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Remove()
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
 	}
 }

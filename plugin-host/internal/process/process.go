@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -65,7 +66,7 @@ func (p *Process) await() {
 	}
 	p.opts.Groups.ended(p.pid)
 	p.confined.Ended()
-	p.fail(err)
+	p.exited(err)
 	p.pipes.expire(lastWords)
 	close(p.ended)
 }
@@ -83,6 +84,16 @@ func (p *Process) fail(reason error) {
 	defer p.mu.Unlock()
 	if p.err == nil {
 		p.err = reason
+	}
+}
+
+// exited records how it exited. A status of its own says more than what was seen of it,
+// such as a broken channel; after a kill the reason for it counts.
+func (p *Process) exited(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil || p.cmd.ProcessState.Exited() && runtime.GOOS != "windows" {
+		p.err = err
 	}
 }
 
@@ -122,12 +133,18 @@ func (p *Process) Health(ctx context.Context) error {
 	return wire.FromStatus(err)
 }
 
+// lifelineGrace is how long before its kill a process that ignores SIGTERM loses its
+// lifeline.
+const lifelineGrace = time.Second
+
 // Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing of
 // it is left. It must be called once.
+//
+// It sends SIGTERM and then ends the lifeline, which has a provider exit at once: its
+// authority could close nothing, such as a session at its CA.
 func (p *Process) Stop(ctx context.Context) {
-	p.pipes.endLifeline()
-	if p.shake.auth != Channel {
-		p.terminate() // stock plugin.Serve knows no lifeline
+	if !p.terminate() || !p.endsBefore(ctx, lifelineGrace) {
+		p.pipes.endLifeline()
 	}
 	select {
 	case <-p.ended:
@@ -140,11 +157,25 @@ func (p *Process) Stop(ctx context.Context) {
 	p.release()
 }
 
-func (p *Process) terminate() {
+// terminate reports whether it could send SIGTERM.
+func (p *Process) terminate() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.reaped {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	return !p.reaped && p.cmd.Process.Signal(syscall.SIGTERM) == nil
+}
+
+// endsBefore waits for its end until so long before ctx ends.
+func (p *Process) endsBefore(ctx context.Context, grace time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok {
+		early, cancel := context.WithDeadline(ctx, deadline.Add(-grace))
+		defer cancel()
+		ctx = early
+	}
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

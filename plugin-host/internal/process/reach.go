@@ -88,14 +88,19 @@ func (p *Process) ignoreStdout() {
 }
 
 // dialChannel hands the inherited connection over, once.
-func (p *Process) dialChannel(context.Context, string) (net.Conn, error) {
-	conn := p.pipes.takeChannel()
-	if conn == nil {
-		err := errors.New("channel broken")
-		p.Kill(err)
-		return nil, err
+func (p *Process) dialChannel(ctx context.Context, _ string) (net.Conn, error) {
+	if conn := p.pipes.takeChannel(); conn != nil {
+		return conn, nil
 	}
-	return conn, nil
+	select {
+	case <-p.ended: // says why
+		return nil, p.Err()
+	case <-ctx.Done():
+	case <-time.After(lastWords):
+	}
+	err := errors.New("channel broken")
+	p.Kill(err)
+	return nil, err
 }
 
 func (p *Process) dialSocket(ctx context.Context, _ string) (net.Conn, error) {

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +24,12 @@ const (
 	keptBytes = 512     // of each: text.Clean cuts them further
 	maxAttrs  = 16      // of one record
 
-	// floodPause is the wait after each read while more is written than is logged: to
-	// drop all that a flood brings takes more than half a core. The provider waits, too.
+	// While more is written than is logged, the relay pauses after so many lines or bytes:
+	// to drop all that a flood brings would take more than half a core. The provider waits,
+	// too.
 	floodPause = 10 * time.Millisecond
+	floodLines = 1000
+	floodBytes = 512 << 10
 )
 
 // relay copies a provider's standard error to the host's log. All of it is untrusted:
@@ -36,7 +40,8 @@ type relay struct {
 	done  chan struct{}
 
 	bucket loglimit.Bucket
-	flood  bool
+	missed int // lines, or pieces of one, dropped since the last pause
+	read   int // bytes since then
 
 	mu   sync.Mutex
 	why  string // the first line of a Go panic; its stack follows
@@ -77,6 +82,7 @@ func (r *relay) run(stderr io.Reader) {
 			r.take(line)
 		}
 		for errors.Is(err, bufio.ErrBufferFull) { // skip the rest of a line that is too long
+			r.missed++
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil {
@@ -92,19 +98,24 @@ type slowed struct {
 }
 
 func (s slowed) Read(p []byte) (int, error) {
-	if s.of.flood {
+	r := s.of
+	if r.missed >= floodLines || r.missed > 0 && r.read >= floodBytes {
+		r.missed, r.read = 0, 0
 		select {
 		case <-time.After(floodPause):
-		case <-s.of.ended:
+		case <-r.ended:
 		}
 	}
-	return s.Reader.Read(p)
+	n, err := s.Reader.Read(p)
+	r.read += n
+	return n, err
 }
 
 func (r *relay) take(line []byte) {
 	r.keep(line)
 	dropped, ok := r.bucket.Allow(time.Now())
-	if r.flood = !ok; r.flood {
+	if !ok {
+		r.missed++
 		return
 	}
 	if dropped > 0 {
@@ -135,9 +146,7 @@ func (r *relay) record(line []byte) {
 	}
 	level, _ := fields["@level"].(string)
 	message, _ := fields["@message"].(string)
-	if message == "" {
-		message = "provider output"
-	}
+	message = cmp.Or(message, "provider output")
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if key[:min(1, len(key))] != "@" && len(attrs) < maxAttrs {

@@ -19,30 +19,33 @@ func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
 	}
 }
 
-// flood is a provider that never stops writing short lines.
-type flood struct{ read, most int }
+// flood is a provider that never stops writing lines of that length.
+type flood struct{ line, read, most int }
 
 func (f *flood) Read(p []byte) (int, error) {
 	if f.read > f.most {
 		return 0, io.EOF
 	}
-	n := copy(p, strings.Repeat("a line\n", len(p)/7))
+	line := strings.Repeat("x", f.line-1) + "\n"
+	n := copy(p, strings.Repeat(line, len(p)/len(line)+1))
 	f.read += n
 	return n, nil
 }
 
 func TestAFloodIsReadSlowly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log logtest.Log
-		began := time.Now()
-		newRelay(log.Logger(), nil).run(&flood{most: 20 << 20})
-		if took := time.Since(began); took < 20*time.Second {
-			t.Errorf("20 MiB were read within %s", took)
-		}
-		if size := len(log.String()); size > 300<<10 {
-			t.Errorf("%d bytes were logged in %s", size, time.Since(began))
-		}
-	})
+	for line, speed := range map[int]int{10: 2_000_000, 1000: 60 << 20, 20_000: 60 << 20} { // bytes a second
+		synctest.Test(t, func(t *testing.T) {
+			var log logtest.Log
+			began := time.Now()
+			newRelay(log.Logger(), nil).run(&flood{line: line, most: speed * 5})
+			if took := time.Since(began); took < 4*time.Second || took > 20*time.Second {
+				t.Errorf("lines of %d bytes: %d bytes were read within %s", line, 5*speed, took)
+			}
+			if lines := strings.Count(log.String(), "\n"); lines > 200+20*51 {
+				t.Errorf("lines of %d bytes: %d were logged in %s", line, lines, time.Since(began))
+			}
+		})
+	}
 }
 
 func TestWhatAnEndedProcessWroteIsReadAtOnce(t *testing.T) {
@@ -50,7 +53,7 @@ func TestWhatAnEndedProcessWroteIsReadAtOnce(t *testing.T) {
 		ended := make(chan struct{})
 		close(ended)
 		r, began := newRelay(slog.New(slog.DiscardHandler), ended), time.Now()
-		r.run(io.MultiReader(&flood{most: 1 << 20}, strings.NewReader("the last word\n")))
+		r.run(io.MultiReader(&flood{line: 7, most: 1 << 20}, strings.NewReader("\nthe last word\n")))
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %s", took)
 		}

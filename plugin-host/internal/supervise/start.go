@@ -51,6 +51,7 @@ func (s *Supervisor) abandon() {
 		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // no longer of interest
 	}
 	if l.reload != nil {
+		l.plan.Close()
 		l.reload.reply <- errClosing
 	}
 }

@@ -21,6 +21,7 @@ import (
 type world struct {
 	mu     sync.Mutex
 	lives  []*fakeLife
+	plans  int // that are open
 	asked  int
 	refuse error // what a start ends with
 	backCA chan struct{}
@@ -159,10 +160,19 @@ func (w *world) launch(is string) (Instance, error) {
 
 // planThat launches lives whose settings' "is" says so.
 func (w *world) planThat(is string) *Plan {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plans++
 	return &Plan{
-		Name: "fake", Provider: "fake", Source: is, Close: func() {},
+		Name: "fake", Provider: "fake", Source: is, Close: w.closePlan,
 		Launch: func(int) (Instance, error) { return w.launch(is) },
 	}
+}
+
+func (w *world) closePlan() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plans--
 }
 
 // newWorld makes a supervisor that is not started.
@@ -190,10 +200,14 @@ func inBubble(t *testing.T, is string, test func(t *testing.T, w *world)) {
 	})
 }
 
-// close says what is wrong after the end: every life was stopped, and once.
+// close says what is wrong after the end: every life was stopped, and every plan closed, and
+// once.
 func (w *world) close() error {
 	w.p.Close()
 	var err error
+	if w.plans != 0 {
+		err = fmt.Errorf("%d plans are open", w.plans)
+	}
 	for i, f := range w.all() {
 		if f.stopped != 1 {
 			err = errors.Join(err, fmt.Errorf("life %d was stopped %d times", i+1, f.stopped))

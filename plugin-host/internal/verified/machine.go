@@ -2,6 +2,7 @@ package verified
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -25,10 +26,7 @@ func whyNotExecutable(f *os.File) string {
 	if err != nil {
 		return fmt.Sprintf("not a program for this system (%s/%s): neither an ELF file nor a script that starts with #!", runtime.GOOS, runtime.GOARCH)
 	}
-	found := machines[program.Machine]
-	if found == "" {
-		found = program.Machine.String()
-	}
+	found := cmp.Or(machines[program.Machine], program.Machine.String())
 	return fmt.Sprintf("built for %s, but this machine is %s; install the provider's build for %s/%s", found, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
 }
 

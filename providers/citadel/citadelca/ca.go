@@ -9,6 +9,7 @@
 package citadelca
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -44,13 +45,8 @@ func Open(settings Settings) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	if settings.RootFile == "" {
-		settings.RootFile = DefaultRootFile
-	}
-	log := settings.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	settings.RootFile = cmp.Or(settings.RootFile, DefaultRootFile)
+	log := cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	if endpoint.plaintext {
 		log.Warn("plaintext connection to the CA: neither side is verified, and anyone on the network can read and change the traffic",
 			"address", endpoint.address, "allow_token_over_plaintext", settings.AllowTokenOverPlaintext)
@@ -61,7 +57,8 @@ func Open(settings Settings) (*CA, error) {
 // CSRSign implements [ca.Client]. It fails with [ca.Invalid], before anything is sent, if the
 // CSR has other names than one SPIFFE ID, or a token would be sent over plaintext. An error
 // of istiod has the reason of its gRPC code; a reply without a valid chain and roots is
-// [ca.Internal]. CSRSign retries temporary errors for about two seconds.
+// [ca.Internal]. CSRSign asks once: the host has a backoff, and tries of ours would multiply
+// with its own.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := c.check(req); err != nil {
 		return ca.Certificate{}, err
@@ -72,7 +69,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 		defer cancel()
 	}
 	call := metadata.NewOutgoingContext(ctx, c.metadataOf(req.Token))
-	reply, err := retry(ctx, func() (*security.IstioCertificateResponse, error) { return c.attempt(call, c.request(req)) })
+	reply, err := c.attempt(call, c.request(req))
 	if err != nil {
 		return ca.Certificate{}, c.failure(ctx, err, req.Token)
 	}

@@ -76,24 +76,6 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 	}
 }
 
-func TestARootThatChangesWithinARequestIsSeenByItsNextTry(t *testing.T) {
-	t.Parallel()
-	server := start(t)
-	settings := server.settings(t)
-	good := server.tls.Bundle().PEM()
-	write(t, settings.RootFile, catest.NewCA(catest.Options{}).Bundle().PEM())
-	handshakes := make(chan struct{}, maxTries)
-	pair := pairOf(t, server.tls, "", localName)
-	settings.Address = relay(t, server.address, func() { handshakes <- struct{}{} })
-	server.present(pair)
-	go func() {
-		<-handshakes // the first is on its way with the wrong root
-		<-handshakes // and the second
-		_ = os.WriteFile(settings.RootFile, good, 0o600)
-	}()
-	mustSign(t, mustOpen(t, settings))
-}
-
 func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
 	t.Parallel()
 	server := start(t)

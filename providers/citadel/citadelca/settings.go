@@ -1,6 +1,7 @@
 package citadelca
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net"
@@ -48,8 +49,9 @@ type Settings struct {
 	// and read for each handshake. Default: none.
 	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with the client certificate and its chain, read for each handshake (default none)"`
 	ClientKeyFile  string `json:"client_key_file,omitempty" jsonschema:"PEM file with the client certificate's key (default none)"`
-	// AllowTokenOverPlaintext allows tokens to be sent to port 15010. Default: false.
-	AllowTokenOverPlaintext bool `json:"allow_token_over_plaintext,omitempty" jsonschema:"send the token without TLS, too, where anyone on the network can read it (default false)"`
+	// AllowTokenOverPlaintext allows tokens and Headers to be sent to port 15010. Default:
+	// false.
+	AllowTokenOverPlaintext bool `json:"allow_token_over_plaintext,omitempty" jsonschema:"send the token and headers without TLS, too, where anyone on the network can read it (default false)"`
 
 	// Log gets warnings. Default: none.
 	Log *slog.Logger `json:"-"`
@@ -66,6 +68,9 @@ func (s Settings) Validate() error {
 	}
 	if !printable(s.ClusterID) {
 		return ca.Errorf(ca.Invalid, "cluster_id is %.256q: metadata is printable ASCII only", s.ClusterID)
+	}
+	if e, _ := s.endpoint(); e.plaintext && len(s.Headers) > 0 && !s.AllowTokenOverPlaintext {
+		return ca.Errorf(ca.Invalid, "headers may hold credentials and would be sent in plaintext to %s: use port 15012, or set allow_token_over_plaintext", e.address)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
 		if err := checkHeader(name, s.Headers[name]); err != nil {
@@ -108,9 +113,7 @@ type endpoint struct {
 }
 
 func (s Settings) endpoint() (endpoint, error) {
-	if s.Address == "" {
-		s.Address = DefaultAddress
-	}
+	s.Address = cmp.Or(s.Address, DefaultAddress)
 	host, port, err := net.SplitHostPort(s.Address)
 	if number, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || number == 0 || host == "" || strings.ContainsAny(host, "/ ") {
 		return endpoint{}, ca.Errorf(ca.Invalid, "address is %.256q: write host:port, such as %s", s.Address, DefaultAddress)

@@ -8,6 +8,7 @@
 package fileca
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -59,10 +60,7 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 	if err != nil {
 		return nil, ca.Errorf(ca.Invalid, "dir: %w", err)
 	}
-	log := settings.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	if settings.SelfSigned {
 		if err := makeSelfSigned(ctx, dir, now(), log); err != nil {
 			return nil, err

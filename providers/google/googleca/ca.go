@@ -10,6 +10,7 @@
 package googleca
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -47,9 +48,7 @@ func open(ctx context.Context, settings Settings, opts ...option.ClientOption) (
 		return nil, err
 	}
 	settings = settings.withDefaults()
-	if settings.Log == nil {
-		settings.Log = slog.New(slog.DiscardHandler)
-	}
+	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	var err error
 	c := &CA{settings: settings, name: settings.CAPool}
 	if c.exchanger, err = newExchanger(settings); err != nil {

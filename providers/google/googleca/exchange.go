@@ -1,6 +1,7 @@
 package googleca
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -78,12 +79,8 @@ func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) 
 		Audience: req.Audience, SubjectTokenType: req.SubjectTokenType, Scopes: req.Scopes, TokenURL: x.settings.STSURL,
 		SubjectTokenSupplier: supplier(req.SubjectToken),
 	}
-	if out.Audience == "" {
-		out.Audience = x.settings.Audience
-	}
-	if out.SubjectTokenType == "" {
-		out.SubjectTokenType = typeJWT
-	}
+	out.Audience = cmp.Or(out.Audience, x.settings.Audience)
+	out.SubjectTokenType = cmp.Or(out.SubjectTokenType, typeJWT)
 	if len(out.Scopes) == 0 {
 		out.Scopes = []string{platformScope}
 	}

@@ -1,6 +1,7 @@
 package googleca
 
 import (
+	"cmp"
 	"net/url"
 	"regexp"
 	"strings"
@@ -39,20 +40,13 @@ func (s Settings) exchange() Exchange {
 	if s.Exchange != nil {
 		x = *s.Exchange
 	}
-	if x.STSURL == "" {
-		x.STSURL = "https://sts." + s.universe() + "/v1/token"
-	}
-	if x.IAMURL == "" {
-		x.IAMURL = "https://iamcredentials." + s.universe()
-	}
+	x.STSURL = cmp.Or(x.STSURL, "https://sts."+s.universe()+"/v1/token")
+	x.IAMURL = cmp.Or(x.IAMURL, "https://iamcredentials."+s.universe())
 	return x
 }
 
 func (s Settings) universe() string {
-	if s.UniverseDomain == "" {
-		return googleUniverse
-	}
-	return s.UniverseDomain
+	return cmp.Or(s.UniverseDomain, googleUniverse)
 }
 
 func (s Settings) checkExchange() error {

@@ -1,6 +1,7 @@
 package googleca
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -97,10 +98,7 @@ func (p *pool) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, er
 
 // order returns the service's request, which is the same for each try of req.
 func (p *pool) order(req ca.SignRequest) (*privatecapb.CreateCertificateRequest, error) {
-	ttl := req.TTL
-	if ttl == 0 {
-		ttl = defaultTTL
-	}
+	ttl := cmp.Or(req.TTL, defaultTTL)
 	cert := &privatecapb.Certificate{
 		Lifetime: durationpb.New(seconds(ttl)), CertificateTemplate: p.settings.CertificateTemplate, Labels: p.settings.Labels,
 		CertificateConfig: &privatecapb.Certificate_PemCsr{PemCsr: string(req.CSR)},

@@ -1,6 +1,7 @@
 package googleca
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"regexp"
@@ -92,12 +93,8 @@ var (
 
 // withDefaults fills in the defaults that depend on other settings.
 func (s Settings) withDefaults() Settings {
-	if s.Protocol == "" {
-		s.Protocol = CAS
-	}
-	if s.SubjectMode == "" {
-		s.SubjectMode = CSRNames
-	}
+	s.Protocol = cmp.Or(s.Protocol, CAS)
+	s.SubjectMode = cmp.Or(s.SubjectMode, CSRNames)
 	switch {
 	case s.Credentials != "":
 	case s.Protocol == MeshCA, s.Exchange != nil && s.CredentialsFile == "":

@@ -1,6 +1,7 @@
 package stepca
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -37,9 +38,7 @@ func Open(ctx context.Context, settings Settings) (*CA, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
-	if settings.Log == nil {
-		settings.Log = slog.New(slog.DiscardHandler)
-	}
+	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	c := &CA{settings: settings, log: settings.Log}
 	c.maxTTL, _ = settings.maxTTL() // validated
 	if settings.KeyFile != "" {

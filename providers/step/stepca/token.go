@@ -2,6 +2,7 @@ package stepca
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -107,9 +108,7 @@ func (s Settings) key() (*jose.JSONWebKey, error) {
 	case key.KeyID == "":
 		return nil, ca.Errorf(ca.Invalid, "%s has no key id (kid)", s.KeyFile)
 	}
-	if key.Algorithm == "" {
-		key.Algorithm = string(jose.ES256)
-	}
+	key.Algorithm = cmp.Or(key.Algorithm, string(jose.ES256))
 	return &key, nil
 }
 

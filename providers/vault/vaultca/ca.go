@@ -1,6 +1,7 @@
 package vaultca
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -41,9 +42,7 @@ func Open(settings Settings) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	if settings.Log == nil {
-		settings.Log = slog.New(slog.DiscardHandler)
-	}
+	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	return &CA{settings: settings, client: client, sessions: newSessions(), log: settings.Log, now: time.Now}, nil
 }
 

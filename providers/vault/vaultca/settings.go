@@ -7,6 +7,7 @@
 package vaultca
 
 import (
+	"cmp"
 	"log/slog"
 	"regexp"
 
@@ -143,25 +144,16 @@ func (s Settings) checkLogin() error {
 }
 
 func (l Login) method() Method {
-	if l.Method == "" {
-		return Token
-	}
-	return l.Method
+	return cmp.Or(l.Method, Token)
 }
 
 func (l Login) path() string {
-	mount := l.Mount
-	if mount == "" {
-		mount = string(l.method())
-	}
+	mount := cmp.Or(l.Mount, string(l.method()))
 	return "/v1/auth/" + mount + "/login"
 }
 
 func (s Settings) mount() string {
-	if s.Mount == "" {
-		return "pki"
-	}
-	return s.Mount
+	return cmp.Or(s.Mount, "pki")
 }
 
 // signPath returns the path that signs.

@@ -5,6 +5,7 @@
 package federation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,9 +47,7 @@ type Options struct {
 
 // New checks the endpoints. It fetches nothing; see [Source.Run].
 func New(endpoints []Endpoint, opts Options) (*Source, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	s := &Source{Options: opts, domains: map[string]*domain{}}
 	for _, e := range endpoints {
 		d, err := s.newDomain(e)

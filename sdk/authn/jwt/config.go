@@ -4,6 +4,7 @@
 package jwt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -146,13 +147,9 @@ func (c Config) algorithms() ([]jose.SignatureAlgorithm, error) {
 }
 
 func (c *Config) setDefaults() {
-	if c.Leeway == 0 {
-		c.Leeway = defaultLeeway
-	}
+	c.Leeway = cmp.Or(c.Leeway, defaultLeeway)
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }

@@ -5,6 +5,7 @@
 package tokenreview
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -100,12 +101,8 @@ func (c Config) check() error {
 
 func (c *Config) setDefaults() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
-	if c.Keep == 0 {
-		c.Keep = defaultKeep
-	}
-	if c.Most == 0 {
-		c.Most = defaultMost
-	}
+	c.Keep = cmp.Or(c.Keep, defaultKeep)
+	c.Most = cmp.Or(c.Most, defaultMost)
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}

@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,8 @@ func New(cfg Config) (*Folder, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("folder: Config.Path is required")
 	}
-	if cfg.Settle == 0 {
-		cfg.Settle = 200 * time.Millisecond
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Settle = cmp.Or(cfg.Settle, 200*time.Millisecond)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	f := &Folder{cfg: cfg, hub: hub.New[key](hub.Config{}), entries: map[string]*entry{}}
 	f.now.Store(newGeneration())
 	f.look(time.Time{})

@@ -4,6 +4,7 @@
 package output
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,8 +68,9 @@ type Config struct {
 	Folder string
 	Files  []File
 	// Link makes updates atomic: each set goes into a new folder, and the symbolic link of
-	// this name in Folder points to it. Default: the files are replaced one by one in
-	// Folder, those with a key last.
+	// this name in Folder points to it. Prefer it. Default: the files are replaced one by
+	// one in Folder, those with a key last; whoever reads in between finds a key and a
+	// certificate that do not belong together.
 	Link string
 	// UID and GID own the files; nil means this process's.
 	UID, GID *int
@@ -150,15 +152,11 @@ func (c Config) withDefaults() Config {
 	if c.Password == nil {
 		c.Password = func() (string, error) { return "changeit", nil }
 	}
-	if c.Pause == 0 {
-		c.Pause = time.Second
-	}
+	c.Pause = cmp.Or(c.Pause, time.Second)
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Log = c.Log.With("output", c.Name)
 	return c
 }

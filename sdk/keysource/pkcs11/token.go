@@ -3,6 +3,7 @@
 package pkcs11
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -55,9 +56,7 @@ func Open(ctx context.Context, config Config) (*Token, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	if config.Log == nil {
-		config.Log = slog.New(slog.DiscardHandler)
-	}
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	module := pkcs11.New(config.Module)
 	if module == nil {
 		return nil, fmt.Errorf("pkcs11: the library %q cannot be loaded", config.Module)

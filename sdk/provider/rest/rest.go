@@ -8,6 +8,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -74,9 +75,7 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.Timeout == 0 {
-		config.Timeout = defaultTimeout
-	}
+	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
 	return &Client{config: config, base: base}, nil
 }
 

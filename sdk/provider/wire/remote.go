@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -38,9 +39,7 @@ var _ Provider = (*Remote)(nil)
 // NewRemote returns the client side over conn. Its calls set the message limits, so conn needs
 // no options for them.
 func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
-	if opts.Timeout == 0 {
-		opts.Timeout = 30 * time.Second
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	if opts.Protocol.Version == 0 {
 		opts.Protocol = V1()
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -99,9 +100,7 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 // a recovery that turns a panic into an Internal status and logs the stack, so that the
 // process survives. log may be nil.
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),

@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -60,12 +61,8 @@ func New(config Config) (*Client, error) {
 	if config.Timeout < 0 {
 		return nil, fmt.Errorf("the timeout is %s; use more than 0", config.Timeout)
 	}
-	if config.Timeout == 0 {
-		config.Timeout = defaultTimeout
-	}
-	if config.ActorType == "" {
-		config.ActorType = token.TypeJWT
-	}
+	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
+	config.ActorType = cmp.Or(config.ActorType, token.TypeJWT)
 	server := endpoint.New(endpoint.Options{
 		RootFile: config.RootFile, CertFile: config.Auth.CertFile, KeyFile: config.Auth.KeyFile,
 		Redirects: endpoint.FollowSame, MaxBody: maxReply, Timeout: config.Timeout,

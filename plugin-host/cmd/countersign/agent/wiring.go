@@ -36,6 +36,11 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
+		for i := range cfg.WorkloadAPI.Identities {
+			if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == spec.Name {
+				identity.TrustDomain = spec.Identity.TrustDomain()
+			}
+		}
 		if spec.KeyType == pki.Ed25519 {
 			log.Warn("older Envoys cannot use Ed25519 keys; 1.40 can", "secret", spec.Name)
 		}

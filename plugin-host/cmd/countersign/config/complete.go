@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -26,6 +27,7 @@ const (
 // sentence for each thing that is wrong.
 func (c *Config) Complete() error {
 	var p problems
+	c.warnings = nil
 	c.completeWorkloads(&p)
 	c.completeFiles(&p)
 	c.checkProviders(&p)
@@ -119,9 +121,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 		return
 	}
 	path := "providers." + entry.Name
-	if entry.Provider == "" {
-		entry.Provider = entry.Name
-	}
+	entry.Provider = cmp.Or(entry.Provider, entry.Name)
 	if !wire.ValidName(entry.Provider) {
 		c.say(p, path+".provider", entry.Provider, "write the name of an installed provider, 1 to 63 of a-z, 0-9 and -")
 	}
@@ -158,9 +158,7 @@ func (c *Config) checkLimits(p *problems, l Limits, path string) {
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (c *Config) checkTrust(p *problems, t *Trust, path string) {
-	if t.IdentityCheck == "" {
-		t.IdentityCheck = "exact"
-	}
+	t.IdentityCheck = cmp.Or(t.IdentityCheck, "exact")
 	c.oneOf(p, path+".identity_check", t.IdentityCheck, "exact", "trust-domain", "any")
 	if t.RootOverlap != nil && t.RootOverlap.Duration < 0 {
 		c.say(p, path+".root_overlap", t.RootOverlap, "write 0s or more")
@@ -187,6 +185,9 @@ func (c *Config) checkRest(p *problems) {
 	}
 	if err := checkStatusAddress(c.Status.Address); err != nil {
 		c.say(p, "status.address", c.Status.Address, err.Error())
+	}
+	if s := c.Socket; s.Enabled && len(s.AllowUIDs)+len(s.AllowGIDs) > 0 && s.Mode&0o022 == 0 {
+		c.warn("socket.allow_uids and allow_gids have no effect with socket.mode %q: other users may not open the socket; write \"0660\" or \"0666\"", s.Mode)
 	}
 	c.oneOf(p, "log.level", c.Log.Level, words["log.level"]...)
 	c.oneOf(p, "log.format", c.Log.Format, words["log.format"]...)

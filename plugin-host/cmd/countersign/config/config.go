@@ -37,6 +37,8 @@ type Config struct {
 	choice  Choice
 	foreign *Foreign         // the program that owns the socket; nil: the agent
 	builds  map[string]Build // by the binary's name: what the entries do not say
+
+	warnings []string
 }
 
 // Workload is the identity of "default" and the defaults of every secret.

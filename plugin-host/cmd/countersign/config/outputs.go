@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -24,8 +25,9 @@ type Output struct {
 	// names.
 	Files []OutputFile `json:"files"`
 	// Link is the name of a symbolic link in Folder. Each version of the files then gets a
-	// folder of its own, and the link changes to it atomically. Default: none, the files
-	// are replaced one by one, those with a key last.
+	// folder of its own, and the link changes to it atomically. Prefer it. Default: none,
+	// the files are replaced one by one, those with a key last; a reader in between finds a
+	// key and a certificate that do not match.
 	Link string `json:"link"`
 	// Owner and Group of the files, by name or number. Default: the agent's.
 	Owner string `json:"owner"`
@@ -107,12 +109,8 @@ func (o *Output) complete() {
 			file.Mode = FileMode(output.Content(file.Content).DefaultMode())
 		}
 	}
-	if o.Secret == "" {
-		o.Secret = DefaultSecret
-	}
-	if o.Bundle == "" {
-		o.Bundle = RootCA
-	}
+	o.Secret = cmp.Or(o.Secret, DefaultSecret)
+	o.Bundle = cmp.Or(o.Bundle, RootCA)
 	if o.Reload.Timeout.Duration == 0 {
 		o.Reload.Timeout = seconds(30)
 	}

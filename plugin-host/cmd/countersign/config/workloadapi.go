@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,9 +71,7 @@ func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints
 		return
 	}
 	path := "workload_api.identities." + text.Clean(w.Name)
-	if w.Bundle == "" {
-		w.Bundle = RootCA
-	}
+	w.Bundle = cmp.Or(w.Bundle, RootCA)
 	if names[w.Name] {
 		p.add(fmt.Errorf("workload_api.identities has %.256q twice", w.Name))
 	}

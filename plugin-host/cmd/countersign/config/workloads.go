@@ -133,6 +133,9 @@ func (w Workloads) NeedRestart(changed []string) []string {
 func (c *Config) completeTemplate(p *problems) *identities.Template {
 	w := &c.Workloads
 	if w.SPIFFEID == "" {
+		if !c.checkTrustDomain(p) {
+			return nil
+		}
 		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
 	}
 	template, err := identities.ParseTemplate(w.SPIFFEID)
@@ -151,7 +154,9 @@ func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
 		p.add(fmt.Errorf("%s: write namespace and service_account, or spiffe_id", path))
 		return
 	case named:
-		peer.SPIFFEID = fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, peer.Namespace, peer.ServiceAccount)
+		if peer.SPIFFEID = c.accountID(p, path+".", peer.Namespace, peer.ServiceAccount); peer.SPIFFEID == "" {
+			return
+		}
 	}
 	if _, err := pki.ParseSPIFFEID(peer.SPIFFEID); err != nil {
 		p.add(fmt.Errorf("%s: %w", path, err))

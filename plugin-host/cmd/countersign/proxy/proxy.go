@@ -5,6 +5,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,12 +117,8 @@ func New(cfg Config) (*Proxy, error) {
 			return nil, fmt.Errorf("cannot run the program %.256q: %w", argv[0], errors.Unwrap(err))
 		}
 	}
-	if cfg.Restart == "" {
-		cfg.Restart = OnFailure
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Restart = cmp.Or(cfg.Restart, OnFailure)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	p := &Proxy{cfg: cfg, log: cfg.Log.With("proxy", cfg.Command[0]), launch: launch}
 	p.run = func(ctx context.Context, c command.Program) error { return c.RunLogged(ctx, p.log) }
 	p.digest = (&watched{paths: cfg.Watch.Folders, log: p.log}).digest

@@ -3,6 +3,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -39,12 +40,8 @@ func (p Plan) withDefaults() (Plan, error) {
 		return p, fmt.Errorf("%q is not a valid provider name: use 1 to 63 of a-z, 0-9 and -, not starting with -", wire.CleanText(p.Name, ""))
 	}
 	file := "countersign-provider-" + p.Name
-	if p.Dir == "" {
-		p.Dir = file
-	}
-	if p.Module == "" {
-		p.Module = "example.com/" + file
-	}
+	p.Dir = cmp.Or(p.Dir, file)
+	p.Module = cmp.Or(p.Module, "example.com/"+file)
 	if len(p.Module) > 255 || !modulePath.MatchString(p.Module) {
 		return p, fmt.Errorf("%q is not a module path: use one like example.com/%s", wire.CleanText(p.Module, ""), file)
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"os"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -18,8 +19,5 @@ func SearchDirs(first []string) []string {
 // RuntimeDir is where sockets of providers are made; empty: the system's folder for
 // temporary files.
 func RuntimeDir(configured string) string {
-	if configured == "" {
-		return os.Getenv("XDG_RUNTIME_DIR")
-	}
-	return configured
+	return cmp.Or(configured, os.Getenv("XDG_RUNTIME_DIR"))
 }
