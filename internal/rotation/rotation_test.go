@@ -23,3 +23,60 @@ func TestRenewalMomentsAreSpreadOverTheWholeJitter(t *testing.T) {
 		t.Errorf("%d are early, %d late, of 1000", early, late)
 	}
 }
+
+// held returns a machine that holds a certificate of an hour.
+func held() *Machine {
+	m := &Machine{}
+	m.Want(true)
+	m.Hold(Term{Begins: aDay, Renew: aDay.Add(30 * time.Minute), Ends: aDay.Add(time.Hour)})
+	return m
+}
+
+func at(d time.Duration) Time { return Time{aDay.Add(d), aDay.Add(d)} }
+
+func TestARotationThatIsBroughtForwardIsTriedOnce(t *testing.T) {
+	m := held()
+	m.BringForward(aDay.Add(time.Minute))
+	if m.Due(at(59*time.Second)) || !m.Due(at(time.Minute)) || m.Needed(at(time.Minute)) {
+		t.Fatal("it is not due when it was brought forward to")
+	}
+	m.Begin(at(time.Minute))
+	m.Postponed()
+	if do := m.Step(at(time.Minute)); do.Ask || do.Wake != 29*time.Minute {
+		t.Errorf("after it was postponed: %+v", do)
+	}
+}
+
+func TestRootsThatAreLostAgainAndAgainAreFollowedEverMoreSlowly(t *testing.T) {
+	m, now := held(), time.Duration(0)
+	var waits []time.Duration
+	for range 9 {
+		wait := m.RootLoss(at(now), 0)
+		waits = append(waits, wait)
+		now += wait
+		if !m.Due(at(now)) || wait > 0 && m.Due(at(now-1)) {
+			t.Fatalf("it is not due %s after the loss", wait)
+		}
+		m.Hold(Term{Begins: aDay, Renew: aDay.Add(30 * time.Minute), Ends: aDay.Add(time.Hour)})
+	}
+	if waits[0] != 0 || waits[1] != time.Second || waits[2] != 2*time.Second || waits[8] != calm {
+		t.Errorf("the waits are %v", waits)
+	}
+	if wait := m.RootLoss(at(now+2*calm), 0); wait != 0 {
+		t.Errorf("after a calm time it waits for %s", wait)
+	}
+}
+
+func TestAnAttemptThatFailsAfterAKickIsRepeatedAtOnce(t *testing.T) {
+	m := &Machine{}
+	m.Want(true)
+	m.Begin(at(0))
+	m.Kick()
+	if wait := m.Failed(at(0), badReply); wait != 0 || !m.Due(at(0)) {
+		t.Errorf("the wait is %s", wait)
+	}
+	m.Begin(at(0))
+	if wait := m.Failed(at(0), badReply); wait < 7*time.Second {
+		t.Errorf("the next wait is %s", wait)
+	}
+}

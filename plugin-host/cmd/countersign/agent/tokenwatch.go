@@ -2,17 +2,22 @@ package agent
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-// tokenInterval is how often token files are checked for changes. They are read for each
-// request anyway; a change only ends the wait after a rejected token.
+// tokenInterval is how often credential files are checked for changes. They are read for
+// each request anyway; a change only ends the wait after a rejected credential.
 const tokenInterval = 5 * time.Second
 
-// tokenFiles remembers the files of the providers' tokens. It is safe for concurrent use.
+// certificateSettings are the settings by which providers name their client certificate.
+var certificateSettings = []string{"client_cert_file", "client_key_file"}
+
+// tokenFiles remembers the files of the providers' tokens and client certificates. It is
+// safe for concurrent use.
 type tokenFiles struct {
 	mu    sync.Mutex
 	known map[tokenFile]os.FileInfo // nil: not there
@@ -34,6 +39,11 @@ func (files *tokenFiles) take(c config.Config) {
 		for _, source := range entry.TokenSources() {
 			if source.File != "" {
 				known[tokenFile{entry.Name, source.File}] = stat(source.File)
+			}
+		}
+		for _, setting := range certificateSettings {
+			if path, ok := entry.Settings[setting].(string); ok && path != "" {
+				known[tokenFile{entry.Name, path}] = stat(path)
 			}
 		}
 	}
@@ -62,7 +72,8 @@ func (files *tokenFiles) changed() (providers []string) {
 			providers = append(providers, file.provider)
 		}
 	}
-	return providers
+	slices.Sort(providers)
+	return slices.Compact(providers) // a certificate and its key change together
 }
 
 // watch calls retry for every provider whose token has changed, until stop, which waits for
