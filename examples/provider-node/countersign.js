@@ -1,11 +1,11 @@
-// What a provider in Node.js needs beside its CA: the handshake of
-// proto/provider/PROTOCOL.md, the lifeline, and the services over one object.
+// Everything that a provider in Node.js needs besides its CA: the handshake of
+// proto/provider/PROTOCOL.md, the lifeline, and the services for one object.
 //
 //   serve('acme', '1.0.0', Acme)
 //
 // Acme.open(settings) opens the authority; its methods are sign(request) ->
-// {chain, roots} and roots() -> PEM. Throw a Failure for errors. Copy this file:
-// there is nothing else.
+// {chain, roots} and roots() -> PEM. Throw a Failure for errors. To use this file, copy
+// it: it has no other dependencies in this repository.
 'use strict';
 
 const fs = require('node:fs');

@@ -120,7 +120,7 @@ var happenings = map[string]func(*model){
 	"an hour":         func(m *model) { m.pass(time.Hour) },
 	"away":            func(m *model) { m.failed(ca.ErrUnavailable) },
 	"denied":          func(m *model) { m.failed(ca.ErrDenied) },
-	"a wrong reply":   func(m *model) { m.failed(badReply) },
+	"a wrong reply":   func(m *model) { m.failed(errReply) },
 	"rate limited":    func(m *model) { m.failed(ca.ErrRateLimited) },
 	"told to wait":    func(m *model) { m.failed(told(5 * time.Minute)) },
 	"a certificate":   func(m *model) { m.succeeded(0) },

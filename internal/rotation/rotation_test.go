@@ -72,11 +72,11 @@ func TestAnAttemptThatFailsAfterAKickIsRepeatedAtOnce(t *testing.T) {
 	m.Want(true)
 	m.Begin(at(0))
 	m.Kick()
-	if wait := m.Failed(at(0), badReply); wait != 0 || !m.Due(at(0)) {
+	if wait := m.Failed(at(0), errReply); wait != 0 || !m.Due(at(0)) {
 		t.Errorf("the wait is %s", wait)
 	}
 	m.Begin(at(0))
-	if wait := m.Failed(at(0), badReply); wait < 7*time.Second {
+	if wait := m.Failed(at(0), errReply); wait < 7*time.Second {
 		t.Errorf("the next wait is %s", wait)
 	}
 }
