@@ -2,6 +2,7 @@ package pluginhost
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
@@ -29,14 +30,20 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 		_ = binary.Close()
 		return nil, &EntryError{entry.Name, err}
 	}
-	if len(missing) > 0 {
-		opts.Log.Warn(process.LimitsMissing, "provider", entry.Name, "limits", missing.String())
-	}
 	if uid, own := hold.User(); own {
 		opts.Groups.AddUser(uid)
 	}
 	program := process.Program{Name: entry.Name, Binary: binary, Env: entry.Env, Hold: hold}
+	warn := sync.OnceFunc(func() { // a reload that starts nothing makes a plan, too
+		if len(missing) > 0 {
+			opts.Log.Warn(process.LimitsMissing, "provider", entry.Name, "limits", missing.String())
+		}
+		if entry.SHA256 == "" {
+			opts.Log.Warn("starting provider without a pin", "allowed_by", entry.unpinnedBy(), "provider", entry.Name, "path", path, "sha256", binary.SHA256)
+		}
+	})
 	plan := planOf(entry, func(number int) (supervise.Instance, error) {
+		warn()
 		p, err := process.Start(opts.process(), program, number)
 		if err != nil {
 			return nil, err // not p, which would be a non-nil Instance
@@ -59,8 +66,13 @@ func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	if err := debugger.Check(entry.Attach); err != nil {
 		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
 	}
-	opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
-	plan := planOf(entry, func(int) (supervise.Instance, error) { return debugger.Attach(entry.Attach, opts.CallTimeout), nil })
+	warn := sync.OnceFunc(func() {
+		opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
+	})
+	plan := planOf(entry, func(int) (supervise.Instance, error) {
+		warn()
+		return debugger.Attach(entry.Attach, opts.CallTimeout), nil
+	})
 	plan.Path = entry.Attach
 	return plan, nil
 }
@@ -76,9 +88,7 @@ func residentPlan(entry Entry, make func() wire.Provider) (*supervise.Plan, erro
 
 // locate finds the binary of an entry and verifies it; path is as it was found.
 func locate(opts Options, entry Entry) (path string, binary *verified.Binary, err error) {
-	path, allowed := entry.Path, "path"
-	if path == "" {
-		allowed = "--dev"
+	if path = entry.Path; path == "" {
 		found, err := verified.Finder{Dirs: opts.Dirs}.FindVersion(entry.Provider, entry.Version)
 		if err != nil {
 			return "", nil, err
@@ -86,11 +96,13 @@ func locate(opts Options, entry Entry) (path string, binary *verified.Binary, er
 		path = found.Path
 	}
 	binary, err = verified.Open(path, entry.SHA256, verified.Receipts{Folder: opts.ReceiptDir, Log: opts.Log})
-	if err != nil {
-		return "", nil, err
+	return path, binary, err
+}
+
+// unpinnedBy says what lets an entry without a pin start.
+func (e Entry) unpinnedBy() string {
+	if e.Path != "" {
+		return "path"
 	}
-	if entry.SHA256 == "" {
-		opts.Log.Warn("starting provider without a pin", "allowed_by", allowed, "provider", entry.Name, "path", path, "sha256", binary.SHA256)
-	}
-	return path, binary, nil
+	return "--dev"
 }

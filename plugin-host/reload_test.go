@@ -108,6 +108,17 @@ func TestABadVersionAndBadSettingsLeaveTheOldOneUnderLoad(t *testing.T) {
 	}
 }
 
+func TestAReloadThatStartsNothingWarnsOfNothing(t *testing.T) {
+	h := newHost(t, "good")
+	p := h.open(t, pluginhost.Entry{Name: "good"})
+	for range 3 {
+		must(t, p.Reload(t.Context(), pluginhost.Entry{Name: "good"}))
+	}
+	if n := strings.Count(h.rec.log(), "without a pin"); n != 1 {
+		t.Errorf("%d warnings for one start", n)
+	}
+}
+
 func TestAReloadThatIsGivenUpLeavesNoProcess(t *testing.T) {
 	h := newHost(t, "good", "silent")
 	p := h.open(t, pluginhost.Entry{Name: "good"})

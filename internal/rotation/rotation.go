@@ -231,6 +231,13 @@ func (m *Machine) Want(wanted bool) { m.wanted = wanted }
 // Release drops everything; nothing is wanted until Want.
 func (m *Machine) Release() { *m = Machine{} }
 
+// BeginBy lets a certificate that waits begin by t, if that is sooner.
+func (m *Machine) BeginBy(t time.Time) {
+	if t.Before(m.next.Begins) {
+		m.next.Begins = t
+	}
+}
+
 // Discard drops a certificate that waits to begin.
 func (m *Machine) Discard() { m.next = Term{} }
 
@@ -266,11 +273,14 @@ func (m *Machine) RootFound() { m.replace = nil }
 // Held returns the term of what is held, and whether anything is.
 func (m *Machine) Held() (Term, bool) { return m.held, !m.held.none() }
 
-// Asking, Waiting and Lost report whether an attempt is in flight, whether a verified
-// certificate waits to begin, and whether a root was lost.
-func (m *Machine) Asking() bool  { return m.asking }
+// Asking reports whether an attempt is in flight.
+func (m *Machine) Asking() bool { return m.asking }
+
+// Waiting reports whether a verified certificate waits to begin.
 func (m *Machine) Waiting() bool { return !m.next.none() }
-func (m *Machine) Lost() bool    { return m.replace != nil }
+
+// Lost reports whether a root was lost.
+func (m *Machine) Lost() bool { return m.replace != nil }
 
 // Wanted reports whether a certificate is wanted.
 func (m *Machine) Wanted() bool { return m.wanted }

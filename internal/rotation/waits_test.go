@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-var badReply = &pki.CheckError{Check: "names", Detail: "as planned"}
+var errReply = &pki.CheckError{Check: "names", Detail: "as planned"}
 
 const anHour = time.Hour
 
@@ -24,10 +24,10 @@ func TestEveryFailureHasItsWait(t *testing.T) {
 		"a refusal":                          {ca.ErrDenied, 24 * anHour, 0, time.Minute, 10 * time.Minute},
 		"a refusal, nothing held":            {ca.ErrUnauthenticated, 0, 0, time.Second, time.Minute},
 		"a refusal, nothing held for long":   {ca.ErrInvalid, 0, 11 * time.Minute, time.Second, 10 * time.Minute},
-		"a wrong reply":                      {badReply, 24 * anHour, 0, time.Minute, 10 * time.Minute},
-		"a wrong reply, nothing held":        {badReply, 0, 0, 10 * time.Second, 10 * time.Minute},
+		"a wrong reply":                      {errReply, 24 * anHour, 0, time.Minute, 10 * time.Minute},
+		"a wrong reply, nothing held":        {errReply, 0, 0, 10 * time.Second, 10 * time.Minute},
 		"a refusal near the end":             {ca.ErrDenied, 80 * time.Second, 0, 7 * time.Second, 8 * time.Second},
-		"a wrong reply just before the end":  {badReply, time.Second, 0, 850 * time.Millisecond, time.Second},
+		"a wrong reply just before the end":  {errReply, time.Second, 0, 850 * time.Millisecond, time.Second},
 		"a refusal just before the very end": {ca.ErrDenied, time.Millisecond, 0, 850 * time.Millisecond, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

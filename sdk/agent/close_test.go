@@ -91,8 +91,8 @@ func TestStreamsEndBeforeTheSocketAndTheSocketBeforeRequests(t *testing.T) {
 	}
 }
 
-// openStream opens a stream that has got its first answer.
-func openStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_StreamSecretsClient {
+// newStream opens a stream.
+func newStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_StreamSecretsClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -105,6 +105,13 @@ func openStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_Str
 	if err != nil {
 		t.Fatal(err)
 	}
+	return stream
+}
+
+// openStream opens a stream that has got its first answer.
+func openStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_StreamSecretsClient {
+	t.Helper()
+	stream := newStream(t, socket)
 	if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,14 @@ func (a *Agent) Streams() int {
 	return n
 }
 
+// everybodyHas asks all sockets that serve Envoys; see [secret.Config].
+func (a *Agent) everybodyHas(bundles []string, root string) bool {
+	return !slices.ContainsFunc(a.servers, func(s server) bool {
+		told, ok := s.(interface{ EverybodyHas([]string, string) bool })
+		return ok && !told.EverybodyHas(bundles, root)
+	})
+}
+
 // Identities returns the counts of an agent of many identities; false for any other.
 func (a *Agent) Identities() (identities.Counts, bool) {
 	if a.identities == nil {

@@ -2,12 +2,16 @@ package filesecret_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -173,4 +177,35 @@ func TestTheRootsOfTheSystemAreServed(t *testing.T) {
 	s.await("file-root:system", "the change", func(item *secret.Item, err error) bool {
 		return err == nil && bytes.Equal(item.Roots, one.Bundle().PEM())
 	})
+}
+
+// asking is a log handler that asks the source for its state.
+type asking struct {
+	slog.Handler
+	source atomic.Pointer[filesecret.Source]
+	asked  chan struct{}
+}
+
+func (*asking) Enabled(context.Context, slog.Level) bool { return true }
+
+func (a *asking) Handle(context.Context, slog.Record) error {
+	if s := a.source.Load(); s != nil {
+		s.Status()
+		close(a.asked)
+	}
+	return nil
+}
+
+func TestALogHandlerMayAskBack(t *testing.T) {
+	handler := &asking{Handler: slog.DiscardHandler, asked: make(chan struct{})}
+	s, err := filesecret.New(filesecret.Config{Folders: []string{t.TempDir()}, Poll: time.Hour, Log: slog.New(handler)})
+	must(t, err)
+	handler.source.Store(s)
+	go func() { _, _ = s.Watch(agent, "file-root:/elsewhere", func(string) {}) }()
+	select {
+	case <-handler.asked:
+		must(t, s.Close())
+	case <-time.After(patience):
+		t.Fatal("the source waits for its own log line")
+	}
 }

@@ -191,21 +191,32 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 // Watch calls notify after each new item for name and when the Source closes; see
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
+	w := &watcher{notify: notify}
+	e, err := s.join(w, name)
+	switch {
+	case errors.Is(err, secret.ErrClosed):
+		return nil, err
+	case err != nil: // logged without the lock: a handler may ask back
+		s.refused.tell(name, err)
+		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+	}
+	return func() { s.leave(e, w) }, nil
+}
+
+// join adds a watcher to the entry of name, which it makes if need be.
+func (s *Source) join(w *watcher, name string) (e *entry, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, secret.ErrClosed
 	}
-	e := s.entries[name]
-	if e == nil {
+	if e = s.entries[name]; e == nil {
 		if e, err = s.admit(name); err != nil {
-			s.refused.tell(name, err)
-			return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+			return nil, err
 		}
 	}
-	w := &watcher{notify: notify}
 	e.watchers = append(e.watchers, w)
-	return func() { s.leave(e, w) }, nil
+	return e, nil
 }
 
 // leave removes a watcher, and a dynamic name with its last watcher.

@@ -44,7 +44,7 @@ func checkKeySize(key crypto.PublicKey) error {
 		return nil
 	case public.N.BitLen() > maxRSA:
 		return fmt.Errorf("has an RSA key of %d bits, %d are allowed", public.N.BitLen(), maxRSA)
-	case uint64(public.E) > math.MaxUint32:
+	case int64(public.E) > math.MaxUint32:
 		return errors.New("has an RSA key with a public exponent of more than 32 bits")
 	}
 	return nil

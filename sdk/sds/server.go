@@ -115,6 +115,11 @@ func (s *Server) endSilent() {
 
 func (s *Server) stop() { s.once.Do(func() { close(s.over) }) }
 
+// EverybodyHas is [Service.EverybodyHas] for this socket.
+func (s *Server) EverybodyHas(bundles []string, root string) bool {
+	return s.service.EverybodyHas(bundles, root)
+}
+
 // Streams returns how many streams and fetches are open.
 func (s *Server) Streams() int { return s.service.Streams() }
 

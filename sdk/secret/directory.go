@@ -152,6 +152,7 @@ func (m *Manager) build(s settings, last *directory) *builder {
 		}
 	}
 	slices.Sort(b.names)
+	b.nameBundles()
 	return b
 }
 
@@ -165,6 +166,21 @@ func (b *builder) retire() {
 	for name, a := range b.last.authorities {
 		if b.authorities[name] == nil {
 			b.retired = append(b.retired, a)
+		}
+	}
+}
+
+// nameBundles tells each choice which trust bundles have its authority's roots.
+func (b *builder) nameBundles() {
+	plans := slices.Collect(maps.Values(b.plans))
+	for _, l := range b.born {
+		plans = append(plans, l.plan)
+	}
+	for _, p := range plans {
+		for _, c := range p.choices {
+			for _, bundle := range b.conf[c.authority].bundles {
+				c.bundles = append(c.bundles, bundle.name)
+			}
 		}
 	}
 }

@@ -16,9 +16,10 @@ const settled = 5 * time.Second
 // choice is one of the authorities that may sign a leaf.
 type choice struct {
 	*authority
-	asks turn      // allows one request in flight per identity; outlives reloads
-	gone bool      // it may not sign any more; what it signed is held
-	away time.Time // since when it has been unavailable; zero: it answered last
+	asks    turn      // allows one request in flight per identity; outlives reloads
+	bundles []string  // the trust bundles that have its roots
+	gone    bool      // it may not sign any more; what it signed is held
+	away    time.Time // since when it has been unavailable; zero: it answered last
 }
 
 // choice returns the authority that the next attempt asks.

@@ -24,6 +24,8 @@ type leaf struct {
 	keeper  *keeper
 	keys    KeySource // nil: generate keys in process
 
+	everybodyHas func(bundles []string, root string) bool // see Config
+
 	ctx     context.Context // ends with the leaf
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when run has ended
@@ -38,7 +40,8 @@ type leaf struct {
 	at       int      // index in choices of the authority to ask next
 	flight   *attempt // in flight
 	order    *order   // for the next attempt, if it is a retry
-	next     *attempt // succeeded, but the certificate is not valid yet
+	next     *attempt // succeeded, but the certificate is not served yet
+	holding  bool     // next waits for its root to be everywhere
 	held     *pki.Chain
 	by       *choice // who signed held
 	roots    rootCheck
@@ -62,7 +65,7 @@ type plan struct {
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
 		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
-		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, spawn: m.wg.Go, plan: p,
+		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, everybodyHas: m.config.EverybodyHas, spawn: m.wg.Go, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 	}
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
@@ -105,6 +108,7 @@ func (l *leaf) step() time.Duration {
 	now := l.now()
 	l.checkRoots(now)
 	l.checkAnchor(now)
+	l.follow(now)
 	do := l.rotation.Step(rotation.Now(now))
 	if do.Install {
 		l.install(now)
@@ -120,10 +124,14 @@ func (l *leaf) step() time.Duration {
 		l.ask()
 	}
 	l.publish(now)
-	if do.Wake <= 0 {
-		return look
+	sleep := look
+	if l.holding {
+		sleep = holdPoll
 	}
-	return min(look, do.Wake)
+	if do.Wake > 0 {
+		sleep = min(sleep, do.Wake)
+	}
+	return sleep
 }
 
 // onlyLast reports whether the next attempt should sign only if its token has no

@@ -33,7 +33,9 @@ func (l *leaf) issued(a *attempt) {
 	l.reportName(a)
 	l.reportCut(a)
 	l.next, l.order, l.failure = a, nil, nil
-	l.rotation.Issued(termOf(a.item))
+	term := termOf(a.item)
+	term.Begins = l.hold(a, l.now())
+	l.rotation.Issued(term)
 }
 
 func termOf(item *Item) rotation.Term {
@@ -116,7 +118,7 @@ func (l *leaf) release() {
 	l.at, l.order, l.next, l.held = 0, nil, nil, nil
 	l.failure, l.roots, l.anchor, l.credential = nil, rootCheck{}, anchored{}, credential{}
 	l.rotation.Release()
-	l.restored = false
+	l.restored, l.holding = false, false
 	l.item.Store(nil)
 	l.keeper.forget(secretRecord(l.name))
 	for _, c := range l.choices {

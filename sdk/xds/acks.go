@@ -1,6 +1,9 @@
 package xds
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // ack records the acknowledgement of response seq and all before it, and reports
 // whether that is new. A rejected response cannot be acknowledged later.
@@ -28,4 +31,36 @@ func (s *subscription) nack(seq uint64) (names []string, news bool) {
 	}
 	slices.Sort(names)
 	return names, true
+}
+
+// EverybodyHas reports whether each stream that has one of the names has acknowledged a
+// resource of that name that provides tag; see [Resource].
+func (e *Engine[C]) EverybodyHas(url string, names []string, tag string) bool {
+	typ := slices.Index(e.urls, url)
+	if typ < 0 {
+		return true
+	}
+	e.mu.Lock()
+	open := slices.Collect(maps.Keys(e.open))
+	e.mu.Unlock()
+	return !slices.ContainsFunc(open, func(s ender) bool {
+		stream, ok := s.(interface{ has(int, []string, string) bool })
+		return ok && !stream.has(typ, names, tag)
+	})
+}
+
+func (r *runner[C, Q, R]) has(typ int, names []string, tag string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.has(typ, names, tag)
+}
+
+// has reports whether the client has what provides tag under each of the names that it
+// asked for.
+func (s *session) has(typ int, names []string, tag string) bool {
+	t := &s.types[typ]
+	return !slices.ContainsFunc(names, func(name string) bool {
+		e := t.entries[name]
+		return e != nil && (e.sent == nil || !slices.Contains(e.sent.Provides, tag) || e.nacked || e.seq > t.acked)
+	})
 }

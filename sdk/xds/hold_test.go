@@ -1,7 +1,9 @@
 package xds
 
 import (
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -228,5 +230,35 @@ func TestANegativeHoldHoldsNothing(t *testing.T) {
 		c.gets("root=2")
 		b.shelf.leaf("2", "R2")
 		c.gets("leaf=2")
+	})
+}
+
+func TestEverybodyHasARootWhenEachOfItsStreamsHasAcknowledgedIt(t *testing.T) {
+	withRootAndLeaf(t, func(t *testing.T, b *bench, c speaker) {
+		want := func(has bool, names ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := b.engine.EverybodyHas(thingURL, names, "R2"); got != has {
+				t.Errorf("everybody has R2 in %q: %t", names, got)
+			}
+		}
+		other := &listing{client: b.dial("other")}
+		other.want("root")
+		other.gets("root=1")
+		other.accept()
+		want(true, "nobody's")
+		want(false, "root")
+		b.shelf.untoldRoot("2", "R1", "R2")
+		want(false, "root") // not sent yet
+		b.shelf.tell("root")
+		c.gets("root=2")
+		other.gets("root=2")
+		want(false, "root")
+		c.accept()
+		want(false, "root", "nobody's")
+		other.refuse("no")
+		want(false, "root")
+		b.engine.End(func(caller string) bool { return caller == "other" }, errors.New("gone"))
+		want(true, "root")
 	})
 }

@@ -59,6 +59,7 @@ type machine[Q, R any] interface {
 	respond(typ int, found []lookup, now time.Time) (response R, b batch, ok bool)
 	wake() time.Time
 	nodeID() string
+	has(typ int, names []string, tag string) bool
 	stop()
 }
 

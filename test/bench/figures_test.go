@@ -1,8 +1,8 @@
 // Package bench measures the figures of docs/figures.md: `make bench`. All of them come
 // from one run, as medians; ratios and differences within it are what counts. Names of
 // figures as arguments measure these alone: agent, boundary, streams, agent-streams, tls,
-// identities, discovery (make bench FIGURES=tls). With -page FILE they are written into that
-// page.
+// identities, fleet, discovery (make bench FIGURES=tls). With -page FILE they are written
+// into that page.
 package bench
 
 import (
@@ -56,7 +56,7 @@ func figures(wanted []string) error {
 	for _, figure := range []struct {
 		name    string
 		measure func() error
-	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"agent-streams", b.streamsOfAgent}, {"tls", measureTLS}, {"identities", b.identities}, {"discovery", b.discovery}} {
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"agent-streams", b.streamsOfAgent}, {"tls", measureTLS}, {"identities", b.identities}, {"fleet", measureFleet}, {"discovery", b.discovery}} {
 		if len(wanted) == 0 || slices.Contains(wanted, figure.name) {
 			failed = append(failed, figure.measure())
 		}

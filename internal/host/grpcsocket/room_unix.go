@@ -11,6 +11,6 @@ func room() int {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return maxConnections
 	}
-	most := int(min(uint64(limit.Cur), 1<<30))
+	most := int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // it is signed on FreeBSD
 	return most - min(256, most/4)
 }

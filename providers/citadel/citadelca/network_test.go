@@ -2,7 +2,6 @@ package citadelca
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -13,33 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
-
-// relay forwards connections to address, and tells of each.
-func relay(t *testing.T, address string, told func()) string {
-	t.Helper()
-	listener := listen(t, "127.0.0.1:0")
-	var all sync.WaitGroup
-	all.Go(func() {
-		accept(listener, func(client net.Conn) {
-			told()
-			all.Go(func() { forward(client, address) })
-		})
-	})
-	t.Cleanup(func() { listener.Close(); all.Wait() })
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return "localhost:" + port
-}
-
-func forward(client net.Conn, address string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() { _, _ = io.Copy(server, client); server.Close() }()
-	_, _ = io.Copy(client, server)
-}
 
 // silent accepts connections and does what f says with them.
 func silent(t *testing.T, f func(net.Conn)) (address string, accepted func() int) {

@@ -54,7 +54,7 @@ func usable(key jose.JSONWebKey) bool {
 		return false
 	}
 	public, isRSA := key.Key.(*rsa.PublicKey)
-	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits && uint64(public.E) <= math.MaxUint32
+	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits && int64(public.E) <= math.MaxUint32
 }
 
 // find returns the keys with that ID that fit the algorithm. A token without a key ID

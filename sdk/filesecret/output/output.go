@@ -68,8 +68,9 @@ type Config struct {
 	Folder string
 	Files  []File
 	// Link makes updates atomic: each set goes into a new folder, and the symbolic link of
-	// this name in Folder points to it. Default: the files are replaced one by one in
-	// Folder, those with a key last.
+	// this name in Folder points to it. Prefer it. Default: the files are replaced one by
+	// one in Folder, those with a key last; whoever reads in between finds a key and a
+	// certificate that do not belong together.
 	Link string
 	// UID and GID own the files; nil means this process's.
 	UID, GID *int

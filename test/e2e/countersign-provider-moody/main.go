@@ -1,7 +1,8 @@
 // Command countersign-provider-moody is the file provider with a switch, for
 // tests: while the file "outage" exists, its authority cannot be reached. And it is
 // curious: it asks the agent itself for the workload's key. What the file "mood"
-// names, it does once instead of signing well.
+// names, it does once instead of signing well; as the variable HOSTILE names, it is bad
+// from its start.
 package main
 
 import (
@@ -79,4 +80,10 @@ func ask(ctx context.Context, socket string) error {
 	return err
 }
 
-func main() { provider.Main("moody", "test", open) }
+func main() {
+	if be := hostile[os.Getenv("HOSTILE")]; be != nil {
+		be()
+		return
+	}
+	provider.Main("moody", "test", open)
+}

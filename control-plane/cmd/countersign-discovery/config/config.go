@@ -264,7 +264,7 @@ func defaults() Config {
 	return Config{
 		Listen:      Listen{TLS: ":15012"},
 		Certificate: Certificate{KeyType: "ecdsa-p256", TTL: duration(24 * time.Hour)},
-		Rotation:    agent.Rotation{Ratio: 0.5, Jitter: 0.01},
+		Rotation:    agent.Rotation{Ratio: 0.5, Jitter: 0.1},
 		Audiences:   []string{"istio-ca"},
 		Cluster:     Cluster{ID: "Kubernetes", SystemNamespace: "istio-system"},
 		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute), Outage: duration(time.Hour)},

@@ -10,7 +10,7 @@ import (
 
 func TestWhatIsDueOfAProviderIsWhatItsEndedStartCosts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	in := func(d time.Duration) time.Time { return now.Add(d) }
+	in := now.Add
 	pair := func(change func(*secret.Status)) secret.Status {
 		s := secret.Status{Kind: secret.KeyPair.String(), Authorities: []string{"one", "two"}, Held: true,
 			Item: &secret.Item{NotAfter: in(time.Hour), RenewAt: in(time.Minute)}}

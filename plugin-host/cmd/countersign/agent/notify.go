@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net"
 )
 
@@ -14,7 +15,6 @@ func notifyReady(socket string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
 	_, err = conn.Write([]byte("READY=1"))
-	return err
+	return errors.Join(err, conn.Close())
 }

@@ -27,6 +27,7 @@ const (
 // sentence for each thing that is wrong.
 func (c *Config) Complete() error {
 	var p problems
+	c.warnings = nil
 	c.completeWorkloads(&p)
 	c.completeFiles(&p)
 	c.checkProviders(&p)
@@ -184,6 +185,9 @@ func (c *Config) checkRest(p *problems) {
 	}
 	if err := checkStatusAddress(c.Status.Address); err != nil {
 		c.say(p, "status.address", c.Status.Address, err.Error())
+	}
+	if s := c.Socket; s.Enabled && len(s.AllowUIDs)+len(s.AllowGIDs) > 0 && s.Mode&0o022 == 0 {
+		c.warn("socket.allow_uids and allow_gids have no effect with socket.mode %q: other users may not open the socket; write \"0660\" or \"0666\"", s.Mode)
 	}
 	c.oneOf(p, "log.level", c.Log.Level, words["log.level"]...)
 	c.oneOf(p, "log.format", c.Log.Format, words["log.format"]...)

@@ -37,6 +37,8 @@ type Config struct {
 	choice  Choice
 	foreign *Foreign         // the program that owns the socket; nil: the agent
 	builds  map[string]Build // by the binary's name: what the entries do not say
+
+	warnings []string
 }
 
 // Workload is the identity of "default" and the defaults of every secret.
@@ -147,7 +149,7 @@ type Rotation struct {
 	// Ratio is the fraction of the lifetime that is left at renewal. Default: 0.5.
 	Ratio float64 `json:"ratio"`
 	// Jitter is the largest random deviation from the ratio, up or down; 0 is none.
-	// Default: 0.01; 0.1 with workloads.
+	// Default: 0.1.
 	Jitter float64 `json:"jitter"`
 }
 
@@ -202,7 +204,7 @@ func defaults() Config {
 		Workload:     Workload{TrustDomain: "cluster.local", KeyType: "ecdsa-p256", TTL: hours(24)},
 		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
-		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.01},
+		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.1},
 		Socket:       Socket{Enabled: true, Path: istiocompat.Socket, FilesPath: istiocompat.FilesSocket, Mode: 0o600},
 		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
 		Gateway:      Gateway{Socket: istiocompat.GatewaySocket, Mode: 0o600},

@@ -218,7 +218,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"key type", working + "key_type: dsa", `key_type is "dsa": must be ecdsa-p256`},
 		{"lifetime", working + "ttl: 1ms", `ttl is 1ms: write 1s or more`},
 		{"drain", working + "drain_timeout: -1s", `drain_timeout is -1s: write 0s or more`},
-		{"trust domain", working + "trust_domain: 'Not A Domain'", `secrets.default: `},
+		{"trust domain", working + "trust_domain: 'Not A Domain'", `trust_domain is "Not A Domain": `},
 		{"no identity", "dev: true\nproviders: [{name: file}]", `secrets.default has no identity: set namespace and service_account`},
 		{"half an identity", "dev: true\nnamespace: ns\nproviders: [{name: file}]", `secrets.default has no identity`},
 		{"secret without identity", working + "secrets: [{name: a}]", `secrets.a has no identity: write spiffe_id, dns_names or ip_addresses`},

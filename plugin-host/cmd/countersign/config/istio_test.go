@@ -34,7 +34,7 @@ func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
 		{"PROV_CERT=/p", citadel + "token.optional", true, "providers: [{name: citadel, token: {optional: false}}]", false, false},
 		{"SECRET_TTL=2h", "ttl", "2h0m0s", "ttl: 1h", "1h0m0s", "24h0m0s"},
 		{"SECRET_GRACE_PERIOD_RATIO=0.25", "rotation.ratio", 0.25, "rotation: {ratio: 0.75}", 0.75, 0.5},
-		{"SECRET_GRACE_PERIOD_RATIO_JITTER=0", "rotation.jitter", 0.0, "rotation: {jitter: 0.2}", 0.2, 0.01},
+		{"SECRET_GRACE_PERIOD_RATIO_JITTER=0", "rotation.jitter", 0.0, "rotation: {jitter: 0.2}", 0.2, 0.1},
 		{"WORKLOAD_RSA_KEY_SIZE=3072", "key_type", "rsa-3072", "key_type: ed25519", "ed25519", "ecdsa-p256"},
 		{"ECC_SIGNATURE_ALGORITHM=ECDSA", "key_type", "ecdsa-p256", "key_type: ed25519", "ed25519", "ecdsa-p256"},
 		{"ECC_CURVE=P384", "key_type", "ecdsa-p384", "key_type: ed25519", "ed25519", "ecdsa-p256"},

@@ -25,8 +25,9 @@ type Output struct {
 	// names.
 	Files []OutputFile `json:"files"`
 	// Link is the name of a symbolic link in Folder. Each version of the files then gets a
-	// folder of its own, and the link changes to it atomically. Default: none, the files
-	// are replaced one by one, those with a key last.
+	// folder of its own, and the link changes to it atomically. Prefer it. Default: none,
+	// the files are replaced one by one, those with a key last; a reader in between finds a
+	// key and a certificate that do not match.
 	Link string `json:"link"`
 	// Owner and Group of the files, by name or number. Default: the agent's.
 	Owner string `json:"owner"`

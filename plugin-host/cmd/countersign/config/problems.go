@@ -24,4 +24,12 @@ func (p *problems) check(err error) {
 	}
 }
 
+// Warnings are sentences about settings that have less effect than meant, of a complete
+// configuration.
+func (c *Config) Warnings() []string { return c.warnings }
+
+func (c *Config) warn(format string, args ...any) {
+	c.warnings = append(c.warnings, fmt.Sprintf(format, args...))
+}
+
 func (p *problems) err() error { return errors.Join(p.errs...) }

@@ -92,6 +92,8 @@ func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
 	own := s.Name == DefaultSecret && c.Workloads.On() // each stream has one of its own
 	if s.Name == DefaultSecret && !own && s.SPIFFEID == "" && len(s.DNSNames)+len(s.IPAddresses) == 0 {
 		s.SPIFFEID = c.workloadID(p)
+	} else if s.Name == DefaultSecret && !own && s.SPIFFEID == "" && c.Namespace != "" && c.ServiceAccount != "" {
+		c.warn("secrets.%s has dns_names or ip_addresses and no spiffe_id: its certificate will have no SPIFFE ID, although namespace and service_account are set; write spiffe_id if it needs one", DefaultSecret)
 	}
 	c.checkIdentity(p, s, path)
 	if s.KeyType == "" {
@@ -123,7 +125,31 @@ func (c *Config) workloadID(p *problems) string {
 		p.add(fmt.Errorf("secrets.%s has no identity: set namespace and service_account (POD_NAMESPACE and SERVICE_ACCOUNT), or write an entry of that name below \"secrets\" with spiffe_id, dns_names or ip_addresses", DefaultSecret))
 		return ""
 	}
-	return fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, c.Namespace, c.ServiceAccount)
+	return c.accountID(p, "", c.Namespace, c.ServiceAccount)
+}
+
+// accountID makes the SPIFFE ID of a Kubernetes service account; empty if one of its parts
+// could bring in other segments. path is where the account is set.
+func (c *Config) accountID(p *problems, path, namespace, account string) string {
+	sound := c.checkTrustDomain(p)
+	for setting, value := range map[string]string{"namespace": namespace, "service_account": account} {
+		if strings.Contains(value, "/") {
+			c.say(p, path+setting, value, "write one name, without /")
+			sound = false
+		}
+	}
+	if !sound {
+		return ""
+	}
+	return fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, namespace, account)
+}
+
+func (c *Config) checkTrustDomain(p *problems) bool {
+	if pki.CheckTrustDomain(c.TrustDomain) == nil {
+		return true
+	}
+	c.say(p, "trust_domain", c.TrustDomain, "write lower-case letters, digits, '.', '-' and '_'")
+	return false
 }
 
 func (c *Config) completeBundle(p *problems, s *Secret, path string) {

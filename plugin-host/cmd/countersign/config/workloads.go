@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -106,9 +105,6 @@ func (c *Config) completeWorkloads(p *problems) {
 	c.checkWorkloads(p)
 	c.refuseCommon(p)
 	c.Files.Mounted, c.Files.Folders = MountedOff, nil
-	if !c.written["rotation.jitter"] && c.origins["rotation.jitter"] == "" {
-		c.Rotation.Jitter = 0.1 // many certificates are issued at once
-	}
 }
 
 // checkSigner rejects a CA that is known not to verify tokens where it would have to.
@@ -136,7 +132,12 @@ func (w Workloads) NeedRestart(changed []string) []string {
 
 func (c *Config) completeTemplate(p *problems) *identities.Template {
 	w := &c.Workloads
-	w.SPIFFEID = cmp.Or(w.SPIFFEID, "spiffe://"+c.TrustDomain+"/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}")
+	if w.SPIFFEID == "" {
+		if !c.checkTrustDomain(p) {
+			return nil
+		}
+		w.SPIFFEID = "spiffe://" + c.TrustDomain + "/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}"
+	}
 	template, err := identities.ParseTemplate(w.SPIFFEID)
 	if err != nil {
 		p.add(fmt.Errorf("workloads.spiffe_id: %w", err))
@@ -153,7 +154,9 @@ func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
 		p.add(fmt.Errorf("%s: write namespace and service_account, or spiffe_id", path))
 		return
 	case named:
-		peer.SPIFFEID = fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", c.TrustDomain, peer.Namespace, peer.ServiceAccount)
+		if peer.SPIFFEID = c.accountID(p, path+".", peer.Namespace, peer.ServiceAccount); peer.SPIFFEID == "" {
+			return
+		}
 	}
 	if _, err := pki.ParseSPIFFEID(peer.SPIFFEID); err != nil {
 		p.add(fmt.Errorf("%s: %w", path, err))

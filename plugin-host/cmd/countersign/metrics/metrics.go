@@ -24,6 +24,7 @@ type Metrics struct {
 	failures  *prometheus.CounterVec
 	expired   *prometheus.CounterVec
 	names     *prometheus.CounterVec
+	cut       *prometheus.CounterVec
 	roots     *prometheus.GaugeVec
 	streams   *prometheus.CounterVec
 	outputs   *prometheus.CounterVec
@@ -51,6 +52,7 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 		failures:  counter("failures_total", "Failed attempts to get a certificate or roots.", "authority", "secret", "reason"),
 		expired:   counter("secret_expirations_total", "Secrets that expired without a successor.", "secret"),
 		names:     counter("secret_name_differs_total", "Certificates with another name than requested.", "secret"),
+		cut:       counter("secret_cut_short_total", "Certificates that end early, as their authority ends before they would.", "secret"),
 		roots:     gauge("authority_roots", "Roots of an authority that are served.", "authority"),
 		streams:   counter("stream_events_total", "Events on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
 		outputs:   counter("output_events_total", "Events of written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
@@ -62,7 +64,7 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 		}),
 	}
 	m.config = newConfigMetrics(m.Registry)
-	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.roots, m.streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
+	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.cut, m.roots, m.streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams.WithLabelValues(kind.String()) // exported as 0 from the start
@@ -85,6 +87,8 @@ func (m *Metrics) Secret(e secret.Event) {
 		m.expired.WithLabelValues(e.Secret).Inc()
 	case secret.NameDiffers:
 		m.names.WithLabelValues(e.Secret).Inc()
+	case secret.CutShort:
+		m.cut.WithLabelValues(e.Secret).Inc()
 	case secret.Restored:
 		m.restored.WithLabelValues(e.Secret, e.Authority).Inc()
 	case secret.StateFailed:

@@ -77,6 +77,9 @@ func (f *Flags) Read() (config.Config, error) {
 	c.LeaveSocketTo(foreign)
 	// A missing provider comes first: the other errors may follow from it.
 	err = c.Complete()
+	for _, w := range c.Warnings() {
+		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
+	}
 	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
 }
 

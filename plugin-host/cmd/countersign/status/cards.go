@@ -46,6 +46,7 @@ func (m *markup) secret(r Report, s secret.Status) {
 	}
 	m.put("<dt>Rotations</dt><dd>%v%v</dd>\n", s.Rotations, asking)
 	m.token(s.TokenExpiry)
+	m.fact("Missing", s.Missing)
 	if s.Failure != nil {
 		m.failure(s.Failure)
 	}

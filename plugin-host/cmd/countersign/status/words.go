@@ -45,6 +45,8 @@ func (r Report) MarkOf(s secret.Status) mark {
 		return mark{"not held yet", "fair"}
 	case s.Failure != nil:
 		return mark{"held; renewal is failing", "fair"}
+	case s.Missing != "":
+		return mark{"held; a root is missing", "fair"}
 	}
 	return mark{"held", "good"}
 }

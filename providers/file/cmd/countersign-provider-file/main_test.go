@@ -55,10 +55,10 @@ func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {
 func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir string) {
 	t.Helper()
 	for says, settings := range map[string]map[string]any{
-		"dir is not set":                  {},
-		`max_ttl is "soon"`:               {"dir": dir, "max_ttl": "soon"},
-		"max_ttl is a number":             {"dir": dir, "max_ttl": 24},
-		"did you mean self_signed":        {"dir": dir, "self_singed": true},
+		"dir is not set":           {},
+		`max_ttl is "soon"`:        {"dir": dir, "max_ttl": "soon"},
+		"max_ttl is a number":      {"dir": dir, "max_ttl": 24},
+		"did you mean self_signed": {"dir": dir, "self_singed": true},
 	} {
 		if err := remote.Configure(ctx, settings); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v, want %q", settings, err, says)

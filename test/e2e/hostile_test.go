@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// What an agent may cost while one of its providers is hostile.
+const (
+	mostMemory = 60 << 10         // kB, at its peak
+	mostCPU    = 0.05             // of a core, on average
+	mostLog    = 1 << 20          // bytes a minute
+	observed   = 12 * time.Second // the agent's own start counts, too
+)
+
+// The agent of the README, whose provider is "file", with a hostile one beside it.
+func TestAHostileProviderCostsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{
+		"exits", "silent", "prints forever", "writes no line", "floods the log", "says two lines", "unknown version", "foreign socket",
+		"hangs up", "speaks no gRPC", "leaves children", "another name", "10 MB metadata", "many abilities", "hangs in Metadata",
+		"hangs in Validate", "hangs in Configure", "refuses", "away", "dies in Configure", "dies each second", "stops itself",
+		"hangs in CSRSign", "signs nothing", "boasts", "denies", "forgets", "storms of roots", "floods of roots",
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			a := prepareAgent(t, agentConfig{selfSigned: true})
+			a.addHostile(t, way)
+			a.status = unixHTTP(t, a.statusSocket())
+			begun := time.Now()
+			a.start(t)
+			w := startWorkload(t, a.socket, "default")
+			for held := w.certificate(); time.Since(begun) < observed; held = w.certificate() {
+				w.await(t, "its next certificate", func() bool { return pki.Fingerprint(w.pair.Leaf) != pki.Fingerprint(held.Leaf) })
+			}
+			if w.streams != 1 {
+				t.Errorf("the stream broke: there were %d", w.streams)
+			}
+			took := time.Since(begun)
+			if kB := a.peak(t); kB > mostMemory {
+				t.Errorf("the agent took %d kB", kB)
+			}
+			if share := a.cpu(t).Seconds() / took.Seconds(); share > mostCPU {
+				t.Errorf("the agent took %.3f of a core", share)
+			}
+			if rate := float64(len(a.log.all())) * time.Minute.Seconds() / took.Seconds(); rate > mostLog {
+				t.Errorf("the agent logged %.0f bytes a minute", rate)
+			}
+			t.Logf("%d kB, %.3f of a core, %d bytes in %s", a.peak(t), a.cpu(t).Seconds()/took.Seconds(), len(a.log.all()), took)
+		})
+	}
+}
+
+// addHostile adds a provider, and a secret that it should sign.
+func (a *agent) addHostile(t *testing.T, way string) {
+	t.Helper()
+	content, err := os.ReadFile(a.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	mustDo(t, json.Unmarshal(content, &config))
+	entry := maps.Clone(a.providerEntry(t, agentConfig{}))
+	entry["env"] = map[string]string{"HOSTILE": way}
+	config["providers"] = append(config["providers"].([]any), entry)
+	secrets := config["secrets"].([]any)
+	for _, s := range secrets {
+		s.(map[string]any)["provider"] = "file"
+	}
+	config["secrets"] = append(secrets,
+		map[string]any{"name": "theirs", "spiffe_id": "spiffe://e2e.test/theirs", "provider": "moody"},
+		map[string]any{"name": "fallback", "spiffe_id": "spiffe://e2e.test/fallback", "providers": []string{"file", "moody"}})
+	config["default_provider"] = "file"
+	content, err = json.Marshal(config)
+	mustDo(t, err)
+	writeWhole(t, a.config(), content)
+}
+
+// peak is the most memory that the agent had, in kB.
+func (a *agent) peak(t *testing.T) int {
+	t.Helper()
+	status := readText(t, filepath.Join("/proc", strconv.Itoa(a.pid()), "status"))
+	_, rest, _ := strings.Cut(status, "VmHWM:")
+	kB, err := strconv.Atoi(strings.Fields(rest)[0])
+	mustDo(t, err)
+	return kB
+}
+
+// cpu is the time that the agent took of all cores.
+func (a *agent) cpu(t *testing.T) time.Duration {
+	t.Helper()
+	stat := readText(t, filepath.Join("/proc", strconv.Itoa(a.pid()), "stat"))
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	var ticks int
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		mustDo(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
