@@ -130,7 +130,7 @@ var arrows = map[string][]string{
 	"sdk/authn/jwt":                         {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                 {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":                     {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/ca"},
+	"sdk/provider/rest":                     {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":                          {"internal/program/buildinfo", "internal/suggest", "sdk/ca", "sdk/provider/wire"},
 	"sdk/provider/filewatch":                {"internal/host/filewatch"},

@@ -98,7 +98,7 @@ func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
 		"unauthenticated":           {401, `{}`, ca.ErrUnauthenticated, "it answered with 401"},
 		"denied":                    {403, `no JSON ` + theToken.Reveal(), ca.ErrDenied, "it answered with 403"},
 		"too many":                  {429, `{"error":"slow down"}`, ca.ErrRateLimited, "429, slow down"},
-		"broken":                    {500, `oops`, ca.ErrUnavailable, "it answered with 500"},
+		"broken":                    {500, `oops`, ca.ErrInternal, "it answered with 500"},
 		"away":                      {503, ``, ca.ErrUnavailable, "it answered with 503"},
 		"no JSON":                   {200, `<html>` + theToken.Reveal(), ca.ErrInternal, "invalid JSON"},
 		"no token":                  {200, `{"token_type":"Bearer","expires_in":3600}`, ca.ErrInternal, "without a valid token"},

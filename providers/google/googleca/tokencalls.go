@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
+	"github.com/countersign-dev/countersign/sdk/token/exchange"
 )
 
 const (
@@ -93,7 +94,7 @@ func (c *calls) judge(reply *http.Response, body []byte) error {
 	case status >= 300 && status < 400:
 		return c.errorf(ca.Denied, "it answered with %d, a redirect, which is not followed", status)
 	case status != http.StatusOK:
-		return c.refusal(reply, body)
+		return exchange.Refusal(c.host, status, reply.Header, body, c.hidden...)
 	}
 	var a struct {
 		STS       string `json:"access_token"`
@@ -112,47 +113,4 @@ func (c *calls) judge(reply *http.Response, body []byte) error {
 	}
 	c.hide(ca.Token(token))
 	return nil
-}
-
-// refusal returns the error of a reply other than 200, with its message in the form of RFC
-// 6749 or of Google's APIs.
-func (c *calls) refusal(reply *http.Response, body []byte) error {
-	var said struct {
-		Error       json.RawMessage `json:"error"`
-		Description string          `json:"error_description"`
-	}
-	_ = json.Unmarshal(body, &said) // without it, the status is enough
-	var word string
-	if json.Unmarshal(said.Error, &word) != nil {
-		var google struct{ Status, Message string }
-		_ = json.Unmarshal(said.Error, &google)
-		word, said.Description = google.Status, google.Message
-	}
-	text := fmt.Sprintf("it answered with %d", reply.StatusCode)
-	if word != "" {
-		text += ", " + c.clean(word)
-	}
-	if said.Description != "" {
-		text += ": " + c.clean(said.Description)
-	}
-	err := c.errorf(refusedBecause(reply.StatusCode, word), "%s", text)
-	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = rest.RetryAfter(reply.Header)
-	}
-	return err
-}
-
-// refusedBecause maps a status to a reason; word is the code of the error in the reply.
-func refusedBecause(status int, word string) ca.Reason {
-	switch {
-	case status == http.StatusTooManyRequests:
-		return ca.RateLimited
-	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
-		return ca.Deadline
-	case status == http.StatusUnauthorized, status == http.StatusBadRequest && word == "invalid_grant":
-		return ca.Unauthenticated
-	case status >= 400 && status < 500:
-		return ca.Denied
-	}
-	return ca.Unavailable
 }

@@ -147,18 +147,5 @@ func (c *CA) ask(ctx context.Context, call rest.Call) ([]byte, error) {
 	if len(texts) == 0 { // as step-ca before 0.10 answered
 		texts = []string{reply.Leaf, reply.CA}
 	}
-	certs, err := pki.ParseCertificates([]byte(strings.Join(texts, "\n")))
-	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s returned an invalid chain: %w", c.client.Host(), err)
-	}
-	certs = slices.DeleteFunc(certs, selfSigned)
-	if len(certs) == 0 {
-		return nil, ca.Errorf(ca.Internal, "%s returned a root and no leaf", c.client.Host())
-	}
-	return pki.EncodeCertificates(certs), nil
-}
-
-// selfSigned reports whether cert is a root, which does not belong in a chain.
-func selfSigned(cert *x509.Certificate) bool {
-	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
+	return c.client.Chain(texts...)
 }

@@ -3,18 +3,15 @@ package vaultca
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
@@ -150,20 +147,7 @@ func (c *CA) chain(reply signed) ([]byte, error) {
 	if len(above) == 0 {
 		above = []string{reply.Data.IssuingCA}
 	}
-	certs, err := pki.ParseCertificates([]byte(strings.Join(append([]string{reply.Data.Certificate}, above...), "\n")))
-	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "%s returned an invalid chain: %w", c.client.Host(), err)
-	}
-	certs = slices.DeleteFunc(certs, selfSigned)
-	if len(certs) == 0 {
-		return nil, ca.Errorf(ca.Internal, "%s returned a root and no leaf", c.client.Host())
-	}
-	return pki.EncodeCertificates(certs), nil
-}
-
-// selfSigned reports whether cert is a root, which does not belong in a chain.
-func selfSigned(cert *x509.Certificate) bool {
-	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
+	return c.client.Chain(append([]string{reply.Data.Certificate}, above...)...)
 }
 
 // words returns the text of a server's error.

@@ -43,7 +43,7 @@ func (c *CA) roots(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := slices.DeleteFunc(certs, func(cert *x509.Certificate) bool { return !selfSigned(cert) })
+	roots := slices.DeleteFunc(certs, func(cert *x509.Certificate) bool { return !rest.SelfSigned(cert) })
 	if len(roots) == 0 {
 		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no self-signed issuer: import its root there, or set bundle_file", c.settings.mount())
 	}

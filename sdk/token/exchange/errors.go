@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -32,23 +33,32 @@ func (c *call) unanswered(err error) error {
 	return c.errorf(ca.Unavailable, "%s", c.clean(err.Error()))
 }
 
-// refusal returns the error for a reply other than 200 (RFC 6749, section 5.2).
-func (c *call) refusal(r endpoint.Reply) error {
+// Refusal returns the error for a reply of a token service other than 200: its status, and
+// its message in the form of RFC 6749, section 5.2, or of Google's APIs. A status that is
+// about a credential is [ca.Unauthenticated], another 4xx [ca.Denied]; the rest may be
+// retried, after its Retry-After. The hidden tokens are replaced in what it says.
+func Refusal(host string, status int, header http.Header, body []byte, hidden ...ca.Token) *ca.Error {
 	var said struct {
-		Error       string `json:"error"`
-		Description string `json:"error_description"`
+		Error       json.RawMessage `json:"error"`
+		Description string          `json:"error_description"`
 	}
-	_ = json.Unmarshal(r.Body, &said) // otherwise only the status counts
-	text := fmt.Sprintf("it answered with %d", r.Status)
-	if said.Error != "" {
-		text += ", " + c.clean(said.Error)
+	_ = json.Unmarshal(body, &said) // otherwise only the status counts
+	var word string
+	if json.Unmarshal(said.Error, &word) != nil {
+		var google struct{ Status, Message string }
+		_ = json.Unmarshal(said.Error, &google)
+		word, said.Description = google.Status, google.Message
+	}
+	message := fmt.Sprintf("token exchange at %s: it answered with %d", host, status)
+	if word != "" {
+		message += ", " + text.Redact(word, hidden...)
 	}
 	if said.Description != "" {
-		text += ": " + c.clean(said.Description)
+		message += ": " + text.Redact(said.Description, hidden...)
 	}
-	err := c.errorf(reasonOf(r.Status, said.Error), "%s", text)
+	err := ca.Errorf(reasonOf(status, word), "%s", message)
 	if ca.ActionFor(err) == ca.Wait {
-		err.RetryAfter = endpoint.RetryAfter(r.Header.Get("Retry-After"), time.Now())
+		err.RetryAfter = endpoint.RetryAfter(header.Get("Retry-After"), time.Now())
 	}
 	return err
 }

@@ -29,7 +29,7 @@ type answer struct {
 // read returns the token in a reply, or an error that shows nothing of the reply.
 func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	if r.Status != http.StatusOK {
-		return ca.ExchangedToken{}, c.refusal(r)
+		return ca.ExchangedToken{}, Refusal(c.host, r.Status, r.Header, r.Body, c.hidden...)
 	}
 	var a answer
 	if json.Unmarshal(r.Body, &a) != nil {
