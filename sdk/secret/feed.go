@@ -98,9 +98,9 @@ func (f *feed) take(ctx context.Context, given []byte) error {
 	if err != nil {
 		return err
 	}
-	f.mute.Store(false)
 	f.do(func() {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil { // else the client was replaced, and its successor may publish none
+			f.mute.Store(false)
 			f.roots.tell(roots, time.Now(), f.keptUntil)
 		}
 	})
