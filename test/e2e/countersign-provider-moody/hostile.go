@@ -39,9 +39,9 @@ var hostile = map[string]func(){
 		}
 	},
 
-	"another name":   rogue(func(r *bad) { r.metadata.Name = "better" }),
-	"10 MB metadata": rogue(func(r *bad) { r.metadata.SettingsSchema = strings.Repeat("x", 10<<20) }),
-	"many abilities": rogue(func(r *bad) { r.metadata.Abilities = make([]wire.Ability, 1_000_000) }),
+	"another name":       rogue(func(r *bad) { r.metadata.Name = "better" }),
+	"10 MB metadata":     rogue(func(r *bad) { r.metadata.SettingsSchema = strings.Repeat("x", 10<<20) }),
+	"many abilities":     rogue(func(r *bad) { r.metadata.Abilities = make([]wire.Ability, 1_000_000) }),
 	"hangs in Metadata":  rogue(func(r *bad) { r.describe = forever }),
 	"hangs in Validate":  rogue(func(r *bad) { r.validate = forever }),
 	"hangs in Configure": rogue(func(r *bad) { r.configure = forever }),
