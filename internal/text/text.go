@@ -16,7 +16,7 @@ const (
 	// A shorter end of a message that happens to begin like the token is left.
 	minTokenPart = 8
 	// So many bytes in a row that stand in the token are a piece of it.
-	tokenPiece = 20
+	tokenPiece = 16
 )
 
 // Clean escapes what does not print as Go does (\n, \x00, \u202e) and cuts the result to
@@ -50,11 +50,16 @@ func CleanAll(texts []string) []string {
 	return clean
 }
 
-// Redact replaces each token, and each piece of one of 20 bytes or more, by "(token)", and
-// returns the rest as Clean does.
+// Redact is WithoutTokens, with the rest returned as Clean does.
 func Redact[T interface{ Reveal() string }](text string, tokens ...T) string {
-	// The tokens go first, as half of one is not recognised after the cut; and whole
-	// ones before pieces, as two of one issuer begin alike.
+	// The tokens go first, as half of one is not recognised after the cut.
+	return Clean(WithoutTokens(text, tokens...))
+}
+
+// WithoutTokens replaces each token, and each piece of one of 16 bytes or more, by
+// "(token)". It leaves the rest as it is.
+func WithoutTokens[T interface{ Reveal() string }](text string, tokens ...T) string {
+	// Whole ones go before pieces, as two of one issuer begin alike.
 	for _, token := range tokens {
 		if whole := strings.TrimSpace(token.Reveal()); whole != "" {
 			text = strings.ReplaceAll(text, whole, tokenShown)
@@ -63,7 +68,7 @@ func Redact[T interface{ Reveal() string }](text string, tokens ...T) string {
 	for _, token := range tokens {
 		text = dropParts(text, strings.TrimSpace(token.Reveal()))
 	}
-	return Clean(text)
+	return text
 }
 
 // escaped is also true for what may be no UTF-8.

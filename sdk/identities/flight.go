@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -58,7 +59,7 @@ func (c *Set) work() {
 		case <-c.ctx.Done():
 			return
 		case f := <-c.flights:
-			f.err = c.fly(f)
+			f.err = redact.Error(c.fly(f), f.token)
 			c.land(f)
 		}
 	}
@@ -85,7 +86,7 @@ func (c *Set) fly(f *flight) (err error) {
 	again, exchangeErr := c.exchange(f.token)
 	switch {
 	case exchangeErr != nil:
-		return exchangeErr
+		return redact.Error(exchangeErr, sent)
 	case again == sent && f.token != "":
 		return err // a stream's token does not change, so a retry is pointless
 	}

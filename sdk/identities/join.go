@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -25,7 +26,7 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 	print := fingerprintOf(token)
 	claim, err := c.identify(ctx, print, token)
 	if err != nil {
-		return secret.Caller{}, c.turnAwayFor(err)
+		return secret.Caller{}, c.turnAwayFor(redact.Error(err, token))
 	}
 	c.mu.Lock()
 	defer c.unlock()

@@ -19,8 +19,9 @@ const maxClaims = 16 << 10
 //
 //	spiffe://cluster.local/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}
 //
-// A slash descends into an object; {sub:2} is the third colon-separated part of a claim. A
-// value fills part of one path segment and cannot end it.
+// A slash is part of a claim's name or descends into an object; a token in which both are
+// there is refused. {sub:2} is the third colon-separated part of a claim. A value fills
+// part of one path segment and cannot end it.
 type Template struct {
 	texts  []string // one more than claims
 	claims []place
@@ -104,9 +105,9 @@ func (t *Template) Claimed(token ca.Token) (Claim, error) {
 // ID returns the SPIFFE ID for claims that the caller has verified.
 func (t *Template) ID(claims map[string]any) (string, error) {
 	id, err := t.fill(func(p place) (string, error) {
-		value, ok := find(claims, p.path).(string)
-		if !ok {
-			return "", fmt.Errorf("the claim %q is missing or no text", p.path)
+		value, err := textAt(claims, p.path)
+		if err != nil {
+			return "", err
 		}
 		if p.part >= 0 {
 			parts := strings.Split(value, ":")
@@ -149,17 +150,32 @@ func segment(value string) bool {
 	})
 }
 
-// find returns the value at path: a claim of exactly that name, or a nested one.
-func find(claims map[string]any, path string) any {
+// textAt returns the text of a claim. It refuses a claim that is there both flat and
+// nested: another reader of the token may choose the other value.
+func textAt(claims map[string]any, path string) (string, error) {
+	values := find(claims, path)
+	if len(values) > 1 {
+		return "", fmt.Errorf("the claim %q is there more than once, flat and nested", path)
+	}
+	if len(values) == 1 {
+		if value, ok := values[0].(string); ok {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("the claim %q is missing or no text", path)
+}
+
+// find returns the values at path: a claim of exactly that name, and nested ones.
+func find(claims map[string]any, path string) (values []any) {
 	if value, ok := claims[path]; ok {
-		return value
+		values = append(values, value)
 	}
 	for i, c := range path {
 		if below, ok := claims[path[:i]].(map[string]any); ok && c == '/' {
-			return find(below, path[i+1:])
+			values = append(values, find(below, path[i+1:])...)
 		}
 	}
-	return nil
+	return values
 }
 
 var errNoJWT = errors.New("it is no JWT")

@@ -35,6 +35,25 @@ func TestATemplateMakesASPIFFEIDOfClaims(t *testing.T) {
 	}
 }
 
+// Whoever else reads the token may choose the other value.
+func TestClaimBothFlatAndNestedIsRefused(t *testing.T) {
+	for name, claims := range map[string]string{
+		"whole path":       `{"a/b/c":"x","a":{"b":{"c":"y"}}}`,
+		"same value":       `{"a/b/c":"x","a":{"b":{"c":"x"}}}`,
+		"null beside text": `{"a/b/c":null,"a":{"b":{"c":"x"}}}`,
+		"flat at the end":  `{"a":{"b/c":"x","b":{"c":"y"}}}`,
+		"flat at the head": `{"a/b":{"c":"x"},"a":{"b":{"c":"y"}}}`,
+	} {
+		tpl, err := identities.ParseTemplate("spiffe://td/{a/b/c}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tpl.Claimed(jwt(claims)); err == nil || !strings.Contains(err.Error(), `"a/b/c" is there more than once`) {
+			t.Errorf("%s: got %q, %v", name, got.SPIFFEID, err)
+		}
+	}
+}
+
 // A claim must not name anybody else than its own segment can say.
 func TestAClaimStaysInItsSegment(t *testing.T) {
 	tpl, err := identities.ParseTemplate(kubernetes)

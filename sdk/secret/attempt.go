@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/internal/version"
@@ -114,7 +115,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	sent := a.bearer.Token
 	a.conf.TokenRejected(sent)
 	if err := a.readToken(ctx); err != nil {
-		return err
+		return redact.Error(err, sent)
 	}
 	if a.bearer.Token == sent {
 		return err // it would be refused again; the next attempt comes soon
@@ -148,10 +149,11 @@ func (a *attempt) sign(ctx context.Context) error {
 		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, token))
 	})
 	if err != nil {
+		err = redact.Error(err, token)
 		a.refused.note(token, err)
-		return fmt.Errorf("authority %q: %w", authority.Name, withoutToken(err, token))
+		return fmt.Errorf("authority %q: %w", authority.Name, err)
 	}
-	a.from, a.seen = text.Clean(reply.Signer), authority.bundle.Load()
+	a.from, a.seen = text.Redact(reply.Signer, token), authority.bundle.Load()
 	if a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check); err != nil {
 		return err
 	}

@@ -247,7 +247,8 @@ func (b *builder) turn(authority string, id pki.Identity) turn {
 
 // same reports whether two clients are one.
 func same(a, b ca.Client) bool {
-	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Equal(reflect.ValueOf(b))
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	return x.Type() == y.Type() && x.Comparable() && y.Comparable() && x.Equal(y)
 }
 
 // errNoRootLeft is the refusal of pins that exclude every root.

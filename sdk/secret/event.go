@@ -2,7 +2,6 @@ package secret
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -49,17 +48,4 @@ func reasonOf(err error) string {
 		return bad.Check
 	}
 	return ca.ReasonFor(err).String()
-}
-
-// withoutToken returns err, or, if its text quotes the token, an equivalent error with the
-// token redacted.
-func withoutToken(err error, token ca.Token) error {
-	if err == nil || token == "" || !strings.Contains(err.Error(), token.Reveal()) {
-		return err
-	}
-	return &ca.Error{
-		Reason:     ca.ReasonFor(err),
-		Message:    strings.ReplaceAll(err.Error(), token.Reveal(), token.String()),
-		RetryAfter: ca.RetryAfter(err),
-	}
 }

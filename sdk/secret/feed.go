@@ -103,7 +103,7 @@ func (f *feed) take(ctx context.Context, given []byte) error {
 		return err
 	}
 	f.do(func() {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil { // else the client was replaced, and its successor may publish none
 			f.mute.Store(false)
 			f.roots.tell(roots, time.Now(), f.keptUntil)
 		}

@@ -216,7 +216,7 @@ func TestKeysAndTokensAreNeverShown(t *testing.T) {
 				t.Errorf("%s is shown", name)
 			}
 		}
-		if !strings.Contains(shown, "(set) is fine") {
+		if !strings.Contains(shown, "(token) is fine") {
 			t.Error("the failure is not shown at all")
 		}
 	})

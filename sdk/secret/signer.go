@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -81,9 +82,9 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 		return conf.Client.CSRSign(ctx, o.order.request(o.spec, token))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("authority %q: %w", by.Name, withoutToken(err, token))
+		return nil, fmt.Errorf("authority %q: %w", by.Name, redact.Error(err, token))
 	}
-	a := &attempt{plan: plan{spec: o.spec}, by: &choice{authority: by}, conf: conf, order: o.order, from: text.Clean(reply.Signer)}
+	a := &attempt{plan: plan{spec: o.spec}, by: &choice{authority: by}, conf: conf, order: o.order, from: text.Redact(reply.Signer, token)}
 	a.chain, err = by.vouch(ctx, reply, asked, a.check)
 	if err == nil {
 		err = accept(a.chain.Identity)

@@ -2,8 +2,10 @@ package secret
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 )
 
 // Storage keeps records across a restart, so that a [Manager] that starts while its
@@ -21,7 +23,8 @@ type Storage interface {
 // Record is what a [Storage] keeps under a name. Its fields belong together: a Storage
 // returns all three as they were stored, or an error.
 //
-// Printing a Record never shows its content.
+// Printing, logging and JSON encoding never show the content. A Storage that writes JSON
+// therefore encodes the fields in a struct of its own.
 type Record struct {
 	// Identity is the requested identity, and Authority the configured name of the signer.
 	// Identity is empty in the record of an authority's roots.
@@ -40,6 +43,20 @@ func (r Record) GoString() string { return r.String() }
 
 // Format writes String for every verb, so that no verb walks through the fields.
 func (r Record) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }
+
+// MarshalJSON encodes the record with the size of its content in place of the content.
+func (r Record) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Identity  string `json:"identity"`
+		Authority string `json:"authority"`
+		Bytes     int    `json:"bytes"`
+	}{r.Identity, r.Authority, len(r.Content)})
+}
+
+// LogValue returns the fields of MarshalJSON.
+func (r Record) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("identity", r.Identity), slog.String("authority", r.Authority), slog.Int("bytes", len(r.Content)))
+}
 
 // secretRecord and rootsRecord return the names of the two kinds of records.
 func secretRecord(name string) string { return "secret " + name }
