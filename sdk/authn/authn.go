@@ -27,6 +27,9 @@ type Credential struct {
 	// Cluster is the cluster the caller claims. It proves nothing and only selects who
 	// verifies the token. See [Clusters].
 	Cluster string
+	// Peer is where the caller connects from, such as its address. Callers with the same
+	// one share limits, if it is set; it is no part of the credential.
+	Peer string
 }
 
 // String says which parts are present.

@@ -22,7 +22,7 @@ const (
 	authorization = "authorization"
 	clusterID     = "clusterid" // as sent by Istio's agents
 	scheme        = "bearer "
-	maxToken      = 64 << 10
+	maxToken      = 16 << 10 // bytes
 )
 
 // What a client sees: no details of the reason.
@@ -30,6 +30,7 @@ var (
 	errNotReady    = status.Error(codes.Unavailable, "the server is not ready yet; retry later")
 	errUnknown     = status.Error(codes.Unauthenticated, "the caller could not be authenticated")
 	errUnavailable = status.Error(codes.Unavailable, "the caller cannot be authenticated at the moment; retry later")
+	errBusy        = status.Error(codes.ResourceExhausted, "too many callers are being authenticated; retry later")
 	errPlaintext   = status.Error(codes.Unauthenticated, "tokens are accepted only over TLS")
 )
 
@@ -90,6 +91,11 @@ func (s *Server) admit(ctx context.Context) (*Caller, error) {
 
 // authenticate returns the identity that the credential proves, or a status.
 func (s *Server) authenticate(ctx context.Context, credential authn.Credential) (authn.Identity, error) {
+	free, limit := s.authenticating.take(credential.Peer)
+	if limit != "" {
+		return authn.Identity{}, s.refuse(ctx, limit, errBusy, "too many streams are being authenticated")
+	}
+	defer free()
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.Times.Authenticate)
 	defer cancel()
 	id, err := s.cfg.Authenticator.Authenticate(bounded, credential)
@@ -123,6 +129,7 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	var out authn.Credential
 	secure := false
 	if p, ok := peer.FromContext(ctx); ok {
+		out.Peer = hostOf(p.Addr)
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			secure, out.Chain = true, info.State.PeerCertificates
 		}

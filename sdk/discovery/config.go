@@ -52,8 +52,12 @@ type Config struct {
 // Limits are counts and sizes. Exceeding one ends in ResourceExhausted, for a node in
 // InvalidArgument; an excess connection is closed.
 type Limits struct {
-	// Connections of all clients. Default: 20,000.
-	Connections int
+	// Connections of all clients, and of one address; for IPv6, a network of 64 bits is
+	// one address. Default: 20,000 and 2,000.
+	Connections, ConnectionsOfAddress int
+	// Authentications are the streams being authenticated, of all clients and of one
+	// address. Each may hold a token of 16 KiB. Default: 1,000 and 200.
+	Authentications, AuthenticationsOfAddress int
 	// Streams of all clients, of one identity, and of one connection (Envoy opens one
 	// per secret over SDS). Default: 20,000, 2,000 and 1,000.
 	Streams, StreamsOfIdentity, StreamsOfConnection int
@@ -144,7 +148,7 @@ func (l Limits) orDefaults() Limits {
 		field *int
 		value int
 	}{
-		{&l.Connections, 20_000}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 1000},
+		{&l.Connections, 20_000}, {&l.ConnectionsOfAddress, 2000}, {&l.Authentications, 1000}, {&l.AuthenticationsOfAddress, 200}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 1000},
 		{&l.Message, 4 << 20}, {&l.Metadata, 64 << 10},
 	} {
 		if *f.field <= 0 {

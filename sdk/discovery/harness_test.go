@@ -45,6 +45,37 @@ type place struct {
 	mu          sync.Mutex
 	roots       map[string]*pki.Bundle
 	certificate *certtest.Pair
+	from        net.Addr // of the next connections, if set
+}
+
+// addressed gives accepted connections the address that the test has chosen.
+type addressed struct {
+	net.Listener
+	place *place
+}
+
+type at struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a at) RemoteAddr() net.Addr { return a.from }
+
+func (a addressed) Accept() (net.Conn, error) {
+	conn, err := a.Listener.Accept()
+	a.place.mu.Lock()
+	defer a.place.mu.Unlock()
+	if err != nil || a.place.from == nil {
+		return conn, err
+	}
+	return at{conn, a.place.from}, nil
+}
+
+// comesFrom sets the address of the connections that are opened from now on.
+func (p *place) comesFrom(ip string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.from = &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000}
 }
 
 // newPlace starts a server; change, where there is one, has the last word on its config.
@@ -73,7 +104,7 @@ func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	p.server = server
 	ctx, cancel := context.WithCancel(context.Background())
 	p.down = cancel
-	go func() { p.over <- server.Run(ctx, discovery.Listeners{TLS: p.tls, Plaintext: p.plain}) }()
+	go func() { p.over <- server.Run(ctx, discovery.Listeners{TLS: addressed{p.tls, p}, Plaintext: p.plain}) }()
 	return p
 }
 

@@ -22,7 +22,7 @@ type Metrics struct {
 	Pushes, Nacks, Names map[string]uint64
 	// Authentications are by kind of credential, Refusals by the reason a stream was
 	// refused: not-ready, no-credential, refused, unavailable, malformed, plaintext,
-	// limit.
+	// limit, address-limit. A refused connection counts as a stream.
 	Authentications map[authn.Kind]uint64
 	Refusals        map[string]uint64
 	// Ended counts the streams the server ended, by reason: age, credential-expired,

@@ -17,9 +17,11 @@ const (
 	malformed    reason = "malformed"
 	plaintext    reason = "plaintext"
 	overLimit    reason = "limit"
+
+	overAddressLimit reason = "address-limit"
 )
 
-var allReasons = []reason{notReady, noCredential, refused, unavailable, malformed, plaintext, overLimit}
+var allReasons = []reason{notReady, noCredential, refused, unavailable, malformed, plaintext, overLimit, overAddressLimit}
 
 // refuse counts and logs the reason and returns what the client sees.
 func (s *Server) refuse(ctx context.Context, r reason, seen error, why any) error {

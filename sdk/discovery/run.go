@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxHeaders is the maximum size of an RPC's metadata in bytes: a Kubernetes token
-	// takes about two thousand.
-	maxHeaders = 80 << 10
+	// maxHeaders is the maximum size of an RPC's metadata in bytes, a token included. gRPC
+	// reads it before anybody is asked whether the stream is one too many.
+	maxHeaders = maxToken + 8<<10
 	// grace is how long clients may take to disconnect once all streams have ended.
 	grace = 5 * time.Second
 )
@@ -80,16 +80,15 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 	case s.runs.Swap(true):
 		return nil, errors.New("discovery: Run called twice")
 	}
-	slots := make(chan struct{}, s.cfg.Limits.Connections)
 	if on.TLS != nil {
 		// TLS reads whole records ahead: a second buffer of 32 KiB would be half of
 		// what a stream costs.
 		server := s.newGRPC(grpc.Creds(credentials.NewTLS(s.tlsConfig())), grpc.ReadBufferSize(0))
-		all = append(all, serving{server, &limited{on.TLS, slots, s}})
+		all = append(all, serving{server, &limited{on.TLS, s}})
 	}
 	if on.Plaintext != nil {
 		s.cfg.Log.Warn("also serving streams without TLS", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
-		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), &limited{on.Plaintext, slots, s}})
+		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), &limited{on.Plaintext, s}})
 	}
 	return all, nil
 }
@@ -148,10 +147,9 @@ func (s *Server) drain(all []serving) {
 	s.engine.Close(endings[drained].status)
 }
 
-// limited is a listener with a limited number of connections.
+// limited is a listener with a limited number of connections, in total and by address.
 type limited struct {
 	net.Listener
-	slots  chan struct{}
 	server *Server
 }
 
@@ -163,14 +161,13 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case l.slots <- struct{}{}:
-			return &counted{conn, sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			l.server.metrics.refuse(overLimit)
-			l.server.say("too many connections, closing a new one", "connections", cap(l.slots), "peer", conn.RemoteAddr().String())
-			_ = conn.Close()
+		free, limit := l.server.connections.take(hostOf(conn.RemoteAddr()))
+		if limit == "" {
+			return &counted{conn, sync.OnceFunc(free)}, nil
 		}
+		l.server.metrics.refuse(limit)
+		l.server.say("too many connections, closing a new one", "reason", string(limit), "peer", conn.RemoteAddr().String())
+		_ = conn.Close()
 	}
 }
 

@@ -28,8 +28,11 @@ type Server struct {
 	roster  *roster
 	metrics *metrics
 	said    limiter
-	round   atomic.Uint64 // counts the calls of Reauthorize and End
-	runs    atomic.Bool
+	// What strangers may use, on both listeners together.
+	connections, authenticating *occupancy
+
+	round atomic.Uint64 // counts the calls of Reauthorize and End
+	runs  atomic.Bool
 }
 
 // New returns a server, or an error if a setting is missing or invalid. It starts
@@ -39,7 +42,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, roster: newRoster(cfg)}
+	l := cfg.Limits
+	s := &Server{
+		cfg: cfg, roster: newRoster(cfg), connections: newOccupancy(l.Connections, l.ConnectionsOfAddress),
+		authenticating: newOccupancy(l.Authentications, l.AuthenticationsOfAddress),
+	}
 	types := slices.Clone(cfg.Types)
 	slices.SortStableFunc(types, func(a, b Type) int { return cmp.Compare(rank(a.URL), rank(b.URL)) })
 	for i, t := range types {

@@ -41,7 +41,7 @@ func TestAnIssuersTokenIsKnownByItsDiscovery(t *testing.T) {
 	i := newIssuer(t)
 	p := withIssuer(t, i)
 	ca := p.authority(t)
-	answer, err := caller{ca.client(t, ""), i.token(t, jwtUser, "discovery", time.Hour)}.first(t, p.tls(t), clusterURL)
+	answer, err := caller{tls: ca.client(t, ""), token: i.token(t, jwtUser, "discovery", time.Hour)}.first(t, p.tls(t), clusterURL)
 	if err != nil || len(answer.Resources) != 1 || !p.shows(t, jwtUser, "jwt") {
 		t.Errorf("%v, %v\n%s", answer, err, p.log)
 	}
@@ -60,11 +60,11 @@ func TestWhoNobodyKnowsHearsNothingOfWhyAndTheLogHearsAll(t *testing.T) {
 		who  caller
 		logs []string
 	}{
-		"a token for another audience": {caller{ca.client(t, ""), i.token(t, jwtUser, "others", time.Hour)}, []string{"error.certificate=", `"error.jwt ` + i.URL + `"=`, "audiences are [others]"}},
-		"an expired token":             {caller{ca.client(t, ""), i.token(t, jwtUser, "discovery", -time.Hour)}, []string{"the token expired at"}},
-		"another issuer's token":       {caller{ca.client(t, ""), other.token(t, jwtUser, "discovery", time.Hour)}, []string{"the token's issuer is"}},
-		"a subject of another domain":  {caller{ca.client(t, ""), i.token(t, gateway, "discovery", time.Hour)}, []string{"is not in a trust domain allowed for this issuer"}},
-		"a certificate of a stranger":  {caller{stranger, "x.y.z"}, []string{"error.certificate=", "unknown authority"}},
+		"a token for another audience": {caller{tls: ca.client(t, ""), token: i.token(t, jwtUser, "others", time.Hour)}, []string{"error.certificate=", `"error.jwt ` + i.URL + `"=`, "audiences are [others]"}},
+		"an expired token":             {caller{tls: ca.client(t, ""), token: i.token(t, jwtUser, "discovery", -time.Hour)}, []string{"the token expired at"}},
+		"another issuer's token":       {caller{tls: ca.client(t, ""), token: other.token(t, jwtUser, "discovery", time.Hour)}, []string{"the token's issuer is"}},
+		"a subject of another domain":  {caller{tls: ca.client(t, ""), token: i.token(t, gateway, "discovery", time.Hour)}, []string{"is not in a trust domain allowed for this issuer"}},
+		"a certificate of a stranger":  {caller{tls: stranger, token: "x.y.z"}, []string{"error.certificate=", "unknown authority"}},
 	} {
 		_, err := c.who.first(t, p.tls(t), clusterURL)
 		if status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != "the caller could not be authenticated" {
@@ -88,12 +88,12 @@ func TestTheFirstAuthenticatorThatKnowsTheCallerWins(t *testing.T) {
 	} {
 		p := withIssuer(t, i, "[{kind: certificate}, ISSUER]", c.order)
 		ca := p.authority(t)
-		both := caller{ca.client(t, gateway), i.token(t, jwtUser, "discovery", time.Hour)}
+		both := caller{tls: ca.client(t, gateway), token: i.token(t, jwtUser, "discovery", time.Hour)}
 		if _, err := both.first(t, p.tls(t), clusterURL); err != nil || !p.shows(t, c.want, c.kind) {
 			t.Errorf("%s: %v\n%s", c.order, err, p.log)
 		}
 		// One that refuses does not end the search.
-		bad := caller{ca.client(t, gateway), i.token(t, jwtUser, "discovery", -time.Hour)}
+		bad := caller{tls: ca.client(t, gateway), token: i.token(t, jwtUser, "discovery", -time.Hour)}
 		if _, err := bad.first(t, p.tls(t), clusterURL); err != nil {
 			t.Errorf("%s, with a token that has expired: %v\n%s", c.order, err, p.log)
 		}
@@ -128,7 +128,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	p := withIssuer(t, i)
-	s, err := caller{p.authority(t).client(t, ""), i.token(t, jwtUser, "discovery", 3*time.Second)}.open(t, p.tls(t), clusterURL)
+	s, err := caller{tls: p.authority(t).client(t, ""), token: i.token(t, jwtUser, "discovery", 3*time.Second)}.open(t, p.tls(t), clusterURL)
 	if err == nil {
 		err = last(s)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"testing"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,6 +20,7 @@ import (
 type caller struct {
 	tls   *tls.Config // nil: plaintext
 	token string
+	from  string // its address on loopback, if set
 }
 
 type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -36,7 +38,7 @@ func (c caller) send(t *testing.T, address string, first *discoveryv3.DiscoveryR
 	if c.tls != nil {
 		creds = credentials.NewTLS(c.tls)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(c.dial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +56,14 @@ func (c caller) send(t *testing.T, address string, first *discoveryv3.DiscoveryR
 		err = nil // Recv says why
 	}
 	return s, err
+}
+
+func (c caller) dial(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	if c.from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(c.from)}
+	}
+	return d.DialContext(ctx, "tcp", address)
 }
 
 // first returns the first answer to a caller.

@@ -123,7 +123,7 @@ func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
 	write(t, filepath.Join(dir, "kube.yaml"), api.kubeconfig())
 	p := start(t, dir)
 	p.ready(t)
-	s, err := caller{p.authority(t).client(t, ""), goodToken}.open(t, p.tls(t), secretURL,
+	s, err := caller{tls: p.authority(t).client(t, ""), token: goodToken}.open(t, p.tls(t), secretURL,
 		"kubernetes://fresh", "kubernetes://old", "kubernetes://bad", "kubernetes://none", "kubernetes-gateway://bank/vault")
 	if err != nil {
 		t.Fatal(err)

@@ -20,16 +20,23 @@ import (
 // issuer is an OpenID Connect issuer on loopback, over TLS.
 type issuer struct {
 	*httptest.Server
-	key *ecdsa.PrivateKey
+	key   *ecdsa.PrivateKey
+	hangs chan struct{} // what answers wait for, if set
 }
 
 func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	return startIssuer(t, nil)
+}
+
+// startIssuer returns one whose answers wait until hangs is closed.
+func startIssuer(t *testing.T, hangs chan struct{}) *issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{key: key}
+	i := &issuer{key: key, hangs: hangs}
 	i.Server = httptest.NewUnstartedServer(http.HandlerFunc(i.serve))
 	i.Config.ErrorLog = log.New(io.Discard, "", 0)
 	i.StartTLS()
@@ -38,6 +45,9 @@ func newIssuer(t *testing.T) *issuer {
 }
 
 func (i *issuer) serve(w http.ResponseWriter, r *http.Request) {
+	if i.hangs != nil {
+		<-i.hangs
+	}
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})

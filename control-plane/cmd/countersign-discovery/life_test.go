@@ -136,7 +136,7 @@ func TestNobodyIsAnsweredBeforeTheLocalClusterIsSynced(t *testing.T) {
 	p := start(t, dir)
 	p.tls(t)
 	p.log.await(t, `serving new (certificate)`)
-	who := caller{p.authority(t).client(t, ""), goodToken}
+	who := caller{tls: p.authority(t).client(t, ""), token: goodToken}
 	if _, err := who.first(t, p.tls(t), secretURL, "kubernetes://x"); status.Code(err) != codes.Unavailable {
 		t.Errorf("before: %v", err)
 	}

@@ -117,8 +117,9 @@ func (s *service) openServer(context.Context) error {
 		Types: s.types(), Authenticator: known, TLS: shown, AllowTokenOverPlaintext: s.config.Listen.AllowTokenOverPlaintext,
 		Clusters: claims(s.config.TrustDomains), LocalCluster: s.config.Cluster.ID, Ready: s.ready, Log: s.log,
 		Limits: discovery.Limits{
-			Connections: int(limits.Connections), Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity),
-			StreamsOfConnection: int(limits.StreamsOfConnection), Message: int(limits.Message), Metadata: int(limits.Metadata),
+			Connections: int(limits.Connections), ConnectionsOfAddress: int(limits.ConnectionsOfAddress),
+			Authentications: int(limits.Authentications), AuthenticationsOfAddress: int(limits.AuthenticationsOfAddress),
+			Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity), StreamsOfConnection: int(limits.StreamsOfConnection), Message: int(limits.Message), Metadata: int(limits.Metadata),
 		},
 		Times: discovery.Times{Lifetime: times.Stream.Duration, Drain: orNone(times.Drain)},
 	})

@@ -80,8 +80,8 @@ func TestTheFirstKeepsAnIDAndTheSecondTakesItOver(t *testing.T) {
 	}
 	// One that looks older does not get what is held.
 	local.put(remotes("0-oldest", -10, map[string][]byte{"east": evil.kubeconfig(""), "mark": []byte("x")}))
-	until(t, "the third is seen", func() bool { return r.status("mark").State == Failed })
-	if got := r.status("east"); got.Source != "secret istio-system/b-first" || len(got.Refused) != 2 {
+	until(t, "the third is seen", func() bool { return r.status("mark").State == Failed && len(r.status("east").Refused) == 2 })
+	if got := r.status("east"); got.Source != "secret istio-system/b-first" {
 		t.Errorf("%+v", got)
 	}
 	local.remove(remotes("0-oldest", -10, nil))

@@ -23,9 +23,11 @@ const (
 	defaultKeep = 2 * time.Minute
 	maxKeep     = 10 * time.Minute
 	defaultMost = 10000
-	// askTimeout limits one review, maxInFlight the number in parallel.
+	// askTimeout limits one review, maxInFlight the number in parallel, maxOfPeer that of
+	// one peer.
 	askTimeout  = 10 * time.Second
 	maxInFlight = 32
+	maxOfPeer   = maxInFlight / 4
 )
 
 // Config configures the authenticator of one API server.
@@ -73,7 +75,8 @@ func New(cfg Config) (*Reviewer, error) {
 		cfg:      cfg,
 		template: template,
 		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, Transport: cfg.Transport, MaxBody: maxReply, KeepAlive: true}),
-		slots:    make(chan struct{}, maxInFlight),
+		slots:    &slots{most: maxInFlight, ofPeer: maxOfPeer, by: map[string]int{}},
+		flights:  map[tokenKey]*flight{},
 		kept:     &kept{most: cfg.Most, byToken: map[tokenKey]entry{}},
 	}, nil
 }

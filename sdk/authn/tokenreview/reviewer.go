@@ -4,27 +4,29 @@ import (
 	"context"
 	"crypto/sha256"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// maxToken equals the limit of the provider protocol.
-const maxToken = 64 << 10
+// maxToken is in bytes. A projected Kubernetes token takes 1 to 2 KiB.
+const maxToken = 16 << 10
 
 // Reviewer has one API server review tokens. It is safe for concurrent use: concurrent
-// callers with one token share one review, and positive answers are cached.
+// callers with one token share one review, and positive answers are cached. 32 reviews
+// are in progress at most, 8 for one peer.
 type Reviewer struct {
 	cfg      Config
 	template authn.Template
 	client   *endpoint.Client
-	flights  singleflight.Group // keyed by token hash
-	slots    chan struct{}      // one for each review in progress
+	slots    *slots
 	kept     *kept
+
+	mu      sync.Mutex
+	flights map[tokenKey]*flight
 }
 
 var _ authn.Authenticator = (*Reviewer)(nil)
@@ -43,11 +45,11 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 		return id, nil
 	}
 	// The first caller may go away: the review continues for the others.
-	done := r.flights.DoChan(string(key[:]), func() (any, error) { return r.flight(key, c.Token) })
+	f := r.join(key, c)
+	defer r.leave(key, f)
 	select {
-	case result := <-done:
-		id, _ := result.Val.(authn.Identity)
-		return id, result.Err
+	case <-f.done:
+		return f.id, f.err
 	case <-ctx.Done():
 		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "wait for the API server: %w", context.Cause(ctx))
 	}
@@ -57,34 +59,11 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 func faultOf(token ca.Token) string {
 	switch {
 	case len(token) > maxToken:
-		return "the token has more than 65536 bytes"
+		return "the token has more than 16384 bytes"
 	case strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }):
 		return "the token has a space or a character that is not printable ASCII"
 	}
 	return ""
-}
-
-// flight is one review, shared by all waiting callers.
-func (r *Reviewer) flight(key tokenKey, token ca.Token) (authn.Identity, error) {
-	// An earlier review may have ended since the caller looked.
-	if id, ok := r.kept.get(key, r.cfg.Now()); ok {
-		return id, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-	defer cancel()
-	// Made-up tokens must not flood the API server.
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "%d reviews are already in progress", maxInFlight)
-	}
-	id, err := r.review(ctx, token)
-	if err != nil {
-		return authn.Identity{}, err // and cached for no one
-	}
-	r.kept.put(key, id, r.until(id), r.cfg.Now())
-	return id, nil
 }
 
 // until returns how long an answer is valid.

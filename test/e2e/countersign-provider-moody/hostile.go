@@ -39,12 +39,10 @@ var hostile = map[string]func(){
 		}
 	},
 
-	"another name":   rogue(func(r *bad) { r.metadata.Name = "better" }),
-	"10 MB metadata": rogue(func(r *bad) { r.metadata.SettingsSchema = strings.Repeat("x", 10<<20) }),
-	"many abilities": rogue(func(r *bad) { r.metadata.Abilities = make([]wire.Ability, 1_000_000) }),
-	"hangs in Metadata": rogue(func(r *bad) {
-		r.describe = func(ctx context.Context) error { return forever(ctx) }
-	}),
+	"another name":       rogue(func(r *bad) { r.metadata.Name = "better" }),
+	"10 MB metadata":     rogue(func(r *bad) { r.metadata.SettingsSchema = strings.Repeat("x", 10<<20) }),
+	"many abilities":     rogue(func(r *bad) { r.metadata.Abilities = make([]wire.Ability, 1_000_000) }),
+	"hangs in Metadata":  rogue(func(r *bad) { r.describe = forever }),
 	"hangs in Validate":  rogue(func(r *bad) { r.validate = forever }),
 	"hangs in Configure": rogue(func(r *bad) { r.configure = forever }),
 	"refuses": rogue(func(r *bad) {

@@ -224,7 +224,9 @@ func (j JWT) check(p *problems, path string) {
 
 func (c *Config) checkRest(p *problems) {
 	for setting, value := range map[string]uint32{
-		"connections": c.Limits.Connections, "streams": c.Limits.Streams, "streams_of_identity": c.Limits.StreamsOfIdentity,
+		"connections": c.Limits.Connections, "connections_of_address": c.Limits.ConnectionsOfAddress,
+		"authentications": c.Limits.Authentications, "authentications_of_address": c.Limits.AuthenticationsOfAddress,
+		"streams": c.Limits.Streams, "streams_of_identity": c.Limits.StreamsOfIdentity,
 		"streams_of_connection": c.Limits.StreamsOfConnection, "message": uint32(min(c.Limits.Message, 1<<30)), "metadata": uint32(min(c.Limits.Metadata, 1<<30)), // #nosec G115 -- bounded
 	} {
 		if value == 0 {

@@ -222,14 +222,18 @@ type Resources struct {
 	Folder string `json:"folder"`
 }
 
-// Limits bounds the resources clients may use.
+// Limits bounds the resources clients may use. An address is an IPv4 address, or an IPv6
+// network of 64 bits.
 type Limits struct {
-	Connections         uint32     `json:"connections"`           // Default: 20000.
-	Streams             uint32     `json:"streams"`               // Default: 20000.
-	StreamsOfIdentity   uint32     `json:"streams_of_identity"`   // Default: 2000.
-	StreamsOfConnection uint32     `json:"streams_of_connection"` // Default: 100.
-	Message             agent.Size `json:"message"`               // bytes of a request. Default: 4Mi.
-	Metadata            agent.Size `json:"metadata"`              // bytes of a node. Default: 64Ki.
+	Connections              uint32     `json:"connections"`                // of all clients. Default: 20000.
+	ConnectionsOfAddress     uint32     `json:"connections_of_address"`     // from one address. Default: 2000.
+	Authentications          uint32     `json:"authentications"`            // streams being authenticated at once. Default: 1000.
+	AuthenticationsOfAddress uint32     `json:"authentications_of_address"` // of those, from one address. Default: 200.
+	Streams                  uint32     `json:"streams"`                    // of all clients. Default: 20000.
+	StreamsOfIdentity        uint32     `json:"streams_of_identity"`        // of one identity in one cluster. Default: 2000.
+	StreamsOfConnection      uint32     `json:"streams_of_connection"`      // Default: 100.
+	Message                  agent.Size `json:"message"`                    // bytes of a request. Default: 4Mi.
+	Metadata                 agent.Size `json:"metadata"`                   // bytes of a node. Default: 64Ki.
 }
 
 // Times sets durations.
@@ -270,7 +274,8 @@ func defaults() Config {
 		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute), Outage: duration(time.Hour)},
 		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20, Objects: 100_000, Response: 8 << 20}},
 		Limits: Limits{
-			Connections: 20_000, Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
+			Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 200,
+			Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
 		},
 		Times:  Times{Stream: duration(time.Hour), Drain: duration(10 * time.Second), Sync: duration(30 * time.Second)},
 		Status: Status{Address: StatusAddress},

@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+)
+
+// TestStrangersLeaveRoomForOthers has 2,000 streams with large tokens of an issuer that
+// hangs come from one address, and somebody known from another.
+func TestStrangersLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	hangs := make(chan struct{})
+	i := startIssuer(t, hangs)
+	t.Cleanup(func() { close(hangs) })
+	token := i.token(t, strings.Repeat("x", 11_000), "discovery", time.Hour)
+	p := withIssuer(t, i)
+	ca := p.authority(t)
+	before := p.memory(t)
+	flood(t, caller{tls: ca.client(t, ""), token: token, from: "127.0.0.1"}, p.tls(t), 20, 100)
+	eventually(t, func() bool {
+		return strings.Contains(p.metrics(t), `refused_streams_total{reason="address-limit"} 1800`)
+	}, "all but 200 are refused", p.log)
+	known := caller{tls: ca.client(t, "spiffe://cluster.local/ns/shop/sa/gateway"), from: "127.0.0.2"}
+	if answer, err := known.first(t, p.tls(t), clusterURL); err != nil || len(answer.Resources) != 1 {
+		t.Errorf("somebody known gets %v, %v", answer, err)
+	}
+	if text := p.metrics(t); !strings.Contains(text, `refused_streams_total{reason="unavailable"} 0`) {
+		t.Error("the strangers were gone before the known one came") // so nothing was shown
+	}
+	if took := p.memory(t) - before; took > 100<<20 {
+		t.Errorf("the strangers took %d MiB", took>>20)
+	}
+}
+
+// memory is the largest that the process has been, in bytes.
+func (p *program) memory(t *testing.T) int {
+	t.Helper()
+	text := read(t, fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	most := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindStringSubmatch(text)
+	if most == nil {
+		t.Fatal(text)
+	}
+	n, err := strconv.Atoi(most[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
+
+// flood opens streams on connections, and keeps them until the test ends.
+func flood(t *testing.T, c caller, address string, connections, streams int) {
+	t.Helper()
+	ctx, hang := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer "+c.token))
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	t.Cleanup(hang)
+	for range connections {
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(c.tls)), grpc.WithContextDialer(c.dial))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		for range streams {
+			all.Go(func() {
+				if s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err == nil {
+					_, _ = s.Recv() // how it ends is counted by the server
+				}
+			})
+		}
+	}
+}
