@@ -90,7 +90,7 @@ func New(cfg Config) (*Set, error) {
 }
 
 // Close stops all work and waits for it. It notifies callers; Peek then returns ErrClosed.
-// It overwrites the keys held. Close is idempotent and returns nil.
+// Items that it returned stay valid. Close is idempotent and returns nil.
 func (c *Set) Close() error {
 	c.cancel()
 	c.unwatch()
