@@ -86,6 +86,21 @@ func TestABadPairIsNotServedAndTheLastGoodOneStays(t *testing.T) {
 func longAgo() time.Time  { return time.Now().Add(-24 * time.Hour) }
 func farAhead() time.Time { return time.Now().Add(24 * time.Hour) }
 
+func TestAnEmptyFileFromTheStartIsShownInTheStatus(t *testing.T) {
+	good := issue(t, catest.NewCA(catest.Options{}))
+	for file, name := range map[string]string{"cert-chain.pem": "default", "key.pem": "default", "root-cert.pem": "ROOTCA"} {
+		dir := folder(t, good)
+		must(t, files{file: nil}.writeTo(dir))
+		s := serve(t, dir)
+		s.fails(name, secret.ErrNotReady)
+		for _, status := range s.Status() {
+			if f := status.Failure; status.Name == name && (f == nil || !strings.Contains(f.Text, at(dir, file))) {
+				t.Errorf("%s: the status has %+v", file, f)
+			}
+		}
+	}
+}
+
 func TestBadFilesAreReadAgainWithoutAnEvent(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	good, other := issue(t, authority), issue(t, authority)

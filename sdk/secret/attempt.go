@@ -53,7 +53,7 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 // reply. It runs in its own goroutine and touches nothing of its leaf that changes.
 type attempt struct {
 	plan
-	leaf    *leaf     // nil for a Signer
+	leaf    *leaf     // for whom the authority keeps the roots; nil for a Signer
 	keys    KeySource // nil: generate keys in process
 	by      *choice   // the authority to ask
 	conf    *Authority

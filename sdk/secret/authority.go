@@ -48,6 +48,7 @@ type authority struct {
 	served  atomic.Pointer[time.Time] // when roots were first available; nil: none yet
 	shown   atomic.Pointer[[]Root]    // the contents of bundle, for the status
 	failure atomic.Pointer[Failure]   // the feed's last failure
+	scouted atomic.Pointer[time.Time] // until when the last scout will do; outlives a reload
 
 	// For certificates that a Signer obtains; see vouch.
 	lent      *leaf                      // stands for all of them
@@ -250,7 +251,8 @@ func (a *authority) learn() {
 	a.stopFeed()
 	ctx, cancel := context.WithCancel(a.ctx)
 	a.stopFeed = cancel
-	a.spawn(func() { (&feed{authority: a, conf: a.settings()}).run(ctx) })
+	f := &feed{authority: a, conf: a.settings(), scout: a.scout()}
+	a.spawn(func() { f.run(ctx) })
 }
 
 // assume takes the pinned roots as those of an authority that sends roots only in replies,

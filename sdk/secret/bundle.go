@@ -123,15 +123,21 @@ func (b *trustBundle) status() Status {
 
 // missing names the authorities that have no roots to serve; empty if all have.
 func (b bound) missing() string {
-	var without []string
+	var without, mute []string
 	for _, name := range b.spec.Authorities {
 		i := slices.IndexFunc(b.sources, func(a *authority) bool { return a.Name == name })
-		if b.sources[i].bundle.Load().Len() == 0 {
+		if a := b.sources[i]; a.bundle.Load().Len() == 0 {
 			without = append(without, name)
+			if a.mute.Load() {
+				mute = append(mute, name)
+			}
 		}
 	}
-	if len(without) == 0 {
+	switch {
+	case len(without) == 0:
 		return ""
+	case len(mute) > 0:
+		return fmt.Sprintf("no root is known that may be served for %q; those of %q come only with a certificate that is signed", without, mute)
 	}
 	return fmt.Sprintf("no root is known that may be served for %q", without)
 }

@@ -63,7 +63,10 @@ type Spec struct {
 	// the next one. Default: 30 s.
 	FallbackAfter time.Duration
 
-	// Identity is the set of names to request for a KeyPair.
+	// Identity is the set of names to request for a KeyPair. A TrustBundle may have one,
+	// too: if an authority of it tells its roots only with certificates and signs no
+	// KeyPair, the Manager orders certificates of these names for their roots, and drops
+	// their keys.
 	Identity pki.Identity
 	// Anchor returns further roots that a KeyPair's chain must lead to, besides its
 	// authority's own: those that its peers verify with. It must not block; see the
@@ -174,12 +177,12 @@ func (s Spec) check() error {
 	switch {
 	case s.Name == "":
 		return errors.New("a secret has no name")
-	case s.Kind == KeyPair:
-		return s.checkKeyPair()
-	case s.Kind != TrustBundle:
+	case s.Kind != KeyPair && s.Kind != TrustBundle:
 		return fmt.Errorf("secret %q: its kind is %v; use key-pair or trust-bundle", s.Name, s.Kind)
-	case len(s.Authorities) == 0:
+	case s.Kind == TrustBundle && len(s.Authorities) == 0:
 		return fmt.Errorf("secret %q: a trust bundle needs at least one authority", s.Name)
+	case s.Kind == KeyPair || !s.Identity.IsZero():
+		return s.checkKeyPair()
 	}
 	return nil
 }

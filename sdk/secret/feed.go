@@ -15,13 +15,14 @@ import (
 const minPoll = time.Second
 
 // feed learns the roots that an authority publishes separately: it watches if the client
-// is a RootWatcher, polls if it is a RootSource, and does nothing otherwise. It runs in
-// its own goroutine, as it makes outside calls.
+// is a RootWatcher, polls if it is a RootSource, and otherwise does nothing, unless there
+// is a scout. It runs in its own goroutine, as it makes outside calls.
 type feed struct {
 	*authority
 	conf              *Authority
 	noWatch, noSource bool // an ability that turned out to be missing
 	waits             rotation.Waits
+	scout             scout
 }
 
 func (f *feed) run(ctx context.Context) {
@@ -59,14 +60,17 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 		}
 		f.noSource = true
 	}
-	f.mute.Store(true)
 	f.do(func() {
 		if ctx.Err() == nil {
+			f.mute.Store(true)
 			f.assume()
 		}
 	})
 	f.hear()
-	return rotation.Never, nil
+	if f.scout.spec.Identity.IsZero() {
+		return rotation.Never, nil
+	}
+	return f.scouts(ctx)
 }
 
 // watch always returns an error: a watch that ends has broken.

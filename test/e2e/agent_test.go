@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -65,6 +66,8 @@ type agentConfig struct {
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
 	state bool
+	// ratio of a certificate's life that is left when it is renewed; 0: renewRatio.
+	ratio float64
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
 	first, standIn string
@@ -164,7 +167,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": trustDomain,
 		"ttl":          ttl.String(),
-		"rotation":     map[string]any{"ratio": renewRatio},
+		"rotation":     map[string]any{"ratio": cmp.Or(c.ratio, renewRatio)},
 		"runtime_dir":  a.runtimeDir(),
 		"secrets":      secrets,
 		"socket":       a.socketEntry(c),

@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providers := programs.Folder(t, "countersign-provider-citadel", "countersign-provider-file")
+	providers := programs.Folder(t, "countersign-provider-citadel", "countersign-provider-file", "countersign-provider-minimal")
 	program, err := os.ReadFile(filepath.Join(providers, "countersign-provider-file"))
 	if err != nil {
 		t.Fatal(err)

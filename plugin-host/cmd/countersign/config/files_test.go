@@ -66,6 +66,17 @@ func TestWhatIsMountedComesFirstEachNameForItself(t *testing.T) {
 	}
 }
 
+// Some CAs tell their roots only with a certificate.
+func TestRootsBesideAMountedCertificateAreOrderedWithTheWorkloadsNames(t *testing.T) {
+	etc := filesecret.Layouts()[2]
+	mount(t, etc.Chain, etc.Key)
+	c, _ := mustLoad(t, working, nil)
+	roots := c.Secrets[0]
+	if roots.Name != RootCA || roots.SPIFFEID != "spiffe://cluster.local/ns/demo/sa/web" || roots.KeyType != c.KeyType || roots.TTL != c.TTL {
+		t.Errorf("got %+v", roots)
+	}
+}
+
 func TestWhatTheAgentItselfWritesOrShowsIsNotMounted(t *testing.T) {
 	etc := filesecret.Layouts()[2]
 	mount(t, etc.Chain, etc.Key, etc.Roots)

@@ -165,6 +165,20 @@ func (c *Config) completeBundle(p *problems, s *Secret, path string) {
 		s.Providers = c.Secrets[0].Providers
 	}
 	c.completeProviders(p, s, path)
+	if s.Name == RootCA && c.FromFiles(DefaultSecret) {
+		c.completeRootOrder(p, s)
+	}
+}
+
+// completeRootOrder gives ROOTCA the workload's names for want of a "default" that is signed:
+// some CAs tell their roots only with a certificate, so one has to be ordered.
+func (c *Config) completeRootOrder(p *problems, s *Secret) {
+	if c.Namespace != "" && c.ServiceAccount != "" {
+		s.SPIFFEID, s.KeyType, s.TTL = c.accountID(p, "", c.Namespace, c.ServiceAccount), c.KeyType, c.TTL
+		return
+	}
+	c.warn("%s is in files and %s is not: if %s tells its roots only with a certificate, as istiod does, there will be no %s; set namespace and service_account, so that one can be ordered, or pinned_roots, or provide the roots in a file",
+		DefaultSecret, RootCA, strings.Join(s.Providers, ", "), RootCA)
 }
 
 // completeProviders makes one list of provider and providers.

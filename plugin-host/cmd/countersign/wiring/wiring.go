@@ -68,8 +68,12 @@ func Authority(entry config.Provider, client ca.Client, cache *TokenCache) (secr
 
 // Spec converts a secret of a complete configuration for the engine.
 func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
+	kind := secret.KeyPair
 	if entry.Kind == config.TrustBundle {
-		return secret.Spec{Name: entry.Name, Kind: secret.TrustBundle, Authorities: entry.Providers}, nil
+		kind = secret.TrustBundle
+	}
+	if kind == secret.TrustBundle && entry.SPIFFEID == "" {
+		return secret.Spec{Name: entry.Name, Kind: kind, Authorities: entry.Providers}, nil
 	}
 	id, err := pki.NewIdentity(entry.SPIFFEID, entry.DNSNames, entry.IPAddresses)
 	if err != nil {
@@ -77,7 +81,7 @@ func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
 	}
 	keyType, err := pki.ParseKeyType(entry.KeyType)
 	return secret.Spec{
-		Name: entry.Name, Kind: secret.KeyPair, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
+		Name: entry.Name, Kind: kind, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
 		KeyType: keyType, TTL: entry.TTL.Duration, RenewRatio: r.Ratio, RenewJitter: max(r.Jitter, 1e-9), // 0 would be the default
 	}, err
 }

@@ -1,0 +1,54 @@
+package secret
+
+import (
+	"context"
+	"time"
+)
+
+// scout orders certificates for the roots in their replies, from an authority that tells
+// its roots in no other way and signs no secret: a workload whose key and certificate are
+// mounted may still need that authority's roots. Nobody gets these certificates, and their
+// keys are dropped at once. A feed owns it.
+type scout struct {
+	spec    Spec // what to order; no identity: nothing
+	order   *order
+	refused refusedToken
+}
+
+// scout returns the certificate to order for the authority's roots, if any: that of a trust
+// bundle which has an identity for this. Pinned roots are known already.
+func (a *authority) scout() (s scout) {
+	if len(a.leaves) > 0 || a.settings().PinnedRoots != nil {
+		return s
+	}
+	for _, b := range a.bundles {
+		if spec := b.is().spec; !spec.Identity.IsZero() {
+			s.spec = spec
+		}
+	}
+	return s
+}
+
+// scouts orders a certificate if that is due, and returns the wait before the next look.
+func (f *feed) scouts(ctx context.Context) (time.Duration, error) {
+	s := &f.scout
+	if renew := f.scouted.Load(); renew != nil && f.now().Before(*renew) {
+		return min(renew.Sub(f.now()), look), nil
+	}
+	a := &attempt{
+		plan: plan{spec: s.spec}, leaf: f.lent, by: &choice{authority: f.authority, asks: f.asks}, conf: f.conf,
+		order: s.order, refused: s.refused,
+	}
+	err := a.run(ctx)
+	s.order, s.refused = a.order, a.refused
+	if err == nil || endsOrder(err) {
+		s.order = nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	f.scouted.Store(&a.item.RenewAt)
+	f.waits.Reset()
+	f.failure.Store(nil)
+	return min(a.item.RenewAt.Sub(f.now()), look), nil
+}
