@@ -147,7 +147,7 @@ func TestStaleKeysAreUsedWhileTheIssuerHangs(t *testing.T) {
 			}
 		}
 		if waited := took("b", authn.ErrUnavailable); waited != fetchTimeout-3*staleAfter {
-			t.Errorf("an unknown key was waited for for %s", waited)
+			t.Errorf("the caller with an unknown key waited %s", waited)
 		}
 		if waited := took("a", nil); waited > 0 {
 			t.Errorf("after the fetch has failed: %s", waited)

@@ -102,13 +102,13 @@ func TestAFreedSlotGoesToThePeerWithTheFewest(t *testing.T) {
 		leave()
 		synctest.Wait()
 		first() // c has none, a has one
-		if got := strings.Join(served, " "); got != "a a b c" {
+		if got := strings.Join(served, ""); got != "aabc" {
 			t.Errorf("served are %s", got)
 		}
 		for _, free := range []func(){second, third, fourth, fifth} {
 			free()
 		}
-		if got := strings.Join(served, " "); got != "a a b c a" || s.used != 0 || len(s.by)+len(s.waiting) != 0 {
+		if got := strings.Join(served, ""); got != "aabca" || s.used != 0 || len(s.by)+len(s.waiting) != 0 {
 			t.Errorf("served are %s; %d slots are used, by %v, %d wait", got, s.used, s.by, len(s.waiting))
 		}
 	})
