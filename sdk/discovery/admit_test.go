@@ -72,7 +72,7 @@ func (k tokens) Authenticate(_ context.Context, c authn.Credential) (authn.Ident
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token %s is not good", c.Token.Reveal())
 	}
 	id, err := authn.OfSPIFFEID("spiffe://example.org/ns/shop/sa/" + account)
-	id.Kind = k.kind
+	id.Kind, id.Issuer = k.kind, "https://issuer.example"
 	if k.kind == authn.ByTokenReview {
 		id.Cluster = "reviewed"
 	}

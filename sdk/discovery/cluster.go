@@ -8,7 +8,7 @@ import (
 )
 
 // clusterOf returns the caller's cluster: the one whose API server vouched for it, else
-// the one it claims if its trust domain may. A disallowed claim leaves the caller
+// the one it claims if its token's issuer or its trust domain may. A disallowed claim leaves the caller
 // without a cluster, because substituting another would answer a question it did not
 // ask.
 func (c Config) clusterOf(id authn.Identity, claim string) string {
@@ -16,6 +16,9 @@ func (c Config) clusterOf(id authn.Identity, claim string) string {
 		return id.Cluster
 	}
 	may := c.Clusters[trustDomainOf(id)]
+	if of := c.IssuerClusters[id.Issuer]; id.Kind == authn.ByJWT && len(of) > 0 {
+		may = of
+	}
 	switch {
 	case len(may) == 0:
 		may = []string{c.LocalCluster}

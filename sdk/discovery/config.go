@@ -33,6 +33,9 @@ type Config struct {
 	// Clusters maps a trust domain to the clusters its members may claim. A trust
 	// domain not listed may claim only LocalCluster.
 	Clusters map[string][]string
+	// IssuerClusters maps the issuer of JWTs to the clusters their subjects may claim, in
+	// place of their trust domain's: it may sign for only one of several clusters.
+	IssuerClusters map[string][]string
 	// LocalCluster is the cluster of callers that claim none.
 	LocalCluster string
 	// Ready returns nil, or why streams cannot be served yet. It is called for each new
@@ -58,8 +61,8 @@ type Limits struct {
 	// Authentications are the streams being authenticated, of all clients and of one
 	// address. Each may hold a token of 16 KiB. Default: 1,000 and 200.
 	Authentications, AuthenticationsOfAddress int
-	// Streams of all clients, of one identity, and of one connection (Envoy opens one
-	// per secret over SDS). Default: 20,000, 2,000 and 1,000.
+	// Streams of all clients, of one identity in one cluster, and of one connection
+	// (Envoy opens one per secret over SDS). Default: 20,000, 2,000 and 1,000.
 	Streams, StreamsOfIdentity, StreamsOfConnection int
 	// Message is the maximum size of a request in bytes. Default: 4 MiB.
 	Message int
@@ -117,9 +120,11 @@ func (c Config) fault() error {
 	if c.Authenticator == nil {
 		return errors.New("discovery: Config.Authenticator is required")
 	}
-	for domain, clusters := range c.Clusters {
-		if len(clusters) == 0 || slices.Contains(clusters, "") {
-			return fmt.Errorf("discovery: Config.Clusters[%q] must list one or more clusters, none of them empty", domain)
+	for field, lists := range map[string]map[string][]string{"Clusters": c.Clusters, "IssuerClusters": c.IssuerClusters} {
+		for of, clusters := range lists {
+			if len(clusters) == 0 || slices.Contains(clusters, "") {
+				return fmt.Errorf("discovery: Config.%s[%q] must list one or more clusters, none of them empty", field, of)
+			}
 		}
 	}
 	seen := map[string]bool{}

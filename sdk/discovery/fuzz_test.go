@@ -48,6 +48,7 @@ func FuzzNodeMetadata(f *testing.F) {
 		}
 		of := &session{identity: id}
 		before := &Caller{Identity: id, Cluster: "local", session: of}
+		of.caller = before
 		if err := server.roster.enter(of); err != nil {
 			t.Fatal(err)
 		}

@@ -51,6 +51,45 @@ func TestOneIdentityCannotTakeAllStreams(t *testing.T) {
 	})
 }
 
+func TestTheLimitOfAnIdentityIsForEachCluster(t *testing.T) {
+	inBubble(t, func(_ *place, c *discovery.Config) {
+		c.Limits.StreamsOfIdentity = 1
+		c.Clusters = map[string][]string{"example.org": {"local", "far"}}
+	}, func(t *testing.T, p *place) {
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
+		defer conn.Close()
+		claims := func(metadata, node string) *client {
+			var pairs []string
+			if metadata != "" {
+				pairs = []string{"clusterid", metadata}
+			}
+			c := open(t, conn, pairs...)
+			c.node = nodeWith(map[string]any{"CLUSTER_ID": node})
+			c.ask(thingURL, "a")
+			return c
+		}
+		far := claims("far", "")
+		far.gets("1")
+		claims("far", "").ends(codes.ResourceExhausted)
+		claims("", "far").ends(codes.ResourceExhausted) // it counts as local until its node says otherwise
+		local := claims("", "")
+		local.gets("1")
+		claims("local", "").ends(codes.ResourceExhausted)
+		far.hang()
+		local.hang()
+		synctest.Wait()
+		for range 2 { // what was moved from one cluster to another is freed in both
+			moved := claims("", "far")
+			moved.gets("1")
+			other := claims("local", "")
+			other.gets("1")
+			moved.hang()
+			other.hang()
+			synctest.Wait()
+		}
+	})
+}
+
 func TestAConnectionHasSoManyStreams(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{StreamsOfConnection: 1}), func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))

@@ -18,7 +18,7 @@ const (
 
 // meet returns the caller as amended by the first request. That changes neither the
 // identity nor a cluster claimed or determined before.
-func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Caller, error) {
+func (s *Server) meet(ctx context.Context, caller *Caller, from *corev3.Node) (*Caller, error) {
 	node, err := nodeOf(from, s.cfg.Limits.Metadata)
 	if err != nil {
 		return nil, err
@@ -27,6 +27,9 @@ func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Ca
 	known.Node = node
 	if known.session.claim == "" {
 		known.Cluster = s.clusterOf(known.session, node.Metadata.GetFields()[clusterKey].GetStringValue())
+	}
+	if err := s.roster.settle(known.session, known.Cluster); err != nil {
+		return nil, s.refuse(ctx, overLimit, err, status.Convert(err).Message())
 	}
 	known.session.met(&known)
 	s.roster.speaks(known.session)
@@ -37,7 +40,7 @@ func (s *Server) meet(_ context.Context, caller *Caller, from *corev3.Node) (*Ca
 func (s *Server) clusterOf(of *session, claim string) string {
 	cluster := s.cfg.clusterOf(of.identity, claim)
 	if cluster == "" && claim != "" {
-		s.say("cluster claim not allowed for the caller's trust domain, serving it no cluster's resources",
+		s.say("cluster claim not allowed for the caller, serving it no cluster's resources",
 			"identity", shown(of.identity.String()), "claim", shown(claim), "peer", of.peer)
 	}
 	return cluster

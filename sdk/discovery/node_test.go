@@ -22,27 +22,35 @@ func TestAClusterIsTheReviewersOrOneThatMayBeClaimed(t *testing.T) {
 		kind     authn.Kind
 		clusters map[string][]string
 		cases    []claims
+		issuer   []string
 	}{
 		"by TokenReview, whatever is claimed": {
 			authn.ByTokenReview, map[string][]string{"example.org": {"local", "far"}},
-			[]claims{{"", "", "reviewed"}, {"far", "far", "reviewed"}, {"", "far", "reviewed"}},
+			[]claims{{"", "", "reviewed"}, {"far", "far", "reviewed"}, {"", "far", "reviewed"}}, []string{"far"},
 		},
 		"of a trust domain that may be in two": {
 			authn.ByJWT, map[string][]string{"example.org": {"far", "local"}},
-			[]claims{{"", "", "local"}, {"far", "", "far"}, {"", "far", "far"}, {"far", "local", "far"}, {"elsewhere", "far", ""}, {"", "elsewhere", ""}},
+			[]claims{{"", "", "local"}, {"far", "", "far"}, {"", "far", "far"}, {"far", "local", "far"}, {"elsewhere", "far", ""}, {"", "elsewhere", ""}}, nil,
 		},
 		"of a trust domain that is elsewhere": {
 			authn.ByJWT, map[string][]string{"example.org": {"far", "farther"}},
-			[]claims{{"", "", "far"}, {"", "farther", "farther"}, {"", "local", ""}, {"local", "", ""}},
+			[]claims{{"", "", "far"}, {"", "farther", "farther"}, {"", "local", ""}, {"local", "", ""}}, nil,
 		},
 		"of a trust domain that is not named": {
 			authn.ByJWT, map[string][]string{"other.example": {"far"}},
-			[]claims{{"", "", "local"}, {"", "local", "local"}, {"", "far", ""}, {"far", "", ""}},
+			[]claims{{"", "", "local"}, {"", "local", "local"}, {"", "far", ""}, {"far", "", ""}}, nil,
+		},
+		"of an issuer that signs for one cluster of the trust domain": {
+			authn.ByJWT, map[string][]string{"example.org": {"local", "far"}},
+			[]claims{{"", "", "far"}, {"far", "", "far"}, {"", "far", "far"}, {"local", "", ""}, {"", "local", ""}}, []string{"far"},
 		},
 	} {
 		inBubble(t, func(p *place, cfg *discovery.Config) {
 			withTokens(c.kind)(p, cfg)
 			cfg.Clusters = c.clusters
+			if c.issuer != nil {
+				cfg.IssuerClusters = map[string][]string{"https://issuer.example": c.issuer}
+			}
 		}, func(t *testing.T, p *place) {
 			conn := p.dial(nil)
 			defer conn.Close()

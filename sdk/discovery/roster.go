@@ -40,18 +40,22 @@ type roster struct {
 	now    func() time.Time
 	wake   chan struct{} // a deadline moved forward
 
-	mu         sync.Mutex
-	open       map[*session]struct{}
-	deadlines  deadlines
-	identities map[string]int
-	last       uint64
-	draining   bool
+	mu        sync.Mutex
+	open      map[*session]struct{}
+	deadlines deadlines
+	holders   map[holder]int // how many sessions each has
+	last      uint64
+	draining  bool
 }
+
+// holder is an identity in a cluster: clusters may have service accounts with the same
+// name, and those of one must not use up what another's may have.
+type holder struct{ cluster, identity string }
 
 func newRoster(c Config) *roster {
 	return &roster{
 		limits: c.Limits, times: c.Times, now: func() time.Time { return c.Now().Round(0) }, wake: make(chan struct{}, 1),
-		open: map[*session]struct{}{}, identities: map[string]int{},
+		open: map[*session]struct{}{}, holders: map[holder]int{},
 	}
 }
 
@@ -59,19 +63,18 @@ func newRoster(c Config) *roster {
 func (r *roster) enter(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := s.identity.String()
 	switch {
 	case r.draining:
 		return endings[drained].status
 	case len(r.open) >= r.limits.Streams:
 		return status.Errorf(codes.ResourceExhausted, "%d streams are open, more are not served", len(r.open))
-	case r.identities[id] >= r.limits.StreamsOfIdentity:
-		return status.Errorf(codes.ResourceExhausted, "%d streams of this identity are open, more are not served", r.identities[id])
+	}
+	if err := r.hold(s, holder{s.caller.Cluster, s.identity.String()}); err != nil {
+		return err
 	}
 	r.last++
 	s.number, s.since = r.last, r.now()
 	r.open[s] = struct{}{}
-	r.identities[id]++
 	s.ends, s.why = s.since.Add(r.times.FirstRequest), unheard
 	if until := s.identity.Expiry; !until.IsZero() && until.Before(s.ends) {
 		s.ends, s.why = until, expired
@@ -81,15 +84,45 @@ func (r *roster) enter(s *session) error {
 	return nil
 }
 
+// settle moves a session to the cluster that its first request names, or returns the
+// status to refuse it with.
+func (r *roster) settle(s *session, cluster string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := s.holder
+	if cluster == from.cluster {
+		return nil
+	}
+	err := r.hold(s, holder{cluster, from.identity})
+	if err == nil {
+		r.release(from)
+	}
+	return err
+}
+
+// hold counts a session as the holder's. The caller holds mu.
+func (r *roster) hold(s *session, by holder) error {
+	if n := r.holders[by]; n >= r.limits.StreamsOfIdentity {
+		return status.Errorf(codes.ResourceExhausted, "%d streams of this identity are open, more are not served", n)
+	}
+	r.holders[by]++
+	s.holder = by
+	return nil
+}
+
+// release undoes hold. The caller holds mu.
+func (r *roster) release(by holder) {
+	if r.holders[by]--; r.holders[by] == 0 {
+		delete(r.holders, by)
+	}
+}
+
 // leave undoes enter.
 func (r *roster) leave(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.open, s)
-	id := s.identity.String()
-	if r.identities[id]--; r.identities[id] == 0 {
-		delete(r.identities, id)
-	}
+	r.release(s.holder)
 	if s.place >= 0 {
 		heap.Remove(&r.deadlines, s.place)
 	}

@@ -21,10 +21,11 @@ type session struct {
 	round    uint64 // of authentications; see [Server.Reauthorize]
 
 	// The roster owns the fields below.
-	ends  time.Time
-	why   ending
-	place int   // index in the heap, -1 once removed
-	over  error // the status that ended it
+	holder holder // whose limit it counts against
+	ends   time.Time
+	why    ending
+	place  int   // index in the heap, -1 once removed
+	over   error // the status that ended it
 
 	mu     sync.Mutex
 	caller *Caller // nil until authenticated

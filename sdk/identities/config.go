@@ -101,9 +101,15 @@ type Limits struct {
 	// InFlight is the number of concurrent requests to the authority, and of concurrent
 	// verifications. Default: 16.
 	InFlight int
-	// Refused is how many recently refused tokens a process may have brought before its
-	// further tokens are rejected untried. Default: 16.
+	// Refused is how many tokens of one process (uid and pid) the authority or the Verifier
+	// may have refused in the last 2 minutes. Then the process' further tokens are rejected
+	// untried, and those not tried yet with them. Tokens being tried count as well: more wait
+	// for them. Default: 16.
 	Refused int
+	// RefusedPerUser is the same for all processes of one uid. Processes with the same uid
+	// can thus keep each other's new tokens out, but not streams that were verified.
+	// Default: 4 times Refused.
+	RefusedPerUser int
 }
 
 // checked returns the config with defaults set, or an error if it is invalid.
@@ -123,7 +129,7 @@ func (c Config) checked() (Config, error) {
 		return c, fmt.Errorf("identities: %w", errNoIdentity)
 	case !(spec.RenewRatio > 0 && spec.RenewRatio < 1), !(spec.RenewJitter > 0 && spec.RenewJitter < 1), spec.TTL < 0:
 		return c, fmt.Errorf("identities: renew ratio %v and jitter %v must be more than 0 and less than 1, TTL %s 0 or more", spec.RenewRatio, spec.RenewJitter, spec.TTL)
-	case c.Idle < 0, c.Limits.Identities < 0, c.Limits.Streams < 0, c.Limits.InFlight < 0, c.Limits.Refused < 0:
+	case c.Idle < 0, c.Limits.Identities < 0, c.Limits.Streams < 0, c.Limits.InFlight < 0, c.Limits.Refused < 0, c.Limits.RefusedPerUser < 0:
 		return c, fmt.Errorf("identities: idle time %s and limits %+v must not be negative", c.Idle, c.Limits)
 	}
 	return c, nil
@@ -143,6 +149,7 @@ func (c Config) withDefaults() Config {
 	orElse(&c.Limits.Streams, 100)
 	orElse(&c.Limits.InFlight, 16)
 	orElse(&c.Limits.Refused, 16)
+	orElse(&c.Limits.RefusedPerUser, 4*c.Limits.Refused)
 	if c.Observe == nil {
 		c.Observe = func(secret.Event) {}
 	}

@@ -63,12 +63,6 @@ func (c *credential) better(other *credential) bool {
 	return c.expiry.After(other.expiry)
 }
 
-// process identifies the process that opened a stream.
-type process struct {
-	uid uint32
-	pid int32
-}
-
 func processOf(peer secret.Caller) process { return process{peer.UID, peer.PID} }
 
 // forgetTokens removes the tokens that no session uses and for which gone returns true.

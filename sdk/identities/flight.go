@@ -3,6 +3,7 @@ package identities
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/redact"
@@ -17,6 +18,7 @@ type flight struct {
 	entry      *entry
 	credential *credential // nil if the peer was identified
 	by         process
+	stranger   bool // it counts among the tokens that are tried
 	token      ca.Token
 	asked      pki.Identity
 	accept     func(pki.Identity) error
@@ -37,7 +39,12 @@ func (c *Set) start(e *entry, now time.Time) {
 	if s == nil || e.gone {
 		return
 	}
-	f := &flight{entry: e, credential: s.credential, by: processOf(s.caller), asked: e.asked, accept: e.accept()}
+	by := processOf(s.caller)
+	stranger := e.id == "" && (e.trouble == nil || e.trouble.refused == nil) // else it counts as refused
+	if stranger && c.holdBack(e, by, now) {
+		return
+	}
+	f := &flight{entry: e, stranger: stranger, credential: s.credential, by: by, asked: e.asked, accept: e.accept()}
 	if s.credential != nil {
 		f.token = s.credential.token
 	}
@@ -46,9 +53,29 @@ func (c *Set) start(e *entry, now time.Time) {
 	}
 	f.signer = c.idle[len(c.idle)-1]
 	c.idle = c.idle[:len(c.idle)-1]
+	if stranger {
+		c.strangers.trying.add(by, 1)
+	}
 	e.rotation.Begin(rotation.Now(now))
 	c.counts.Requests++
 	c.flights <- f // has room for one per signer
+}
+
+// holdBack reports whether the token of an unverified entry must not be sent, or not yet. It
+// ends the streams of one that will not be.
+func (c *Set) holdBack(e *entry, by process, now time.Time) bool {
+	if err := c.strangers.closed(by); err != nil {
+		c.complain("a token is not tried", err)
+		for _, s := range slices.Clone(e.sessions) {
+			c.end(s, err)
+		}
+		return true
+	}
+	if c.strangers.busy(by) {
+		c.deadlines.put(e, now.Add(holdBack))
+		return true
+	}
+	return false
 }
 
 // work runs attempts until the Set is closed. The workers are permanent, as growing a new
@@ -114,6 +141,9 @@ func (c *Set) land(f *flight) {
 	defer c.unlock()
 	now := c.now()
 	c.idle = append(c.idle, f.signer)
+	if f.stranger {
+		c.strangers.trying.add(f.by, -1)
+	}
 	switch {
 	case c.ctx.Err() != nil:
 	case f.err != nil:

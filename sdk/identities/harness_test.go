@@ -81,6 +81,7 @@ type verifier struct {
 	e     *engine
 	asked atomic.Int64
 	hang  atomic.Bool
+	delay atomic.Int64 // a time.Duration
 }
 
 func (v *verifier) Verify(ctx context.Context, token ca.Token) (identities.Claim, error) {
@@ -89,6 +90,7 @@ func (v *verifier) Verify(ctx context.Context, token ca.Token) (identities.Claim
 		<-ctx.Done()
 		return identities.Claim{}, ca.Errorf(ca.Unavailable, "the token could not be looked at")
 	}
+	time.Sleep(time.Duration(v.delay.Load()))
 	if ownerOf(token) == "" {
 		return identities.Claim{}, ca.Errorf(ca.Unauthenticated, "the token is not good")
 	}

@@ -36,7 +36,7 @@ type Set struct {
 	tasks   sync.WaitGroup
 	flights chan *flight
 	signers []*secret.Signer // fixed until Close
-	checks  checks           // token verifications by the Verifier
+	checks  *checks          // token verifications by the Verifier
 
 	mu          sync.Mutex // held briefly, never over foreign code; see unlock
 	outbox      []func()
@@ -50,7 +50,7 @@ type Set struct {
 	readyNew    queue             // the same, without an identity yet
 	starts      int
 	idle        []*secret.Signer // not in use
-	strangers   map[process]int  // refused tokens per process
+	strangers   strangers        // tokens that the authority must vouch for
 	rootsMoved  bool
 	counts      Counts
 	quiet       quiet // limits log lines
@@ -68,8 +68,8 @@ func New(cfg Config) (*Set, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Set{
 		cfg: cfg, offset: newJumpWatch(cfg.Now), rootsAt: cfg.Bundles[0], ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1),
-		checks: newChecks(cfg.Limits.InFlight), sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{},
-		entries: map[string]*entry{}, strangers: map[process]int{}, deadlines: queue{by: byDue}, ready: queue{by: byRank}, readyNew: queue{by: byRank},
+		checks: newChecks(cfg.Limits), sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{},
+		entries: map[string]*entry{}, strangers: newStrangers(cfg.Limits), deadlines: queue{by: byDue}, ready: queue{by: byRank}, readyNew: queue{by: byRank},
 	}
 	for range cfg.Limits.InFlight {
 		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))

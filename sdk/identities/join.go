@@ -24,7 +24,7 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 		return c.joinPeer(peer)
 	}
 	print := fingerprintOf(token)
-	claim, err := c.identify(ctx, print, token)
+	claim, err := c.identify(ctx, peer, print, token)
 	if err != nil {
 		return secret.Caller{}, c.turnAwayFor(redact.Error(err, token))
 	}
@@ -38,7 +38,7 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 }
 
 // identify verifies an unknown token, or reads its claims.
-func (c *Set) identify(ctx context.Context, print fingerprint, token ca.Token) (Claim, error) {
+func (c *Set) identify(ctx context.Context, peer secret.Caller, print fingerprint, token ca.Token) (Claim, error) {
 	c.mu.Lock()
 	known := c.credentials[print].proven(c.now())
 	c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *Set) identify(ctx context.Context, print fingerprint, token ca.Token) (
 	case known:
 		return Claim{}, nil
 	case id.Verifier != nil:
-		return c.checks.verify(ctx, id, print, token)
+		return c.checks.verify(ctx, id, processOf(peer), print, token)
 	case id.Claimed != nil:
 		claim, err := id.Claimed(token)
 		if err != nil {
@@ -118,8 +118,8 @@ func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now ti
 	if e := cred.entry; e != nil {
 		return e, e.refusal(rotation.Now(now))
 	}
-	if n := c.strangers[processOf(peer)]; n >= c.cfg.Limits.Refused {
-		return nil, limited("tokens of one process that were refused lately", c.cfg.Limits.Refused)
+	if err := c.strangers.closed(processOf(peer)); err != nil {
+		return nil, err
 	}
 	e, err := c.newEntry(claim.SPIFFEID)
 	if err != nil {

@@ -196,8 +196,6 @@ func (c *Set) dropNameless(e *entry) {
 		e.token.entry = nil
 	}
 	if t := e.trouble; t != nil && t.refused != nil {
-		if c.strangers[t.by]--; c.strangers[t.by] <= 0 {
-			delete(c.strangers, t.by)
-		}
+		c.strangers.refused.add(t.by, -1)
 	}
 }

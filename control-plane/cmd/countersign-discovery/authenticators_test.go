@@ -45,6 +45,9 @@ func TestAnIssuersTokenIsKnownByItsDiscovery(t *testing.T) {
 	if err != nil || len(answer.Resources) != 1 || !p.shows(t, jwtUser, "jwt") {
 		t.Errorf("%v, %v\n%s", answer, err, p.log)
 	}
+	if _, text := p.page(t, "/status.json"); !strings.Contains(text, `"cluster": "far"`) {
+		t.Errorf("it is not in the issuer's cluster:\n%s", text)
+	}
 }
 
 // The client hears one sentence whatever the reasons are; the log has all of them, and

@@ -91,5 +91,5 @@ func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }
 func (i *issuer) issuerIn(t *testing.T, dir string) string {
 	t.Helper()
 	write(t, filepath.Join(dir, "issuer.pem"), pemOf(i.Certificate().Raw))
-	return "{kind: jwt, issuer: '" + i.URL + "', audiences: [discovery], trust_domain: example.org, root_file: DIR/issuer.pem, leeway: 1s}"
+	return "{kind: jwt, issuer: '" + i.URL + "', audiences: [discovery], trust_domain: example.org, clusters: [far], root_file: DIR/issuer.pem, leeway: 1s}"
 }

@@ -121,7 +121,7 @@ func (w *world) claimsInVain(t *testing.T) {
 	v := w.bearer(t, "home/shop/web")
 	v.node = map[string]any{"CLUSTER_ID": "east"}
 	w.hasAtMost(t, w.comes(t, v, "delta", everything...))
-	w.log.await(t, "(cluster claim not allowed for the caller's trust domain)")
+	w.log.await(t, "(cluster claim not allowed for the caller)")
 }
 
 func (w *world) trustsNoCluster(t *testing.T) {

@@ -115,7 +115,7 @@ func (s *service) openServer(context.Context) error {
 	limits, times := s.config.Limits, s.config.Times
 	s.server, err = discovery.New(discovery.Config{
 		Types: s.types(), Authenticator: known, TLS: shown, AllowTokenOverPlaintext: s.config.Listen.AllowTokenOverPlaintext,
-		Clusters: claims(s.config.TrustDomains), LocalCluster: s.config.Cluster.ID, Ready: s.ready, Log: s.log,
+		Clusters: claims(s.config.TrustDomains), IssuerClusters: issuerClaims(s.config.Authenticators), LocalCluster: s.config.Cluster.ID, Ready: s.ready, Log: s.log,
 		Limits: discovery.Limits{
 			Connections: int(limits.Connections), ConnectionsOfAddress: int(limits.ConnectionsOfAddress),
 			Authentications: int(limits.Authentications), AuthenticationsOfAddress: int(limits.AuthenticationsOfAddress),
@@ -142,6 +142,17 @@ func claims(domains []config.TrustDomain) map[string][]string {
 	for _, d := range domains {
 		if len(d.Clusters) > 0 {
 			all[d.Name] = d.Clusters
+		}
+	}
+	return all
+}
+
+// issuerClaims returns the cluster IDs that the subjects of each issuer may claim.
+func issuerClaims(authenticators []config.Authenticator) map[string][]string {
+	all := map[string][]string{}
+	for _, a := range authenticators {
+		if len(a.Clusters) > 0 {
+			all[a.Issuer] = a.Clusters
 		}
 	}
 	return all

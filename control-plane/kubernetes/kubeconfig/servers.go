@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -84,8 +85,12 @@ func (s servers) checkAddress(addr netip.Addr, allowed bool) error {
 	return nil
 }
 
-// metadata lists cloud metadata addresses that are not link-local: AWS, Alibaba.
-var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
+// metadata lists cloud metadata addresses that are not link-local: of AWS, Google Cloud,
+// Oracle, Azure (the wire server) and Alibaba.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
+}
 
 // nat64 is the prefix whose addresses end in an IPv4 address (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
@@ -95,7 +100,7 @@ func nowhere(addr netip.Addr) bool {
 		bytes := addr.As16()
 		addr = netip.AddrFrom4([4]byte(bytes[12:]))
 	}
-	return addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr == metadata[0] || addr == metadata[1]
+	return addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || slices.Contains(metadata, addr)
 }
 
 // dialer checks each address when it connects: name resolution may change.

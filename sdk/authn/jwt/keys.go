@@ -19,6 +19,10 @@ const (
 	// Without any key nobody can be admitted, so retries are more frequent.
 	firstInterval = 5 * time.Second
 	fetchTimeout  = 10 * time.Second
+	// staleAfter is how long a caller waits for fresh keys if the stale ones have the key
+	// it needs: long enough for an issuer that is up to withdraw a key in time, and far
+	// less than callers have.
+	staleAfter = time.Second
 )
 
 // keys holds an issuer's keys and refetches them when they are stale, or when a token
@@ -48,16 +52,23 @@ func newKeys(cfg Config) *keys {
 	return &keys{fetch: newSource(cfg).fetch, now: cfg.Now, log: cfg.Log.With("issuer", cfg.Issuer)}
 }
 
-// find returns the keys that may have signed a token, at least one.
+// find returns the keys that may have signed a token, at least one. It waits for fresh
+// keys, but if stale ones will do, not long: an issuer that hangs keeps nobody out.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
 	found, due := k.look(id, algorithm)
 	if due {
+		var enough <-chan time.Time
+		if len(found) > 0 {
+			enough = time.After(staleAfter)
+		}
 		select {
 		case <-k.flight.DoChan("", k.refresh):
+			found, _ = k.look(id, algorithm)
+		case <-enough:
+			return found, nil
 		case <-ctx.Done():
 			return nil, authn.Errorf(authn.ErrUnavailable, "wait for the issuer's keys: %w", context.Cause(ctx))
 		}
-		found, _ = k.look(id, algorithm)
 	}
 	if len(found) > 0 {
 		return found, nil

@@ -128,17 +128,36 @@ func TestKeysAreKeptWhileTheIssuerFails(t *testing.T) {
 			mustFind(t, k, "a", nil)
 		}
 		mustFind(t, k, "b", authn.ErrUnavailable) // it may be among those that cannot be had
+	})
+}
+
+func TestStaleKeysAreUsedWhileTheIssuerHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
+		mustFind(t, k, "a", nil)
 		f.change(func() { f.slow = time.Hour })
+		time.Sleep(time.Hour)
+		took := func(id string, want error) time.Duration {
+			began := time.Now()
+			mustFind(t, k, id, want)
+			return time.Since(began)
+		}
+		for i := range 3 { // one fetch, which hangs
+			if waited := took("a", nil); waited != staleAfter {
+				t.Errorf("caller %d waited %s", i, waited)
+			}
+		}
+		if waited := took("b", authn.ErrUnavailable); waited != fetchTimeout-3*staleAfter {
+			t.Errorf("an unknown key was waited for for %s", waited)
+		}
+		if waited := took("a", nil); waited > 0 {
+			t.Errorf("after the fetch has failed: %s", waited)
+		}
+		if f.count() != 2 {
+			t.Errorf("the issuer was asked %d times", f.count())
+		}
+		f.change(func() { f.slow, f.ids = 0, []string{"b"} })
 		time.Sleep(minInterval)
-		began := time.Now()
-		mustFind(t, k, "a", nil)
-		if waited := time.Since(began); waited != fetchTimeout {
-			t.Errorf("waited %s for an issuer that hangs", waited)
-		}
-		mustFind(t, k, "a", nil)
-		if waited := time.Since(began); waited != fetchTimeout {
-			t.Errorf("waited again: %s", waited)
-		}
+		mustFind(t, k, "a", authn.ErrRefused) // it was withdrawn meanwhile
 	})
 }
 

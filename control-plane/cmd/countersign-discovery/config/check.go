@@ -203,7 +203,7 @@ func (c *Config) checkAuthenticator(p *problems, path string, a Authenticator) {
 }
 
 func (j JWT) isZero() bool {
-	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.TrustDomain == "" && len(j.Audiences) == 0 &&
+	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.TrustDomain == "" && len(j.Audiences)+len(j.Clusters) == 0 &&
 		!j.AllowLoopbackHTTP && j.Leeway.Duration == 0
 }
 
@@ -213,6 +213,9 @@ func (j JWT) check(p *problems, path string) {
 	}
 	if len(j.Audiences) == 0 || slices.Contains(j.Audiences, "") {
 		p.say(path+".audiences", j.Audiences, "write the accepted audiences of its tokens")
+	}
+	if slices.Contains(j.Clusters, "") {
+		p.say(path+".clusters", j.Clusters, "write cluster IDs, none of them empty")
 	}
 	if j.JWKSURL != "" && j.JWKSFile != "" {
 		p.say(path+".jwks_file", j.JWKSFile, "set jwks_url or jwks_file, not both")

@@ -128,6 +128,11 @@ type JWT struct {
 	AllowLoopbackHTTP bool `json:"allow_loopback_http"`
 	// TrustDomain is the trust domain of the SPIFFE IDs that its subjects may be.
 	TrustDomain string `json:"trust_domain"`
+	// Clusters lists the cluster IDs its subjects may claim, in place of their trust
+	// domain's. One that claims none is in the local cluster if that is listed, else in
+	// the first. Set it if the issuer signs for only some of a trust domain's clusters.
+	// Default: those of the trust domain.
+	Clusters []string `json:"clusters"`
 	// Leeway is the tolerated clock difference. Default: 30s.
 	Leeway agent.Duration `json:"leeway"`
 }

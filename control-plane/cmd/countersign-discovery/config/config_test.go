@@ -84,6 +84,8 @@ func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
 		"authenticators: [{kind: password}]":                                                                   `authenticators.0.kind is "password": certificate, jwt or kubernetes is allowed`,
 		"authenticators: [{kind: kubernetes}, {kind: kubernetes}]":                                             `authenticators.1.kind is "kubernetes": duplicate authenticator`,
 		"authenticators: [{kind: kubernetes, issuer: x}]":                                                      `apply only to kind jwt`,
+		"authenticators: [{kind: kubernetes, clusters: [east]}]":                                               `apply only to kind jwt`,
+		"authenticators: [{kind: jwt, issuer: x, audiences: [a], trust_domain: a, clusters: ['']}]":            `authenticators.0.clusters`,
 		"authenticators: [{kind: certificate, service_accounts: x}]":                                           `authenticators.0.service_accounts is "x": it applies only to tokens`,
 		"authenticators: [{kind: jwt, audiences: [a], trust_domain: a}]":                                       `authenticators.0.issuer is not set`,
 		"authenticators: [{kind: jwt, issuer: x, trust_domain: a}]":                                            `authenticators.0.audiences is not set`,

@@ -57,8 +57,9 @@ type WorkloadLimits struct {
 	Streams    uint32 `json:"streams"`    // of one identity. Default: 100.
 	Requests   uint32 `json:"requests"`   // to the CA at once. Default: 16.
 	Names      uint32 `json:"names"`      // on one stream. Default: 16.
-	// RefusedTokens is how many recently rejected tokens a process may have presented
-	// before its further tokens are no longer tried. Default: 16.
+	// RefusedTokens is how many tokens of one process may have been rejected in the last 2
+	// minutes before its further tokens are no longer tried. All processes of one uid may
+	// together have 4 times as many. Default: 16.
 	RefusedTokens uint32 `json:"refused_tokens"`
 }
 
