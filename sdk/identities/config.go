@@ -83,7 +83,8 @@ type Claim struct {
 type Exchange struct {
 	// Token returns the token to send for a stream's token, which is empty if the stream
 	// was identified by its peer. Its context ends with the attempt. Default: the same
-	// token.
+	// token. A call that ignores its context keeps a goroutine and one of
+	// Limits.InFlight places for exchanges until it returns.
 	Token func(context.Context, ca.Token) (ca.Token, error)
 	// Rejected receives a token that the authority rejected, before Token is called once
 	// more. It must not block. Default: none.

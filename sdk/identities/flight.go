@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -81,19 +82,20 @@ func (c *Set) holdBack(e *entry, by process, now time.Time) bool {
 // work runs attempts until the Set is closed. The workers are permanent, as growing a new
 // stack for each attempt takes a twentieth of its cost.
 func (c *Set) work() {
+	turn := call.NewTurn()
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
 		case f := <-c.flights:
-			f.err = redact.Error(c.fly(f), f.token)
+			f.err = redact.Error(c.fly(f, turn), f.token)
 			c.land(f)
 		}
 	}
 }
 
 // fly makes the key and the CSR, exchanges the token and asks the authority.
-func (c *Set) fly(f *flight) (err error) {
+func (c *Set) fly(f *flight, turn call.Turn) (err error) {
 	if f.order == nil {
 		spec := c.cfg.Certificate
 		spec.Identity = f.asked
@@ -101,7 +103,7 @@ func (c *Set) fly(f *flight) (err error) {
 			return err
 		}
 	}
-	sent, err := c.exchange(f.token)
+	sent, err := c.exchange(turn, f.token)
 	if err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func (c *Set) fly(f *flight) (err error) {
 		return err
 	}
 	c.cfg.Exchange.Rejected(sent)
-	again, exchangeErr := c.exchange(f.token)
+	again, exchangeErr := c.exchange(turn, f.token)
 	switch {
 	case exchangeErr != nil:
 		return redact.Error(exchangeErr, sent)
@@ -121,14 +123,15 @@ func (c *Set) fly(f *flight) (err error) {
 	return err
 }
 
-// exchange returns the token to send for a stream's token.
-func (c *Set) exchange(token ca.Token) (ca.Token, error) {
+// exchange returns the token to send for a stream's token. An Exchange that ignores its
+// context keeps the turn of its worker, and no other.
+func (c *Set) exchange(turn call.Turn, token ca.Token) (ca.Token, error) {
 	if c.cfg.Exchange.Token == nil {
 		return token, nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Exchange.Timeout)
-	defer cancel()
-	sent, err := c.cfg.Exchange.Token(ctx, token)
+	sent, err := call.Do(c.ctx, c.cfg.Exchange.Timeout, turn, func(ctx context.Context) (ca.Token, error) {
+		return c.cfg.Exchange.Token(ctx, token)
+	})
 	if err != nil {
 		return "", fmt.Errorf("exchange the token of a stream: %w", err)
 	}

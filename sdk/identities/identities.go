@@ -89,8 +89,10 @@ func New(cfg Config) (*Set, error) {
 	return c, nil
 }
 
-// Close stops all work and waits for it. It notifies callers; Peek then returns ErrClosed.
-// It overwrites the keys held. Close is idempotent and returns nil.
+// Close stops all work and waits for it. It abandons an Exchange or a client that ignores
+// its context after one second, and does not wait for a Verifier. It notifies callers; Peek
+// then returns ErrClosed. Items that it returned stay valid. Close is idempotent and returns
+// nil.
 func (c *Set) Close() error {
 	c.cancel()
 	c.unwatch()

@@ -167,8 +167,8 @@ func (c *Set) pickQueue() *queue {
 	return &c.readyNew
 }
 
-// letGo removes an entry and overwrites its key, which nobody has been served for the idle
-// time. That does not reach copies in streams or ones moved by the garbage collector.
+// letGo removes an entry. It leaves the key of an item that was served as it is: an embedder
+// or a stream may hold the item still, and the garbage collector frees it after them.
 func (c *Set) letGo(e *entry) {
 	if e.gone {
 		return
@@ -181,10 +181,8 @@ func (c *Set) letGo(e *entry) {
 	} else {
 		c.dropNameless(e)
 	}
-	for _, item := range []*secret.Item{e.item, e.next} {
-		if item != nil {
-			clear(item.Key)
-		}
+	if e.next != nil {
+		clear(e.next.Key) // nobody has it
 	}
 }
 

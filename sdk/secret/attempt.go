@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -129,7 +130,7 @@ var errNoKey = errors.New("no key could be made")
 // newOrder generates a key and its CSR. Each key from a KeySource is an outside call.
 func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 	spec := a.spec
-	key, err := call(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
+	key, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
 		if a.keys == nil {
 			return pki.GenerateKey(spec.KeyType)
 		}
@@ -145,7 +146,7 @@ func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 func (a *attempt) sign(ctx context.Context) error {
 	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
-	reply, err := call(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
+	reply, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
 		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, token))
 	})
 	if err != nil {
@@ -165,7 +166,7 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 	if a.conf.Token == nil {
 		return nil
 	}
-	a.bearer, err = call(ctx, a.conf.Timeout, a.by.asks, a.conf.Token)
+	a.bearer, err = call.Do(ctx, a.conf.Timeout, a.by.asks, a.conf.Token)
 	if err != nil {
 		return fmt.Errorf("read the token for authority %q: %w", a.by.Name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -36,7 +37,7 @@ type authority struct {
 	cancel context.CancelFunc
 	inbox  chan func()
 	spawn  func(func())
-	asks   turn          // for RootSource and RootWatcher
+	asks   call.Turn     // for RootSource and RootWatcher
 	poke   chan struct{} // wakes the feed
 
 	kicked  atomic.Bool   // tells the feed to start over
@@ -71,7 +72,7 @@ func newAuthority(m *Manager, conf Authority) *authority {
 	heard := make(chan struct{})
 	a := &authority{
 		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
-		inbox: make(chan func()), spawn: m.wg.Go, asks: newTurn(), poke: make(chan struct{}, 1), heard: heard,
+		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), poke: make(chan struct{}, 1), heard: heard,
 		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: make(map[*leaf]time.Time), lent: &leaf{},
 		stopFeed: func() {},
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -17,7 +18,7 @@ type directory struct {
 	secrets     map[string]holder
 	names       []string // sorted
 	authorities map[string]*authority
-	turns       map[turnKey]turn
+	turns       map[turnKey]call.Turn
 	retired     []*authority // not configured any more, and still needed for their roots
 }
 
@@ -131,7 +132,7 @@ func (m *Manager) build(s settings, last *directory) *builder {
 		Manager: m, last: last, plans: make(map[*leaf]plan), conf: make(map[*authority]sharers),
 		fresh: make(map[*authority]struct{}), bound: make(map[*trustBundle]bound), taken: s.taken(),
 		directory: &directory{
-			secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]turn),
+			secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]call.Turn),
 		},
 	}
 	for name, conf := range s.authorities {
@@ -231,7 +232,7 @@ func (b *builder) addLeaf(spec Spec) {
 
 // turn returns the turn of an identity at an authority. It outlives a reload, as a client
 // that ignores its context may still have it; another client gets another.
-func (b *builder) turn(authority string, id pki.Identity) turn {
+func (b *builder) turn(authority string, id pki.Identity) call.Turn {
 	key := turnKey{authority, id.String()}
 	if b.turns[key] != nil {
 		return b.turns[key]
@@ -239,7 +240,7 @@ func (b *builder) turn(authority string, id pki.Identity) turn {
 	a := b.authorities[authority]
 	t := b.last.turns[key]
 	if t == nil || !same(a.settings().Client, b.conf[a].conf.Client) {
-		t = newTurn()
+		t = call.NewTurn()
 	}
 	b.turns[key] = t
 	return t

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -16,7 +17,7 @@ const settled = 5 * time.Second
 // choice is one of the authorities that may sign a leaf.
 type choice struct {
 	*authority
-	asks    turn      // allows one request in flight per identity; outlives reloads
+	asks    call.Turn // allows one request in flight per identity; outlives reloads
 	bundles []string  // the trust bundles that have its roots
 	gone    bool      // it may not sign any more; what it signed is held
 	away    time.Time // since when it has been unavailable; zero: it answered last

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -74,7 +75,7 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 
 // watch always returns an error: a watch that ends has broken.
 func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
-	_, err := call(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
+	_, err := call.Do(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
 			// A bad set must not end the watch: the next may be good.
 			if err := f.take(ctx, roots); err != nil {
@@ -90,7 +91,7 @@ func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
 }
 
 func (f *feed) ask(ctx context.Context, s ca.RootSource) error {
-	roots, err := call(ctx, f.conf.Timeout, f.asks, s.Roots)
+	roots, err := call.Do(ctx, f.conf.Timeout, f.asks, s.Roots)
 	if err != nil {
 		return err
 	}

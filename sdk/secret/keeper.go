@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -21,7 +22,7 @@ type keeper struct {
 	storage Storage
 	observe func(Event)
 	log     *slog.Logger
-	asks    turn
+	asks    call.Turn
 
 	mu      sync.Mutex
 	order   []string // waiting names, oldest first
@@ -37,7 +38,7 @@ func newKeeper(c Config) *keeper {
 		return nil
 	}
 	k := &keeper{
-		storage: c.Storage, observe: c.Observe, log: c.Log, asks: newTurn(),
+		storage: c.Storage, observe: c.Observe, log: c.Log, asks: call.NewTurn(),
 		waiting: make(map[string]Record), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	return k
@@ -105,7 +106,7 @@ func (k *keeper) run(ctx context.Context) {
 
 // store stores the record, or puts it back. It reports whether to go on at once.
 func (k *keeper) store(ctx context.Context, name string, r Record) bool {
-	_, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (struct{}, error) {
+	_, err := call.Do(ctx, storageTimeout, k.asks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, k.storage.Store(ctx, name, r)
 	})
 	if err != nil {
@@ -130,7 +131,7 @@ func (k *keeper) putBack(name string, r Record) (lost bool) {
 
 // load returns the record name; after an error, which it reports, the zero Record.
 func (k *keeper) load(ctx context.Context, name string) Record {
-	r, err := call(ctx, storageTimeout, k.asks, func(ctx context.Context) (Record, error) {
+	r, err := call.Do(ctx, storageTimeout, k.asks, func(ctx context.Context) (Record, error) {
 		return k.storage.Load(ctx, name)
 	})
 	if err != nil {

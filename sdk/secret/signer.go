@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -45,14 +46,14 @@ func (o *Order) Again(err error) bool { return !endsOrder(err) }
 type Signer struct {
 	manager   *Manager
 	authority string
-	asks      turn
+	asks      call.Turn
 	jobs      chan func() // one job at a time, from the holder of the turn
 }
 
 // Signer returns a Signer for the authority with that name. Each request uses the settings
 // in force at the time.
 func (m *Manager) Signer(authority string) *Signer {
-	s := &Signer{manager: m, authority: authority, asks: newTurn(), jobs: make(chan func(), 1)}
+	s := &Signer{manager: m, authority: authority, asks: call.NewTurn(), jobs: make(chan func(), 1)}
 	go func() {
 		for job := range s.jobs {
 			job()
@@ -78,7 +79,7 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 		return nil, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)
 	}
 	conf, asked := by.settings(), time.Now()
-	reply, err := callIn(ctx, s.run, conf.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
+	reply, err := call.In(ctx, s.run, conf.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
 		return conf.Client.CSRSign(ctx, o.order.request(o.spec, token))
 	})
 	if err != nil {

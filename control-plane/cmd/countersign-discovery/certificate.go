@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,6 +133,21 @@ func executable() string {
 	}
 	path, _ := os.Executable() // if unknown, its folder is not searched
 	return path
+}
+
+// checkRuntimeDir returns an error if no provider can be started in the folder.
+func checkRuntimeDir(dir string) error {
+	if dir == "" {
+		return nil // the system's folder for temporary files
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("runtime_dir is %q: %w; create the folder", dir, err)
+	case !info.IsDir():
+		return fmt.Errorf("runtime_dir is %q: that is not a folder", dir)
+	}
+	return nil
 }
 
 func runtimeDir(configured string) string {

@@ -29,12 +29,9 @@ type clusters struct {
 }
 
 // newClusters sends no requests; Run does.
-func newClusters(c config.Config, log *slog.Logger) (*clusters, error) {
-	local, err := localConfig(c.Cluster.Kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("cluster.kubeconfig is %q: %w", c.Cluster.Kubeconfig, err)
-	}
-	k, limits := &clusters{}, c.Remotes.Limits
+func newClusters(c config.Config, local *rest.Config, log *slog.Logger) (k *clusters, err error) {
+	k = &clusters{}
+	limits := c.Remotes.Limits
 	k.Fleet, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
 		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
@@ -68,15 +65,18 @@ func orNone(d agent.Duration) time.Duration {
 }
 
 // localConfig comes from the operator, so it may contain everything kubectl supports.
-func localConfig(path string) (local *rest.Config, err error) {
-	if path == "" {
-		local, err = rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
-			err = errors.New("not running in a Kubernetes pod; name a kubeconfig, or set cluster.disabled")
-		}
-		return local, err
+func (s *service) localConfig() (*rest.Config, error) {
+	if path := s.config.Cluster.Kubeconfig; path != "" {
+		return clientcmd.BuildConfigFromFlags("", path)
 	}
-	return clientcmd.BuildConfigFromFlags("", path)
+	local, err := rest.InClusterConfig()
+	switch {
+	case err == nil || !errors.Is(err, rest.ErrNotInCluster):
+		return local, err
+	case s.dry:
+		return &rest.Config{Host: "https://kubernetes.default.svc"}, nil // nothing is sent
+	}
+	return nil, errors.New("not running in a Kubernetes pod; name a kubeconfig, or set cluster.disabled")
 }
 
 // serviceAccounts returns the template configured for Kubernetes tokens.

@@ -36,22 +36,6 @@ func (s *settings) read() (config.Config, error) {
 	return c, nil
 }
 
-func validateCommand() *cobra.Command {
-	var in settings
-	cmd := &cobra.Command{
-		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := in.read(); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), in.file, "is valid")
-			return err
-		},
-	}
-	in.addFlags(cmd)
-	return cmd
-}
-
 func explainCommand() *cobra.Command {
 	var in settings
 	cmd := &cobra.Command{

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
@@ -64,6 +65,7 @@ func atThree() report {
 			{ID: "east", State: fleet.Failed, Serving: true, Source: "secret istio-system/remotes", Since: noon.Add(-90 * time.Hour), Server: "https://east.example:6443", Fault: "the API server https://east.example:6443 answers 401: Unauthorized", Secrets: 77},
 			{ID: "west", State: fleet.Connecting, Source: "file /etc/remotes/west.yaml", Since: noon.Add(-40 * time.Second), Server: "https://west.example:6443"},
 		},
+		Unknown: []config.ClusterName{{Setting: "secrets.may_read_config_cluster", ID: "wets"}},
 		Watched: watchingOf([]string{"home", "east", "west"}, []secrets.Watched{
 			{Cluster: "home", Namespace: "shop", Name: "web-tls", State: secrets.Ending, Ends: noon.Add(30 * time.Hour)},
 			{Cluster: "home", Namespace: "shop", Name: "fine", State: secrets.Valid, Ends: noon.Add(3000 * time.Hour)},
@@ -104,7 +106,7 @@ func TestThePageBeginsWithWhatIsToBeDoneTheWorstFirst(t *testing.T) {
 	want := []string{
 		"bad: Requests are rejected", "bad: file-root:/etc/east.pem is not held", "bad: Provider citadel is not ready: circuit open", "bad: Cluster west is not synced yet",
 		"bad: Watched Kubernetes secrets malformed: 1", "bad: Watched Kubernetes secrets expired: 1", "bad: No caller from nobody.example can be authenticated", "bad: File new.yaml is invalid",
-		"fair: default cannot be renewed", "fair: Duplicate cluster ID home", "fair: Cluster east is not being watched", "fair: Watched Kubernetes secrets expiring soon: 1",
+		"fair: default cannot be renewed", "fair: Duplicate cluster ID home", "fair: Cluster east is not being watched", "fair: secrets.may_read_config_cluster names an unknown cluster", "fair: Watched Kubernetes secrets expiring soon: 1",
 		"fair: The roots of partner.example cannot be refreshed", "fair: File ingress.yaml is invalid", "fair: Clients rejecting a Secret: 1",
 	}
 	if !slices.Equal(got, want) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
@@ -25,9 +26,11 @@ type report struct {
 	Providers    []agentstatus.Provider `json:"providers,omitempty"`
 	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
 	Clusters     []fleet.Status         `json:"clusters,omitempty"`
-	Kubernetes   *counted               `json:"kubernetes,omitempty"`
-	Watched      *watching              `json:"watched_secrets,omitempty"`
-	Folder       *folder.Status         `json:"folder,omitempty"`
+	// Unknown are the cluster IDs in settings that no cluster has.
+	Unknown    []config.ClusterName `json:"unknown_clusters,omitempty"`
+	Kubernetes *counted             `json:"kubernetes,omitempty"`
+	Watched    *watching            `json:"watched_secrets,omitempty"`
+	Folder     *folder.Status       `json:"folder,omitempty"`
 }
 
 // trustDomain is the state of one trust domain's roots. Fetched and Problem come from its
@@ -52,12 +55,21 @@ func (s *service) report() report {
 	}
 	if s.clusters != nil {
 		r.Clusters, r.Kubernetes, r.Watched = s.clusters.Status(), s.clusters.counted(), s.clusters.watching()
+		r.Unknown = s.unknownClusters()
 	}
 	if s.resources != nil {
 		held := s.resources.Status()
 		r.Folder = &held
 	}
 	return r
+}
+
+// unknownClusters is empty until the clusters are synced.
+func (s *service) unknownClusters() []config.ClusterName {
+	if s.clusters.Ready() != nil {
+		return nil
+	}
+	return slices.DeleteFunc(s.config.ClusterNames(), func(n config.ClusterName) bool { return s.clusters.Known(n.ID) })
 }
 
 // held returns the status of the secrets that the service itself needs.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +15,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
 // alone is a service without Kubernetes: its own CA, its own trust domain, a folder.
@@ -193,27 +189,6 @@ times: {drain: 0s}
 	}
 	if status.Code(err) != codes.Unauthenticated {
 		t.Errorf("the stream of whom nobody vouches for any more: %v", err)
-	}
-}
-
-func TestWhatIsWrongEndsTheStartWithTwo(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ text, want string }{
-		"a setting":        {strings.Replace(alone, "listen:", "lisen:", 1), `unknown setting "lisen"`},
-		"no such provider": {strings.Replace(alone, "PROVIDERS", "dev: true\nproviders: [{name: vault}]", 1), `provider "vault" is not installed`},
-		"another pin":      {strings.Replace(alone, "PROVIDERS", "providers: [{name: file, sha256: "+strings.Repeat("0a", 32)+"}]", 1), "the pin is"},
-		"no folder":        {strings.Replace(alone, "DIR/resources", "DIR/none", 1), "resources.folder is "},
-		"no pod":           {strings.Replace(alone, "cluster: {disabled: true}\n", "", 1), "not running in a Kubernetes pod; name a kubeconfig"},
-		"the address":      {strings.Replace(alone, "127.0.0.1:0'}\ncert", "192.0.2.1:1'}\ncert", 1), `listen.tls is "192.0.2.1:1"`},
-		"the page":         {strings.Replace(alone, "unix:DIR/page", "unix:DIR/c.yaml/page", 1), `c.yaml/page": `},
-	} {
-		t.Run(name, func(t *testing.T) {
-			out, err := command(t.Context(), t, "serve", "--config", filepath.Join(files(t, c.text), "c.yaml")).CombinedOutput()
-			exit, ok := errors.AsType[*exec.ExitError](err)
-			if !ok || exit.ExitCode() != cli.ExitSettings || !strings.Contains(string(out), c.want) {
-				t.Errorf("%v, want exit code 2 and %q:\n%s", err, c.want, out)
-			}
-		})
 	}
 }
 

@@ -30,25 +30,44 @@ type service struct {
 	resources *folder.Folder // nil if not configured
 	server    *discovery.Server
 
+	// dry is set to check the settings only: a pod's own account is not needed.
+	dry bool
+
 	stop       context.CancelFunc // stops the background goroutines
 	background sync.WaitGroup
 	changed    changes
 }
 
-// open creates all parts. Call close even if it fails.
+// make creates all parts, starts no program and sends nothing. Call close even if it
+// fails.
+func (s *service) make(ctx context.Context) error {
+	s.changed.wake = make(chan struct{}, 1)
+	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open makes all parts and starts them. Call close even if it fails.
 func (s *service) open(ctx context.Context) error {
 	// The server's sources keep running while it drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop, s.changed.wake = stop, make(chan struct{}, 1)
-	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer} {
-		if err := part(beside); err != nil {
-			return err
-		}
+	s.stop = stop
+	if err := s.make(beside); err != nil {
+		return err
 	}
 	if s.signed != nil {
 		s.signed.begin()
 	}
 	s.goOn(beside, s.trust.Run)
+	if s.clusters != nil {
+		s.goOn(beside, s.clusters.Run)
+	}
+	if s.resources != nil {
+		s.goOn(beside, s.followFolder)
+	}
 	s.goOn(beside, s.reauthorize)
 	return nil
 }
@@ -64,6 +83,9 @@ func (s *service) openFiles(ctx context.Context) (err error) {
 	}
 	s.source = s.files
 	if own := s.config.Signed(); own != nil {
+		if err := checkRuntimeDir(runtimeDir(own.RuntimeDir)); err != nil {
+			return cli.Wrong(err)
+		}
 		if s.signed, err = findCertificate(ctx, own, s.metrics.secret, s.log); err != nil {
 			return cli.Wrong(err)
 		}
@@ -77,30 +99,32 @@ func (s *service) openTrust(context.Context) (err error) {
 	return asSettings(err)
 }
 
-func (s *service) openClusters(ctx context.Context) (err error) {
+func (s *service) openClusters(context.Context) (err error) {
 	if s.config.Cluster.Disabled {
 		return nil
 	}
-	if s.clusters, err = newClusters(s.config, s.log); err != nil {
-		return cli.Wrong(err)
+	local, err := s.localConfig()
+	if err != nil {
+		return cli.Wrong(fmt.Errorf("cluster.kubeconfig is %q: %w", s.config.Cluster.Kubeconfig, err))
 	}
-	s.goOn(ctx, s.clusters.Run)
-	return nil
+	s.clusters, err = newClusters(s.config, local, s.log)
+	return asSettings(err)
 }
 
-func (s *service) openFolder(ctx context.Context) (err error) {
+func (s *service) openFolder(context.Context) (err error) {
 	if s.config.Resources.Folder == "" {
 		return nil
 	}
 	if s.resources, err = folder.New(folder.Config{Path: s.config.Resources.Folder, Log: s.log}); err != nil {
 		return cli.Wrong(fmt.Errorf("resources.folder is %q: %w", s.config.Resources.Folder, err))
 	}
-	s.goOn(ctx, func(ctx context.Context) {
-		if err := s.resources.Run(ctx); err != nil {
-			s.log.Error("no longer watching the resource folder", "error", err)
-		}
-	})
 	return nil
+}
+
+func (s *service) followFolder(ctx context.Context) {
+	if err := s.resources.Run(ctx); err != nil {
+		s.log.Error("no longer watching the resource folder", "error", err)
+	}
 }
 
 func (s *service) openServer(context.Context) error {

@@ -44,9 +44,11 @@ type seen struct {
 	} `json:"secrets"`
 	TrustDomains []trustDomain  `json:"trust_domains"`
 	Clusters     []fleet.Status `json:"clusters"`
-	Kubernetes   *counted       `json:"kubernetes"`
-	Watched      *watching      `json:"watched_secrets"`
-	Folder       *folder.Status `json:"folder"`
+
+	Unknown    []config.ClusterName `json:"unknown_clusters"`
+	Kubernetes *counted             `json:"kubernetes"`
+	Watched    *watching            `json:"watched_secrets"`
+	Folder     *folder.Status       `json:"folder"`
 }
 
 func statusCommand() *cobra.Command {
@@ -166,6 +168,9 @@ func (t tables) clusters(r seen) {
 			from = "local"
 		}
 		t.line(c.ID, string(c.State), strconv.Itoa(c.Secrets), from, strings.Join(slices.Concat([]string{c.Fault}, c.Refused), " "))
+	}
+	for _, n := range r.Unknown {
+		t.line(n.ID, "unknown", "", "", n.Setting+" names it, and no kubeconfig has it")
 	}
 }
 

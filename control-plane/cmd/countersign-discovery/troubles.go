@@ -90,6 +90,12 @@ func (r report) ofClusters() (all []trouble) {
 			all = append(all, ofCluster(c))
 		}
 	}
+	for _, n := range r.Unknown {
+		all = append(all, trouble{
+			Grade: fair, What: n.Setting + " names an unknown cluster", Said: n.ID,
+			Do: "No kubeconfig has this cluster ID. Add it, or correct the setting and restart the service.",
+		})
+	}
 	return all
 }
 

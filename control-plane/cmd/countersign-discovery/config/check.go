@@ -38,6 +38,7 @@ func (c *Config) check(p *problems) {
 	c.checkAuthenticators(p)
 	c.checkCluster(p)
 	c.checkSecrets(p)
+	c.checkClusterNames(p)
 	c.checkAccess(p)
 	c.checkRest(p)
 }
@@ -121,9 +122,6 @@ func (c *Config) checkTrustDomain(p *problems, path string, d TrustDomain) {
 	}
 	if d.Bundle != (Bundle{}) {
 		d.Bundle.check(p, path+".bundle")
-	}
-	if slices.Contains(d.Clusters, "") {
-		p.say(path+".clusters", d.Clusters, "write cluster IDs, none of them empty")
 	}
 }
 
@@ -213,9 +211,6 @@ func (j JWT) check(p *problems, path string) {
 	}
 	if len(j.Audiences) == 0 || slices.Contains(j.Audiences, "") {
 		p.say(path+".audiences", j.Audiences, "write the accepted audiences of its tokens")
-	}
-	if slices.Contains(j.Clusters, "") {
-		p.say(path+".clusters", j.Clusters, "write cluster IDs, none of them empty")
 	}
 	if j.JWKSURL != "" && j.JWKSFile != "" {
 		p.say(path+".jwks_file", j.JWKSFile, "set jwks_url or jwks_file, not both")

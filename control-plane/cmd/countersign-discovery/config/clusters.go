@@ -68,9 +68,6 @@ func (c *Config) checkOff(p *problems) {
 }
 
 func (c *Config) checkSecrets(p *problems) {
-	if slices.Contains(c.Secrets.MayReadConfigCluster, "") {
-		p.say("secrets.may_read_config_cluster", c.Secrets.MayReadConfigCluster, `write cluster IDs, none of them empty, or "*"`)
-	}
 	for i, g := range c.Secrets.Grants {
 		checkGrant(p, fmt.Sprintf("secrets.grants.%d", i), g)
 	}

@@ -107,6 +107,8 @@ func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
 		"remotes: {limits: {bytes: 1023Ki}}":                                                         `remotes.limits.bytes is "1047552": write 1Mi or more`,
 		"remotes: {limits: {objects: 0}}":                                                            `remotes.limits.objects is "0": write 1 or more`,
 		"remotes: {limits: {response: 1Ki}}":                                                         `remotes.limits.response is "1024": write 64Ki or more`,
+		"trust_domains: [{name: a, own_ca: true, clusters: ['*']}]":                                  `trust_domains.a.clusters is "*": write a cluster ID`,
+		"secrets: {grants: [{to: {cluster: a/b}, namespace: b}]}":                                    `secrets.grants.0.to.cluster is "a/b": write a cluster ID`,
 		"secrets: {may_read_config_cluster: ['']}":                                                   `secrets.may_read_config_cluster`,
 		"secrets: {grants: [{namespace: A, names: [c]}]}":                                            `secrets.grants.0.namespace is "A": write a namespace`,
 		"secrets: {grants: [{namespace: a, names: [c]}]} ":                                           `secrets.grants.0.to.trust_domain is not set: write the caller's, or "*"`,

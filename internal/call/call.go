@@ -1,4 +1,5 @@
-package secret
+// Package call bounds the calls of foreign code, which may ignore its context: [Do].
+package call
 
 import (
 	"context"
@@ -10,20 +11,21 @@ import (
 // grace is how long a call may take to notice that its context has ended.
 const grace = time.Second
 
-// turn is the right to make an outside call; one goroutine at a time has it.
-type turn chan struct{}
+// Turn is the right to make an outside call; one goroutine at a time has it.
+type Turn chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
+// NewTurn returns a Turn that nobody has.
+func NewTurn() Turn { return make(Turn, 1) }
 
-// call runs f, an outside call, with a timeout (zero: none) and returns soon after it. A
+// Do runs f, an outside call, with a timeout (zero: none) and returns soon after it. A
 // client that ignores its context keeps its goroutine and the turn, so a hang costs one
 // goroutine at most. Calls work again once the client returns.
-func call[T any](ctx context.Context, timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
-	return callIn(ctx, func(job func()) { go job() }, timeout, t, f)
+func Do[T any](ctx context.Context, timeout time.Duration, t Turn, f func(context.Context) (T, error)) (T, error) {
+	return In(ctx, func(job func()) { go job() }, timeout, t, f)
 }
 
-// callIn is call with the job run by run.
-func callIn[T any](ctx context.Context, run func(job func()), timeout time.Duration, t turn, f func(context.Context) (T, error)) (T, error) {
+// In is Do with the job run by run.
+func In[T any](ctx context.Context, run func(job func()), timeout time.Duration, t Turn, f func(context.Context) (T, error)) (T, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ca.Errorf(ca.Deadline, "no answer within %s", timeout))
