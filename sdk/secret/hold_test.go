@@ -55,6 +55,24 @@ func TestALeafFollowsItsNewRootOnceEverybodyHasIt(t *testing.T) {
 	})
 }
 
+// Another leaf may have brought the root a moment ago.
+func TestALeafGivesAMomentEvenIfEverybodyHasJustAcknowledgedItsNewRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return true } })
+		before := e.held("default")
+		e.ca.Rotate()
+		e.untilRenewal(time.Millisecond)
+		e.requests(2)
+		if e.held("default").Version != before.Version {
+			t.Fatal("it gave nobody a moment")
+		}
+		after(300 * time.Millisecond)
+		if e.held("default").RootFingerprint != e.root() {
+			t.Error("it waits on")
+		}
+	})
+}
+
 func TestALeafWaitsFiveSecondsForItsNewRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, ttl)

@@ -175,3 +175,29 @@ func TestOldRecordsThatArePutBackServeAnOlderCertificateUntilTheCAIsAskedAndNoLo
 		k.notReady("ROOTCA") // its root came with that certificate, and goes with it
 	})
 }
+
+func TestAStoreOrForgetThatFailedIsTriedAgainWithoutARotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left")
+		k := newKept(t, func(c *secret.Config) { c.Storage.(*memory).fault = full })
+		first := k.held("default")
+		k.store.setFault(nil)
+		after(5 * time.Minute)
+		if k.held("default") != first || len(k.store.names()) != 2 {
+			t.Errorf("stored are %q", k.store.names())
+		}
+		k.store.setFault(full)
+		if err := k.Release(agent, "default"); err != nil {
+			t.Fatal(err)
+		}
+		after(time.Minute)
+		if len(k.store.names()) != 2 {
+			t.Errorf("stored are %q", k.store.names())
+		}
+		k.store.setFault(nil)
+		after(5 * time.Minute)
+		if got := k.store.names(); len(got) != 1 || got[0] != "roots test" {
+			t.Errorf("stored are %q: a released key is still there", got)
+		}
+	})
+}
