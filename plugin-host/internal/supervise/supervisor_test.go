@@ -45,6 +45,13 @@ func (w *world) needs(end time.Time) {
 	w.end, w.isDue = end, true
 }
 
+// needsNothing takes needs back.
+func (w *world) needsNothing() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end, w.isDue = time.Time{}, false
+}
+
 // fakeLife behaves as its settings' "is" says.
 type fakeLife struct {
 	wire.Provider

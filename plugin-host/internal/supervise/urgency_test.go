@@ -36,8 +36,7 @@ func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
 			t.Errorf("a probe took %s", took)
 		}
 		// It signed: the circuit is not open, but no crash is forgotten.
-		w.needs(time.Time{})
-		w.isDue = false
+		w.needsNothing()
 		w.last().end(errors.New("again"))
 		synctest.Wait()
 		if s := w.p.Status(); s.State != CircuitOpen || time.Until(s.NextStart) != firstProbe {
@@ -89,15 +88,11 @@ func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
 			if _, err := w.sign(time.Second); err == nil {
 				t.Error("a call of something that is not due had a probe")
 			}
-			w.mu.Lock()
-			w.isDue, w.end = true, time.Now().Add(5*time.Second)
-			w.mu.Unlock()
+			w.needs(time.Now().Add(5 * time.Second))
 			if _, err := w.p.Roots(t.Context()); err == nil {
 				t.Error("roots had a probe")
 			}
-			w.mu.Lock()
-			w.isDue = false
-			w.mu.Unlock()
+			w.needsNothing()
 			time.Sleep(time.Second)
 		}
 		if n := w.starts(); n != starts {
@@ -185,9 +180,7 @@ func TestAProviderThatIsKilledEachSecondCostsNoCertificate(t *testing.T) {
 			if _, err := w.signUntil(life / 2); err != nil {
 				t.Fatalf("a certificate ended: %v", err)
 			}
-			w.mu.Lock()
-			w.isDue = false
-			w.mu.Unlock()
+			w.needsNothing()
 		}
 	})
 }
