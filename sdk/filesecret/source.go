@@ -50,7 +50,7 @@ type Config struct {
 	Observe func(secret.Event)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives no key. Default: silent.
+	// Log receives no key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -87,7 +87,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 

@@ -46,7 +46,7 @@ type Config struct {
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 	// Log receives no key and no token. Its handler may call the Manager's Peek, Has and
-	// Status; other methods may wait for the very goroutine that logs. Default: silent.
+	// Status; other methods may wait for the very goroutine that logs. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -125,7 +125,7 @@ func (c Config) withDefaults() Config {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	return c
 }

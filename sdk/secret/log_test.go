@@ -3,11 +3,13 @@ package secret_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -32,6 +34,23 @@ func (a *asking) Handle(context.Context, slog.Record) error {
 		a.lines.Add(1)
 	}
 	return nil
+}
+
+func TestLogGoesToTheDefaultLoggerUnlessToldElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logtest.Log
+		was := slog.Default()
+		slog.SetDefault(log.Logger())
+		defer slog.SetDefault(was)
+		e := newEngine(t, func(c *secret.Config) {
+			c.Log = nil
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrDenied})
+		})
+		e.notReady("default")
+		if !strings.Contains(log.String(), "cannot renew certificate") {
+			t.Errorf("whoever waits learns nothing: %s", &log)
+		}
+	})
 }
 
 func TestLogHandlerMayReadTheManager(t *testing.T) {

@@ -34,7 +34,7 @@ type CacheOptions struct {
 	Timeout time.Duration
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives exchange failures that no caller sees. Default: silent.
+	// Log receives exchange failures that no caller sees. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -80,7 +80,7 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 	if opts.Now == nil {
 		opts.Now = clock.Wall
 	}
-	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
 
