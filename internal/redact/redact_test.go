@@ -26,7 +26,7 @@ func TestErrorWithoutTokenStaysTheSame(t *testing.T) {
 	}
 }
 
-func TestErrorKeepsItsReasonAndWaitWithoutTheToken(t *testing.T) {
+func TestErrorKeepsReasonAndWaitWithoutToken(t *testing.T) {
 	for name, quoted := range map[string]string{
 		"whole": token.Reveal(), "header": header, "payload": payload, "signature": sign, "cut": token.Reveal()[:30] + "…",
 		"after 300 bytes": strings.Repeat("x", 300) + token.Reveal(),

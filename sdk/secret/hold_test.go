@@ -35,7 +35,7 @@ func newHolding(t *testing.T, life time.Duration) (e *engine, everybody *atomic.
 	return e, everybody, before
 }
 
-func TestALeafFollowsItsNewRootOnceEverybodyHasIt(t *testing.T) {
+func TestLeafFollowsRootOnceEverybodyHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, everybody, before := newHolding(t, ttl)
 		after(4 * time.Second)
@@ -56,7 +56,7 @@ func TestALeafFollowsItsNewRootOnceEverybodyHasIt(t *testing.T) {
 }
 
 // Another leaf may have brought the root a moment ago.
-func TestALeafGivesAMomentEvenIfEverybodyHasJustAcknowledgedItsNewRoot(t *testing.T) {
+func TestLeafSettlesAfterRootIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return true } })
 		before := e.held("default")
@@ -73,7 +73,7 @@ func TestALeafGivesAMomentEvenIfEverybodyHasJustAcknowledgedItsNewRoot(t *testin
 	})
 }
 
-func TestALeafWaitsFiveSecondsForItsNewRoot(t *testing.T) {
+func TestLeafWaitsFiveSecondsForNewRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, ttl)
 		after(4990 * time.Millisecond)
@@ -87,7 +87,7 @@ func TestALeafWaitsFiveSecondsForItsNewRoot(t *testing.T) {
 	})
 }
 
-func TestNoLeafIsHeldBackBeyondTheEndOfTheOneBefore(t *testing.T) {
+func TestLeafIsNotHeldBeyondPreviousExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, 6*time.Second)
 		after(before.NotAfter.Sub(e.now()) + time.Millisecond)
@@ -97,7 +97,7 @@ func TestNoLeafIsHeldBackBeyondTheEndOfTheOneBefore(t *testing.T) {
 	})
 }
 
-func TestALeafUnderTheSameRootDoesNotWait(t *testing.T) {
+func TestLeafUnderSameRootDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return false } })
 		before := e.held("default")
@@ -108,7 +108,7 @@ func TestALeafUnderTheSameRootDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestAReleaseEndsAHold(t *testing.T) {
+func TestReleaseEndsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, ttl)
 		if err := e.Release(agent, "default"); err != nil {

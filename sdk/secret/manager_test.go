@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestManyWhoWaitMakeOneRequest(t *testing.T) {
+func TestManyWaitersMakeOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: 10 * time.Second})
@@ -42,7 +42,7 @@ func TestManyWhoWaitMakeOneRequest(t *testing.T) {
 	})
 }
 
-func TestOneRequestIsInFlightForAnIdentity(t *testing.T) {
+func TestOneRequestIsInFlightPerIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			again := c.Secrets[0]
@@ -60,7 +60,7 @@ func TestOneRequestIsInFlightForAnIdentity(t *testing.T) {
 	})
 }
 
-func TestCloseDuringAHang(t *testing.T) {
+func TestCloseDuringHang(t *testing.T) {
 	for name, stuck := range map[string]bool{"that ends with its context": false, "that does not end": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestCloseDuringAHang(t *testing.T) {
 	}
 }
 
-func TestWhatIsReleasedIsObtainedAnewOnRequest(t *testing.T) {
+func TestReleasedSecretIsObtainedAgainOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -116,7 +116,7 @@ func TestWhatIsReleasedIsObtainedAnewOnRequest(t *testing.T) {
 	})
 }
 
-func TestWhatIsReleasedWhileWatchedIsReplacedAtOnce(t *testing.T) {
+func TestReleasedSecretIsReplacedAtOnceWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -132,7 +132,7 @@ func TestWhatIsReleasedWhileWatchedIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAReleaseDuringARequestForgetsItsAnswer(t *testing.T) {
+func TestReleaseDuringRequestForgetsItsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: 10 * time.Second})
@@ -174,7 +174,7 @@ func TestOnlyConfiguredNamesAreKnown(t *testing.T) {
 	})
 }
 
-func TestAGetThatGivesUpTellsTheLastFailure(t *testing.T) {
+func TestTimedOutGetReturnsLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.Errorf(ca.Denied, "not you\x1b[31m")})

@@ -22,7 +22,7 @@ const (
 )
 
 // The agent of the README, whose provider is "file", with a hostile one beside it.
-func TestAHostileProviderCostsNobodyElse(t *testing.T) {
+func TestHostileProviderAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{
 		"exits", "silent", "prints forever", "writes no line", "floods the log", "says two lines", "unknown version", "foreign socket",

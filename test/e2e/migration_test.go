@@ -13,7 +13,7 @@ import (
 // Two agents move to a CA under another name, one after the other at each step, as
 // docs/operators.md says. At the end, the old root goes with its entry, or stays for the
 // overlap where the entry of an agent had one.
-func TestAMoveToAnotherCACostsNoHandshake(t *testing.T) {
+func TestMoveToOtherCACostsNoHandshake(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	old, next := shortDir(t), shortDir(t)

@@ -25,7 +25,7 @@ func (w *world) crashOften(t *testing.T) {
 	}
 }
 
-func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
+func TestCircuitDoesNotOutliveCertificate(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		w.crashOften(t)
 		time.Sleep(2 * time.Second)
@@ -45,7 +45,7 @@ func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
 	})
 }
 
-func TestProbesForACertificateAreApart(t *testing.T) {
+func TestProbesForCertificateAreSpaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		left time.Duration // of what is held; 0: nothing is
 		gap  time.Duration
@@ -80,7 +80,7 @@ func TestProbesForACertificateAreApart(t *testing.T) {
 	}
 }
 
-func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
+func TestOnlyDueCallsProbeOpenCircuit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		w.crashOften(t)
 		starts := w.starts()
@@ -101,7 +101,7 @@ func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
 	})
 }
 
-func TestWhatIsAskedWhileAProviderHangsIsTriedOnAFreshProcess(t *testing.T) {
+func TestDueCallMovesFromHangingToFreshProcess(t *testing.T) {
 	for _, is := range []string{"stuck", "mute", "hanging"} {
 		t.Run(is, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestWhatIsAskedWhileAProviderHangsIsTriedOnAFreshProcess(t *testing.T) {
 	}
 }
 
-func TestAProviderThatIsOnlySlowIsLeftAlone(t *testing.T) {
+func TestSlowProviderIsLeftAlone(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		slow := w.last()
 		slow.hold = make(chan struct{})
@@ -140,7 +140,7 @@ func TestAProviderThatIsOnlySlowIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestACAThatIsAwayIsNoHangEvenIfACertificateIsDue(t *testing.T) {
+func TestAbsentCAIsNoHangEvenWhenDue(t *testing.T) {
 	begun(t, "away", func(t *testing.T, w *world) {
 		w.needs(time.Now().Add(10 * time.Second))
 		if _, err := w.sign(20 * time.Second); !errors.Is(err, context.DeadlineExceeded) {
@@ -154,7 +154,7 @@ func TestACAThatIsAwayIsNoHangEvenIfACertificateIsDue(t *testing.T) {
 
 // A provider that is killed each second signs what it has to: certificates of 20 s, asked
 // for from their half on.
-func TestAProviderThatIsKilledEachSecondCostsNoCertificate(t *testing.T) {
+func TestProviderKilledEachSecondStillSigns(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		const life = 20 * time.Second
 		quit := time.After(10 * time.Minute)
