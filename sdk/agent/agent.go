@@ -101,7 +101,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	secrets, err := secret.New(secret.Config{
 		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Observe: cfg.Observe, Log: cfg.Log,
-		EverybodyHas: a.everybodyHas,
+		RootAcknowledged: a.rootAcknowledged,
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.closeServers(context.Background()))

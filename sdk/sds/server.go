@@ -115,9 +115,9 @@ func (s *Server) endSilent() {
 
 func (s *Server) stop() { s.once.Do(func() { close(s.over) }) }
 
-// EverybodyHas is [Service.EverybodyHas] for this socket.
-func (s *Server) EverybodyHas(bundles []string, root string) bool {
-	return s.service.EverybodyHas(bundles, root)
+// RootAcknowledged is [Service.RootAcknowledged] for this socket.
+func (s *Server) RootAcknowledged(bundles []string, root string) bool {
+	return s.service.RootAcknowledged(bundles, root)
 }
 
 // Streams returns how many streams and fetches are open.

@@ -114,10 +114,10 @@ func (s *Service) EndSilent(since time.Duration) int {
 	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
 }
 
-// EverybodyHas reports whether each stream that has one of these trust bundles has
+// RootAcknowledged reports whether each stream that has one of these trust bundles has
 // acknowledged a version with the root of that fingerprint; for [secret.Config].
-func (s *Service) EverybodyHas(bundles []string, root string) bool {
-	return s.engine.EverybodyHas(TypeURL, bundles, root)
+func (s *Service) RootAcknowledged(bundles []string, root string) bool {
+	return s.engine.Acknowledged(TypeURL, bundles, root)
 }
 
 // Streams returns how many streams and fetches are open.

@@ -23,7 +23,7 @@ const (
 // The held one is valid meanwhile, and no certificate is held back beyond its end.
 func (l *leaf) hold(a *attempt, now time.Time) (begins time.Time) {
 	begins = a.item.NotBefore
-	if l.everybodyHas == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
+	if l.rootAcknowledged == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
 		return begins
 	}
 	l.holding = true
@@ -48,5 +48,5 @@ func (l *leaf) follow(now time.Time) {
 
 // told reports whether all who watch the trust bundles of a's authority have its root.
 func (l *leaf) told(a *attempt) bool {
-	return l.everybodyHas(a.by.bundles, pki.Fingerprint(a.chain.Root))
+	return l.rootAcknowledged(a.by.bundles, pki.Fingerprint(a.chain.Root))
 }

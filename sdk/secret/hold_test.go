@@ -20,7 +20,7 @@ func newHolding(t *testing.T, life time.Duration) (e *engine, everybody *atomic.
 	e = newEngine(t, func(c *secret.Config) {
 		client(func(c *catest.CA) ca.Client { return signOnly{c} })(c)
 		c.Secrets[0].TTL = life
-		c.EverybodyHas = func(bundles []string, root string) bool {
+		c.RootAcknowledged = func(bundles []string, root string) bool {
 			if !slices.Equal(bundles, []string{"ROOTCA"}) || root == "" {
 				t.Errorf("asked about %q in %q", root, bundles)
 			}
@@ -58,7 +58,7 @@ func TestLeafFollowsRootOnceEverybodyHasIt(t *testing.T) {
 // Another leaf may have brought the root a moment ago.
 func TestLeafSettlesAfterRootIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return true } })
+		e := newEngine(t, func(c *secret.Config) { c.RootAcknowledged = func([]string, string) bool { return true } })
 		before := e.held("default")
 		e.ca.Rotate()
 		e.untilRenewal(time.Millisecond)
@@ -99,7 +99,7 @@ func TestLeafIsNotHeldBeyondPreviousExpiry(t *testing.T) {
 
 func TestLeafUnderSameRootDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return false } })
+		e := newEngine(t, func(c *secret.Config) { c.RootAcknowledged = func([]string, string) bool { return false } })
 		before := e.held("default")
 		e.untilRenewal(time.Millisecond)
 		if e.held("default").Version == before.Version {

@@ -238,7 +238,7 @@ func TestEverybodyHasRootWhenEachStreamHasAcknowledged(t *testing.T) {
 		want := func(has bool, names ...string) {
 			t.Helper()
 			synctest.Wait()
-			if got := b.engine.EverybodyHas(thingURL, names, "R2"); got != has {
+			if got := b.engine.Acknowledged(thingURL, names, "R2"); got != has {
 				t.Errorf("everybody has R2 in %q: %t", names, got)
 			}
 		}
