@@ -20,7 +20,12 @@ import (
 // startPage returns the fenced blocks of docs/start-kubernetes.md in a language, and its text.
 func startPage(t *testing.T, language string) (blocks []string, text string) {
 	t.Helper()
-	page, err := os.ReadFile(programs.File(t, "docs/start-kubernetes.md"))
+	return docsPage(t, "start-kubernetes.md", language)
+}
+
+func docsPage(t *testing.T, name, language string) (blocks []string, text string) {
+	t.Helper()
+	page, err := os.ReadFile(programs.File(t, "docs/"+name))
 	must(t, err)
 	for _, block := range regexp.MustCompile("(?s)```(\\w*)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		if block[1] == language {

@@ -74,7 +74,11 @@ func TestABadPairIsNotServedAndTheLastGoodOneStays(t *testing.T) {
 			t.Errorf("%s: the status has %+v", says, f)
 		}
 		empty := folder(t, bad)
-		serve(t, empty).fails("default", secret.ErrNotReady)
+		never := serve(t, empty)
+		never.fails("default", secret.ErrNotReady)
+		if _, err := never.Peek(agent, "default"); !strings.Contains(err.Error(), "; the last attempt: ") {
+			t.Errorf("%s: the error says %v", says, err)
+		}
 		must(t, other.writeTo(dir))
 		s.sees("a good pair", other)
 		if f := s.Status()[1].Failure; f != nil {

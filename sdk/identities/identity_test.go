@@ -33,6 +33,7 @@ func TestAForgedTokenWithAnothersSubjectGetsNothing(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		victim := e.join(token("web"))
 		before := victim.held()
+		told := victim.notices.Load() // 0 if it was there before the watch
 		forger := e.join("forged:web")
 		err := forger.nothing()
 		is(t, err, secret.ErrEnded)
@@ -40,7 +41,7 @@ func TestAForgedTokenWithAnothersSubjectGetsNothing(t *testing.T) {
 		if _, err := e.Peek(forger.caller, "ROOTCA"); !errors.Is(err, secret.ErrEnded) {
 			t.Errorf("the forger got the roots: %v", err)
 		}
-		if victim.held() != before || victim.notices.Load() != 1 {
+		if victim.held() != before || victim.notices.Load() != told {
 			t.Error("the victim noticed something")
 		}
 		if n := e.Counts(); n.Identities != 1 || n.Joins != 0 || n.Refused != 1 {
@@ -102,12 +103,13 @@ func TestTwoStreamsOfOneIdentityShareAKeyAndAPush(t *testing.T) {
 		if n := e.Counts(); n.Joins != 1 || n.Rotations != 1 || n.Identities != 1 || n.Streams != 3 {
 			t.Errorf("counts: %+v", n)
 		}
-		if a.notices.Load() != 1 {
-			t.Errorf("the first stream was told %d times", a.notices.Load())
+		told := a.notices.Load()
+		if told > 1 { // 0 if the certificate was there before the watch
+			t.Errorf("the first stream was told %d times", told)
 		}
 		after(time.Until(a.held().RenewAt) + time.Second)
 		e.requests(3)
-		if a.held() != b.held() || b.held() != c.held() || a.notices.Load() != 2 {
+		if a.held() != b.held() || b.held() != c.held() || a.notices.Load() != told+1 {
 			t.Error("the rotation was not one for all")
 		}
 	})

@@ -43,7 +43,7 @@ type Config struct {
 	Handshake time.Duration
 	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[secret.Caller])
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -81,7 +81,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	service.Register(socket)
 	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" reports serving from the start
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
 }

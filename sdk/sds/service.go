@@ -34,7 +34,7 @@ type ServiceConfig struct {
 	Observe func(xds.Event[secret.Caller])
 	// Limits bounds what a client may request.
 	Limits xds.Limits
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -52,7 +52,7 @@ type Service struct {
 // setting is missing. It starts nothing.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	s := &Service{admitPeer: cfg.Admit, sessions: cfg.Sessions, headers: cfg.TokenHeaders}
 	if cfg.Admit == nil {

@@ -45,7 +45,8 @@ type Config struct {
 	Keys KeySource
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives no key and no token. Default: silent.
+	// Log receives no key and no token. Its handler may call the Manager's Peek, Has and
+	// Status; other methods may wait for the very goroutine that logs. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -124,7 +125,7 @@ func (c Config) withDefaults() Config {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	return c
 }

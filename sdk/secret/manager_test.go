@@ -181,9 +181,16 @@ func TestAGetThatGivesUpTellsTheLastFailure(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := e.Get(ctx, agent, "default")
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `not you\x1b[31m`) {
-			t.Errorf("got %q", err)
+		_, ofManager := e.Get(ctx, agent, "default")
+		_, ofSource := secret.Get(ctx, secret.First(e), agent, "default")
+		_, ofPeek := e.Peek(agent, "default")
+		for _, err := range []error{ofManager, ofSource, ofPeek} {
+			if !errors.Is(err, secret.ErrNotReady) || !strings.Contains(err.Error(), `not you\x1b[31m`) {
+				t.Errorf("got %q", err)
+			}
+		}
+		if !errors.Is(ofManager, context.DeadlineExceeded) || ofManager.Error() != ofSource.Error() {
+			t.Errorf("got %q and %q", ofManager, ofSource)
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
 var arrows = map[string][]string{
 	"sdk/ca":                                {},
 	"sdk/pki":                               {"internal/clock", "internal/text"},
-	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/text", "sdk/ca"},
+	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "sdk/ca"},
 	"sdk/token/exchange":                    {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                            {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
 	"sdk/xds":                               {"internal/text", "internal/version"},

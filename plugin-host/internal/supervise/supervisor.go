@@ -135,8 +135,7 @@ func (s *Supervisor) run() {
 		case r := <-s.reloads:
 			s.reload(r)
 		case a := <-s.asks:
-			s.hurry()
-			close(a)
+			s.answer(a)
 		case err := <-s.coming.result():
 			s.settle(err)
 		case <-s.current.end():

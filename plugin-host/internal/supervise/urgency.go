@@ -50,9 +50,10 @@ func (s *Supervisor) schedule(at time.Time) {
 	s.restart, s.status.NextStart = time.After(time.Until(at)), at
 }
 
-// hurry does what a certificate that is due asks for. A start that may be now is not left to
+// answer does what a call for a certificate that is due asks for. A start that may be now is not left to
 // the timer: the call would find the circuit open meanwhile.
-func (s *Supervisor) hurry() {
+func (s *Supervisor) answer(a ask) {
+	defer close(a)
 	s.urge(s.coming)
 	s.hasten()
 	if s.coming == nil && s.restart != nil && !s.status.NextStart.After(time.Now()) {

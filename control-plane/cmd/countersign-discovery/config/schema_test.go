@@ -80,6 +80,9 @@ func TestTheExamplesOfThePageAreGood(t *testing.T) {
 		t.Fatalf("only %d examples", len(blocks))
 	}
 	for _, block := range blocks {
+		if strings.HasPrefix(block[1], "# kustomization.yaml") {
+			continue // control-plane/kubernetes builds it
+		}
 		text := strings.ReplaceAll(block[1], "4be1…", pin)
 		if _, err := Parse("example.yaml", []byte(text)); err != nil {
 			t.Errorf("%s\n%v", text, err)
