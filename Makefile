@@ -50,7 +50,7 @@ CHECKS := check-tree proto-check api-check cross check-modules lint race check-k
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
 	@$(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace ./test/house
-	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'CommandOfThePages|ANewProvider' ./plugin-host/cmd/countersign/...
+	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'DocumentedCommandsWork|NewProvider' ./plugin-host/cmd/countersign/...
 
 .PHONY: race
 race: ## run all packages' tests with the race detector, also in the programs that they start
@@ -58,16 +58,17 @@ race: ## run all packages' tests with the race detector, also in the programs th
 
 .PHONY: check-kit
 check-kit: ## run the conformance suite against providers in other languages and ones that break each rule, and the agent beside hostile ones
-	@$(WITH) $(HEAVY) -timeout 10m -parallel 6 -run 'HostileProvider|EndsEachSecond' ./test/e2e
-	@$(WITH) $(HEAVY) -timeout 10m -run PassesTheSuite ./plugin-host
+	@$(WITH) $(HEAVY) -timeout 10m -parallel 6 -run HostileProvider ./test/e2e
+	@$(WITH) $(HEAVY) -timeout 10m -run 'EndsEachSecond|AbruptSwaps' ./test/e2e
+	@$(WITH) $(HEAVY) -timeout 10m -run PassesSuite ./plugin-host
 	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	@$(HEAVY) -timeout 10m -run NoVerdict ./sdk/catest/conformance
 
 .PHONY: e2e-clone
 e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the pages, below .cache/
 	@mkdir -p $(OUT)
-	@$(WITH) $(TESTS) -count=1 -timeout 5m -artifacts -outputdir $(OUT) -run 'Page|TheSystemdUnit|EachAlert|TheDashboard' ./test/e2e
-	@$(WITH) $(HEAVY) -timeout 20m -run 'TestNewcomer|TestTheLeast' -v ./test/e2e
+	@$(WITH) $(TESTS) -count=1 -timeout 5m -artifacts -outputdir $(OUT) -run 'Page|SystemdUnit|EachAlert|Dashboard' ./test/e2e
+	@$(WITH) $(HEAVY) -timeout 20m -run 'TestNewcomer|TestMinimumLimits' -v ./test/e2e
 
 .PHONY: e2e-pkcs11
 e2e-pkcs11: ## test keys in a real PKCS #11 token
@@ -92,7 +93,7 @@ LOAD ?= 0
 .PHONY: verdicts
 verdicts: ## run each check of the suite RUNS times (1000), as processes PROCESS_RUNS times (10), beside LOAD busy loops
 	scripts/beside-load $(LOAD) $(HEAVY) -timeout 0 -v -run NoVerdict ./sdk/catest/conformance -args -runs $(RUNS)
-	scripts/beside-load $(LOAD) $(HEAVY) -count=$(PROCESS_RUNS) -timeout 0 -run 'ThatBreaksOneRule|ThatKeepTheRules' ./plugin-host/providertest
+	scripts/beside-load $(LOAD) $(HEAVY) -count=$(PROCESS_RUNS) -timeout 0 -run 'ThatBreaksOneRule|ConformingProviders' ./plugin-host/providertest
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

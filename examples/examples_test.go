@@ -87,7 +87,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestTheHTTPSServerRenewsItsCertificateWhileItRuns(t *testing.T) {
+func TestHTTPSServerRenewsCertificateWhileRunning(t *testing.T) {
 	t.Parallel()
 	e := start(t, "https-server", "-listen", "127.0.0.1:0", "-ttl", "4s")
 	address := e.line()
@@ -115,7 +115,7 @@ func serial(e *example, address string) string {
 	return answer.TLS.PeerCertificates[0].SerialNumber.String()
 }
 
-func TestTheSidesOfGRPCKnowEachOtherByTheirSPIFFEIDs(t *testing.T) {
+func TestGRPCPeersVerifySPIFFEIDs(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), testkit.Program(t, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
 	if got, err := cmd.CombinedOutput(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
@@ -123,7 +123,7 @@ func TestTheSidesOfGRPCKnowEachOtherByTheirSPIFFEIDs(t *testing.T) {
 	}
 }
 
-func TestAProgramWithASPIFFELibraryUsesTheWorkloadAPI(t *testing.T) {
+func TestSPIFFELibraryUsesWorkloadAPI(t *testing.T) {
 	t.Parallel()
 	e := start(t, "workload-api", "-id", "spiffe://example.org/shop")
 	address, ok := strings.CutPrefix(e.line(), "SPIFFE_ENDPOINT_SOCKET=")
@@ -148,7 +148,7 @@ func spiffeID(t *testing.T, address string) string {
 	return svid.ID.String()
 }
 
-func TestAnAgentOfOnesOwnServesWhatAProviderSigns(t *testing.T) {
+func TestCustomAgentServesProviderCertificates(t *testing.T) {
 	t.Parallel()
 	binary := testkit.Program(t, "countersign-provider-file")
 	content, err := os.ReadFile(binary)

@@ -31,7 +31,7 @@ func byHand(t *testing.T, h *host, d *debugger.Debugger) (end func()) {
 	return end
 }
 
-func TestAnAgentUsesAProviderInADebuggerHoweverOftenThatIsStarted(t *testing.T) {
+func TestAgentAttachesToDebuggedProviderRepeatedly(t *testing.T) {
 	h := newHost(t, "good")
 	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)
@@ -60,7 +60,7 @@ func TestAnAgentUsesAProviderInADebuggerHoweverOftenThatIsStarted(t *testing.T) 
 	}
 }
 
-func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
+func TestUntrustedPathIsNotAttached(t *testing.T) {
 	loose := t.TempDir() // mode 0755
 	must(t, os.Chmod(loose, 0o755))
 	listener, err := net.Listen("unix", filepath.Join(loose, "s"))
@@ -79,7 +79,7 @@ func TestWhatMayBeAnothersIsNotAttached(t *testing.T) {
 	}
 }
 
-func TestAStrangerIsNotServedByTheDebugger(t *testing.T) {
+func TestDebuggerRejectsOtherUsers(t *testing.T) {
 	h := newHost(t, "good")
 	d, err := debugger.New(h.runtime, h.opts.Log)
 	must(t, err)

@@ -8,7 +8,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
-func TestWhatAnAuthorLogsArrivesWithProviderProcessAndGeneration(t *testing.T) {
+func TestAuthorLogCarriesProviderPIDAndGeneration(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "corp", Provider: "good"})
 	want := fmt.Sprintf(`level=WARN msg=opened provider=corp pid=%d generation=1 fail="" names="{\"of\":[\"a\",\"b\"]}"`, p.Status().PID)

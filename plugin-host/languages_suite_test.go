@@ -12,7 +12,7 @@ import (
 
 // The suite starts an interpreter for each of many checks, which takes 35 s of a core: `make
 // check-kit` runs it.
-func TestAProviderInAnotherLanguagePassesTheSuite(t *testing.T) {
+func TestForeignLanguageProviderPassesSuite(t *testing.T) {
 	t.Parallel()
 	for name := range languages {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func needLanguage(t *testing.T, name string) string {
 	return programs.Foreign(t, languages[name].folder)
 }
 
-func TestAProviderInAnotherLanguageIsUsedKilledAndComesBackWithItsRoot(t *testing.T) {
+func TestForeignLanguageProviderRestartsWithItsRoot(t *testing.T) {
 	for name, authentication := range map[string]pluginhost.Authentication{"python": pluginhost.PinnedTLS, "node": pluginhost.Channel} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -67,7 +67,7 @@ func TestAProviderInAnotherLanguageIsUsedKilledAndComesBackWithItsRoot(t *testin
 	}
 }
 
-func TestAProviderInAnotherLanguageSaysWhatIsWrong(t *testing.T) {
+func TestForeignLanguageProviderReportsErrors(t *testing.T) {
 	for name := range languages {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -89,7 +89,7 @@ func TestAProviderInAnotherLanguageSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestTheExamplesSpeakTheProtocolAsItIs(t *testing.T) {
+func TestExamplesMatchProtocol(t *testing.T) {
 	proto, err := os.ReadFile(programs.File(t, "proto/provider/v1/provider.proto"))
 	must(t, err)
 	copied, err := os.ReadFile(programs.File(t, "examples/provider-node/provider.proto"))

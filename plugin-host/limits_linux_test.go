@@ -30,7 +30,7 @@ func said(t *testing.T, p ca.Client) string {
 	return err.Error()
 }
 
-func TestLimitsHoldAndTheHostGoesOn(t *testing.T) {
+func TestLimitsApplyAndHostSurvives(t *testing.T) {
 	for does, c := range map[string]struct {
 		limits pluginhost.Limits
 		user   string
@@ -81,7 +81,7 @@ func (h *host) forAll(t *testing.T) {
 	must(t, os.Chmod(h.runtime, 0o755))
 }
 
-func TestAProviderRunsAsAUserOfItsOwn(t *testing.T) {
+func TestProviderRunsAsItsOwnUser(t *testing.T) {
 	for _, name := range []string{"good", "stock"} { // with a channel, and with a socket of its own
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, name)
@@ -98,7 +98,7 @@ func TestAProviderRunsAsAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAUserThatCannotBeIsOneSentence(t *testing.T) {
+func TestInvalidUserIsOneSentence(t *testing.T) {
 	h := newHost(t, "good")
 	for user, want := range map[string]string{
 		"root": "user is root", "0": "user is root", "no such user": "use the name or number of a user", "-1": "use the name or number",
@@ -111,7 +111,7 @@ func TestAUserThatCannotBeIsOneSentence(t *testing.T) {
 	}
 }
 
-func TestLimitsThatNobodyCanLiveWithAreRefused(t *testing.T) {
+func TestUnusableLimitsAreRefused(t *testing.T) {
 	h := newHost(t, "good")
 	for want, limits := range map[string]pluginhost.Limits{
 		"limits.memory is 1:": {Memory: 1}, "limits.memory is -1:": {Memory: -1}, "limits.descriptors is 3:": {Descriptors: 3},
@@ -125,7 +125,7 @@ func TestLimitsThatNobodyCanLiveWithAreRefused(t *testing.T) {
 }
 
 // Where a full disk leaves no room for anything, what is held and what runs goes on.
-func TestAProviderThatFillsTheDiskStopsNobody(t *testing.T) {
+func TestDiskFillingProviderStopsNothingElse(t *testing.T) {
 	h := newHost(t, "good")
 	disk := filepath.Join(filepath.Dir(h.dir), "disk")
 	must(t, os.Mkdir(disk, 0o700))

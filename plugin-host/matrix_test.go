@@ -16,7 +16,7 @@ import (
 
 // The matrix of docs/versioning.md, with real processes: the highest version that both
 // speak is used, and where there is none the start says what each of them speaks.
-func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T) {
+func TestHighestCommonProtocolIsNegotiated(t *testing.T) {
 	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {conformance.V2()}, "1 and 2": {wire.V1(), conformance.V2()}}
 	for provider, want := range map[string]map[string]int{
 		"good":   {"1": 1, "2": 0, "1 and 2": 1}, // speaks version 1
@@ -51,7 +51,7 @@ func TestHostsAndProvidersOfEachProtocolFindTheHighestThatBothSpeak(t *testing.T
 	}
 }
 
-func TestAProbeWalksAProviderStepByStep(t *testing.T) {
+func TestProbeStepsThroughProvider(t *testing.T) {
 	h := newHost(t, "good", "exits")
 	p, err := pluginhost.NewProbe(h.opts, pluginhost.Entry{Name: "good"})
 	must(t, err)
@@ -81,7 +81,7 @@ func TestAProbeWalksAProviderStepByStep(t *testing.T) {
 }
 
 // The temp folder is everybody's: an author's module may lie there, too.
-func TestAFolderThatIsNamedLikeAProviderIsNotSweptAway(t *testing.T) {
+func TestFolderNamedLikeProviderIsNotSwept(t *testing.T) {
 	h := newHost(t, "good")
 	base, err := os.MkdirTemp("", "run")
 	must(t, err)

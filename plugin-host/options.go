@@ -36,10 +36,10 @@ type Options struct {
 	// or hangs then waits for its next start no longer than the certificate allows. It may be
 	// called at any time. Default: nothing is known to be due.
 	Due func(name string) (end time.Time, due bool)
-	// Log, which also gets the providers' own records. Default: discard.
+	// Log, which also gets the providers' own records. Default: [slog.Default].
 	Log *slog.Logger
 	// Stderr gets the raw, unbounded standard error of providers; for tests of a
-	// provider. Default: discard.
+	// provider. Default: [slog.Default].
 	Stderr io.Writer
 
 	// StartTimeout bounds a start, up to the provider's metadata. Default: 10 s.
@@ -84,7 +84,7 @@ func (o Options) withDefaults() Options {
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
 	}
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }
 

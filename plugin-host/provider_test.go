@@ -22,7 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-func TestAProviderOfOursAndAStockOneAreUsedEachByItsOwnWay(t *testing.T) {
+func TestAuthenticationMatchesProviderKind(t *testing.T) {
 	for name, want := range map[string]pluginhost.Authentication{"good": pluginhost.Channel, "stock": pluginhost.AutoMTLS, "pinned": pluginhost.PinnedTLS} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, name)
@@ -45,7 +45,7 @@ func TestAProviderOfOursAndAStockOneAreUsedEachByItsOwnWay(t *testing.T) {
 	}
 }
 
-func TestAKilledProviderIsSeenAtOnceAndComesBackConfigured(t *testing.T) {
+func TestKilledProviderRestartsConfigured(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	for generation := 1; generation <= 2; generation++ {
@@ -60,7 +60,7 @@ func TestAKilledProviderIsSeenAtOnceAndComesBackConfigured(t *testing.T) {
 	}
 }
 
-func TestAWatchOfRootsGoesOnInTheNextProcess(t *testing.T) {
+func TestRootWatchContinuesInNextProcess(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	ctx, stop := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func TestAWatchOfRootsGoesOnInTheNextProcess(t *testing.T) {
 	}
 }
 
-func TestWhatAProviderDoesWrongDoesNotReachTheHost(t *testing.T) {
+func TestProviderFaultsStayOutOfHost(t *testing.T) {
 	for fail, want := range map[string]*ca.Error{"panic": ca.ErrInternal, "die": ca.ErrUnavailable, "hang": ca.ErrDeadline, "huge": ca.ErrInternal} {
 		t.Run(fail, func(t *testing.T) {
 			h := newHost(t, "good")
@@ -105,7 +105,7 @@ func TestWhatAProviderDoesWrongDoesNotReachTheHost(t *testing.T) {
 }
 
 // A session at its CA must end with it: the lifeline alone would have it exit at once.
-func TestAProviderIsClosedBeforeItEnds(t *testing.T) {
+func TestProviderIsClosedBeforeItEnds(t *testing.T) {
 	h := newHost(t, "good")
 	closed := filepath.Join(t.TempDir(), "closed")
 	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "close " + closed}})
@@ -119,7 +119,7 @@ func TestAProviderIsClosedBeforeItEnds(t *testing.T) {
 	}
 }
 
-func TestABadStartIsOneSentence(t *testing.T) {
+func TestFailedStartIsOneSentence(t *testing.T) {
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",
 		"silent":  "start timed out after",
@@ -147,7 +147,7 @@ func TestABadStartIsOneSentence(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsStopTheStartAndACAThatIsAwayDoesNot(t *testing.T) {
+func TestWrongSettingsStopStartButAbsentCADoesNot(t *testing.T) {
 	h := newHost(t, "good")
 	for name, c := range map[string]struct {
 		settings map[string]any
@@ -169,7 +169,7 @@ func TestWrongSettingsStopTheStartAndACAThatIsAwayDoesNot(t *testing.T) {
 	}
 }
 
-func TestOnlyThePinnedBinaryRuns(t *testing.T) {
+func TestOnlyPinnedBinaryRuns(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.Dev = false
 	found, err := verified.Finder{Dirs: h.opts.Dirs}.Find("good")
@@ -202,7 +202,7 @@ func TestOnlyThePinnedBinaryRuns(t *testing.T) {
 	sign(t, p)
 }
 
-func TestAProgramForAnotherMachineIsSaidToBeOne(t *testing.T) {
+func TestBinaryForOtherArchitectureIsReported(t *testing.T) {
 	h := newHost(t, "good")
 	path := filepath.Join(h.dir, "countersign-provider-good")
 	self, err := os.ReadFile(path)
@@ -226,7 +226,7 @@ func TestAProgramForAnotherMachineIsSaidToBeOne(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentIsScrubbed(t *testing.T) {
+func TestEnvironmentIsScrubbed(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "leak")
 	t.Setenv("COUNTERSIGN_TOKEN", "leak")
 	h := newHost(t, "good")
@@ -243,7 +243,7 @@ func TestTheEnvironmentIsScrubbed(t *testing.T) {
 	}
 }
 
-func TestAProviderGainsNoPrivilegesFromFiles(t *testing.T) {
+func TestProviderGainsNoPrivileges(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "privileges"}})
 	if _, err := p.CSRSign(t.Context(), request(t)); err == nil || !strings.Contains(err.Error(), `no_new_privs "\t1"`) {
@@ -251,7 +251,7 @@ func TestAProviderGainsNoPrivilegesFromFiles(t *testing.T) {
 	}
 }
 
-func TestStandardErrorIsBoundedAndHarmless(t *testing.T) {
+func TestStderrIsBoundedAndEscaped(t *testing.T) {
 	h := newHost(t, "noisy")
 	h.opts.StartTimeout = time.Minute // it writes 100 MB before it starts
 	sign(t, h.open(t, pluginhost.Entry{Name: "noisy"}))
@@ -265,7 +265,7 @@ func TestStandardErrorIsBoundedAndHarmless(t *testing.T) {
 	}
 }
 
-func TestAProviderThatCrashesAgainAndAgainOpensTheCircuit(t *testing.T) {
+func TestRepeatedCrashesOpenCircuit(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "die"}})
 	for generation := 1; generation <= 5; generation++ {
@@ -279,7 +279,7 @@ func TestAProviderThatCrashesAgainAndAgainOpensTheCircuit(t *testing.T) {
 	}
 }
 
-func TestAStoppedProviderIsReplaced(t *testing.T) {
+func TestStoppedProviderIsReplaced(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.HealthInterval = 100 * time.Millisecond
 	p := h.open(t, pluginhost.Entry{Name: "good"})
@@ -290,7 +290,7 @@ func TestAStoppedProviderIsReplaced(t *testing.T) {
 	sign(t, p)
 }
 
-func TestWhatAProviderStartedGoesWithIt(t *testing.T) {
+func TestChildProcessesEndWithProvider(t *testing.T) {
 	h := newHost(t, "forks")
 	p := h.open(t, pluginhost.Entry{Name: "forks"})
 	var child int
@@ -324,7 +324,7 @@ func running(pid int) bool {
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-func TestThousandsOfCallsAtOnceAllEnd(t *testing.T) {
+func TestThousandsOfConcurrentCallsEnd(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	var all sync.WaitGroup
@@ -349,7 +349,7 @@ func TestThousandsOfCallsAtOnceAllEnd(t *testing.T) {
 	}
 }
 
-func TestInOneProcessTheSameInterfaceRunsAProvider(t *testing.T) {
+func TestInProcessProviderHasSameInterface(t *testing.T) {
 	p, err := pluginhost.InProcess(t.Context(), pluginhost.Options{}, pluginhost.Entry{Name: "good"}, provider.Define("good", "1", open).Provider)
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func beHost() {
 
 // An agent that is not root runs root's binary by its descriptor; its own, which it
 // could be made to write, from a sealed copy.
-func TestAnOrdinaryUserRunsRootsBinaryItselfAndHisOwnFromACopy(t *testing.T) {
+func TestUserRunsRootBinaryDirectlyAndOwnFromCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner int
 		want  string
@@ -418,7 +418,7 @@ func TestAnOrdinaryUserRunsRootsBinaryItselfAndHisOwnFromACopy(t *testing.T) {
 
 const nobody = 65534
 
-func TestAKilledHostLeavesNoProcessAndNoFolder(t *testing.T) {
+func TestKilledHostLeavesNoProcessOrFolder(t *testing.T) {
 	h := newHost(t, "good")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), asHost+"="+filepath.Dir(h.dir))

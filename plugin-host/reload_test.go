@@ -54,7 +54,7 @@ func load(t *testing.T, p *pluginhost.Provider, callers int) (stop func() (calls
 	}
 }
 
-func TestANewVersionAndNewSettingsTakeOverUnderLoadWithoutAFailedCall(t *testing.T) {
+func TestReloadUnderLoadFailsNoCall(t *testing.T) {
 	h := newHost(t, "good")
 	entry := pluginhost.Entry{Name: "good"}
 	p := h.open(t, entry)
@@ -82,7 +82,7 @@ func TestANewVersionAndNewSettingsTakeOverUnderLoadWithoutAFailedCall(t *testing
 	t.Logf("%d calls, 7 swaps", calls)
 }
 
-func TestABadVersionAndBadSettingsLeaveTheOldOneUnderLoad(t *testing.T) {
+func TestBadReloadUnderLoadKeepsOldProcess(t *testing.T) {
 	h := newHost(t, "good", "exits", "other")
 	entry := pluginhost.Entry{Name: "good"}
 	p := h.open(t, entry)
@@ -108,7 +108,7 @@ func TestABadVersionAndBadSettingsLeaveTheOldOneUnderLoad(t *testing.T) {
 	}
 }
 
-func TestAReloadThatStartsNothingWarnsOfNothing(t *testing.T) {
+func TestNoopReloadWarnsOfNothing(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	for range 3 {
@@ -119,7 +119,7 @@ func TestAReloadThatStartsNothingWarnsOfNothing(t *testing.T) {
 	}
 }
 
-func TestAReloadThatIsGivenUpLeavesNoProcess(t *testing.T) {
+func TestCancelledReloadLeavesNoProcess(t *testing.T) {
 	h := newHost(t, "good", "silent")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

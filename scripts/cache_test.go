@@ -253,7 +253,7 @@ func TestUnusedVersionsAreRemoved(t *testing.T) {
 	}
 }
 
-func TestMissingListsWhatTheCacheLacks(t *testing.T) {
+func TestMissingListsUncachedPrograms(t *testing.T) {
 	t.Parallel()
 	clone, cache := newClone(t), t.TempDir()
 	if line := printed(t, clone, "cache missing", "CACHE="+cache); line != "fake v1: built at once" {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestATargetFailsIfItsProgramCannotBeObtained(t *testing.T) {
+func TestTargetFailsWithoutItsProgram(t *testing.T) {
 	see(t, "../Makefile")
 	for target, get := range map[string]string{
 		"e2e-pkcs11": "get-debian", "e2e-step": "get-step-ca", "e2e-vault": "get-vault", "e2e-kubernetes": "get-kubernetes",

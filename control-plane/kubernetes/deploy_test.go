@@ -175,7 +175,7 @@ resources: [BASE/discovery]
 images: [{name: countersign, newName: example.org/countersign, newTag: "1"}]
 `
 
-func TestRealAPIServerTakesAllThatIsDeployedAndRestrictsNothingOfIt(t *testing.T) {
+func TestRealAPIServerAcceptsManifests(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{})
 	restricted(t, c, "istio-system")
 	restricted(t, c, "mesh")
@@ -199,7 +199,7 @@ func TestRealAPIServerTakesAllThatIsDeployedAndRestrictsNothingOfIt(t *testing.T
 	}
 }
 
-func TestTheSidecarIsBesideThoseDeploymentsThatAreLabelled(t *testing.T) {
+func TestSidecarIsAddedToLabelledDeployments(t *testing.T) {
 	for _, o := range objects(t, built(t, sidecarOfAGateway, map[string]string{"gateway.yaml": gateway}), "Deployment") {
 		var d appsv1.Deployment
 		must(t, json.Unmarshal(o.text, &d))

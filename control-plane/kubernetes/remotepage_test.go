@@ -93,7 +93,7 @@ func TestRealKubeconfigOfTheDiscoveryPageIsAcceptedAndRotated(t *testing.T) {
 	}
 }
 
-func TestTheNetworkPolicyOfTheDiscoveryPageIsBuilt(t *testing.T) {
+func TestDiscoveryPageNetworkPolicyIsBuilt(t *testing.T) {
 	blocks, _ := docsPage(t, "discovery.md", "yaml")
 	const published = "github.com/countersign-dev/countersign/deploy/kustomize"
 	for _, block := range blocks {

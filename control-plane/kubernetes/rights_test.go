@@ -103,7 +103,7 @@ func refused(err error) error {
 }
 
 // Each verb that is taken away takes what it is named after, and nothing else.
-func TestRealRightsHaveNoVerbThatNothingNeeds(t *testing.T) {
+func TestRealRightsAreAllNeeded(t *testing.T) {
 	c, client, role := bound(t)
 	set := func(rules []rbacv1.PolicyRule) {
 		t.Helper()
@@ -144,7 +144,7 @@ func TestRealRightsHaveNoVerbThatNothingNeeds(t *testing.T) {
 }
 
 // What the account may, beyond what every account may, is the base's role, in each namespace.
-func TestRealRightsAreThoseOfTheRoleAndNoOthers(t *testing.T) {
+func TestRealRightsAreExactlyTheRole(t *testing.T) {
 	c, client, role := bound(t)
 	c.ServiceAccount("shop", "nobody")
 	for _, namespace := range []string{"mesh", "shop", "kube-system"} {

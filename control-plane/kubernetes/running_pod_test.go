@@ -147,7 +147,7 @@ func (r *running) turnOver(t *testing.T) {
 	})
 }
 
-func TestRealPodRunsByTheImageAndTheBaseAlone(t *testing.T) {
+func TestRealPodRunsWithImageAndBaseAlone(t *testing.T) {
 	r := deploy(t)
 	r.shop(t, "web", "late", "other")
 	for want, args := range map[string][]string{

@@ -33,7 +33,7 @@ func deployed(t *testing.T, name string, flags ...string) *kubetest.Cluster {
 }
 
 // Two clusters are followed, one of them by a kubeconfig with a token of the account.
-func TestRealFleetRunsWithTheseRightsAlone(t *testing.T) {
+func TestRealFleetRunsWithBaseRights(t *testing.T) {
 	// The remote one lists as servers did before they streamed what there is by a watch.
 	local, remote := deployed(t, "local"), deployed(t, "remote", "--feature-gates=WatchList=false")
 	_, err := local.Client().CoreV1().Secrets("mesh").Create(t.Context(), &corev1.Secret{

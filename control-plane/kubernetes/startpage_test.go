@@ -36,7 +36,7 @@ func docsPage(t *testing.T, name, language string) (blocks []string, text string
 }
 
 // The namespace is Istio's, which an operator has already.
-func TestRealAPIServerTakesTheCommandsOfTheStartPage(t *testing.T) {
+func TestRealAPIServerAcceptsStartPageCommands(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{})
 	restricted(t, c, "istio-system")
 	config := filepath.Join(t.TempDir(), "kubeconfig")
@@ -60,7 +60,7 @@ func TestRealAPIServerTakesTheCommandsOfTheStartPage(t *testing.T) {
 	}
 }
 
-func TestTheSidecarOfTheStartPageIsBuilt(t *testing.T) {
+func TestStartPageSidecarBuilds(t *testing.T) {
 	blocks, _ := startPage(t, "yaml")
 	const published = "github.com/countersign-dev/countersign/deploy/kustomize"
 	if len(blocks) != 1 || !strings.Contains(blocks[0], published+"/sidecar") {
@@ -82,7 +82,7 @@ func TestTheSidecarOfTheStartPageIsBuilt(t *testing.T) {
 }
 
 // What the text asks for inline is in the programs' help.
-func TestThePageNamesCommandsThatThereAre(t *testing.T) {
+func TestStartPageCommandsExist(t *testing.T) {
 	_, page := startPage(t, "")
 	commands := regexp.MustCompile("`(countersign(?:-discovery)?)((?: [a-z]+)+)((?: --[a-z-]+)*)[^`]*`").FindAllStringSubmatch(page, -1)
 	if len(commands) < 2 {

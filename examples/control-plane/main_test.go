@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEnvoyGetsAllFromOneStreamAndShowsTheNextCertificate(t *testing.T) {
+func TestEnvoyGetsAllOnOneStreamAndRotates(t *testing.T) {
 	envoy := needEnvoy(t)
 	for _, api := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(api, func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const cluster = `{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "web"}`
 
-func TestATypeOfOnesOwnIsServedBesideTheFolders(t *testing.T) {
+func TestCustomTypeIsServedBesideFolders(t *testing.T) {
 	dir, root := t.TempDir(), newRoot(t)
 	if err := os.WriteFile(filepath.Join(dir, "web.json"), []byte(cluster), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 )
 
 // A time with a monotonic reading ("m=") stands still while the machine sleeps.
-func TestTheClockIsTheWalls(t *testing.T) {
+func TestClockIsWallClock(t *testing.T) {
 	if now := clock.Wall().String(); strings.Contains(now, "m=") {
 		t.Errorf("the clock says %s", now)
 	}
@@ -22,7 +22,7 @@ func TestTimesAreShownInUTC(t *testing.T) {
 	}
 }
 
-func TestTheLaterOfTwoTimes(t *testing.T) {
+func TestLater(t *testing.T) {
 	first, second := time.Unix(1, 0), time.Unix(2, 0)
 	if clock.Later(first, second) != second || clock.Later(second, first) != second {
 		t.Error("the first is taken for the later one")

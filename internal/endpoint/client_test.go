@@ -39,7 +39,7 @@ func (ending) Close() error { return nil }
 
 // A server notices that a connection is being closed, and what it has sent by then may
 // end as if it were whole.
-func TestWhatEndsWellAfterTheRequestEndedIsNoReply(t *testing.T) {
+func TestReplyAfterRequestEndIsDropped(t *testing.T) {
 	for _, redirects := range []Redirects{FollowGET, FollowSame, ReplyRedirects} {
 		for want, end := range map[error]func(stop func()){
 			context.Canceled:         func(stop func()) { stop() },
@@ -60,7 +60,7 @@ func TestWhatEndsWellAfterTheRequestEndedIsNoReply(t *testing.T) {
 	}
 }
 
-func TestARequestEndsAfterTenSecondsWhereNothingElseIsSaid(t *testing.T) {
+func TestRequestTimesOutAfterTenSecondsByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := New(Options{Transport: answering(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
@@ -74,7 +74,7 @@ func TestARequestEndsAfterTenSecondsWhereNothingElseIsSaid(t *testing.T) {
 	})
 }
 
-func TestABodyIsTakenWholeOrNotAtAll(t *testing.T) {
+func TestBodyIsReadWholeOrNotAtAll(t *testing.T) {
 	for name, test := range map[string]struct {
 		most int64
 		body io.Reader
@@ -100,7 +100,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-func TestAnErrorHasNoURL(t *testing.T) {
+func TestErrorsContainNoURL(t *testing.T) {
 	lost := errors.New("no way there")
 	client := New(Options{Transport: answering(func(*http.Request) (*http.Response, error) { return nil, lost })})
 	for address, says := range map[string]string{"https://server.example/?sesame": lost.Error(), "https://server.example/sesame\x00": "invalid"} {
@@ -111,7 +111,7 @@ func TestAnErrorHasNoURL(t *testing.T) {
 	}
 }
 
-func TestARequestEndsAtItsDeadline(t *testing.T) {
+func TestRequestEndsAtItsDeadline(t *testing.T) {
 	hold := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -128,7 +128,7 @@ func TestARequestEndsAtItsDeadline(t *testing.T) {
 }
 
 // A body that drips would keep a connection as long as it likes.
-func TestABodyThatDripsEndsAtTheDeadline(t *testing.T) {
+func TestDrippingBodyEndsAtDeadline(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			_, _ = w.Write([]byte("x"))

@@ -49,7 +49,7 @@ func pairOf(t *testing.T, end time.Time) (certFile, keyFile string) {
 }
 
 // A root that cannot be read must not vanish among others.
-func TestEveryRootOfAFileIsTakenOrNone(t *testing.T) {
+func TestRootFileIsReadWholeOrNotAtAll(t *testing.T) {
 	root := catest.NewCA(catest.Options{}).Bundle()
 	pool, err := ReadRoots(fileOf(t, root.PEM()))
 	if err != nil {
@@ -68,7 +68,7 @@ func TestEveryRootOfAFileIsTakenOrNone(t *testing.T) {
 	}
 }
 
-func TestAPairBelongsTogetherAndHasNotExpired(t *testing.T) {
+func TestMismatchedOrExpiredPairIsRefused(t *testing.T) {
 	cert, key := pairOf(t, time.Now().Add(time.Hour))
 	pair, err := ReadPair(cert, key, time.Now())
 	if err != nil || len(pair.Certificate) != 2 || !pki.SameKey(pair.Leaf.PublicKey, pair.PrivateKey.(crypto.Signer).Public()) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestARedirectIsFollowedWithinTheServerOnly(t *testing.T) {
+func TestRedirectsStayOnSameServer(t *testing.T) {
 	const get, post = http.MethodGet, http.MethodPost
 	for name, test := range map[string]struct {
 		redirects Redirects
@@ -59,7 +59,7 @@ func TestARedirectIsFollowedWithinTheServerOnly(t *testing.T) {
 	}
 }
 
-func TestThreeRedirectsInARowAreFollowedAndNoFourth(t *testing.T) {
+func TestFourthRedirectIsNotFollowed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != r.Header.Get("X-Last") {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)

@@ -44,7 +44,7 @@ func newRoot(t *testing.T) tls.Certificate {
 }
 
 // A cluster's roots rotate under a running agent.
-func TestRootsThatAreReplacedCountFromTheNextRequestOn(t *testing.T) {
+func TestReplacedRootsApplyToNextRequest(t *testing.T) {
 	before, after := newRoot(t), newRoot(t)
 	var serves atomic.Pointer[tls.Certificate]
 	serves.Store(&before)
@@ -97,7 +97,7 @@ func startTLS(t *testing.T, handle http.HandlerFunc) (server *httptest.Server, r
 	return server, fileOf(t, pki.EncodeCertificates([]*x509.Certificate{server.Certificate()}))
 }
 
-func TestAConnectionIsForOneRequestUnlessItIsKept(t *testing.T) {
+func TestConnectionIsReusedOnlyWithKeepAlive(t *testing.T) {
 	for kept, want := range map[bool]int{false: 2, true: 1} {
 		seen := map[string]bool{}
 		server, roots := startTLS(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) })
@@ -117,7 +117,7 @@ func TestAConnectionIsForOneRequestUnlessItIsKept(t *testing.T) {
 }
 
 // Else the old roots, and whoever they let in, stay as long as the connection.
-func TestAConnectionThatIsNotForTheNextRequestIsClosed(t *testing.T) {
+func TestChangedRootsOrCloseEndConnection(t *testing.T) {
 	closed := make(chan struct{}, 9)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -153,7 +153,7 @@ func TestAConnectionThatIsNotForTheNextRequestIsClosed(t *testing.T) {
 	}
 }
 
-func TestAClientCertificateIsReadForEachConnection(t *testing.T) {
+func TestClientCertificateIsReadPerConnection(t *testing.T) {
 	server, roots := startTLS(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(200 + len(r.TLS.PeerCertificates)) })
 	cert, key := pairOf(t, time.Now().Add(time.Hour))
 	client := New(Options{RootFile: roots, CertFile: cert, KeyFile: key})
@@ -168,7 +168,7 @@ func TestAClientCertificateIsReadForEachConnection(t *testing.T) {
 	}
 }
 
-func TestAServerMayBeVerifiedOtherwise(t *testing.T) {
+func TestCustomServerVerification(t *testing.T) {
 	server, roots := startTLS(t, func(http.ResponseWriter, *http.Request) {})
 	no := errors.New("not that one")
 	client := New(Options{RootFile: roots, TLS: func() *tls.Config {
@@ -179,7 +179,7 @@ func TestAServerMayBeVerifiedOtherwise(t *testing.T) {
 	}
 }
 
-func TestAHeaderIsBoundedAndTheBodyComesAsItIs(t *testing.T) {
+func TestHeaderIsBoundedAndBodyIsNotDecoded(t *testing.T) {
 	server, roots := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
 		size := 32 << 10
 		if r.URL.Path == "/long" {
@@ -197,7 +197,7 @@ func TestAHeaderIsBoundedAndTheBodyComesAsItIs(t *testing.T) {
 	}
 }
 
-func TestAProxyIsAskedWhereOneIsSet(t *testing.T) {
+func TestProxySettingIsUsed(t *testing.T) {
 	no := errors.New("no proxy today")
 	client := New(Options{Proxy: func(*http.Request) (*url.URL, error) { return nil, no }})
 	if _, err := client.Do(t.Context(), http.MethodGet, "https://192.0.2.1/", nil, nil); !errors.Is(err, no) {
@@ -205,7 +205,7 @@ func TestAProxyIsAskedWhereOneIsSet(t *testing.T) {
 	}
 }
 
-func TestRootsThatCannotBeReadAreNamed(t *testing.T) {
+func TestUnreadableRootsAreNamed(t *testing.T) {
 	for says, path := range map[string]string{"no such file": "/nowhere/root.pem", "no PEM block": fileOf(t, []byte("none")), "not a regular file": t.TempDir()} {
 		for _, kept := range []bool{false, true} {
 			client := New(Options{RootFile: path, KeepAlive: kept})

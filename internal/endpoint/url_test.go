@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOnlyHTTPSURLsOfServersAreTaken(t *testing.T) {
+func TestOnlyHTTPSURLsAreAccepted(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://issuer.example/path":        "",
 		"https://[::1]:6443":                 "",

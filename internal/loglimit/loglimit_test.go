@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
-func TestAFloodIsCutAndSaysByHowMuch(t *testing.T) {
+func TestFloodIsCutAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out logtest.Log
 		log := loglimit.Limit(out.Logger())
@@ -36,7 +36,7 @@ func TestAFloodIsCutAndSaysByHowMuch(t *testing.T) {
 	})
 }
 
-func TestACalmLoggerLosesNothing(t *testing.T) {
+func TestCalmLoggerLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out logtest.Log
 		log := loglimit.Limit(out.Logger())

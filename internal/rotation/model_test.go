@@ -154,7 +154,7 @@ func (m *model) lose() {
 	}
 }
 
-func TestWhateverHappensARotationKeepsItsRulesAndHeals(t *testing.T) {
+func TestRandomEventsKeepRotationRules(t *testing.T) {
 	names := slices.Sorted(maps.Keys(happenings))
 	rapid.Check(t, func(r *rapid.T) {
 		m := &model{r: r, wall: aDay, mono: aDay}

@@ -7,7 +7,7 @@ import (
 
 var aDay = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func TestRenewalMomentsAreSpreadOverTheWholeJitter(t *testing.T) {
+func TestRenewalsSpreadOverJitter(t *testing.T) {
 	var early, late int
 	for range 1000 {
 		switch at := Renewal(0.5, 0.1, aDay, aDay.Add(100*time.Hour)).Sub(aDay); {
@@ -34,7 +34,7 @@ func held() *Machine {
 
 func at(d time.Duration) Time { return Time{aDay.Add(d), aDay.Add(d)} }
 
-func TestARotationThatIsBroughtForwardIsTriedOnce(t *testing.T) {
+func TestBroughtForwardRotationIsTriedOnce(t *testing.T) {
 	m := held()
 	m.BringForward(aDay.Add(time.Minute))
 	if m.Due(at(59*time.Second)) || !m.Due(at(time.Minute)) || m.Needed(at(time.Minute)) {
@@ -47,7 +47,7 @@ func TestARotationThatIsBroughtForwardIsTriedOnce(t *testing.T) {
 	}
 }
 
-func TestRootsThatAreLostAgainAndAgainAreFollowedEverMoreSlowly(t *testing.T) {
+func TestRepeatedRootLossBacksOff(t *testing.T) {
 	m, now := held(), time.Duration(0)
 	var waits []time.Duration
 	for range 9 {
@@ -67,7 +67,7 @@ func TestRootsThatAreLostAgainAndAgainAreFollowedEverMoreSlowly(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatFailsAfterAKickIsRepeatedAtOnce(t *testing.T) {
+func TestFailureAfterKickRetriesAtOnce(t *testing.T) {
 	m := &Machine{}
 	m.Want(true)
 	m.Begin(at(0))

@@ -12,7 +12,7 @@ var errReply = &pki.CheckError{Check: "names", Detail: "as planned"}
 
 const anHour = time.Hour
 
-func TestEveryFailureHasItsWait(t *testing.T) {
+func TestEachFailureHasItsWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		err           error
 		left, without time.Duration
@@ -48,7 +48,7 @@ func TestEveryFailureHasItsWait(t *testing.T) {
 	}
 }
 
-func TestARefusalForRateIsWaitedForAnywhereInTheRange(t *testing.T) {
+func TestRateLimitWaitCoversWholeRange(t *testing.T) {
 	short, long := 0, 0
 	for range 1000 {
 		var w Waits
@@ -66,7 +66,7 @@ func TestARefusalForRateIsWaitedForAnywhereInTheRange(t *testing.T) {
 	}
 }
 
-func TestWhatAnAuthoritySaysIsSpreadByItsOwnLengthAndMore(t *testing.T) {
+func TestRetryAfterIsSpreadMoreEachTime(t *testing.T) {
 	for n, most := range []time.Duration{40, 80, 200, 560} {
 		longest := time.Duration(0)
 		for range 1000 {
@@ -88,7 +88,7 @@ func TestWhatAnAuthoritySaysIsSpreadByItsOwnLengthAndMore(t *testing.T) {
 
 func told(wait time.Duration) error { return &ca.Error{Reason: ca.RateLimited, RetryAfter: wait} }
 
-func TestAnAuthoritysWordIsCutOnceWithinItsTime(t *testing.T) {
+func TestRetryAfterIsCutOnce(t *testing.T) {
 	var w Waits
 	now, left := aDay, 30*time.Minute
 	first := w.After(told(10*time.Minute), now, left, 0)
@@ -104,7 +104,7 @@ func TestAnAuthoritysWordIsCutOnceWithinItsTime(t *testing.T) {
 	}
 }
 
-func TestAMissingAbilityIsNotWaitedFor(t *testing.T) {
+func TestMissingAbilityIsNotRetried(t *testing.T) {
 	var w Waits
 	if got := w.After(ca.ErrUnimplemented, aDay, 0, 0); got != Never {
 		t.Errorf("got %s", got)

@@ -2,7 +2,7 @@ package suggest
 
 import "testing"
 
-func TestTheNearestKnownWordIsFound(t *testing.T) {
+func TestNearestKnownWordIsFound(t *testing.T) {
 	known := []string{"trust_domain", "socket", "providers", "ttl"}
 	for word, want := range map[string]string{
 		"trustdomain": "trust_domain", "sokcet": "socket", "Provider": "providers", "tll": "ttl", "unrelated": "", "": "",

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestTokensOfOneIssuerAreReplacedWhole(t *testing.T) {
+func TestTokensWithSharedPrefixAreReplacedWhole(t *testing.T) {
 	const begin = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9."
 	first, second := ca.Token(begin+"Zmlyc3Q.c2ln"), ca.Token(begin+"c2Vjb25k.bmF0dXJl")
 	for foreign, want := range map[string]string{
@@ -22,7 +22,7 @@ func TestTokensOfOneIssuerAreReplacedWhole(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotPrintIsEscapedAndTheRestCut(t *testing.T) {
+func TestUnprintableTextIsEscapedAndCut(t *testing.T) {
 	for foreign, want := range map[string]string{
 		`a "quoted" word, C:\path`:             `a "quoted" word, C:\path`,
 		"\x1b[2J\nforged":                      `\x1b[2J\nforged`,

@@ -30,7 +30,7 @@ func build(name, arch string) lock.Provider {
 	}
 }
 
-func TestWhatIsWrittenIsReadAndTheOldBuildOfAPlatformIsReplaced(t *testing.T) {
+func TestWriteReplacesOldBuildOfPlatform(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "countersign.lock")
 	if _, err := lock.Read(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestWhatIsWrittenIsReadAndTheOldBuildOfAPlatformIsReplaced(t *testing.T) {
 	}
 }
 
-func TestALockThatOthersCanHaveWrittenIsNotRead(t *testing.T) {
+func TestLockWritableByOthersIsNotRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, path string)
 		want  string // empty: it is read
@@ -108,7 +108,7 @@ func TestALockThatOthersCanHaveWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-func TestAStrangersLockIsNotRead(t *testing.T) {
+func TestLockOfOtherUserIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "countersign.lock")
 	must(t, new(lock.Lock).Write(path))
 	if err := os.Chown(path, 65534, 65534); err != nil {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/conformance.md anew")
 
-func TestTheDocumentListsEveryCheck(t *testing.T) {
+func TestDocumentListsEveryCheck(t *testing.T) {
 	want := document()
 	docs := tree.File(t, "docs/conformance.md")
 	if *update {
@@ -28,7 +28,7 @@ func TestTheDocumentListsEveryCheck(t *testing.T) {
 
 const preface = `# The conformance suite
 
-<!-- Written by the tests of plugin-host/providertest: go test -run TestTheDocumentListsEveryCheck -update . -->
+<!-- Written by the tests of plugin-host/providertest: go test -run TestDocumentListsEveryCheck -update . -->
 
 One suite tests every provider, in whatever language it is written. On a binary, under the host that
 runs it for agents:

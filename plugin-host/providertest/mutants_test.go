@@ -14,7 +14,7 @@ import (
 // host's own kill (12) or reload (15) breaks, fails others with it.
 var withoutMutant = []string{"PROC-03", "PROC-12", "PROC-15"}
 
-func TestAProcessThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
+func TestProcessThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
 	for _, check := range processChecks(nil) {
 		if slices.Contains(withoutMutant, check.ID) {
 			continue

@@ -59,7 +59,7 @@ func failed(report *conformance.Report) (ids, seen []string) {
 	return ids, seen
 }
 
-func TestProvidersThatKeepTheRulesPassHoweverTheyServe(t *testing.T) {
+func TestConformingProvidersPassHoweverServed(t *testing.T) {
 	for name, unrun := range map[string]string{
 		"good":   "",
 		"pinned": "",
@@ -88,7 +88,7 @@ func TestProvidersThatKeepTheRulesPassHoweverTheyServe(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRunIsAnError(t *testing.T) {
+func TestUnrunnableTargetIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "provider")
 	script := filepath.Join(dir, prefix+"open")
@@ -112,7 +112,7 @@ func TestWhatCannotBeRunIsAnError(t *testing.T) {
 	}
 }
 
-func TestAProviderThatEndsAtOnceFailsWhatIsAskedFirst(t *testing.T) {
+func TestProviderExitingAtOnceFailsFirstCheck(t *testing.T) {
 	target := install(t, "exits")
 	target.Levels = []conformance.Level{conformance.Sign}
 	script := "#!/bin/sh\necho no licence found >&2\nexit 3\n"

@@ -59,7 +59,7 @@ type Config struct {
 	Keys    secret.KeySource
 	// Observe receives secret events, for metrics; see [secret.Config]. Default: none.
 	Observe func(secret.Event)
-	// Log receives no key and no token. Default: silent.
+	// Log receives no key and no token. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -101,7 +101,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	secrets, err := secret.New(secret.Config{
 		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Observe: cfg.Observe, Log: cfg.Log,
-		EverybodyHas: a.everybodyHas,
+		RootAcknowledged: a.rootAcknowledged,
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.closeServers(context.Background()))
@@ -141,7 +141,7 @@ func (c Config) checkIdentities(secrets []secret.Spec) error {
 }
 
 func (c Config) withDefaults() Config {
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	c.Socket.Log = cmp.Or(c.Socket.Log, c.Log)
 	c.WorkloadAPI.Log = cmp.Or(c.WorkloadAPI.Log, c.Log)

@@ -52,7 +52,7 @@ func config(t *testing.T, authority *catest.CA) agent.Config {
 	}
 }
 
-func TestAnAgentServesWhatItsAuthoritySignsUntilItsContextEnds(t *testing.T) {
+func TestAgentServesUntilContextEnds(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	a, err := agent.New(cfg)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestAnAgentServesWhatItsAuthoritySignsUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatCannotHaveItsSocketAsksNobody(t *testing.T) {
+func TestAgentWithoutSocketAsksNoAuthority(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	first, err := agent.New(config(t, catest.NewCA(catest.Options{})))
 	if err != nil {
@@ -100,7 +100,7 @@ func TestAnAgentThatCannotHaveItsSocketAsksNobody(t *testing.T) {
 	}
 }
 
-func TestAWrongConfigurationLeavesNoSocket(t *testing.T) {
+func TestWrongConfigurationLeavesNoSocket(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.Secrets[0].Authorities = []string{"nobody"}
 	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "nobody") {
@@ -133,7 +133,7 @@ func tryFetch(t *testing.T, socket string, names ...string) (*discoveryv3.Discov
 		&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: names}, grpc.WaitForReady(true))
 }
 
-func TestAStreamGetsANameThatAReloadMadeKnown(t *testing.T) {
+func TestStreamGetsNameAddedByReload(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	a, err := agent.New(cfg)
 	if err != nil {
@@ -179,7 +179,7 @@ func TestAStreamGetsANameThatAReloadMadeKnown(t *testing.T) {
 	}
 }
 
-func TestAnAgentServesTheWorkloadAPIBesideSDSUnderOnePolicy(t *testing.T) {
+func TestWorkloadAPISharesPolicyWithSDS(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.WorkloadAPI.Path = filepath.Join(filepath.Dir(cfg.Socket.Path), "spiffe")
 	var asked atomic.Int64
@@ -237,7 +237,7 @@ func fetchSVID(t *testing.T, socket string) grpc.ClientStream {
 	return stream
 }
 
-func TestAWorkloadAPISocketThatIsAnothersLeavesNothing(t *testing.T) {
+func TestForeignWorkloadAPISocketLeavesNothing(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.WorkloadAPI.Path = cfg.Socket.Path + ".file"
 	if err := os.WriteFile(cfg.WorkloadAPI.Path, nil, 0o600); err != nil {

@@ -49,7 +49,7 @@ func (s slow) CSRSign(ctx context.Context, _ ca.SignRequest) (ca.Certificate, er
 	return ca.Certificate{}, ctx.Err()
 }
 
-func TestStreamsEndBeforeTheSocketAndTheSocketBeforeRequests(t *testing.T) {
+func TestCloseEndsStreamsThenSocketThenRequests(t *testing.T) {
 	var seen diary
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	asked := make(chan struct{}, 1)
@@ -131,7 +131,7 @@ func observed(t *testing.T) (cfg agent.Config, events func() []secret.Event) {
 	return cfg, func() []secret.Event { mu.Lock(); defer mu.Unlock(); return slices.Clone(all) }
 }
 
-func TestOfTwoAgentsInOneProcessEachHasItsOwnAndOutlivesTheOther(t *testing.T) {
+func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 	firstConfig, firstEvents := observed(t)
 	secondConfig, secondEvents := observed(t)
 	first, second := running(t, firstConfig), running(t, secondConfig)

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAnAgentOfManyIdentitiesServesEachStreamItsOwn(t *testing.T) {
+func TestMultiIdentityAgentServesEachStreamItsOwn(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.Secrets = cfg.Secrets[1:]
 	cfg.Identities = &identities.Config{
@@ -64,7 +64,7 @@ func TestAnAgentOfManyIdentitiesServesEachStreamItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnAgentOfManyIdentitiesHasNothingThatWouldBeEverybodys(t *testing.T) {
+func TestMultiIdentityAgentRefusesSharedSecrets(t *testing.T) {
 	for words, change := range map[string]func(*agent.Config){
 		"each stream has its own": func(*agent.Config) {},
 		"would be everybody's":    func(c *agent.Config) { c.Secrets = c.Secrets[1:]; c.Sources = []secret.Source{secret.First()} },

@@ -51,7 +51,7 @@ func run(t *testing.T, cfg agent.Config) *agent.Agent {
 	return a
 }
 
-func TestEachSocketRefusesTheOthersNames(t *testing.T) {
+func TestEachSocketRefusesNamesOfTheOther(t *testing.T) {
 	cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
 	run(t, cfg)
 	if n := len(fetch(t, cfg.Socket.Path, "default", "ROOTCA").Resources); n != 2 {
@@ -69,7 +69,7 @@ func TestEachSocketRefusesTheOthersNames(t *testing.T) {
 	}
 }
 
-func TestAnAgentMayServeAGatewayAlone(t *testing.T) {
+func TestAgentCanServeGatewayAlone(t *testing.T) {
 	cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
 	cfg.Socket.Path = ""
 	a := run(t, cfg)
@@ -86,14 +86,14 @@ func TestAnAgentMayServeAGatewayAlone(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutAGatewayHasNoStateOfOne(t *testing.T) {
+func TestAgentWithoutGatewayHasNoGatewayState(t *testing.T) {
 	a := run(t, config(t, catest.NewCA(catest.Options{})))
 	if _, ok := a.Gateway(); ok {
 		t.Error("there is one")
 	}
 }
 
-func TestAPolicyIsThatOfBothSockets(t *testing.T) {
+func TestPolicyAppliesToBothSockets(t *testing.T) {
 	cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
 	a := run(t, cfg)
 	a.SetPolicy(sds.Policy{Refuse: func(sds.Peer) error { return os.ErrPermission }})
@@ -104,7 +104,7 @@ func TestAPolicyIsThatOfBothSockets(t *testing.T) {
 	}
 }
 
-func TestAGatewayThatCannotBeLeavesNoSocket(t *testing.T) {
+func TestInvalidGatewayLeavesNoSocket(t *testing.T) {
 	for want, spoil := range map[string]func(*agent.Config){
 		"Address":         func(c *agent.Config) { c.Gateway.Service.Address = "nowhere" },
 		"many identities": func(c *agent.Config) { c.Identities = &identities.Config{}; c.Secrets = c.Secrets[1:] },

@@ -12,7 +12,7 @@ import (
 )
 
 // Envoy opens a stream for each secret.
-func TestALeafFollowsItsNewRootThoughTheyAreOnStreamsOfTheirOwn(t *testing.T) {
+func TestLeafFollowsNewRootAcrossStreams(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	cfg := config(t, authority)
 	cfg.Authorities[0].Client = struct{ ca.Client }{authority} // roots come with replies

@@ -47,11 +47,11 @@ func (a *Agent) Streams() int {
 	return n
 }
 
-// everybodyHas asks all sockets that serve Envoys; see [secret.Config].
-func (a *Agent) everybodyHas(bundles []string, root string) bool {
+// rootAcknowledged asks all sockets that serve Envoys; see [secret.Config].
+func (a *Agent) rootAcknowledged(bundles []string, root string) bool {
 	return !slices.ContainsFunc(a.servers, func(s server) bool {
-		told, ok := s.(interface{ EverybodyHas([]string, string) bool })
-		return ok && !told.EverybodyHas(bundles, root)
+		told, ok := s.(interface{ RootAcknowledged([]string, string) bool })
+		return ok && !told.RootAcknowledged(bundles, root)
 	})
 }
 

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const bearer = ca.Token("eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJpc3Rpby1jYSJ9.c2lnbmF0dXJl")
 
-func TestACredentialNeverShowsItsToken(t *testing.T) {
+func TestCredentialHidesItsToken(t *testing.T) {
 	c := authn.Credential{Token: bearer, Cluster: "east\nwest"}
 	var log bytes.Buffer
 	text := slog.New(slog.NewTextHandler(&log, nil))
@@ -58,7 +58,7 @@ func (a answers) Authenticate(context.Context, authn.Credential) (authn.Identity
 	return a.id, a.err
 }
 
-func TestTheFirstThatKnowsTheCallerWins(t *testing.T) {
+func TestFirstMatchingAuthenticatorWins(t *testing.T) {
 	web := authn.Identity{SPIFFEID: "spiffe://example.org/web"}
 	api := authn.Identity{Namespace: "shop", ServiceAccount: "api"}
 	notMine, refused := answers{err: authn.ErrNotMine}, answers{err: authn.Errorf(authn.ErrRefused, "expired")}
@@ -81,7 +81,7 @@ func TestTheFirstThatKnowsTheCallerWins(t *testing.T) {
 	}
 }
 
-func TestTheOutcomeTellsWhetherToComeAgain(t *testing.T) {
+func TestOutcomeSaysWhetherToRetry(t *testing.T) {
 	notMine, refused, unavailable := authn.ErrNotMine, authn.Errorf(authn.ErrRefused, "expired"), authn.Errorf(authn.ErrUnavailable, "down")
 	for name, test := range map[string]struct {
 		said []error
@@ -108,7 +108,7 @@ func TestTheOutcomeTellsWhetherToComeAgain(t *testing.T) {
 	}
 }
 
-func TestTheCallerSeesOneSentenceAndTheLogEveryReasonWithoutTheToken(t *testing.T) {
+func TestCallerSeesOneSentenceAndLogSeesReasons(t *testing.T) {
 	list := authn.Ordered{
 		{Name: "certificate", Authenticator: answers{err: authn.Errorf(authn.ErrRefused, "the trust domain is unknown")}},
 		{Name: "jwt", Authenticator: answers{err: fmt.Errorf("bad token %s\nforged line", bearer.Reveal())}},
@@ -131,7 +131,7 @@ func TestTheCallerSeesOneSentenceAndTheLogEveryReasonWithoutTheToken(t *testing.
 	}
 }
 
-func TestTheClusterThatACallerNamesChoosesWhoIsAsked(t *testing.T) {
+func TestNamedClusterChoosesAuthenticator(t *testing.T) {
 	east := authn.Identity{Namespace: "shop", ServiceAccount: "web", Cluster: "east"}
 	clusters := authn.Clusters(func(name string) authn.Authenticator {
 		if name == "east" || name == "" {

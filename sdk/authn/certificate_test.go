@@ -74,7 +74,7 @@ func chain(certs ...*certtest.Pair) authn.Credential {
 	return c
 }
 
-func TestACertificateIsKnownByTheRootsOfItsOwnTrustDomain(t *testing.T) {
+func TestCertificateIsVerifiedByRootsOfItsTrustDomain(t *testing.T) {
 	d, certificates := newDomains(t)
 	noUsage := with(client(web), func(c *x509.Certificate) { c.ExtKeyUsage, c.KeyUsage = nil, 0 })
 	for name, shown := range map[string]authn.Credential{
@@ -98,14 +98,14 @@ func TestACertificateIsKnownByTheRootsOfItsOwnTrustDomain(t *testing.T) {
 	}
 }
 
-func TestNoClientCertificateIsNoRefusal(t *testing.T) {
+func TestMissingClientCertificateIsNotARefusal(t *testing.T) {
 	_, certificates := newDomains(t)
 	if _, err := certificates.Authenticate(t.Context(), authn.Credential{Token: bearer}); !errors.Is(err, authn.ErrNotMine) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAHostileCertificateIsRefusedForWhatIsWrongWithIt(t *testing.T) {
+func TestHostileCertificateIsRefusedWithReason(t *testing.T) {
 	d, certificates := newDomains(t)
 	stranger := certtest.SelfSigned(t, authority("root")) // the root's very name
 	leaf := d.root.Issue(t, client(web))
@@ -148,7 +148,7 @@ func TestAHostileCertificateIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 	}
 }
 
-func TestTheRootsAreThoseOfTheMoment(t *testing.T) {
+func TestRootsAreReadAtEachAuthentication(t *testing.T) {
 	d, certificates := newDomains(t)
 	shown := chain(d.root.Issue(t, client(web)))
 	bundle := pki.NewBundle(d.other.Cert)
@@ -164,7 +164,7 @@ func TestTheRootsAreThoseOfTheMoment(t *testing.T) {
 
 // A server asks for a certificate and leaves its roots to us: the handshake must have
 // proved the key then.
-func TestAHandshakeProvesTheKeyOfACertificateThatItDoesNotVerify(t *testing.T) {
+func TestHandshakeProvesKeyOfUnverifiedCertificate(t *testing.T) {
 	d, certificates := newDomains(t)
 	leaf, server := d.middle.Issue(t, client(web)), d.root.Issue(t, client(web))
 	for name, test := range map[string]struct {

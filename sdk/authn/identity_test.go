@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-func TestASPIFFEIDNamesAServiceAccountOnlyWhereItsPathIsOne(t *testing.T) {
+func TestSPIFFEIDNamesServiceAccountOnlyByPath(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"spiffe://example.org/ns/shop/sa/web":       {"shop", "web"},
 		"spiffe://example.org/ns/shop/sa/web.v2":    {"shop", "web.v2"},
@@ -32,7 +32,7 @@ func TestASPIFFEIDNamesAServiceAccountOnlyWhereItsPathIsOne(t *testing.T) {
 	}
 }
 
-func TestATemplateGivesEachServiceAccountAnIDOfItsOwn(t *testing.T) {
+func TestTemplateGivesEachServiceAccountItsOwnID(t *testing.T) {
 	template, err := authn.ParseTemplate("spiffe://cluster.local/ns/{namespace}/sa/{service_account}")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestATemplateGivesEachServiceAccountAnIDOfItsOwn(t *testing.T) {
 }
 
 // The names end in a SPIFFE ID: what Kubernetes does not allow could be another's.
-func TestASubjectThatIsNoServiceAccountIsRefused(t *testing.T) {
+func TestNonServiceAccountSubjectIsRefused(t *testing.T) {
 	template, _ := authn.ParseTemplate("spiffe://cluster.local/ns/{namespace}/sa/{service_account}")
 	for _, user := range []string{
 		"", "system:serviceaccount", "system:serviceaccount:shop", "system:serviceaccount:shop:", "system:serviceaccount::web",
@@ -64,7 +64,7 @@ func TestASubjectThatIsNoServiceAccountIsRefused(t *testing.T) {
 	}
 }
 
-func TestATemplateThatCouldGiveTwoAccountsOneIDIsRefused(t *testing.T) {
+func TestAmbiguousTemplateIsRefused(t *testing.T) {
 	for _, text := range []string{
 		"spiffe://cluster.local/ns/{namespace}",
 		"spiffe://cluster.local/{namespace}-{service_account}",

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestEachReasonSaysWhatToDo(t *testing.T) {
+func TestEachReasonHasItsAction(t *testing.T) {
 	for _, c := range []struct {
 		err    *ca.Error
 		action ca.Action
@@ -41,7 +41,7 @@ func TestEachReasonSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestErrorsKeepThePromisesOfPackageContext(t *testing.T) {
+func TestErrorsMatchContextErrors(t *testing.T) {
 	if !errors.Is(ca.Errorf(ca.Deadline, "slow"), context.DeadlineExceeded) {
 		t.Error("a Deadline is not context.DeadlineExceeded")
 	}
@@ -64,7 +64,7 @@ func TestErrorfKeepsItsCause(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsFoundInAWrappedError(t *testing.T) {
+func TestRetryAfterIsFoundInWrappedError(t *testing.T) {
 	err := fmt.Errorf("sign: %w", &ca.Error{Reason: ca.RateLimited, RetryAfter: time.Minute})
 	if got := ca.RetryAfter(err); got != time.Minute {
 		t.Errorf("got %v", got)
@@ -74,7 +74,7 @@ func TestRetryAfterIsFoundInAWrappedError(t *testing.T) {
 	}
 }
 
-func TestATokenIsShownByNoPrinterLoggerOrEncoder(t *testing.T) {
+func TestTokenIsHiddenFromPrintersLoggersAndEncoders(t *testing.T) {
 	const text = "eyJhbGciOi.secret"
 	req := ca.SignRequest{ID: "1", Token: text}
 	var log strings.Builder

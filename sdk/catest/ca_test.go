@@ -37,7 +37,7 @@ func ask(t *testing.T, authority *catest.CA) (ca.Certificate, pki.Check, error) 
 		Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}, err
 }
 
-func TestEveryReplyHoldsUnlessItIsBroken(t *testing.T) {
+func TestRepliesAreValidUnlessBroken(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(*catest.Draft)
 		fails  string // the check of package pki that finds it
@@ -72,7 +72,7 @@ func TestEveryReplyHoldsUnlessItIsBroken(t *testing.T) {
 	}
 }
 
-func TestAReplyWithoutRootsTellsNone(t *testing.T) {
+func TestReplyWithoutRootsHasNone(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	authority.Always(catest.Fault{Break: catest.NoRoots})
 	reply, _, err := ask(t, authority)
@@ -81,7 +81,7 @@ func TestAReplyWithoutRootsTellsNone(t *testing.T) {
 	}
 }
 
-func TestPlannedFaultsComeInOrderAndThenEnd(t *testing.T) {
+func TestPlannedFaultsComeInOrderAndEnd(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	authority.Next(2, catest.Fault{Err: ca.ErrUnavailable})
 	authority.Next(1, catest.Fault{Err: ca.ErrDenied})
@@ -95,7 +95,7 @@ func TestPlannedFaultsComeInOrderAndThenEnd(t *testing.T) {
 	}
 }
 
-func TestADelayIsWaitedAndAHangingCallEndsWithItsContext(t *testing.T) {
+func TestDelayIsWaitedAndHangEndsWithContext(t *testing.T) {
 	authority := catest.NewCA(catest.Options{}) // made outside the bubble
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -112,7 +112,7 @@ func TestADelayIsWaitedAndAHangingCallEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestAWatcherSeesTheRootsAndEachChange(t *testing.T) {
+func TestWatcherSeesRootsAndEachChange(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func aggregated(t *testing.T, source *secrettest.Drawer) discoveryv3.AggregatedD
 	return discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 }
 
-func TestSecretsAndASnapshotShareAnAggregatedStream(t *testing.T) {
+func TestSecretsAndSnapshotShareAggregatedStream(t *testing.T) {
 	source := secrettest.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -101,7 +101,7 @@ func namesOf(typeURL string) []string {
 	return nil
 }
 
-func TestSecretsAndASnapshotShareAnIncrementalStream(t *testing.T) {
+func TestSecretsAndSnapshotShareIncrementalStream(t *testing.T) {
 	source := secrettest.New(leaf("default", "1"), roots("1"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -29,7 +29,7 @@ func subscription(names ...string) cachev3.Subscription {
 	return streamv3.NewSotwSubscription(names, true)
 }
 
-func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
+func TestCreateWatchAndCancelDoNotBlockOnChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New(leaf("default", "1"))
 		out := make(chan cachev3.Response) // nobody reads
@@ -49,7 +49,7 @@ func TestNeitherCreateWatchNorCancelWaitsForRoomInTheChannel(t *testing.T) {
 	})
 }
 
-func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
+func TestCreateWatchSendsHeldSecretsBeforeReturning(t *testing.T) {
 	out := make(chan cachev3.Response, 1)
 	cancel, err := newCache(t, secrettest.New(leaf("default", "1"))).CreateWatch(ask("default"), subscription("default"), out)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestWhatIsThereIsInTheChannelWhenCreateWatchReturns(t *testing.T) {
 }
 
 // The channel of a stream is shared by its types, and each has its room in it.
-func TestOneResponseAtMostIsOnItsWay(t *testing.T) {
+func TestOnlyOneResponseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New(leaf("default", "1"))
 		out := make(chan cachev3.Response, 8)
@@ -89,7 +89,7 @@ func TestOneResponseAtMostIsOnItsWay(t *testing.T) {
 	})
 }
 
-func TestBadRequestsAreRefusedWithAStatusThatSaysWhatWouldBeRight(t *testing.T) {
+func TestBadRequestsAreRefusedWithStatus(t *testing.T) {
 	many := make([]string, 10_001)
 	for i := range many {
 		many[i] = strings.Repeat("n", i%100) + string(rune('a'+i%26)) + time.Duration(i).String()
@@ -130,7 +130,7 @@ func named(node *corev3.Node) (secret.Caller, error) {
 	return secret.Caller{ID: node.GetId()}, nil
 }
 
-func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
+func TestMissingConfigurationIsNamed(t *testing.T) {
 	for want, cfg := range map[string]controlplane.Config{
 		"Config.Secrets": {Caller: named},
 		"Config.Caller":  {Secrets: secrettest.New()},
@@ -141,7 +141,7 @@ func TestWhatIsMissingInTheConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
+func TestFetchWaitsAndLeavesOutRefusedNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
@@ -161,7 +161,7 @@ func TestAFetchWaitsAndLeavesOutWhatIsRefused(t *testing.T) {
 	})
 }
 
-func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
+func TestEmptyFetchSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New()
 		source.Empty("slow")
@@ -181,7 +181,7 @@ func TestAFetchThatGetsNothingSaysWhy(t *testing.T) {
 	})
 }
 
-func TestAFetchOfMoreThanAResponseHoldsIsRefused(t *testing.T) {
+func TestOversizedFetchIsRefused(t *testing.T) {
 	source := secrettest.New()
 	for _, name := range []string{"a", "b", "c"} {
 		item := leaf(name, "1")
@@ -193,7 +193,7 @@ func TestAFetchOfMoreThanAResponseHoldsIsRefused(t *testing.T) {
 	}
 }
 
-func TestEachRefusedNameIsToldOnceOnAStream(t *testing.T) {
+func TestEachRefusedNameIsReportedOncePerStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		var mu sync.Mutex
 		var refused []string

@@ -14,7 +14,7 @@ import (
 
 // Whatever a client says that it has from before, it gets the secret unless it named
 // the very version, and what the server keeps for it is taken back as it was.
-func FuzzWhatAClientBringsAlong(f *testing.F) {
+func FuzzInitialVersions(f *testing.F) {
 	for _, version := range []string{"1", "", "refused\x00", "sent 1\x001", "\x001", "sent 9\x00", "\xff"} {
 		f.Add(version, "1", "9")
 	}

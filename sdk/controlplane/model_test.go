@@ -15,7 +15,7 @@ import (
 
 // Whatever happens on a stream and whoever is slow, in the end a client that
 // acknowledges has what the source has.
-func TestAClientEndsWithWhatTheSourceHas(t *testing.T) {
+func TestClientConvergesToSource(t *testing.T) {
 	for _, d := range []dialect{sotw, ordered, delta} {
 		t.Run(string(d), func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
+func TestFirstRequestGetsAllAndChangeIsPushedAlone(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), leaf("other", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -34,7 +34,7 @@ func TestAFirstRequestGetsEverythingAndAChangeIsPushedAlone(t *testing.T) {
 	})
 }
 
-func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
+func TestUnknownNameIsLeftOutUntilKnown(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
@@ -59,7 +59,7 @@ func TestANameThatIsUnknownIsLeftOutUntilItIsKnown(t *testing.T) {
 	})
 }
 
-func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
+func TestUnreadyNameIsSentLaterAndBlocksNoOther(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
@@ -77,7 +77,7 @@ func TestANameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 	})
 }
 
-func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
+func TestRootsGoFirstAndLeafFollowsTheirACK(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -97,7 +97,7 @@ func TestNewRootsGoFirstAndTheLeafFollowsTheirAcknowledgement(t *testing.T) {
 }
 
 // The acknowledgement of an answer crosses with the push of new roots.
-func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
+func TestOnlyACKOfRootsReleasesLeaf(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -115,7 +115,7 @@ func TestOnlyTheAcknowledgementOfTheRootsLetsTheLeafGo(t *testing.T) {
 	})
 }
 
-func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
+func TestLeafWaitsFiveSecondsForACK(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -132,7 +132,7 @@ func TestALeafWaitsFiveSecondsForAClientThatDoesNotAcknowledge(t *testing.T) {
 	})
 }
 
-func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
+func TestRepeatedRootChangesDoNotStarveLeaf(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -153,7 +153,7 @@ func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
 	})
 }
 
-func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
+func TestRefusedRootDelaysLeafOnlyForItsTime(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), roots("1"))
 		c := open(t, d, newCache(t, source))
@@ -170,7 +170,7 @@ func TestARefusedRootHoldsTheLeafNoLongerThanItsTime(t *testing.T) {
 	})
 }
 
-func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
+func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		c := open(t, d, newCache(t, source))
@@ -184,7 +184,7 @@ func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 	})
 }
 
-func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *testing.T) {
+func TestClientWithoutACKGetsManyChangesAsOne(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "0"))
 		c := open(t, d, newCache(t, source))
@@ -207,7 +207,7 @@ func TestAClientThatNeverAcknowledgesGetsTheNextVersionAndManyChangesAsOne(t *te
 	})
 }
 
-func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
+func TestDroppedNameIsSilentAndResentWhenTakenAgain(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"), leaf("other", "1"))
 		c := open(t, d, newCache(t, source))
@@ -229,7 +229,7 @@ func TestANameThatIsDroppedIsSilentAndTakenAgainItIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
+func TestNoNamesAndWildcardAreNoSubscription(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		for _, names := range [][]string{nil, {"*"}} {
@@ -243,7 +243,7 @@ func TestNoNamesAndTheWildcardAreNoSubscription(t *testing.T) {
 	})
 }
 
-func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
+func TestClosedSourceEndsStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		early, late := open(t, d, newCache(t, source)), open(t, d, newCache(t, source))
@@ -260,7 +260,7 @@ func TestASourceThatIsClosedEndsTheStream(t *testing.T) {
 	})
 }
 
-func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
+func TestEndedStreamLeavesNothingBehind(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		source.Empty("slow")
@@ -278,7 +278,7 @@ func TestAStreamThatEndsLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
+func TestOversizedAnswerIsSplit(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source, names, got := secrettest.New(), []string{}, map[string]bool{}
 		for i := range 5 {
@@ -304,7 +304,7 @@ func TestMoreThanFitsOneResponseComesInSeveral(t *testing.T) {
 	})
 }
 
-func TestAClientThatComesBackIsSentWhatItDoesNotHave(t *testing.T) {
+func TestReturningClientGetsOnlyMissingResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New(leaf("default", "2"), leaf("other", "1"), roots("1"))
 		c := open(t, delta, newCache(t, source))
@@ -330,7 +330,7 @@ func (s shy) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	return s.Drawer.Peek(caller, name)
 }
 
-func TestACallerIsTheNodeOfItsStream(t *testing.T) {
+func TestCallerIsNodeOfItsStream(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := shy{secrettest.New(leaf("default", "1"))}
 		c := open(t, d, newCache(t, source))

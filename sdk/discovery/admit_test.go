@@ -21,7 +21,7 @@ import (
 
 const opaque = "the caller could not be authenticated"
 
-func TestNobodyWithoutAVerifiedCertificateIsServed(t *testing.T) {
+func TestOnlyVerifiedCertificatesAreServed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		p.trust("other.example", certtest.Root(t))
 		foreign := certtest.Root(t)
@@ -85,7 +85,7 @@ func withTokens(kind authn.Kind) func(*place, *discovery.Config) {
 	}
 }
 
-func TestATokenSpeaksWhereACertificateIsMissingOrNotGood(t *testing.T) {
+func TestTokenReplacesMissingOrBadCertificate(t *testing.T) {
 	inBubble(t, withTokens(authn.ByJWT), func(t *testing.T, p *place) {
 		for name, certificate := range map[string]*certtest.Pair{
 			"none": nil, "an expired one": p.root.Leaf(t, -time.Minute, web), "a stranger's": certtest.Root(t).Leaf(t, time.Hour, web),
@@ -107,7 +107,7 @@ func TestATokenSpeaksWhereACertificateIsMissingOrNotGood(t *testing.T) {
 	})
 }
 
-func TestACertificateWinsOverAToken(t *testing.T) {
+func TestCertificateWinsOverToken(t *testing.T) {
 	inBubble(t, withTokens(authn.ByJWT), func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
@@ -121,7 +121,7 @@ func TestACertificateWinsOverAToken(t *testing.T) {
 	})
 }
 
-func TestATokenThatIsNotGoodIsRefusedAndNeverShown(t *testing.T) {
+func TestBadTokenIsRefusedAndNeverShown(t *testing.T) {
 	inBubble(t, withTokens(authn.ByJWT), func(t *testing.T, p *place) {
 		conn := p.dial(nil)
 		defer conn.Close()
@@ -151,7 +151,7 @@ func TestATokenThatIsNotGoodIsRefusedAndNeverShown(t *testing.T) {
 	})
 }
 
-func TestOverPlaintextATokenIsTakenOnlyWhereThatIsAllowed(t *testing.T) {
+func TestPlaintextTokenIsTakenOnlyWhereAllowed(t *testing.T) {
 	for allowed, want := range map[bool]codes.Code{false: codes.Unauthenticated, true: codes.OK} {
 		inBubble(t, func(p *place, c *discovery.Config) {
 			withTokens(authn.ByJWT)(p, c)
@@ -179,7 +179,7 @@ func TestOverPlaintextATokenIsTakenOnlyWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestAStreamThatComesTooEarlyIsSentAwayAndNoOther(t *testing.T) {
+func TestUnreadyServerRefusesNewStreamsOnly(t *testing.T) {
 	var notReady atomic.Pointer[error]
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Ready = func() error {
@@ -216,7 +216,7 @@ func (nameless) Authenticate(context.Context, authn.Credential) (authn.Identity,
 	return authn.Identity{Kind: authn.ByJWT}, nil
 }
 
-func TestASingleAuthenticatorIsNotTrustedWithMoreThanItsWord(t *testing.T) {
+func TestFaultyAuthenticatorIsRefusedWithoutTokenLeak(t *testing.T) {
 	const token = "eyJhbGciOiJub25lIn0.c2VjcmV0c2VjcmV0c2VjcmV0.x"
 	for name, authenticator := range map[string]authn.Authenticator{"that names nobody": nameless{}, "that quotes the token": tokens{authn.ByJWT}} {
 		inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = authenticator }, func(t *testing.T, p *place) {

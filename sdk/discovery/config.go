@@ -48,7 +48,7 @@ type Config struct {
 	Observe func(xds.Event[*Caller])
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log never receives a token or a key. Default: no logging.
+	// Log never receives a token or a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -110,7 +110,7 @@ func (c Config) checked() (Config, error) {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	c.Limits, c.Times = c.Limits.orDefaults(), c.Times.orDefaults()
 	return c, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
 
-func TestAStreamEndsAfterAnHourMoreOrLess(t *testing.T) {
+func TestStreamLifetimeIsAnHourWithJitter(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -41,7 +41,7 @@ func TestAStreamEndsAfterAnHourMoreOrLess(t *testing.T) {
 	})
 }
 
-func TestAStreamEndsWithItsCredential(t *testing.T) {
+func TestStreamEndsWithItsCredential(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 20*time.Minute, web))
 		defer conn.Close()
@@ -58,7 +58,7 @@ func TestAStreamEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-func TestAStreamThatSaysNothingEnds(t *testing.T) {
+func TestSilentStreamEnds(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -71,7 +71,7 @@ func TestAStreamThatSaysNothingEnds(t *testing.T) {
 }
 
 // Timers stand still while a machine sleeps.
-func TestAClockThatJumpsIsNoticed(t *testing.T) {
+func TestClockJumpIsNoticed(t *testing.T) {
 	var jump atomic.Int64
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
@@ -91,7 +91,7 @@ func TestAClockThatJumpsIsNoticed(t *testing.T) {
 	})
 }
 
-func TestAStreamEndsWhenTheRootsOfItsCertificateAreGone(t *testing.T) {
+func TestStreamEndsWhenItsRootsAreGone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		other := certtest.Root(t)
 		p.trust("other.example", other)
@@ -122,7 +122,7 @@ func TestAStreamEndsWhenTheRootsOfItsCertificateAreGone(t *testing.T) {
 	})
 }
 
-func TestAnIdentitysStreamsCanBeEnded(t *testing.T) {
+func TestStreamsOfIdentityCanBeEnded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -140,7 +140,7 @@ func TestAnIdentitysStreamsCanBeEnded(t *testing.T) {
 	})
 }
 
-func TestAStoppedServerEndsItsStreamsOneAfterTheOther(t *testing.T) {
+func TestStoppedServerEndsStreamsGradually(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -175,7 +175,7 @@ func TestAStoppedServerEndsItsStreamsOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestAStreamThatOpensWhileTheServerDrainsIsSentAway(t *testing.T) {
+func TestStreamOpenedDuringDrainIsSentAway(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		certificate := p.root.Leaf(t, 100*time.Hour, web)
 		conn := p.dial(certificate)
@@ -208,7 +208,7 @@ func (s slow) Authenticate(ctx context.Context, c authn.Credential) (authn.Ident
 	return id, err
 }
 
-func TestAStreamThatOpensWhileTheRootsChangeIsVerifiedByThoseOfNow(t *testing.T) {
+func TestStreamOpenedDuringRootChangeUsesNewRoots(t *testing.T) {
 	var held slow
 	synctest.Test(t, func(t *testing.T) {
 		held.asked, held.let = make(chan struct{}, 1), make(chan struct{})
@@ -241,7 +241,7 @@ func (past) Authenticate(context.Context, authn.Credential) (authn.Identity, err
 	return id, err
 }
 
-func TestACredentialThatHasEndedOpensNoStreamThatLasts(t *testing.T) {
+func TestExpiredCredentialOpensNoStream(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = past{} }, func(t *testing.T, p *place) {
 		conn := p.dial(nil)
 		defer conn.Close()
@@ -265,7 +265,7 @@ func (a away) Authenticate(context.Context, authn.Credential) (authn.Identity, e
 	return id, err
 }
 
-func TestAStreamStaysWhereItCannotBeToldWhetherItsCertificateIsGood(t *testing.T) {
+func TestStreamStaysWhileCertificateCannotBeChecked(t *testing.T) {
 	var gone atomic.Bool
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = away{&gone} }, func(t *testing.T, p *place) {
 		conn := p.dial(nil)

@@ -21,7 +21,7 @@ func limited(l discovery.Limits) func(*place, *discovery.Config) {
 	return func(_ *place, c *discovery.Config) { c.Limits = l }
 }
 
-func TestOneIdentityCannotTakeAllStreams(t *testing.T) {
+func TestStreamsPerIdentityAreLimited(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{StreamsOfIdentity: 2, Streams: 3}), func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -51,7 +51,7 @@ func TestOneIdentityCannotTakeAllStreams(t *testing.T) {
 	})
 }
 
-func TestTheLimitOfAnIdentityIsForEachCluster(t *testing.T) {
+func TestIdentityLimitAppliesPerCluster(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Limits.StreamsOfIdentity = 1
 		c.Clusters = map[string][]string{"example.org": {"local", "far"}}
@@ -90,7 +90,7 @@ func TestTheLimitOfAnIdentityIsForEachCluster(t *testing.T) {
 	})
 }
 
-func TestAConnectionHasSoManyStreams(t *testing.T) {
+func TestStreamsPerConnectionAreLimited(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{StreamsOfConnection: 1}), func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -106,7 +106,7 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 	})
 }
 
-func TestConnectionsBeyondTheLimitAreClosedAndAFreedPlaceIsUsed(t *testing.T) {
+func TestConnectionLimitClosesExcessAndReusesSlots(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{Connections: 2}), func(t *testing.T, p *place) {
 		first, second := p.raw(t), p.raw(t)
 		defer second.Close()
@@ -138,7 +138,7 @@ func (p *place) raw(t *testing.T) net.Conn {
 	return conn
 }
 
-func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
+func TestSilentConnectionIsClosed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.raw(t)
 		defer conn.Close()
@@ -149,7 +149,7 @@ func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
 	})
 }
 
-func TestAClientThatPingsTooOftenIsSentAway(t *testing.T) {
+func TestClientPingingTooOftenIsSentAway(t *testing.T) {
 	for every, want := range map[time.Duration]codes.Code{time.Minute: codes.OK, 10 * time.Second: codes.Unavailable} {
 		inBubble(t, func(_ *place, c *discovery.Config) { c.Times.PingAtMost = 30 * time.Second }, func(t *testing.T, p *place) {
 			conn := p.dial(p.root.Leaf(t, 100*time.Hour, web), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: every}))
@@ -173,7 +173,7 @@ func TestAClientThatPingsTooOftenIsSentAway(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeOrTooMuchEndsTheStream(t *testing.T) {
+func TestOversizedRequestsEndStream(t *testing.T) {
 	inBubble(t, limited(discovery.Limits{Message: 1000, Names: xds.Limits{MaxNames: 3}}), func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()

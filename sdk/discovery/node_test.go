@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
 
-func TestAClusterIsTheReviewersOrOneThatMayBeClaimed(t *testing.T) {
+func TestClusterIsReviewersOrAnAllowedClaim(t *testing.T) {
 	type claims struct{ metadata, node, want string }
 	for name, c := range map[string]struct {
 		kind     authn.Kind
@@ -74,7 +74,7 @@ func TestAClusterIsTheReviewersOrOneThatMayBeClaimed(t *testing.T) {
 	}
 }
 
-func TestTheNodeIsKnownToTheSourceAndBounded(t *testing.T) {
+func TestNodeIsPassedToSourceAndBounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -101,7 +101,7 @@ func TestTheNodeIsKnownToTheSourceAndBounded(t *testing.T) {
 	})
 }
 
-func TestTheSecretServiceFetchesWithTheClusterOfTheNode(t *testing.T) {
+func TestSecretServiceFetchesWithNodeCluster(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Clusters = map[string][]string{"example.org": {"local", "far"}} }, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()

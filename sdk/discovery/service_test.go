@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-func TestEachServiceServesItsDialectWithinItsLifetime(t *testing.T) {
+func TestEachServiceServesItsDialect(t *testing.T) {
 	node := &corev3.Node{Id: "node"}
 	sotw := func(s grpc.BidiStreamingClient[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse], err error) (string, func() error, error) {
 		if err = errors.Join(err, s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: secretURL, ResourceNames: []string{"a"}})); err != nil {
@@ -69,7 +69,7 @@ func TestEachServiceServesItsDialectWithinItsLifetime(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutTheSecretTypeHasNoSecretService(t *testing.T) {
+func TestServerWithoutSecretTypeHasNoSecretService(t *testing.T) {
 	inBubble(t, func(p *place, c *discovery.Config) { c.Types = c.Types[:1] }, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, time.Hour, web))
 		defer conn.Close()
@@ -86,7 +86,7 @@ type never struct{ *shelf }
 func (never) Peek(*discovery.Caller, string) (*xds.Resource, error) { return nil, xds.ErrNotReady }
 
 // A secret that is never there: the fetch waits, and not for ever.
-func TestAFetchThatWaitsEndsWithItsCredential(t *testing.T) {
+func TestWaitingFetchEndsWithItsCredential(t *testing.T) {
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Types[1].Source = never{newShelf()} }, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 10*time.Minute, web))
 		defer conn.Close()
@@ -115,7 +115,7 @@ func (d deaf) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestAClientThatDoesNotReadHoldsNoShutdownUp(t *testing.T) {
+func TestSlowReaderDoesNotDelayShutdown(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		of := deaf{shut: &atomic.Bool{}, gone: make(chan struct{})}
 		conn := p.dial(p.root.Leaf(t, time.Hour, web), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -140,7 +140,7 @@ func TestAClientThatDoesNotReadHoldsNoShutdownUp(t *testing.T) {
 	})
 }
 
-func TestAListenerThatFailsEndsTheServer(t *testing.T) {
+func TestFailingListenerEndsServer(t *testing.T) {
 	p := newPlace(t, nil)
 	p.plain.Close()
 	if err := <-p.over; !says(err, "discovery: serve bufconn: ") {

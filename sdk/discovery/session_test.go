@@ -13,7 +13,7 @@ import (
 
 // Between its admission and the engine's word for it a session can be ended by the
 // clock, which the engine knows nothing of.
-func TestASessionThatWasEndedIsNotServed(t *testing.T) {
+func TestEndedSessionIsNotServed(t *testing.T) {
 	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestASessionThatWasEndedIsNotServed(t *testing.T) {
 	}
 }
 
-func TestAChangeIsMeasuredFromItsFirstNotice(t *testing.T) {
+func TestChangeIsMeasuredFromFirstNotice(t *testing.T) {
 	var p progress
 	p.change()
 	began := p.changed

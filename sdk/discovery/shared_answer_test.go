@@ -37,7 +37,7 @@ func (s hoard) List(*discovery.Caller) ([]string, error) { return []string{s.Nam
 func (s hoard) WatchList(*discovery.Caller, func()) (func(), error) { return func() {}, nil }
 
 // The answers to clients that are slow to read are on their way all at once.
-func TestOfACompleteAnswerThereIsOneCopyForManyStreams(t *testing.T) {
+func TestCompleteAnswerIsSharedByStreams(t *testing.T) {
 	const streams, size = 20, 1 << 20
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: newHoard(t, size), Complete: true})

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
 
-func TestWhatAStreamHasTakenAndRefusedIsShown(t *testing.T) {
+func TestStatusShowsAcceptedAndRefusedVersions(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -76,7 +76,7 @@ func TestWhatAStreamHasTakenAndRefusedIsShown(t *testing.T) {
 	})
 }
 
-func TestTheTypesArePushedAndShownInEnvoysOrder(t *testing.T) {
+func TestTypesFollowEnvoyOrder(t *testing.T) {
 	shelf := newShelf()
 	urls := []string{
 		thingURL, secretURL, "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -108,7 +108,7 @@ func TestTheTypesArePushedAndShownInEnvoysOrder(t *testing.T) {
 	})
 }
 
-func TestHowLongAChangeTakesIsMeasured(t *testing.T) {
+func TestChangeLatencyIsMeasured(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
@@ -144,7 +144,7 @@ func TestHowLongAChangeTakesIsMeasured(t *testing.T) {
 	})
 }
 
-func TestProbesTellWhetherStreamsAreAnswered(t *testing.T) {
+func TestHealthProbesFollowReadiness(t *testing.T) {
 	notReady := errors.New("the cluster far is not synced\n")
 	inBubble(t, func(_ *place, c *discovery.Config) { c.Ready = func() error { return notReady } }, func(t *testing.T, p *place) {
 		conn := p.dialPlaintext()

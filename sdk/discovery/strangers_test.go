@@ -133,7 +133,7 @@ func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
 	}
 }
 
-func TestTokensOf16KiBAtMostAreAccepted(t *testing.T) {
+func TestTokensUpTo16KiBAreAccepted(t *testing.T) {
 	inBubble(t, withHanging(discovery.Limits{}), func(t *testing.T, p *place) {
 		conn := p.dial(nil)
 		defer conn.Close()

@@ -151,7 +151,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-func TestOfAThousandStreamsThoseWhomItConcernsHaveAChangeSoon(t *testing.T) {
+func TestChangeReachesItsStreamsAmongAThousandSoon(t *testing.T) {
 	th := newThousand(t)
 	var took []time.Duration
 	for i := range 50 {

@@ -66,7 +66,7 @@ func shakeHands(addr string, cfg *tls.Config) (*x509.Certificate, error) {
 	return conn.ConnectionState().PeerCertificates[0], err
 }
 
-func TestNoHandshakeFailsForACertificateThatDoesNotVerify(t *testing.T) {
+func TestUnverifiedCertificateDoesNotFailHandshake(t *testing.T) {
 	root := certtest.Root(t)
 	_, addr := listen(t, discovery.Config{
 		Types: []discovery.Type{{URL: secretURL, Source: newShelf()}}, Authenticator: authn.Ordered{},
@@ -98,7 +98,7 @@ func TestNoHandshakeFailsForACertificateThatDoesNotVerify(t *testing.T) {
 	}
 }
 
-func TestTheServersCertificateComesFromTheEngineAndRotates(t *testing.T) {
+func TestServerCertificateRotatesWithEngine(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	id, err := pki.NewIdentity("spiffe://example.org/discovery", nil, nil)
 	if err != nil {
@@ -190,7 +190,7 @@ func newJWT(t testing.TB) (*jwt.Verifier, func(audience string, ends time.Time) 
 	}
 }
 
-func TestATokenIsTakenForItsAudienceAndItsTime(t *testing.T) {
+func TestTokenIsBoundToAudienceAndExpiry(t *testing.T) {
 	verifier, sign := newJWT(t)
 	p := newPlace(t, func(_ *place, c *discovery.Config) {
 		c.Authenticator = append(c.Authenticator.(authn.Ordered), authn.Named{Name: "jwt", Authenticator: verifier})
@@ -225,7 +225,7 @@ func TestATokenIsTakenForItsAudienceAndItsTime(t *testing.T) {
 
 func says(err error, what string) bool { return err != nil && strings.Contains(err.Error(), what) }
 
-func TestWhatTheServerCannotBeMadeOfIsRefusedBySentence(t *testing.T) {
+func TestInvalidConfigIsRefusedWithOneSentence(t *testing.T) {
 	types := []discovery.Type{{URL: secretURL, Source: newShelf()}}
 	for want, cfg := range map[string]discovery.Config{
 		"Config.Authenticator is required": {Types: types},

@@ -30,7 +30,7 @@ func (s catalog) WatchList(caller *discovery.Caller, notify func()) (func(), err
 	return s.Watch(caller, "", func(string) { notify() })
 }
 
-func TestAWildcardIsServedShownAndMeasured(t *testing.T) {
+func TestWildcardIsServedShownAndMeasured(t *testing.T) {
 	shelf := newShelf()
 	inBubble(t, func(_ *place, c *discovery.Config) {
 		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: catalog{shelf}, Complete: true})

@@ -29,7 +29,7 @@ func certName(dir string) string {
 }
 func rootName(dir string) string { return "file-root:" + at(dir, "root-cert.pem") }
 
-func TestNamesThatCarryTheirFilesAreServedWhileSomebodyWatches(t *testing.T) {
+func TestFileNamesAreServedWhileWatched(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	f := issue(t, authority)
 	dir := folder(t, f)
@@ -51,7 +51,7 @@ func TestNamesThatCarryTheirFilesAreServedWhileSomebodyWatches(t *testing.T) {
 	}
 }
 
-func TestAChangeOfANamesFilesIsTold(t *testing.T) {
+func TestChangedFilesOfNameAreNotified(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folder(t, issue(t, authority))
 	s := open(t, dir)
@@ -66,7 +66,7 @@ func TestAChangeOfANamesFilesIsTold(t *testing.T) {
 	}
 }
 
-func TestNamesOutsideTheFoldersAreUnknown(t *testing.T) {
+func TestNamesOutsideFoldersAreUnknown(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	dir, outside := folder(t, f), folder(t, f)
 	s := open(t, dir)
@@ -95,7 +95,7 @@ func TestNamesOutsideTheFoldersAreUnknown(t *testing.T) {
 	none.fails("file-root:system", secret.ErrUnknown)
 }
 
-func TestALinkThatLeadsOutOfTheFoldersIsNotFollowed(t *testing.T) {
+func TestLinkOutOfFoldersIsNotFollowed(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	outside, dir := folder(t, f), folder(t, f)
 	must(t, link(outside, at(dir, "folder")), link(at(outside, "root-cert.pem"), at(dir, "root")), link("../"+filepath.Base(outside), at(dir, "up")))
@@ -108,7 +108,7 @@ func TestALinkThatLeadsOutOfTheFoldersIsNotFollowed(t *testing.T) {
 	s.says("lies outside the folders")
 }
 
-func TestANameIsForgottenWhenItsLinkTurnsOut(t *testing.T) {
+func TestNameIsForgottenWhenItsLinkLeavesFolder(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	outside, dir := folder(t, issue(t, catest.NewCA(catest.Options{}))), folder(t, f)
 	name := "file-root:" + at(dir, "link")
@@ -125,7 +125,7 @@ func TestANameIsForgottenWhenItsLinkTurnsOut(t *testing.T) {
 	})
 }
 
-func TestALinkIntoAnotherAllowedFolderIsFollowed(t *testing.T) {
+func TestLinkIntoOtherAllowedFolderIsFollowed(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	real, dir := folder(t, f), folder(t, nil)
 	must(t, link(real, at(dir, "folder")))
@@ -138,7 +138,7 @@ func TestALinkIntoAnotherAllowedFolderIsFollowed(t *testing.T) {
 	}
 }
 
-func TestTheNumberOfNamesIsBounded(t *testing.T) {
+func TestNumberOfNamesIsBounded(t *testing.T) {
 	dir := folder(t, nil)
 	s := serving(t, filesecret.Config{Folders: []string{dir}, MaxNames: 2})
 	watch := func(n int) (func(), error) {
@@ -161,7 +161,7 @@ func TestTheNumberOfNamesIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheRootsOfTheSystemAreServed(t *testing.T) {
+func TestSystemRootsAreServed(t *testing.T) {
 	one, two := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
 	dir := folder(t, files{"one.pem": one.Bundle().PEM(), "README": []byte("not a certificate")})
 	file := at(folder(t, files{"two.pem": two.Bundle().PEM()}), "two.pem")
@@ -196,7 +196,7 @@ func (a *asking) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-func TestALogHandlerMayAskBack(t *testing.T) {
+func TestLogHandlerCanCallSource(t *testing.T) {
 	handler := &asking{Handler: slog.DiscardHandler, asked: make(chan struct{})}
 	s, err := filesecret.New(filesecret.Config{Folders: []string{t.TempDir()}, Poll: time.Hour, Log: slog.New(handler)})
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, []byte("\n")) }
 
-func TestAPairIsServedWithWhatItsLeafSays(t *testing.T) {
+func TestPairIsServedWithLeafDetails(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	f := issue(t, authority)
 	s := serve(t, folder(t, f))
@@ -39,7 +39,7 @@ func TestAPairIsServedWithWhatItsLeafSays(t *testing.T) {
 	}
 }
 
-func TestARootAtTheEndOfAChainIsLeftOut(t *testing.T) {
+func TestRootAtEndOfChainIsLeftOut(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{Intermediates: 1}))
 	chain := f["cert-chain.pem"]
 	f["cert-chain.pem"] = join(chain, f["root-cert.pem"])
@@ -48,7 +48,7 @@ func TestARootAtTheEndOfAChainIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestABadPairIsNotServedAndTheLastGoodOneStays(t *testing.T) {
+func TestBadPairKeepsLastGoodOne(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	good, other := issue(t, authority), issue(t, authority)
 	big := bytes.Repeat([]byte("x"), 1<<20+1)
@@ -74,7 +74,11 @@ func TestABadPairIsNotServedAndTheLastGoodOneStays(t *testing.T) {
 			t.Errorf("%s: the status has %+v", says, f)
 		}
 		empty := folder(t, bad)
-		serve(t, empty).fails("default", secret.ErrNotReady)
+		never := serve(t, empty)
+		never.fails("default", secret.ErrNotReady)
+		if _, err := never.Peek(agent, "default"); !strings.Contains(err.Error(), "; the last attempt: ") {
+			t.Errorf("%s: the error says %v", says, err)
+		}
 		must(t, other.writeTo(dir))
 		s.sees("a good pair", other)
 		if f := s.Status()[1].Failure; f != nil {
@@ -86,7 +90,7 @@ func TestABadPairIsNotServedAndTheLastGoodOneStays(t *testing.T) {
 func longAgo() time.Time  { return time.Now().Add(-24 * time.Hour) }
 func farAhead() time.Time { return time.Now().Add(24 * time.Hour) }
 
-func TestAnEmptyFileFromTheStartIsShownInTheStatus(t *testing.T) {
+func TestInitiallyEmptyFileIsShownInStatus(t *testing.T) {
 	good := issue(t, catest.NewCA(catest.Options{}))
 	for file, name := range map[string]string{"cert-chain.pem": "default", "key.pem": "default", "root-cert.pem": "ROOTCA"} {
 		dir := folder(t, good)
@@ -101,7 +105,7 @@ func TestAnEmptyFileFromTheStartIsShownInTheStatus(t *testing.T) {
 	}
 }
 
-func TestBadFilesAreReadAgainWithoutAnEvent(t *testing.T) {
+func TestBadFilesAreReadAgainWithoutEvent(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	good, other := issue(t, authority), issue(t, authority)
 	dir := folder(t, files{"cert-chain.pem": good["cert-chain.pem"], "key.pem": other["key.pem"], "root-cert.pem": good["root-cert.pem"]})
@@ -110,7 +114,7 @@ func TestBadFilesAreReadAgainWithoutAnEvent(t *testing.T) {
 	s.sees("the key", good)
 }
 
-func TestANamedPipeHoldsNobodyUp(t *testing.T) {
+func TestNamedPipeDoesNotBlock(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	dir := folder(t, files{"cert-chain.pem": f["cert-chain.pem"], "root-cert.pem": f["root-cert.pem"]})
 	must(t, syscall.Mkfifo(at(dir, "key.pem"), 0o600))
@@ -119,7 +123,7 @@ func TestANamedPipeHoldsNobodyUp(t *testing.T) {
 	s.held("ROOTCA")
 }
 
-func TestBadCertificatesOfABundleAreLeftOutAndNamed(t *testing.T) {
+func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	good, gone := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{Now: longAgo, CALifetime: 2 * time.Hour})
 	pair := issue(t, good)
 	malformed := []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
@@ -137,7 +141,7 @@ func TestBadCertificatesOfABundleAreLeftOutAndNamed(t *testing.T) {
 	}
 }
 
-func TestABundleWithoutAGoodCertificateKeepsTheOneBefore(t *testing.T) {
+func TestBundleWithoutGoodCertificateKeepsOldOne(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	dir := folder(t, f)
 	s := serve(t, dir)
@@ -149,7 +153,7 @@ func TestABundleWithoutAGoodCertificateKeepsTheOneBefore(t *testing.T) {
 	}
 }
 
-func TestAPairIsServedToItsLastMomentAndNotLonger(t *testing.T) {
+func TestPairIsServedUntilItExpires(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	dir := folder(t, f)
 	clock := make(chan time.Time, 1)
@@ -212,7 +216,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAClosedSourceTellsItsWatchersAndAnswersNoMore(t *testing.T) {
+func TestClosedSourceNotifiesWatchersAndStopsAnswering(t *testing.T) {
 	s := serve(t, folder(t, issue(t, catest.NewCA(catest.Options{}))))
 	told := make(chan string, 1)
 	_, err := s.Watch(agent, "default", func(name string) { told <- name })
@@ -226,7 +230,7 @@ func TestAClosedSourceTellsItsWatchersAndAnswersNoMore(t *testing.T) {
 	}
 }
 
-func TestTheFirstMountedLayoutIsFound(t *testing.T) {
+func TestFirstMountedLayoutIsFound(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f := issue(t, catest.NewCA(catest.Options{}))
 	for _, l := range slices.Backward(filesecret.Layouts()) {

@@ -50,7 +50,7 @@ type Config struct {
 	Observe func(secret.Event)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives no key. Default: silent.
+	// Log receives no key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -87,7 +87,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 
@@ -171,7 +171,7 @@ func (s *Source) end() (tell []func()) {
 }
 
 // Peek returns the item held for name, or an error that is [secret.ErrUnknown],
-// [secret.ErrNotReady] or [secret.ErrClosed].
+// [secret.ErrNotReady], which says why the files could not be used, or [secret.ErrClosed].
 func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +182,10 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	switch {
 	case e == nil && !s.allowed(name), e != nil && e.forbidden:
 		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
-	case e == nil, e.held == nil, e.held.Expired(s.config.Now()):
-		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrNotReady)
+	case e == nil:
+		return nil, secret.NotReady(name, nil)
+	case e.held == nil, e.held.Expired(s.config.Now()):
+		return nil, secret.NotReady(name, e.failure)
 	}
 	return e.held, nil
 }

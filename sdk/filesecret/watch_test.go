@@ -146,7 +146,7 @@ func renameInto(dir string, f files, order ...string) error {
 	return nil
 }
 
-func TestAHundredChangesInARowAreEachSeenByEvents(t *testing.T) {
+func TestHundredChangesAreEachSeenByEvents(t *testing.T) {
 	for name, lay := range places {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func TestAHundredChangesInARowAreEachSeenByEvents(t *testing.T) {
 	}
 }
 
-func TestWithoutEventsAHundredChangesAreEachSeenWithinTheInterval(t *testing.T) {
+func TestHundredChangesAreEachSeenByPolling(t *testing.T) {
 	const poll = 3 * time.Millisecond
 	for name, lay := range places {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func allSeen(t *testing.T, lay func(*testing.T, files) place, cfg filesecret.Con
 	}
 }
 
-func TestWhileHalfIsReplacedTheLastPairIsServed(t *testing.T) {
+func TestHalfReplacedPairKeepsOldPair(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	old, next := issue(t, authority), issue(t, authority)
 	for _, order := range [][]string{{"key.pem", "cert-chain.pem"}, {"cert-chain.pem", "key.pem"}} {
@@ -207,7 +207,7 @@ func TestWhileHalfIsReplacedTheLastPairIsServed(t *testing.T) {
 	}
 }
 
-func TestManyChangesAtOnceAreOne(t *testing.T) {
+func TestChangesWithinDebounceAreOne(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folder(t, issue(t, authority))
 	s := serving(t, filesecret.Config{Secrets: specs(dir), Debounce: 300 * time.Millisecond})
@@ -222,7 +222,7 @@ func TestManyChangesAtOnceAreOne(t *testing.T) {
 	}
 }
 
-func TestFilesThatAppearLaterAreServed(t *testing.T) {
+func TestLateFilesAreServed(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := at(folder(t, nil), "not", "yet")
 	s := serve(t, dir)

@@ -71,7 +71,7 @@ func spoiled(w *world) map[string]*tlsv3.Secret {
 	}
 }
 
-func TestAMalformedOrHostileSecretIsRefusedAndWhatWasHeldStays(t *testing.T) {
+func TestBadSecretIsRefusedAndOldOneKept(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -99,7 +99,7 @@ func TestAMalformedOrHostileSecretIsRefusedAndWhatWasHeldStays(t *testing.T) {
 	})
 }
 
-func TestANameOfACANeverHasAKey(t *testing.T) {
+func TestCANameNeverHasAKey(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		name := web + "-cacert"
 		w.put(name, w.pair(name))
@@ -111,7 +111,7 @@ func TestANameOfACANeverHasAKey(t *testing.T) {
 	})
 }
 
-func TestOneBadSecretCostsTheOthersNothing(t *testing.T) {
+func TestBadSecretAffectsNoOther(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		other := "kubernetes://api"
 		good, bad := w.pair(web), w.pair(other)
@@ -128,7 +128,7 @@ func TestOneBadSecretCostsTheOthersNothing(t *testing.T) {
 	})
 }
 
-func TestAResourceOfAnotherTypeIsRefused(t *testing.T) {
+func TestResourceOfOtherTypeIsRefused(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		body, err := anypb.New(wrapperspb.String("secret"))
 		if err != nil {
@@ -143,7 +143,7 @@ func TestAResourceOfAnotherTypeIsRefused(t *testing.T) {
 	})
 }
 
-func TestMoreThanMayBeHeldIsRefused(t *testing.T) {
+func TestExcessBytesAreRefused(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxBytes = 1500 }, func(w *world) {
 		other := "kubernetes://api"
 		good := w.pair(web)
@@ -164,7 +164,7 @@ func TestMoreThanMayBeHeldIsRefused(t *testing.T) {
 	})
 }
 
-func TestTheBoundOfASecretIsNotYetTooMuch(t *testing.T) {
+func TestSecretOfExactlyMaximumSizeIsAccepted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		padded := func(size int) *tlsv3.Secret {
 			s := w.pair(web)
@@ -187,7 +187,7 @@ func TestTheBoundOfASecretIsNotYetTooMuch(t *testing.T) {
 	})
 }
 
-func TestASecretOfTextIsTaken(t *testing.T) {
+func TestInlineStringSecretIsAccepted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		text := func(s *corev3.DataSource) *corev3.DataSource {
 			return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: string(s.GetInlineBytes())}}
@@ -201,7 +201,7 @@ func TestASecretOfTextIsTaken(t *testing.T) {
 	})
 }
 
-func TestRootsLastAsLongAsTheLastOfThem(t *testing.T) {
+func TestRootsExpireWithTheLastOfThem(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		life := func(hours time.Duration) []byte {
 			chain, _ := w.ca.leaf(t, "root", hours*time.Hour)

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-func TestAWatchedNameIsHeldAndEachChangeIsTold(t *testing.T) {
+func TestWatchedNameIsHeldAndChangesAreNotified(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.Cluster = "west" }, func(w *world) {
 		first, second := w.pair(web), w.pair(web)
 		w.put(web, first)
@@ -36,7 +36,7 @@ func TestAWatchedNameIsHeldAndEachChangeIsTold(t *testing.T) {
 	})
 }
 
-func TestManyWatchersOfManyNamesAreOneStream(t *testing.T) {
+func TestManyWatchersShareOneStream(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		other := web + "-cacert"
 		w.put(web, w.pair(web))
@@ -56,7 +56,7 @@ func TestManyWatchersOfManyNamesAreOneStream(t *testing.T) {
 	})
 }
 
-func TestWhileNothingIsWatchedTheServiceIsLeftAlone(t *testing.T) {
+func TestUnwatchedServiceIsNotDialled(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		time.Sleep(time.Hour)
 		if n := w.dialled(); n != 0 {
@@ -65,7 +65,7 @@ func TestWhileNothingIsWatchedTheServiceIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestWhatIsHeldOutlivesTheServiceAndIsNotSentAgain(t *testing.T) {
+func TestHeldSecretsOutliveServiceAndAreNotResent(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		other := "kubernetes://api"
 		kept, changed := w.pair(web), w.pair(other)
@@ -101,7 +101,7 @@ func TestWhatIsHeldOutlivesTheServiceAndIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestAResumedStreamWithoutNewsIsConnected(t *testing.T) {
+func TestResumedStreamWithoutNewsIsConnected(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.put(web, w.pair(web))
 		w.watch(web)
@@ -118,7 +118,7 @@ func TestAResumedStreamWithoutNewsIsConnected(t *testing.T) {
 	})
 }
 
-func TestANameThatTheServiceTakesAwayIsUnknownUntilItIsBack(t *testing.T) {
+func TestRemovedNameIsUnknownUntilItReturns(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		again := w.pair(web)
 		w.put(web, w.pair(web))
@@ -133,7 +133,7 @@ func TestANameThatTheServiceTakesAwayIsUnknownUntilItIsBack(t *testing.T) {
 	})
 }
 
-func TestANameThatIsNotReadyWaits(t *testing.T) {
+func TestUnreadyNameWaits(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.change(func() { w.items[web] = nil })
 		w.watch(web)
@@ -144,7 +144,7 @@ func TestANameThatIsNotReadyWaits(t *testing.T) {
 	})
 }
 
-func TestANameThatNobodyWatchesIsDroppedAfterAWhile(t *testing.T) {
+func TestUnwatchedNameIsDroppedAfterLinger(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -168,7 +168,7 @@ func TestANameThatNobodyWatchesIsDroppedAfterAWhile(t *testing.T) {
 	})
 }
 
-func TestOneOfSeveralNamesIsUnsubscribed(t *testing.T) {
+func TestUnwatchedNameIsUnsubscribed(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		other := "kubernetes://api"
 		w.put(web, w.pair(web))
@@ -186,7 +186,7 @@ func TestOneOfSeveralNamesIsUnsubscribed(t *testing.T) {
 	})
 }
 
-func TestWhileTheServiceIsAwayNothingIsForgotten(t *testing.T) {
+func TestNothingIsForgottenWhileServiceIsAway(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -199,7 +199,7 @@ func TestWhileTheServiceIsAwayNothingIsForgotten(t *testing.T) {
 	})
 }
 
-func TestOtherNamesNeverReachTheService(t *testing.T) {
+func TestOtherNamesNeverReachService(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		for _, name := range []string{
 			"", "default", "ROOTCA", "file-cert:/a~/b", "file-root:system", "kubernetes://", "kubernetes:///web", "kubernetes://shop/", "kubernetes://a/b/c",
@@ -220,7 +220,7 @@ func TestOtherNamesNeverReachTheService(t *testing.T) {
 	})
 }
 
-func TestMoreNamesThanAreAllowedAreRefusedAndTheFirstAreServed(t *testing.T) {
+func TestExcessNamesAreRefused(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxNames = 1 }, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -237,7 +237,7 @@ func TestMoreNamesThanAreAllowedAreRefusedAndTheFirstAreServed(t *testing.T) {
 	})
 }
 
-func TestANameThatWasTakenAwayIsAskedForAnewAfterAReconnect(t *testing.T) {
+func TestRemovedNameIsAskedForAgainAfterReconnect(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
+func TestInvalidConfigurationIsRefused(t *testing.T) {
 	good := gateway.Config{Address: "a:1", NodeID: "n", Secrets: &own{}}
 	for name, c := range map[string]struct {
 		spoil func(*gateway.Config)
@@ -32,7 +32,7 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 }
 
 // Nothing is set but what is required: it is spoken to over TCP.
-func TestAServiceIsSpokenToOverTCP(t *testing.T) {
+func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAServiceIsSpokenToOverTCP(t *testing.T) {
 	<-ended
 }
 
-func TestHowLongThingsMayTakeIsConfigured(t *testing.T) {
+func TestTimesAreConfigurable(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.FirstAnswer, c.Linger = time.Minute, 4*time.Minute }, func(w *world) {
 		w.serves(silent)
 		w.watch(web)
@@ -89,7 +89,7 @@ func TestHowLongThingsMayTakeIsConfigured(t *testing.T) {
 	})
 }
 
-func TestNamesMayBeDroppedAtOnce(t *testing.T) {
+func TestNamesCanBeDroppedAtOnce(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.Linger = 1 }, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -101,7 +101,7 @@ func TestNamesMayBeDroppedAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheEndIsNoFailureAndLeavesNothing(t *testing.T) {
+func TestCloseIsNoFailureAndLeavesNothing(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
 		w.end()

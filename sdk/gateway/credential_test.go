@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-func TestTheTokenIsSentUntilThereIsACertificateAndNotAfter(t *testing.T) {
+func TestTokenIsSentOnlyUntilCertificateExists(t *testing.T) {
 	rejected := 0
 	inWorld(t, token("sesame-token", &rejected), func(w *world) {
 		good := w.pair(web)
@@ -41,7 +41,7 @@ func TestTheTokenIsSentUntilThereIsACertificateAndNotAfter(t *testing.T) {
 	}
 }
 
-func TestARejectedTokenIsToldToItsSourceAndIsInNoLog(t *testing.T) {
+func TestRejectedTokenIsReportedAndNotLogged(t *testing.T) {
 	rejected := 0
 	inWorld(t, token("sesame-token", &rejected), func(w *world) {
 		w.refuse = errNotYou
@@ -57,7 +57,7 @@ func TestARejectedTokenIsToldToItsSourceAndIsInNoLog(t *testing.T) {
 	})
 }
 
-func TestAServiceWithoutTLSGetsNoToken(t *testing.T) {
+func TestServiceWithoutTLSGetsNoToken(t *testing.T) {
 	rejected, heard := 0, make(chan []byte, 100)
 	adjust := func(w *world, c *gateway.Config) {
 		token("sesame-token", &rejected)(w, c)
@@ -78,7 +78,7 @@ func TestAServiceWithoutTLSGetsNoToken(t *testing.T) {
 	}
 }
 
-func TestACertificateThatComesEndsTheWaiting(t *testing.T) {
+func TestNewCertificateEndsWaiting(t *testing.T) {
 	inWorld(t, func(w *world, _ *gateway.Config) { delete(w.own.items, "default") }, func(w *world) {
 		good := w.pair(web)
 		w.put(web, good)
@@ -92,7 +92,7 @@ func TestACertificateThatComesEndsTheWaiting(t *testing.T) {
 	})
 }
 
-func TestAtItsCertificatesEndAStreamIsOpenedWithTheNext(t *testing.T) {
+func TestStreamIsReopenedWhenCertificateEnds(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.certificate("short", time.Hour)
 		good := w.pair(web)
@@ -115,7 +115,7 @@ func TestAtItsCertificatesEndAStreamIsOpenedWithTheNext(t *testing.T) {
 	})
 }
 
-func TestAnExpiredCertificateIsNotShown(t *testing.T) {
+func TestExpiredCertificateIsNotSent(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.certificate("short", time.Hour)
 		w.put(web, w.pair(web))
@@ -130,7 +130,7 @@ func TestAnExpiredCertificateIsNotShown(t *testing.T) {
 	})
 }
 
-func TestAServiceThatIsAnotherIsToldNothing(t *testing.T) {
+func TestUnverifiedServiceGetsNothing(t *testing.T) {
 	for name, adjust := range map[string]func(*world, *gateway.Config){
 		"another name": func(_ *world, c *gateway.Config) { c.ServerName = "other.test" },
 		"another root": func(w *world, _ *gateway.Config) {
@@ -151,7 +151,7 @@ func TestAServiceThatIsAnotherIsToldNothing(t *testing.T) {
 	}
 }
 
-func TestTheRootFileIsReadForEachConnection(t *testing.T) {
+func TestRootFileIsReadForEachConnection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root.pem")
 	adjust := func(w *world, c *gateway.Config) {
 		c.RootFile = file
@@ -171,7 +171,7 @@ func TestTheRootFileIsReadForEachConnection(t *testing.T) {
 	})
 }
 
-func TestATokenThatIsQuotedByTheServiceIsInNoStatus(t *testing.T) {
+func TestTokenQuotedByServiceIsNotInStatus(t *testing.T) {
 	rejected := 0
 	inWorld(t, token("sesame-token", &rejected), func(w *world) {
 		w.refuse = status.Error(codes.Unauthenticated, "no such token: sesame-token")
@@ -185,7 +185,7 @@ func TestATokenThatIsQuotedByTheServiceIsInNoStatus(t *testing.T) {
 }
 
 // Who wants to know of rejected tokens is not told of certificates, and nobody need want.
-func TestOnlyATokenIsRejected(t *testing.T) {
+func TestOnlyTokensAreReportedAsRejected(t *testing.T) {
 	rejected := 0
 	refusing := func(w *world, c *gateway.Config) {
 		w.refuse = errNotYou
@@ -215,7 +215,7 @@ func TestOnlyATokenIsRejected(t *testing.T) {
 	}
 }
 
-func TestAtItsTokensEndAStreamIsOpenedWithTheNext(t *testing.T) {
+func TestStreamIsReopenedWhenTokenEnds(t *testing.T) {
 	rejected, n := 0, 0
 	inWorld(t, func(w *world, c *gateway.Config) {
 		token("", &rejected)(w, c)

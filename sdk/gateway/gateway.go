@@ -63,7 +63,7 @@ type Config struct {
 	MaxNames, MaxBytes int
 	// Observe receives events, for metrics. It must not block. Default: none.
 	Observe func(Event)
-	// Log never receives a key or a token. Default: no logging.
+	// Log never receives a key or a token. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -119,6 +119,6 @@ func (c Config) orDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }

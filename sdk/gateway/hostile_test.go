@@ -53,7 +53,7 @@ func (w *world) failed(want string) {
 	}
 }
 
-func TestAServiceThatTellsNothingIsTriedAgain(t *testing.T) {
+func TestSilentServiceIsRetried(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.serves(silent)
 		w.watch(web)
@@ -68,7 +68,7 @@ func TestAServiceThatTellsNothingIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAServiceThatReadsNothingIsTriedAgain(t *testing.T) {
+func TestServiceThatReadsNothingIsRetried(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		nonce := strings.Repeat("n", 1<<20) // each is sent back
 		w.serves(func(stream adsServer) error {
@@ -84,7 +84,7 @@ func TestAServiceThatReadsNothingIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAServiceThatSendsWithoutEndIsHeldUp(t *testing.T) {
+func TestFloodingServiceIsThrottled(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxNames = 10 }, func(w *world) {
 		with := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Resources: []*discoveryv3.Resource{w.packed(w.pair(web))}}
 		without := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, RemovedResources: []string{web}}
@@ -108,7 +108,7 @@ func TestAServiceThatSendsWithoutEndIsHeldUp(t *testing.T) {
 	})
 }
 
-func TestManyNamesOfOneAnswerAreAsManyAnswers(t *testing.T) {
+func TestAnswersAreThrottledByNames(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxNames = 10 }, func(w *world) {
 		others := make([]string, 60)
 		for i := range others {
@@ -137,7 +137,7 @@ func TestManyNamesOfOneAnswerAreAsManyAnswers(t *testing.T) {
 	})
 }
 
-func TestWhatWasNotAskedForIsLeftUnread(t *testing.T) {
+func TestUnrequestedResourcesAreIgnored(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		verdicts := make(chan *discoveryv3.DeltaDiscoveryRequest, 10)
 		good := w.pair(web)
@@ -164,7 +164,7 @@ func TestWhatWasNotAskedForIsLeftUnread(t *testing.T) {
 	})
 }
 
-func TestAnAnswerOfAnotherTypeEndsTheStream(t *testing.T) {
+func TestAnswerOfOtherTypeEndsStream(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.serves(func(stream adsServer) error {
 			go deaf(stream)
@@ -180,7 +180,7 @@ func TestAnAnswerOfAnotherTypeEndsTheStream(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsTooBigEndsTheStream(t *testing.T) {
+func TestOversizedAnswerEndsStream(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.serves(func(stream adsServer) error {
 			go deaf(stream)
@@ -193,7 +193,7 @@ func TestAnAnswerThatIsTooBigEndsTheStream(t *testing.T) {
 	})
 }
 
-func TestAVersionWithoutEndIsNotHeld(t *testing.T) {
+func TestOversizedVersionIsNotHeld(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		for _, size := range []int{1024, 1025} {
@@ -213,7 +213,7 @@ func TestAVersionWithoutEndIsNotHeld(t *testing.T) {
 }
 
 // A name is dropped to make room, and watched anew before the service was told.
-func TestANameThatIsBackBeforeTheServiceWasToldIsHadAgain(t *testing.T) {
+func TestDroppedNameCanBeWatchedAgain(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxNames = 2 }, func(w *world) {
 		other := "kubernetes://other"
 		good := w.pair(web)

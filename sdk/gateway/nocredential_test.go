@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestWithoutACredentialTheServiceIsNotCalled(t *testing.T) {
+func TestServiceIsNotCalledWithoutCredential(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, bytes int) string {
 		name = filepath.Join(dir, name)
@@ -59,7 +59,7 @@ func TestWithoutACredentialTheServiceIsNotCalled(t *testing.T) {
 	}
 }
 
-func TestACertificateWithoutItsKeyIsNotShown(t *testing.T) {
+func TestCertificateWithoutKeyIsNotSent(t *testing.T) {
 	inWorld(t, func(w *world, _ *gateway.Config) { w.own.items["default"].Key = []byte("rubbish") }, func(w *world) {
 		w.watch(web)
 		if s := w.client.Status(); s.Failure == nil || w.dialled() != 0 || strings.Contains(s.Failure.Text, "rubbish") {
@@ -69,7 +69,7 @@ func TestACertificateWithoutItsKeyIsNotShown(t *testing.T) {
 }
 
 // The source of a token may be a call to somebody who does not answer.
-func TestATokenIsNotWaitedForWithoutEnd(t *testing.T) {
+func TestTokenSourceHasADeadline(t *testing.T) {
 	inWorld(t, func(w *world, c *gateway.Config) {
 		token("", new(int))(w, c)
 		c.Token = func(ctx context.Context) (ca.Bearer, error) { <-ctx.Done(); return ca.Bearer{}, ctx.Err() }

@@ -35,7 +35,7 @@ func TestAnswersArePacedByTheirNames(t *testing.T) {
 	}
 }
 
-func TestWhoIsHeldUpMayEnd(t *testing.T) {
+func TestPacerWaitIsCancellable(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := &pacer{burst: 1000}

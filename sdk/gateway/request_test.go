@@ -43,7 +43,7 @@ func (w *world) requests(answers ...*discoveryv3.DeltaDiscoveryResponse) func() 
 	}
 }
 
-func TestTheClusterIsClaimedWhereThereIsOne(t *testing.T) {
+func TestClusterIsClaimedWhereConfigured(t *testing.T) {
 	for _, cluster := range []string{"", "west"} {
 		inWorld(t, func(_ *world, c *gateway.Config) { c.Cluster = cluster }, func(w *world) {
 			w.watch(web)
@@ -77,7 +77,7 @@ func TestEachNameIsAskedForOnce(t *testing.T) {
 	})
 }
 
-func TestOfARefusedAnswerTheFirstFaultsAreTold(t *testing.T) {
+func TestFirstFaultsOfRefusedAnswerAreReported(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		answer := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: "n"}
 		var names []string
@@ -99,7 +99,7 @@ func TestOfARefusedAnswerTheFirstFaultsAreTold(t *testing.T) {
 	})
 }
 
-func TestAnAnswerOfSevenMegabytesIsTaken(t *testing.T) {
+func TestSevenMegabyteAnswerIsAccepted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		good := w.pair(web)
 		w.requests(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, SystemVersionInfo: strings.Repeat("v", 7<<20), Resources: []*discoveryv3.Resource{w.packed(good)}})
@@ -108,7 +108,7 @@ func TestAnAnswerOfSevenMegabytesIsTaken(t *testing.T) {
 	})
 }
 
-func TestWhyAStreamEndedIsInTheStatus(t *testing.T) {
+func TestStatusSaysWhyStreamEnded(t *testing.T) {
 	for code, want := range map[codes.Code]string{
 		codes.Unauthenticated: "unauthenticated: ", codes.PermissionDenied: "denied: ", codes.ResourceExhausted: "rate limited: ", codes.InvalidArgument: "invalid request: ",
 		codes.DeadlineExceeded: "deadline exceeded: ", codes.Internal: "internal error: ", codes.Unavailable: "unavailable: ", codes.DataLoss: "unavailable: ",
@@ -131,7 +131,7 @@ func TestWhyAStreamEndedIsInTheStatus(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfEachName(t *testing.T) {
+func TestStatusOfEachName(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		held, unknown, waiting := web, "kubernetes://gone", "kubernetes://late"
 		w.put(held, w.pair(held))

@@ -25,7 +25,7 @@ func byID(shown *x509.Certificate) func(*world, *gateway.Config) {
 	}
 }
 
-func TestAServiceWithoutADNSNameIsKnownByItsSPIFFEID(t *testing.T) {
+func TestServiceIsVerifiedBySPIFFEID(t *testing.T) {
 	for name, shown := range map[string]*x509.Certificate{
 		"alone":              {URIs: []*url.URL{spiffeID("discovery")}},
 		"beside a DNS name":  {URIs: []*url.URL{spiffeID("discovery")}, DNSNames: []string{"other.test"}},
@@ -45,7 +45,7 @@ func TestAServiceWithoutADNSNameIsKnownByItsSPIFFEID(t *testing.T) {
 	}
 }
 
-func TestAServiceMayBeSignedByAnAuthorityBelowTheRoot(t *testing.T) {
+func TestServiceCanBeSignedByIntermediate(t *testing.T) {
 	adjust := func(w *world, c *gateway.Config) {
 		w.below = w.ca.below(t)
 		byID(&x509.Certificate{URIs: []*url.URL{spiffeID("discovery")}})(w, c)
@@ -58,7 +58,7 @@ func TestAServiceMayBeSignedByAnAuthorityBelowTheRoot(t *testing.T) {
 	})
 }
 
-func TestAServiceWithAnotherSPIFFEIDIsToldNothing(t *testing.T) {
+func TestServiceWithOtherSPIFFEIDGetsNothing(t *testing.T) {
 	mine := []*url.URL{spiffeID("discovery")}
 	for name, test := range map[string]struct {
 		shown *x509.Certificate
@@ -96,7 +96,7 @@ func TestAServiceWithAnotherSPIFFEIDIsToldNothing(t *testing.T) {
 	}
 }
 
-func TestWhatAServerCannotBeHeldAgainstIsRefused(t *testing.T) {
+func TestInvalidServerIdentityIsRefused(t *testing.T) {
 	for want, spoil := range map[string]func(*gateway.Config){
 		"are both set": func(c *gateway.Config) { c.ServerName, c.ServerSPIFFEID = serverName, serverID },
 		"is not valid": func(c *gateway.Config) { c.ServerSPIFFEID = "spiffe://test" },

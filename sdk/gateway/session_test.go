@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestABrokenStreamIsExplainedByWhatTheServiceSaidLast(t *testing.T) {
+func TestStreamFailurePrefersServiceReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, own := errors.New("permission denied"), ca.Errorf(ca.Internal, "another type")
 		broken := make(chan error, 1)
@@ -27,7 +27,7 @@ func TestABrokenStreamIsExplainedByWhatTheServiceSaidLast(t *testing.T) {
 	})
 }
 
-func TestTheWaitAfterAFailureDoublesAndIsNotTheSameForAll(t *testing.T) {
+func TestBackoffDoublesWithJitter(t *testing.T) {
 	for failures, whole := range map[int]time.Duration{0: minWait, 1: 2 * minWait, 3: 8 * minWait, 6: maxWait, 20: maxWait, 1000: maxWait} {
 		least, most := whole, time.Duration(0)
 		for range 1000 {

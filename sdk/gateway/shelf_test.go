@@ -45,7 +45,7 @@ func (s *shelf) mustTake(t *testing.T, name string, c checked) {
 	}
 }
 
-func TestTheBoundOfBytesIsNotYetTooMuch(t *testing.T) {
+func TestShelfHoldsExactlyItsByteLimit(t *testing.T) {
 	s, _, _ := onShelf(t, web, other)
 	s.mustTake(t, web, good("1", 60))
 	if _, err := s.take(other, "sent", good("1", 41)); err == nil {
@@ -55,7 +55,7 @@ func TestTheBoundOfBytesIsNotYetTooMuch(t *testing.T) {
 	s.mustTake(t, web, good("2", 60)) // in the place of as many
 }
 
-func TestWhatIsDroppedMakesRoomForOtherBytes(t *testing.T) {
+func TestDroppedNameFreesItsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, stop := onShelf(t, web)
 		s.mustTake(t, web, good("1", 100))
@@ -77,7 +77,7 @@ func TestWhatIsDroppedMakesRoomForOtherBytes(t *testing.T) {
 	})
 }
 
-func TestANameThatWasTakenAwayIsDroppedAtItsTimeToo(t *testing.T) {
+func TestRemovedNameIsDroppedAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, stop := onShelf(t, web)
 		stop()
@@ -90,7 +90,7 @@ func TestANameThatWasTakenAwayIsDroppedAtItsTimeToo(t *testing.T) {
 	})
 }
 
-func TestTheSameContentIsToldOnce(t *testing.T) {
+func TestSameContentIsNotifiedOnce(t *testing.T) {
 	s, notices, _ := onShelf(t, web)
 	asked := s.names()[web].id
 	for _, version := range []string{"a", "a", "b"} {
@@ -110,7 +110,7 @@ func TestTheSameContentIsToldOnce(t *testing.T) {
 }
 
 // A name may be dropped while an answer for it is on its way.
-func TestWhatComesForANameThatIsGoneIsLeft(t *testing.T) {
+func TestAnswerForDroppedNameIsIgnored(t *testing.T) {
 	s, _, _ := onShelf(t)
 	news, err := s.take(web, "sent", good("1", 1))
 	s.refuse(web, "malformed")
@@ -119,7 +119,7 @@ func TestWhatComesForANameThatIsGoneIsLeft(t *testing.T) {
 	}
 }
 
-func TestAFullShelfIsFullToTheLastName(t *testing.T) {
+func TestFullShelfRefusesFurtherNames(t *testing.T) {
 	s, _, stop := onShelf(t, web, other)
 	if _, err := s.Watch(secret.Caller{}, "kubernetes://third", func(string) {}); err == nil {
 		t.Error("a third name is watched")
@@ -134,7 +134,7 @@ func TestAFullShelfIsFullToTheLastName(t *testing.T) {
 	}
 }
 
-func TestOnlyNamesOfKubernetesObjectsAreValid(t *testing.T) {
+func TestOnlyKubernetesNamesAreValid(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	for name, want := range map[string]bool{
 		"kubernetes://web": true, "kubernetes://ns/web": true, "kubernetes-gateway://ns/web": true, "configmap://ns/web": true,

@@ -43,7 +43,8 @@ type Config struct {
 	Observe func(secret.Event)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives no key and no token. Default: silent.
+	// Log receives no key and no token. Its handler may call the Set, except Close, and the
+	// Manager as its Config says. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -158,7 +159,7 @@ func (c Config) withDefaults() Config {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	if c.Exchange.Rejected == nil {
 		c.Exchange.Rejected = func(ca.Token) {}

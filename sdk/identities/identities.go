@@ -157,6 +157,7 @@ func (c *Set) nudge() {
 
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown) }
 
-func notReady(name string) error { return fmt.Errorf("secret %.256q: %w", name, secret.ErrNotReady) }
+// notReady gives no reason: the authority's message is for the operator, not for a stream.
+func notReady(name string) error { return secret.NotReady(name, nil) }
 
 var errNoIdentity = errors.New("nothing here says who a stream is: a Verifier, Claimed or Peer is needed")

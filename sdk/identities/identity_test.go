@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestEachStreamGetsTheCertificateOfItsToken(t *testing.T) {
+func TestEachStreamGetsCertificateOfItsToken(t *testing.T) {
 	for name, change := range map[string]func(*engine, *identities.Config){"verified by the authority": nil, "verified before": verified} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, change, func(e *engine) {
@@ -29,10 +29,11 @@ func TestEachStreamGetsTheCertificateOfItsToken(t *testing.T) {
 	}
 }
 
-func TestAForgedTokenWithAnothersSubjectGetsNothing(t *testing.T) {
+func TestForgedTokenWithStolenSubjectGetsNothing(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		victim := e.join(token("web"))
 		before := victim.held()
+		told := victim.notices.Load() // 0 if it was there before the watch
 		forger := e.join("forged:web")
 		err := forger.nothing()
 		is(t, err, secret.ErrEnded)
@@ -40,7 +41,7 @@ func TestAForgedTokenWithAnothersSubjectGetsNothing(t *testing.T) {
 		if _, err := e.Peek(forger.caller, "ROOTCA"); !errors.Is(err, secret.ErrEnded) {
 			t.Errorf("the forger got the roots: %v", err)
 		}
-		if victim.held() != before || victim.notices.Load() != 1 {
+		if victim.held() != before || victim.notices.Load() != told {
 			t.Error("the victim noticed something")
 		}
 		if n := e.Counts(); n.Identities != 1 || n.Joins != 0 || n.Refused != 1 {
@@ -49,7 +50,7 @@ func TestAForgedTokenWithAnothersSubjectGetsNothing(t *testing.T) {
 	})
 }
 
-func TestAForgedTokenIsTurnedAwayByTheVerifier(t *testing.T) {
+func TestVerifierRejectsForgedToken(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		e.join(token("web")).held()
 		_, err := e.tryJoin("forged:web")
@@ -60,7 +61,7 @@ func TestAForgedTokenIsTurnedAwayByTheVerifier(t *testing.T) {
 
 // While nobody has vouched for a token it has nothing, and nobody's secret beside its
 // own can become its.
-func TestBeforeItsTokenIsVerifiedAStreamHasNothing(t *testing.T) {
+func TestStreamHasNothingBeforeTokenIsVerified(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		e.join(token("web")).held()
 		e.ca.Always(catest.Fault{Hang: true})
@@ -71,7 +72,7 @@ func TestBeforeItsTokenIsVerifiedAStreamHasNothing(t *testing.T) {
 	})
 }
 
-func TestTheCertificateSaysWhoseTheTokenIs(t *testing.T) {
+func TestWrongNameFromAuthorityIsRefusedAndRetried(t *testing.T) {
 	bubble(t, func(e *engine, c *identities.Config) {
 		// What the token claims is web; the authority knows better.
 		c.Identify.Claimed = func(ca.Token) (identities.Claim, error) { return identities.Claim{SPIFFEID: domain + "web"}, nil }
@@ -87,7 +88,7 @@ func TestTheCertificateSaysWhoseTheTokenIs(t *testing.T) {
 	})
 }
 
-func TestTwoStreamsOfOneIdentityShareAKeyAndAPush(t *testing.T) {
+func TestStreamsOfOneIdentityShareKeyAndPush(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		a, b := e.join(token("web")), e.join(token("web"))
 		if a.held() != b.held() {
@@ -102,18 +103,19 @@ func TestTwoStreamsOfOneIdentityShareAKeyAndAPush(t *testing.T) {
 		if n := e.Counts(); n.Joins != 1 || n.Rotations != 1 || n.Identities != 1 || n.Streams != 3 {
 			t.Errorf("counts: %+v", n)
 		}
-		if a.notices.Load() != 1 {
-			t.Errorf("the first stream was told %d times", a.notices.Load())
+		told := a.notices.Load()
+		if told > 1 { // 0 if the certificate was there before the watch
+			t.Errorf("the first stream was told %d times", told)
 		}
 		after(time.Until(a.held().RenewAt) + time.Second)
 		e.requests(3)
-		if a.held() != b.held() || b.held() != c.held() || a.notices.Load() != 2 {
+		if a.held() != b.held() || b.held() != c.held() || a.notices.Load() != told+1 {
 			t.Error("the rotation was not one for all")
 		}
 	})
 }
 
-func TestAVerifiedTokenIsRememberedUntilItExpires(t *testing.T) {
+func TestVerifiedTokenIsRememberedUntilExpiry(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		good := token("web", "until=20m")
 		for range 5 {
@@ -128,7 +130,7 @@ func TestAVerifiedTokenIsRememberedUntilItExpires(t *testing.T) {
 	})
 }
 
-func TestPeersHaveTheIdentityThatTheyAreMappedTo(t *testing.T) {
+func TestPeersHaveMappedIdentity(t *testing.T) {
 	bubble(t, func(e *engine, c *identities.Config) {
 		c.Identify = identities.Identify{Peer: func(peer secret.Caller) (string, bool) { return domain + "web", peer.UID == 1000 }}
 		c.Exchange.Token = func(_ context.Context, token ca.Token) (ca.Token, error) { return "good:web", nil }
@@ -143,7 +145,7 @@ func TestPeersHaveTheIdentityThatTheyAreMappedTo(t *testing.T) {
 	})
 }
 
-func TestACallerIsItsOwnStreamAlone(t *testing.T) {
+func TestCallerIsBoundToItsStream(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		s := e.join(token("web"))
 		s.held()

@@ -45,7 +45,7 @@ func open(t *testing.T) *Set {
 	return c
 }
 
-func TestWhatTheManagerHoldsBesidesIsNobodys(t *testing.T) {
+func TestOtherSecretsOfManagerAreHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		caller, err := c.Join(context.Background(), secret.Caller{}, "web")
@@ -61,7 +61,7 @@ func TestWhatTheManagerHoldsBesidesIsNobodys(t *testing.T) {
 	})
 }
 
-func TestTheTextOfATokenIsKeptWhileAStreamHasIt(t *testing.T) {
+func TestTokenTextIsKeptWhileStreamHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		var callers [2]secret.Caller

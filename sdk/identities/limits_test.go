@@ -23,7 +23,7 @@ func limit(t *testing.T, err error, words string) {
 	}
 }
 
-func TestARefusalSaysWhichLimitItIs(t *testing.T) {
+func TestRefusalNamesItsLimit(t *testing.T) {
 	bubble(t, func(_ *engine, c *identities.Config) { c.Limits = identities.Limits{Identities: 2, Streams: 3} }, func(e *engine) {
 		for range 3 {
 			e.join(token("web"))
@@ -42,7 +42,7 @@ func TestARefusalSaysWhichLimitItIs(t *testing.T) {
 	})
 }
 
-func TestTheLimitOfStreamsHoldsForThoseWhoJoinLater(t *testing.T) {
+func TestStreamLimitAppliesToLateJoiners(t *testing.T) {
 	bubble(t, func(_ *engine, c *identities.Config) { c.Limits = identities.Limits{Streams: 2} }, func(e *engine) {
 		e.join(token("web")).held()
 		e.join(token("web")).held()
@@ -53,7 +53,7 @@ func TestTheLimitOfStreamsHoldsForThoseWhoJoinLater(t *testing.T) {
 	})
 }
 
-func TestAProcessThatBringsBadTokensIsStopped(t *testing.T) {
+func TestProcessWithBadTokensIsStopped(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		for i := range 16 {
 			s := e.join(ca.Token(fmt.Sprint("forged:web", i)))
@@ -79,7 +79,7 @@ func TestAProcessThatBringsBadTokensIsStopped(t *testing.T) {
 }
 
 // Processes are cheap to make; a flood of bad tokens must not use up the identities.
-func TestBadTokensKeepNobodyOut(t *testing.T) {
+func TestBadTokensDoNotExhaustIdentities(t *testing.T) {
 	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.Identities = 10 }, func(e *engine) {
 		old := e.join(token("old"))
 		first := old.held()
@@ -103,7 +103,7 @@ func TestBadTokensKeepNobodyOut(t *testing.T) {
 	})
 }
 
-func TestTheVerifierIsAskedOnceForATokenHoweverManyBringIt(t *testing.T) {
+func TestVerifierIsAskedOncePerToken(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		e.verifier.hang.Store(true)
 		failed := make(chan error, 50)
@@ -135,7 +135,7 @@ func TestTheVerifierIsAskedOnceForATokenHoweverManyBringIt(t *testing.T) {
 	})
 }
 
-func TestAnOutageOfThousandsFillsNoLog(t *testing.T) {
+func TestMassOutageDoesNotFillLog(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
 		for i := range 500 {
@@ -148,7 +148,7 @@ func TestAnOutageOfThousandsFillsNoLog(t *testing.T) {
 	})
 }
 
-func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		good := identities.Config{

@@ -20,7 +20,7 @@ func (quotingVerifier) Verify(_ context.Context, token ca.Token) (identities.Cla
 // half returns the part of a token that a careless error quotes.
 func half(token ca.Token) string { return token.Reveal()[len(token)/2:] }
 
-func TestPieceOfATokenReachesNoLogOrFailure(t *testing.T) {
+func TestTokenFragmentReachesNoLogOrFailure(t *testing.T) {
 	forged := ca.Token("forged:web:" + strings.Repeat("0123456789", 5))
 	for name, change := range map[string]func(*identities.Config){
 		"verifier": func(c *identities.Config) { c.Identify = identities.Identify{Verifier: quotingVerifier{}} },

@@ -57,7 +57,7 @@ func (c *Set) tick(swept *time.Time) time.Duration {
 
 // lookAtAll reschedules all entries after a clock jump.
 func (c *Set) lookAtAll(jump time.Duration) {
-	c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump)
+	c.say(func() { c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump) })
 	for _, e := range c.deadlines.all() {
 		c.schedule(e)
 	}

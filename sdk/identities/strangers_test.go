@@ -54,7 +54,7 @@ func countErrors(errs []error, words string) (n int) {
 	return n
 }
 
-func TestForgedTokensOfOneProcessAtOnceMakeFewRequests(t *testing.T) {
+func TestConcurrentForgedTokensOfProcessMakeFewRequests(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		slow(e)
 		errs := e.flood(1, 300, forged)
@@ -65,7 +65,7 @@ func TestForgedTokensOfOneProcessAtOnceMakeFewRequests(t *testing.T) {
 	})
 }
 
-func TestForgedTokensOfManyProcessesOfAUserAtOnceMakeFewRequests(t *testing.T) {
+func TestConcurrentForgedTokensOfUserMakeFewRequests(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		slow(e)
 		errs := e.flood(60, 30, forged)
@@ -97,7 +97,7 @@ func TestLimitOfAUserIsConfigurable(t *testing.T) {
 }
 
 // Those beyond the limit wait for the first ones, and then have their turn.
-func TestManyGoodTokensOfOneProcessAtOnceAllPass(t *testing.T) {
+func TestConcurrentGoodTokensOfProcessAllPass(t *testing.T) {
 	limits := func(_ *engine, c *identities.Config) { c.Limits = identities.Limits{Refused: 4} }
 	bubble(t, limits, func(e *engine) {
 		e.flood(1, 3, forged)
@@ -146,7 +146,7 @@ func TestVerifierIsAskedForFewForgedTokensOfAUser(t *testing.T) {
 	})
 }
 
-func TestManyGoodTokensOfOneProcessAtOnceAreAllVerified(t *testing.T) {
+func TestConcurrentGoodTokensOfProcessAreAllVerified(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		e.verifier.delay.Store(int64(100 * time.Millisecond))
 		for _, err := range e.flood(1, 100, func(_, i int) ca.Token { return token("web", i) }) {
@@ -158,7 +158,7 @@ func TestManyGoodTokensOfOneProcessAtOnceAreAllVerified(t *testing.T) {
 }
 
 // The token may become good, as when the issuer's key arrives, and then counts no more.
-func TestTokenThatIsRefusedAgainAndAgainCountsOnce(t *testing.T) {
+func TestRepeatedlyRefusedTokenCountsOnce(t *testing.T) {
 	bubble(t, verified, func(e *engine) {
 		for range 20 {
 			_, err := e.tryJoin("forged:web")

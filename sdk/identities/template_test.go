@@ -16,7 +16,7 @@ func jwt(claims string) ca.Token {
 	return ca.Token("eyJhbGciOiJub25lIn0." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl")
 }
 
-func TestATemplateMakesASPIFFEIDOfClaims(t *testing.T) {
+func TestTemplateMakesSPIFFEIDFromClaims(t *testing.T) {
 	for name, c := range map[string]struct{ template, claims, want string }{
 		"a projected token": {kubernetes, `{"kubernetes.io":{"namespace":"shop","serviceaccount":{"name":"web","uid":"1"}}}`, "spiffe://cluster.local/ns/shop/sa/web"},
 		"a subject's parts": {"spiffe://td/ns/{sub:2}/sa/{sub:3}", `{"sub":"system:serviceaccount:shop:web"}`, "spiffe://td/ns/shop/sa/web"},
@@ -55,7 +55,7 @@ func TestClaimBothFlatAndNestedIsRefused(t *testing.T) {
 }
 
 // A claim must not name anybody else than its own segment can say.
-func TestAClaimStaysInItsSegment(t *testing.T) {
+func TestClaimStaysInItsSegment(t *testing.T) {
 	tpl, err := identities.ParseTemplate(kubernetes)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAClaimStaysInItsSegment(t *testing.T) {
 	}
 }
 
-func TestTheClaimOfAnEndIsRead(t *testing.T) {
+func TestExpiryClaimIsRead(t *testing.T) {
 	tpl, err := identities.ParseTemplate("spiffe://td/{sub}")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestTheClaimOfAnEndIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJWTClaimsNothing(t *testing.T) {
+func TestNonJWTClaimsNothing(t *testing.T) {
 	tpl, err := identities.ParseTemplate("spiffe://td/{sub}")
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestWhatIsNoJWTClaimsNothing(t *testing.T) {
 	}
 }
 
-func TestATemplateThatCannotBeIsRefused(t *testing.T) {
+func TestInvalidTemplateIsRefused(t *testing.T) {
 	for template, words := range map[string]string{
 		"spiffe://td/web":       "no claim in it",
 		"spiffe://{td}/web":     "takes its trust domain from a claim",
@@ -126,7 +126,7 @@ func TestATemplateThatCannotBeIsRefused(t *testing.T) {
 	}
 }
 
-func FuzzATokensClaimsNameNoOtherSegment(f *testing.F) {
+func FuzzClaimsStayInTheirSegment(f *testing.F) {
 	f.Add(`{"kubernetes.io":{"namespace":"shop","serviceaccount":{"name":"web"}}}`)
 	f.Add(`{"kubernetes.io":{"namespace":"shop/sa/x"}}`)
 	f.Add(`{"kubernetes.io/namespace":"a"}`)

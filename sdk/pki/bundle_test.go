@@ -12,7 +12,7 @@ import (
 )
 
 // A subject is the authority's text: it must neither clear a terminal nor forge a line.
-func TestARefusedRootsSubjectIsEscaped(t *testing.T) {
+func TestRefusedRootSubjectIsEscaped(t *testing.T) {
 	leaf := certtest.SelfSigned(t, &x509.Certificate{
 		Subject:  pkix.Name{CommonName: "\x1b[2J\nlevel=INFO msg=forged \u202e" + strings.Repeat("x", 1000)},
 		NotAfter: time.Now().Add(time.Hour),

@@ -57,7 +57,7 @@ func (parent *issuer) issue(t testing.TB, template *x509.Certificate, key crypto
 	return &issuer{cert, key}
 }
 
-func TestAReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
+func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 	root := (*issuer)(nil).issue(t, caTemplate("root"), mustKey(t, ""))
 	middle := root.issue(t, caTemplate("middle"), mustKey(t, ""))
 	stranger := (*issuer)(nil).issue(t, caTemplate("stranger"), mustKey(t, ""))
@@ -129,7 +129,7 @@ func TestAReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 	}
 }
 
-func TestAReplyThatIsNoPEMFailsTheFormatCheck(t *testing.T) {
+func TestNonPEMReplyFailsFormatCheck(t *testing.T) {
 	for _, text := range []string{"", "no pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", strings.Repeat("x", MaxPEM+1)} {
 		_, err := Check{}.Chain([]byte(text))
@@ -140,7 +140,7 @@ func TestAReplyThatIsNoPEMFailsTheFormatCheck(t *testing.T) {
 	}
 }
 
-func TestABundleIsASetOfSelfSignedCAs(t *testing.T) {
+func TestBundleIsASetOfSelfSignedCAs(t *testing.T) {
 	a := (*issuer)(nil).issue(t, caTemplate("a"), mustKey(t, ""))
 	b := (*issuer)(nil).issue(t, caTemplate("b"), mustKey(t, ""))
 	one, two := NewBundle(a.cert, b.cert, a.cert), NewBundle(b.cert, a.cert)
@@ -158,7 +158,7 @@ func TestABundleIsASetOfSelfSignedCAs(t *testing.T) {
 	}
 }
 
-func TestARootThatIsNoneIsRefusedWithItsFingerprint(t *testing.T) {
+func TestInvalidRootIsRefusedWithFingerprint(t *testing.T) {
 	root := (*issuer)(nil).issue(t, caTemplate("root"), mustKey(t, ""))
 	noCA := caTemplate("no-ca")
 	noCA.IsCA, noCA.KeyUsage = false, x509.KeyUsageDigitalSignature

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestASPIFFEIDIsTakenOrRefusedAsTheStandardSays(t *testing.T) {
+func TestSPIFFEIDFollowsStandard(t *testing.T) {
 	for name, c := range map[string]struct{ id, fault string }{
 		"istio":            {"spiffe://cluster.local/ns/default/sa/web", ""},
 		"upper-case path":  {"spiffe://example.org/Web_1.2-x", ""},
@@ -45,7 +45,7 @@ func TestASPIFFEIDIsTakenOrRefusedAsTheStandardSays(t *testing.T) {
 	}
 }
 
-func TestAnIdentityIsTheSameInWhateverOrderItsNamesCome(t *testing.T) {
+func TestIdentityIgnoresOrderOfNames(t *testing.T) {
 	a := mustIdentity(t, "", []string{"b.example", "A.example", "b.example"}, []string{"::1", "10.0.0.1", "::ffff:10.0.0.1"})
 	b := mustIdentity(t, "", []string{"a.example", "b.example"}, []string{"10.0.0.1", "::1"})
 	if !a.Equal(b) {
@@ -73,7 +73,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 	}
 }
 
-func TestACertificateOfForeignNamesHasNoIdentity(t *testing.T) {
+func TestCertificateWithForeignNamesHasNoIdentity(t *testing.T) {
 	uri := func(s string) *url.URL { u, _ := url.Parse(s); return u }
 	for name, cert := range map[string]*x509.Certificate{
 		"two URIs":      {URIs: []*url.URL{uri("spiffe://a.example/x"), uri("spiffe://a.example/y")}},

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestEveryKeyTypeMakesARequestThatNamesTheIdentity(t *testing.T) {
+func TestEveryKeyTypeMakesCSRWithIdentity(t *testing.T) {
 	id := mustIdentity(t, "spiffe://example.org/web", []string{"web.example"}, []string{"10.0.0.1", "2001:db8::1"})
 	for _, kind := range KeyTypes {
 		t.Run(string(kind), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestEveryKeyTypeMakesARequestThatNamesTheIdentity(t *testing.T) {
 }
 
 // What istiod's registration authority looks at: any byte more, and it refuses.
-func TestARequestForASPIFFEIDAloneIsOneCriticalURIAndAnEmptySubject(t *testing.T) {
+func TestSPIFFEOnlyCSRHasOneCriticalURIAndEmptySubject(t *testing.T) {
 	const id = "spiffe://example.org/ns/shop/sa/web"
 	for _, kind := range KeyTypes {
 		text, err := CreateCSR(mustKey(t, kind), mustIdentity(t, id, nil, nil))
@@ -66,13 +66,13 @@ func TestARequestForASPIFFEIDAloneIsOneCriticalURIAndAnEmptySubject(t *testing.T
 	}
 }
 
-func TestARequestForNothingIsRefused(t *testing.T) {
+func TestCSRWithoutNameIsRefused(t *testing.T) {
 	if _, err := CreateCSR(mustKey(t, ""), Identity{}); err == nil {
 		t.Error("got a request without a name")
 	}
 }
 
-func TestARequestWithABrokenSignatureIsRefused(t *testing.T) {
+func TestCSRWithBrokenSignatureIsRefused(t *testing.T) {
 	text, _ := CreateCSR(mustKey(t, ""), mustIdentity(t, "spiffe://example.org/web", nil, nil))
 	block, _ := pem.Decode(text)
 	block.Bytes[len(block.Bytes)-1] ^= 1
@@ -101,7 +101,7 @@ func TestKeysAreReadInEveryForm(t *testing.T) {
 	}
 }
 
-func TestAKeyThatCannotBeReadIsAnErrorThatDoesNotQuoteIt(t *testing.T) {
+func TestUnreadableKeyIsNotQuoted(t *testing.T) {
 	const secret = "c2VjcmV0IGtleSBieXRlcw=="
 	for name, text := range map[string]string{
 		"no PEM":      secret,
@@ -118,7 +118,7 @@ func TestAKeyThatCannotBeReadIsAnErrorThatDoesNotQuoteIt(t *testing.T) {
 }
 
 // RSA with a modulus of a megabyte would be read for minutes.
-func TestAKeyOfMoreBytesThanAnyHasIsNotRead(t *testing.T) {
+func TestOversizedKeyIsNotRead(t *testing.T) {
 	for size, want := range map[int]string{maxKey: "holds no key that can sign", maxKey + 1: "has 10241 bytes, a key has 10240 at most"} {
 		if _, err := ParseKey(block("RSA PRIVATE KEY", make([]byte, size))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -126,7 +126,7 @@ func TestAKeyOfMoreBytesThanAnyHasIsNotRead(t *testing.T) {
 	}
 }
 
-func TestAnUnknownKeyTypeListsTheKnownOnes(t *testing.T) {
+func TestUnknownKeyTypeListsKnownOnes(t *testing.T) {
 	if _, err := ParseKeyType("rsa-1024"); err == nil || !strings.Contains(err.Error(), "rsa-2048") {
 		t.Errorf("got %v", err)
 	}

@@ -18,7 +18,7 @@ func rootWith(t *testing.T, key *rsa.PublicKey) []byte {
 	return block("CERTIFICATE", certtest.Dear(t, key))
 }
 
-func TestAKeyThatIsExpensiveToVerifyWithIsRefusedBeforeAnySignature(t *testing.T) {
+func TestExpensiveKeyIsRefusedBeforeAnySignature(t *testing.T) {
 	for want, key := range map[string]*rsa.PublicKey{
 		"an RSA key of 8193 bits":   certtest.DearKey(8193, 65537),
 		"an RSA key of 300000 bits": certtest.DearKey(300_000, 65537),
@@ -46,7 +46,7 @@ func (f forged) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 	return make([]byte, f.key.Size()), nil
 }
 
-func TestARequestWithAnExpensiveKeyIsRefusedBeforeItsSignatureIsChecked(t *testing.T) {
+func TestCSRWithExpensiveKeyIsRefusedBeforeSignature(t *testing.T) {
 	text, err := CreateCSR(forged{certtest.DearKey(16_384, 65537)}, mustIdentity(t, "spiffe://example.org/web", nil, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func padded(template *x509.Certificate, size int) *x509.Certificate {
 	return template
 }
 
-func TestAChainThatPeersWouldNotReadIsRefused(t *testing.T) {
+func TestOversizedChainIsRefused(t *testing.T) {
 	root := (*issuer)(nil).issue(t, caTemplate("root"), mustKey(t, ""))
 	middle := root.issue(t, padded(caTemplate("middle"), 60<<10), mustKey(t, ""))
 	key := mustKey(t, "")

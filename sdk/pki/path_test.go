@@ -9,7 +9,7 @@ import (
 
 // A CA may send a chain in which each certificate is signed by the next and which still
 // leads in a circle, or is longer than the way to its root.
-func TestWhatIsServedIsTheVerifiedPath(t *testing.T) {
+func TestVerifiedPathIsServed(t *testing.T) {
 	root := (*issuer)(nil).issue(t, caTemplate("root"), mustKey(t, ""))
 	old := (*issuer)(nil).issue(t, caTemplate("old root"), mustKey(t, ""))
 	one, two := mustKey(t, ""), mustKey(t, "")

@@ -41,7 +41,7 @@ func identities(t *testing.T) map[string]Identity {
 	return out
 }
 
-func TestARequestIsThatOfTheStandardLibrary(t *testing.T) {
+func TestCSRMatchesStandardLibrary(t *testing.T) {
 	for _, kind := range KeyTypes {
 		key := mustKey(t, kind)
 		for what, id := range identities(t) {
@@ -88,7 +88,7 @@ func standardRequest(t *testing.T, key crypto.Signer, id Identity) *x509.Certifi
 	return request
 }
 
-func TestAKeyOfAnotherKindSignsNoRequest(t *testing.T) {
+func TestUnsupportedKeySignsNoCSR(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-func TestTheHighestVersionThatBothSpeakIsTaken(t *testing.T) {
+func TestHighestCommonVersionIsNegotiated(t *testing.T) {
 	d := Define("test", "1", func(context.Context, struct{}) (ca.Client, error) { return nil, nil })
 	both := d.WithProtocols(wire.V1(), wire.Protocol{Version: 2})
 	for _, c := range []struct {

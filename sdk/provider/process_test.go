@@ -155,7 +155,7 @@ func (r onlyReader) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestTheInheritedChannelIsServedAndHiddenFromGrandchildren(t *testing.T) {
+func TestInheritedChannelIsServedAndHiddenFromGrandchildren(t *testing.T) {
 	c, ctx := byHand(t, true), t.Context()
 	if want := "1|1|unix|fd:4|grpc"; c.line != want {
 		t.Errorf("handshake %q, want %q", c.line, want)
@@ -172,7 +172,7 @@ func TestTheInheritedChannelIsServedAndHiddenFromGrandchildren(t *testing.T) {
 	}
 }
 
-func TestTheProviderEndsAtOnceWithItsHost(t *testing.T) {
+func TestProviderEndsAtOnceWithHost(t *testing.T) {
 	c := byHand(t, true)
 	if err := c.Configure(t.Context(), map[string]any{"await": "ctx"}); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestTheProviderEndsAtOnceWithItsHost(t *testing.T) {
 	}
 }
 
-func TestAfterSIGTERMCallsEndAndTheAuthorityIsClosed(t *testing.T) {
+func TestSIGTERMEndsCallsAndClosesAuthority(t *testing.T) {
 	for name, channel := range map[string]bool{"channel": true, "stock": false} {
 		t.Run(name, func(t *testing.T) {
 			c := byHand(t, channel)
@@ -224,7 +224,7 @@ func TestAfterSIGTERMCallsEndAndTheAuthorityIsClosed(t *testing.T) {
 	}
 }
 
-func TestWhatIsPrintedGoesToTheLogEvenIfTheHostOpensNoStream(t *testing.T) {
+func TestPrintedTextIsLoggedEvenWithoutStream(t *testing.T) {
 	for name, channel := range map[string]bool{"channel": true, "stock": false} {
 		t.Run(name, func(t *testing.T) {
 			c := byHand(t, channel)
@@ -241,7 +241,7 @@ func TestWhatIsPrintedGoesToTheLogEvenIfTheHostOpensNoStream(t *testing.T) {
 	}
 }
 
-func TestRecordsArriveAsHclogReadsThem(t *testing.T) {
+func TestRecordsAreReadableByHclog(t *testing.T) {
 	c := byHand(t, true)
 	if err := c.Configure(t.Context(), map[string]any{"greeting": "hello"}); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestRecordsArriveAsHclogReadsThem(t *testing.T) {
 	}
 }
 
-func TestAPanicLeavesItsStackInTheLogAndNoToken(t *testing.T) {
+func TestPanicLogsStackWithoutToken(t *testing.T) {
 	c := byHand(t, true)
 	if err := c.Configure(t.Context(), map[string]any{"panic": true}); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func (f *fillsIn) Validate() error {
 	return nil
 }
 
-func TestSettingsThatCheckThemselvesByPointerAreAsked(t *testing.T) {
+func TestPointerValidateMethodIsCalled(t *testing.T) {
 	var got int
 	definition := provider.Define("test", "1", func(_ context.Context, s fillsIn) (ca.Client, error) {
 		got = s.Port

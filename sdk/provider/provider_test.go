@@ -180,7 +180,7 @@ func request(t *testing.T) ca.SignRequest {
 	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: "spiffe://example.org/web", DNSNames: id.DNSNames, IPAddresses: id.IPAddresses, TTL: time.Hour, Token: "eyJ.secret"}
 }
 
-func TestAStockHostUsesOurProviderWithEveryAbility(t *testing.T) {
+func TestStockHostUsesEveryAbility(t *testing.T) {
 	for _, autoMTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("AutoMTLS %v", autoMTLS), func(t *testing.T) {
 			client, err := start(t, "1", autoMTLS, wire.V1())
@@ -217,7 +217,7 @@ func TestAStockHostUsesOurProviderWithEveryAbility(t *testing.T) {
 	}
 }
 
-func TestTheHighestCommonVersionIsSpoken(t *testing.T) {
+func TestHighestCommonVersionIsSpoken(t *testing.T) {
 	for _, c := range []struct {
 		provider string
 		host     []wire.Protocol
@@ -253,7 +253,7 @@ func TestTheHighestCommonVersionIsSpoken(t *testing.T) {
 	}
 }
 
-func TestAPanicIsAnErrorWithoutTheTokenAndTheProcessLives(t *testing.T) {
+func TestPanicIsAnErrorWithoutTokenAndProcessLives(t *testing.T) {
 	client, err := start(t, "1", false, wire.V1())
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestAPanicIsAnErrorWithoutTheTokenAndTheProcessLives(t *testing.T) {
 	}
 }
 
-func TestStartedByHandItSaysWhatItIs(t *testing.T) {
+func TestProviderStartedByHandExplainsItself(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"=1")
 	out, err := cmd.CombinedOutput()
@@ -278,7 +278,7 @@ func TestStartedByHandItSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestSettingsAreStrictAndFaultsNameTheSetting(t *testing.T) {
+func TestSettingsAreStrictAndErrorsNameSetting(t *testing.T) {
 	p := provider.Define("test", "1", open).Provider()
 	for name, c := range map[string]struct {
 		settings map[string]any
@@ -311,7 +311,7 @@ type closer struct {
 
 func (c *closer) Close() error { close(c.closed); return nil }
 
-func TestNewSettingsReplaceTheClientWhenItsCallsHaveEnded(t *testing.T) {
+func TestNewSettingsReplaceClientAfterItsCalls(t *testing.T) {
 	slow := catest.NewCA(catest.Options{})
 	slow.Next(1, catest.Fault{Hang: true})
 	made := []*closer{{slow, make(chan struct{})}, {catest.NewCA(catest.Options{}), make(chan struct{})}}

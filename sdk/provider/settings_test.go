@@ -60,7 +60,7 @@ func define(got *described) *provider.Definition {
 	})
 }
 
-func TestTheSchemaSaysWhatTheTagsSay(t *testing.T) {
+func TestSchemaFollowsTags(t *testing.T) {
 	metadata, err := define(new(described)).Provider().Metadata(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTheSchemaSaysWhatTheTagsSay(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreFilledInHoweverDeep(t *testing.T) {
+func TestNestedDefaultsAreFilledIn(t *testing.T) {
 	var got described
 	definition := define(&got)
 	if _, err := definition.Open(t.Context(), map[string]any{"address": "ca", "pools": []any{map[string]any{"id": "x"}}, "tries": 0}); err != nil {
@@ -111,7 +111,7 @@ func TestDefaultsAreFilledInHoweverDeep(t *testing.T) {
 	}
 }
 
-func TestADefaultThatDoesNotFitIsTheAuthorsFault(t *testing.T) {
+func TestInvalidDefaultIsAuthorsFault(t *testing.T) {
 	type wrong struct {
 		Tries int `json:"tries" default:"many"`
 	}
@@ -121,7 +121,7 @@ func TestADefaultThatDoesNotFitIsTheAuthorsFault(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsADiagnosticThatPointsAtIt(t *testing.T) {
+func TestEveryFaultIsADiagnosticWithPointer(t *testing.T) {
 	p := define(new(described)).Provider()
 	for name, c := range map[string]struct {
 		settings map[string]any
@@ -155,7 +155,7 @@ func TestEveryFaultIsADiagnosticThatPointsAtIt(t *testing.T) {
 	}
 }
 
-func TestTheAuthorityIsAskedOnlyWhereTheSettingsAreGood(t *testing.T) {
+func TestAuthorityIsAskedOnlyWithGoodSettings(t *testing.T) {
 	p := define(new(described)).Provider()
 	for address, want := range map[string]string{"here": "", "away": "nobody is there|nor here", "odd": "the address is odd", "both": `the address is odd|the address is "both"`} {
 		found, err := p.ValidateOnline(t.Context(), map[string]any{"address": address})
@@ -176,7 +176,7 @@ func TestTheAuthorityIsAskedOnlyWhereTheSettingsAreGood(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsClassifiedByTheFunctionAroundIt(t *testing.T) {
+func TestErrorIsClassifiedByWrapper(t *testing.T) {
 	cause := errors.New("no entry")
 	for want, err := range map[error]error{
 		ca.ErrInvalid: provider.Invalid(cause), ca.ErrDenied: provider.Denied(cause), ca.ErrUnauthenticated: provider.Unauthenticated(cause),

@@ -79,7 +79,7 @@ func (c *deltaClient) gets(want ...string) map[string]*tlsv3.Secret {
 	return got
 }
 
-func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
+func TestDeltaResendsOnlyChangedSecrets(t *testing.T) {
 	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "default", "ROOTCA")
 	if pair := c.gets("ROOTCA", "default")["default"].GetTlsCertificate(); string(pair.GetPrivateKey().GetInlineBytes()) != "key 1" {
@@ -92,7 +92,7 @@ func TestDeltaSecretsComeAndOnlyThoseThatChangeAreSentAgain(t *testing.T) {
 	}
 }
 
-func TestADeltaStreamResumesWithWhatTheClientHolds(t *testing.T) {
+func TestDeltaStreamResumesFromHeldVersions(t *testing.T) {
 	source := secrettest.New(keyPair("1"), bundle("1"))
 	conn := dial(t, start(t, source, sds.Config{}))
 	first := openDelta(t, conn, nil, "default", "ROOTCA")
@@ -104,7 +104,7 @@ func TestADeltaStreamResumesWithWhatTheClientHolds(t *testing.T) {
 	second.gets("ROOTCA")
 }
 
-func TestADeltaNameNobodyConfiguredIsRemovedAndTheOthersAreServed(t *testing.T) {
+func TestUnknownDeltaNameIsRemovedAndOthersServed(t *testing.T) {
 	source := secrettest.New(keyPair("1"))
 	c := openDelta(t, dial(t, start(t, source, sds.Config{})), nil, "kubernetes://stolen", "default")
 	got, removed := c.get()

@@ -64,7 +64,7 @@ func startWithFewDescriptors(t *testing.T) (socket string, pid int) {
 // More connections than it has descriptors: who is connected is served on, some descriptors
 // are left for a provider that has to be started, and who comes is served as soon as some
 // have gone.
-func TestAServerKeepsDescriptorsInReserve(t *testing.T) {
+func TestServerKeepsDescriptorsInReserve(t *testing.T) {
 	socket, pid := startWithFewDescriptors(t)
 	conn := dial(t, socket)
 	before := open(t, conn)

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T) {
+func TestDeviceBoundKeyIsRefusedAndOthersServed(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestAKeyThatCannotLeaveItsDeviceIsRefusedAndTheOthersAreServed(t *testing.T
 	}
 }
 
-func TestAKeyThatCannotLeaveItsDeviceIsUnknownToOtherServersToo(t *testing.T) {
+func TestDeviceBoundKeyIsUnknownToOtherServers(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func encoded(t *testing.T, message proto.Message) []byte {
 	return out
 }
 
-func TestABadRequestEndsItsStreamAndNoOther(t *testing.T) {
+func TestBadRequestEndsOnlyItsStream(t *testing.T) {
 	node, other := &corev3.Node{Id: strings.Repeat("x", 1<<20)}, "type.googleapis.com/other"
 	tooMany := make([]string, 10_001)
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func TestMetadataIsBounded(t *testing.T) {
 
 // Its window is full after the first answer. What changes meanwhile is not kept for
 // it: it gets the last version soon.
-func TestAStreamThatIsNotReadKeepsNothingAndHoldsNobodyUp(t *testing.T) {
+func TestUnreadStreamKeepsNothingAndBlocksNoOther(t *testing.T) {
 	w := startWitness(t, sds.Config{})
 	conn := dial(t, w.socket)
 	slow := open(t, conn)
@@ -191,7 +191,7 @@ func TestAStreamThatIsNotReadKeepsNothingAndHoldsNobodyUp(t *testing.T) {
 
 // A client whose process stands still does not read its socket at all. The server
 // can be closed all the same: it is, before the client.
-func TestAConnectionThatIsNotReadHoldsNobodyUp(t *testing.T) {
+func TestUnreadConnectionDoesNotBlockClose(t *testing.T) {
 	var w *witness
 	frozen := &freezable{frozen: make(chan struct{}), closed: make(chan struct{})}
 	conn, err := grpc.NewClient("passthrough:///frozen", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -242,7 +242,7 @@ func largeBundle(version int) *secret.Item {
 	return &secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: fmt.Sprint(version), Roots: roots}
 }
 
-func TestAConnectionThatSpeaksNoHTTP2IsClosed(t *testing.T) {
+func TestNonHTTP2ConnectionIsClosed(t *testing.T) {
 	random := make([]byte, 1<<16)
 	for i := range random {
 		random[i] = byte(i * 7)

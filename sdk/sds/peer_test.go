@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-func TestOnlyPeersOfThePolicyAreAnswered(t *testing.T) {
+func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}

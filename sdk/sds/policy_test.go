@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-func TestANewPolicyEndsTheStreamsThatItNoLongerAdmitsAndNoOthers(t *testing.T) {
+func TestNewPolicyEndsOnlyStreamsItForbids(t *testing.T) {
 	secrets := secrettest.New(keyPair("1"))
 	server, socket := startServer(t, secrets, sds.Config{})
 	conn := dial(t, socket)

@@ -22,14 +22,14 @@ func probe(t *testing.T, path string) (*sds.Peer, error) {
 	return sds.Probe(ctx, path)
 }
 
-func TestAProbeKnowsAnSDSServerAndItsUser(t *testing.T) {
+func TestProbeRecognisesSDSServerAndUser(t *testing.T) {
 	peer, err := probe(t, start(t, secrettest.New(), sds.Config{}))
 	if err != nil || peer == nil || int(peer.UID) != os.Geteuid() || peer.PID != 0 && int(peer.PID) != os.Getpid() {
 		t.Errorf("got %v, %v", peer, err)
 	}
 }
 
-func TestAProbeTellsWhatIsNoSDSServer(t *testing.T) {
+func TestProbeReportsNonSDSServers(t *testing.T) {
 	for name, serve := range map[string]struct {
 		with func(net.Listener)
 		want string
@@ -63,7 +63,7 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-func TestAProbeOfADeadSocketKnowsNobody(t *testing.T) {
+func TestProbeOfDeadSocketFindsNoPeer(t *testing.T) {
 	path := filepath.Join(shortDir(t), "socket")
 	listener := listenPlain(t, path)
 	listener.SetUnlinkOnClose(false)

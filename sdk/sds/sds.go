@@ -29,7 +29,7 @@ const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.S
 // callers must not modify it. Peek returns [xds.ErrUnknown], [xds.ErrNotReady] or
 // [secret.ErrClosed] ([errors.Is]). The result is safe for concurrent use.
 func Resources(secrets secret.Source) xds.Source[secret.Caller] {
-	return &source{Source: secrets, log: slog.New(slog.DiscardHandler)}
+	return &source{Source: secrets, log: slog.Default()}
 }
 
 // source adapts a secret.Source to the stream engine.

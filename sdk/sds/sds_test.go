@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-func TestSecretsComeWithInlineBytesAndAreSentAgainWhenTheyChange(t *testing.T) {
+func TestSecretsAreInlineAndResentOnChange(t *testing.T) {
 	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := open(t, dial(t, start(t, source, sds.Config{})))
 	c.ask("default", "ROOTCA")
@@ -38,7 +38,7 @@ func TestSecretsComeWithInlineBytesAndAreSentAgainWhenTheyChange(t *testing.T) {
 
 // MOSN sends a request for each name on one stream, none with a nonce, and lists
 // all names in its acknowledgements.
-func TestMOSNsDialectIsUnderstood(t *testing.T) {
+func TestMOSNDialectIsUnderstood(t *testing.T) {
 	source := secrettest.New(keyPair("1"), bundle("1"))
 	c := open(t, dial(t, start(t, source, sds.Config{})))
 	c.ask("default")
@@ -55,7 +55,7 @@ func TestMOSNsDialectIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestANameNobodyConfiguredIsLeftOutAndTheOthersAreServed(t *testing.T) {
+func TestUnknownNameIsLeftOutAndOthersServed(t *testing.T) {
 	conn := dial(t, start(t, secrettest.New(keyPair("1")), sds.Config{}))
 	c := open(t, conn)
 	c.ask("kubernetes://stolen", "default")

@@ -43,7 +43,7 @@ type Config struct {
 	Handshake time.Duration
 	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[secret.Caller])
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -81,7 +81,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	service.Register(socket)
 	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" reports serving from the start
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
 }
@@ -115,9 +115,9 @@ func (s *Server) endSilent() {
 
 func (s *Server) stop() { s.once.Do(func() { close(s.over) }) }
 
-// EverybodyHas is [Service.EverybodyHas] for this socket.
-func (s *Server) EverybodyHas(bundles []string, root string) bool {
-	return s.service.EverybodyHas(bundles, root)
+// RootAcknowledged is [Service.RootAcknowledged] for this socket.
+func (s *Server) RootAcknowledged(bundles []string, root string) bool {
+	return s.service.RootAcknowledged(bundles, root)
 }
 
 // Streams returns how many streams and fetches are open.

@@ -34,7 +34,7 @@ type ServiceConfig struct {
 	Observe func(xds.Event[secret.Caller])
 	// Limits bounds what a client may request.
 	Limits xds.Limits
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -52,7 +52,7 @@ type Service struct {
 // setting is missing. It starts nothing.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	s := &Service{admitPeer: cfg.Admit, sessions: cfg.Sessions, headers: cfg.TokenHeaders}
 	if cfg.Admit == nil {
@@ -114,10 +114,10 @@ func (s *Service) EndSilent(since time.Duration) int {
 	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
 }
 
-// EverybodyHas reports whether each stream that has one of these trust bundles has
+// RootAcknowledged reports whether each stream that has one of these trust bundles has
 // acknowledged a version with the root of that fingerprint; for [secret.Config].
-func (s *Service) EverybodyHas(bundles []string, root string) bool {
-	return s.engine.EverybodyHas(TypeURL, bundles, root)
+func (s *Service) RootAcknowledged(bundles []string, root string) bool {
+	return s.engine.Acknowledged(TypeURL, bundles, root)
 }
 
 // Streams returns how many streams and fetches are open.

@@ -101,7 +101,7 @@ func keyFor(ctx context.Context, client secretv3.SecretDiscoveryServiceClient) s
 	return string(answer.Resources[0].GetValue())
 }
 
-func TestAStreamIsWhoItsTokenIs(t *testing.T) {
+func TestStreamHasIdentityOfItsToken(t *testing.T) {
 	_, socket := startDoorman(t, sds.Config{})
 	client := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket))
 	long := "good-" + strings.Repeat("x", 30_000)
@@ -136,7 +136,7 @@ func TestAStreamIsWhoItsTokenIs(t *testing.T) {
 	}
 }
 
-func TestTheTokensHeaderIsConfigured(t *testing.T) {
+func TestTokenHeaderIsConfigurable(t *testing.T) {
 	_, socket := startDoorman(t, sds.Config{TokenHeaders: []string{"x-token"}})
 	client := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket))
 	if got := keyFor(with(t, "x-token", "good-web", "authorization", "Bearer good-db"), client); !strings.Contains(got, "key web") {
@@ -144,7 +144,7 @@ func TestTheTokensHeaderIsConfigured(t *testing.T) {
 	}
 }
 
-func TestWhatJoinedLeavesWhenItEnds(t *testing.T) {
+func TestEndedStreamsAndFetchesLeave(t *testing.T) {
 	d, socket := startDoorman(t, sds.Config{})
 	conn := dial(t, socket)
 	ctx, cancel := context.WithCancel(with(t, "authorization", "Bearer good-web"))
@@ -176,7 +176,7 @@ func leaves(t *testing.T, d *doorman, want uint64) {
 	}
 }
 
-func TestAnEndedRightEndsTheStreamAndNoOther(t *testing.T) {
+func TestEndedRightEndsOnlyItsStream(t *testing.T) {
 	d, socket := startDoorman(t, sds.Config{})
 	service := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket))
 	var streams []*client
@@ -200,7 +200,7 @@ func TestAnEndedRightEndsTheStreamAndNoOther(t *testing.T) {
 	streams[1].get()
 }
 
-func TestASilentStreamIsRecycled(t *testing.T) {
+func TestSilentStreamIsRecycled(t *testing.T) {
 	d, socket := startDoorman(t, sds.Config{Recycle: 50 * time.Millisecond})
 	service := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket))
 	mute, err := service.StreamSecrets(with(t, "authorization", "Bearer good-web"))

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-func TestTheSocketHasItsModeAndIsTheOnlyThingOthersFind(t *testing.T) {
+func TestSocketAndFolderHaveTheirModes(t *testing.T) {
 	for mode, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o660: 0o660, 0o666: 0o666} {
 		path := filepath.Join(shortDir(t), "new", "socket")
 		start(t, secrettest.New(), sds.Config{Path: path, Mode: mode})
@@ -26,7 +26,7 @@ func TestTheSocketHasItsModeAndIsTheOnlyThingOthersFind(t *testing.T) {
 	}
 }
 
-func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
+func TestOnlyOwnDeadSocketIsReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  func(t *testing.T, path string)
 		want string
@@ -63,7 +63,7 @@ func TestWhatIsAtThePathIsReplacedOnlyIfItIsADeadSocketOfOurs(t *testing.T) {
 	}
 }
 
-func TestAnotherSocketAtThePathIsLeftAloneAtTheEnd(t *testing.T) {
+func TestReplacedSocketIsLeftAloneOnClose(t *testing.T) {
 	path := filepath.Join(shortDir(t), "socket")
 	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New())
 	if err != nil {

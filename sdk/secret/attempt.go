@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,7 +65,8 @@ type attempt struct {
 	began   time.Time // by the wall clock
 	cancel  context.CancelFunc
 
-	order  *order // nil when a new order is needed
+	order  *order                // nil when a new order is needed
+	made   atomic.Pointer[order] // the new order, for its leaf to read meanwhile
 	bearer ca.Bearer
 	seen   *pki.Bundle // what was served when the reply was checked
 	chain  *pki.Chain
@@ -108,6 +110,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		if a.order, err = a.newOrder(ctx); err != nil {
 			return err
 		}
+		a.made.Store(a.order)
 	}
 	err = a.sign(ctx)
 	if err == nil || ca.ActionFor(err) != ca.RefreshToken || a.conf.Token == nil {

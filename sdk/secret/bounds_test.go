@@ -52,7 +52,7 @@ func expired(c *x509.Certificate) {
 
 // A set of a thousand was served together with what was kept of the set before, and our own
 // readers did not take that many.
-func TestWhatIsServedIsLessThanReadersTake(t *testing.T) {
+func TestServedRootsFitReaderLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := telling{sets: make(chan *pki.Bundle)}, telling{sets: make(chan *pki.Bundle)}
 		e := newEngine(t, func(c *secret.Config) {
@@ -100,7 +100,7 @@ func TestWhatIsServedIsLessThanReadersTake(t *testing.T) {
 }
 
 // Of 900 expired roots in each set, each was a line.
-func TestASetOfRootsIsOneLineAndAFloodOfSetsIsCut(t *testing.T) {
+func TestRootSetIsLoggedOnceAndFloodIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := telling{sets: make(chan *pki.Bundle)}
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { a.CA = c; return a }))

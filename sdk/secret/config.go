@@ -34,10 +34,10 @@ type Config struct {
 	// Observe receives events, for metrics. It must be safe for concurrent use and must
 	// neither block nor call the Manager. Default: events are dropped.
 	Observe func(Event)
-	// EverybodyHas reports whether all who are served one of the trust bundles have a version
+	// RootAcknowledged reports whether all who are served one of the trust bundles have a version
 	// with the root of that fingerprint. A certificate that replaces another waits 5 seconds
 	// at most for its new root to be everywhere. It must not block. Default: they do.
-	EverybodyHas func(bundles []string, root string) bool
+	RootAcknowledged func(bundles []string, root string) bool
 	// Storage keeps held secrets across a restart. Default: nothing is kept.
 	Storage Storage
 	// Keys makes the private keys. The KeySource then keeps them; a Storage stores none of
@@ -45,7 +45,8 @@ type Config struct {
 	Keys KeySource
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives no key and no token. Default: silent.
+	// Log receives no key and no token. Its handler may call the Manager's Peek, Has and
+	// Status; other methods may wait for the very goroutine that logs. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -124,7 +125,7 @@ func (c Config) withDefaults() Config {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	return c
 }

@@ -65,7 +65,7 @@ func suppliedReloading(t *testing.T, life time.Duration) (*reloading, *supply) {
 	return r, s
 }
 
-func TestATokenThatEndsBeforeTheRenewalBringsThatForward(t *testing.T) {
+func TestTokenExpiringBeforeRenewalBringsItForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)
 		if end := e.status("default").TokenExpiry; !end.Equal(e.now().Add(10 * time.Minute)) {
@@ -85,7 +85,7 @@ func TestATokenThatEndsBeforeTheRenewalBringsThatForward(t *testing.T) {
 	})
 }
 
-func TestTheSuccessorOfASpentTokenIsKnownWhenItComes(t *testing.T) {
+func TestSuccessorOfSpentTokenIsReadOnKick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)
 		after(11 * time.Minute)
@@ -103,7 +103,7 @@ func TestTheSuccessorOfASpentTokenIsKnownWhenItComes(t *testing.T) {
 	})
 }
 
-func TestALaterTokenLeavesTheRenewalWhereItWas(t *testing.T) {
+func TestLaterTokenKeepsRenewalTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)
 		due := e.held("default").RenewAt
@@ -123,7 +123,7 @@ func TestALaterTokenLeavesTheRenewalWhereItWas(t *testing.T) {
 	})
 }
 
-func TestATokenThatOutlivesTheRenewalOrSaysNothingIsNotLookedAt(t *testing.T) {
+func TestTokenOutlivingRenewalIsNotReread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 40*time.Minute)
 		after(25 * time.Minute)
@@ -134,7 +134,7 @@ func TestATokenThatOutlivesTheRenewalOrSaysNothingIsNotLookedAt(t *testing.T) {
 	})
 }
 
-func TestWhileThereIsNoTokenWhatIsHeldIsServedAndItsEndIsSaid(t *testing.T) {
+func TestMissingTokenServesHeldAndReportsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)
 		held := e.held("default")
@@ -161,7 +161,7 @@ func TestWhileThereIsNoTokenWhatIsHeldIsServedAndItsEndIsSaid(t *testing.T) {
 	})
 }
 
-func TestARenewalThatWasBroughtForwardAndFailedIsTriedAgain(t *testing.T) {
+func TestFailedEarlyRenewalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := supplied(t, 10*time.Minute)
 		e.ca.Next(2, catest.Fault{Err: ca.ErrUnavailable})
@@ -172,7 +172,7 @@ func TestARenewalThatWasBroughtForwardAndFailedIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAReloadKeepsWhatIsKnownOfTheToken(t *testing.T) {
+func TestReloadKeepsTokenExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := suppliedReloading(t, 10*time.Minute)
 		end, due := r.status("default").TokenExpiry, r.held("default").RenewAt
@@ -193,7 +193,7 @@ func TestAReloadKeepsWhatIsKnownOfTheToken(t *testing.T) {
 	})
 }
 
-func TestAReloadTakesAnotherSourceOfTokens(t *testing.T) {
+func TestReloadTakesNewTokenSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, old := suppliedReloading(t, 10*time.Minute)
 		other := &supply{}
@@ -216,7 +216,7 @@ func TestAReloadTakesAnotherSourceOfTokens(t *testing.T) {
 	})
 }
 
-func TestAReloadWhoseSourceIsDrySaysSoAndServesWhatIsHeld(t *testing.T) {
+func TestReloadWithEmptyTokenSourceServesHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := suppliedReloading(t, 10*time.Minute)
 		held := r.held("default")
@@ -233,7 +233,7 @@ func TestAReloadWhoseSourceIsDrySaysSoAndServesWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheTokenOfWhoStoodInIsNotTakenForTheNextOne(t *testing.T) {
+func TestFallbackTokenDoesNotBringRenewalForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &supply{}, &supply{}
 		first.set("first", 2*time.Hour, nil)
@@ -262,7 +262,7 @@ func TestTheTokenOfWhoStoodInIsNotTakenForTheNextOne(t *testing.T) {
 
 // A certificate that must be replaced is asked for whatever is known of the token: who
 // only looks for a later one would come back with nothing, and look again at once.
-func TestALostAnchorIsNoReasonToLookAtTokens(t *testing.T) {
+func TestLostAnchorReadsTokenOnlyToRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var anchor atomic.Pointer[pki.Bundle]
 		s := &supply{}

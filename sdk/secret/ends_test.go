@@ -18,7 +18,7 @@ func shortLived(e *engine, intermediates int) *catest.CA {
 	return catest.NewCA(catest.Options{Now: e.now, Intermediates: intermediates, CALifetime: time.Hour + 10*time.Minute})
 }
 
-func TestACertificateEndsWithTheFirstOnItsPath(t *testing.T) {
+func TestCertificateEndsWithFirstOnItsPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client = shortLived(&engine{}, 1)
@@ -37,7 +37,7 @@ func TestACertificateEndsWithTheFirstOnItsPath(t *testing.T) {
 	})
 }
 
-func TestAnEnoughLongLifeIsNotCutShort(t *testing.T) {
+func TestSufficientLifetimeIsNotCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		e.held("default")
@@ -47,7 +47,7 @@ func TestAnEnoughLongLifeIsNotCutShort(t *testing.T) {
 	})
 }
 
-func TestSeveralURIsAreRefusedWhateverTheAuthorityMay(t *testing.T) {
+func TestSeveralURIsAreRefusedWhateverAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Names = pki.AnyName
@@ -62,7 +62,7 @@ func TestSeveralURIsAreRefusedWhateverTheAuthorityMay(t *testing.T) {
 	})
 }
 
-func TestNoNameOfALeafMayBeAnotherSecrets(t *testing.T) {
+func TestLeafCannotNameAnotherSecret(t *testing.T) {
 	for name, give := range map[string]func(*x509.Certificate){
 		"DNS name": func(c *x509.Certificate) { c.DNSNames = []string{"OTHER.example.org"} },
 		"DNS name beside an e-mail": func(c *x509.Certificate) {
@@ -96,7 +96,7 @@ func TestNoNameOfALeafMayBeAnotherSecrets(t *testing.T) {
 	}
 }
 
-func TestWrongRepliesCostAnAuthorityFewCertificates(t *testing.T) {
+func TestWrongRepliesCostFewCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: catest.WrongName})
@@ -110,7 +110,7 @@ func TestWrongRepliesCostAnAuthorityFewCertificates(t *testing.T) {
 
 // The lifetime and the outage of a run in which the agent stood 17.6 s without a
 // certificate, although the CA was well 29 s before the end.
-func TestAShortRefusalCostsNoCertificate(t *testing.T) {
+func TestShortRefusalCostsNoCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Secrets[0].TTL = 80 * time.Second
@@ -131,7 +131,7 @@ func TestAShortRefusalCostsNoCertificate(t *testing.T) {
 	})
 }
 
-func TestATokenThatWasJustRefusedIsNotSentAgain(t *testing.T) {
+func TestJustRefusedTokenIsNotResent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Token = tokens("same")
@@ -149,7 +149,7 @@ func TestATokenThatWasJustRefusedIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestARecordThatCouldNotBeRemovedIsRemovedLater(t *testing.T) {
+func TestFailedRecordRemovalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		k.held("default")

@@ -39,7 +39,7 @@ func signerOf(t *testing.T, e *engine, second *catest.CA) string {
 
 func rootPrint(c *catest.CA) string { return pki.Fingerprint(c.Bundle().Certificates()[0]) }
 
-func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
+func TestNextAuthoritySignsWhileFirstIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, second := two(t, nil)
 		if by := signerOf(t, e, second); by != "test" {
@@ -78,7 +78,7 @@ func TestTheNextAuthoritySignsWhileTheFirstIsAway(t *testing.T) {
 	})
 }
 
-func TestAnAuthorityThatHangsIsAwayToo(t *testing.T) {
+func TestHangingAuthorityFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, second := two(t, func(_ *catest.CA, c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Delay: time.Hour})
@@ -90,7 +90,7 @@ func TestAnAuthorityThatHangsIsAwayToo(t *testing.T) {
 	})
 }
 
-func TestANoIsANo(t *testing.T) {
+func TestRefusalDoesNotFallBack(t *testing.T) {
 	for _, reason := range []*ca.Error{ca.ErrDenied, ca.ErrInvalid, ca.ErrUnauthenticated} {
 		t.Run(reason.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestANoIsANo(t *testing.T) {
 	}
 }
 
-func TestAWrongReplyIsNoReasonToAskAnother(t *testing.T) {
+func TestWrongReplyDoesNotFallBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, second := two(t, func(_ *catest.CA, c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: func(d *catest.Draft) { d.Leaf.IsCA = true }})
@@ -119,7 +119,7 @@ func TestAWrongReplyIsNoReasonToAskAnother(t *testing.T) {
 	})
 }
 
-func TestNobodyFallsBackToAnAuthorityWhoseRootsNobodyKnows(t *testing.T) {
+func TestFallbackNeedsKnownRoots(t *testing.T) {
 	for name, pinned := range map[string]bool{"unknown": false, "pinned": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestNobodyFallsBackToAnAuthorityWhoseRootsNobodyKnows(t *testing.T) {
 	}
 }
 
-func TestWithBothAwayBothAreAskedInTurnUntilOneIsBack(t *testing.T) {
+func TestTwoAbsentAuthoritiesAreAskedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, second := two(t, func(second *catest.CA, c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})
@@ -164,7 +164,7 @@ func TestWithBothAwayBothAreAskedInTurnUntilOneIsBack(t *testing.T) {
 	})
 }
 
-func TestTheRootsOfWhoSignedBeforeStayWithTheOthers(t *testing.T) {
+func TestRootsOfPreviousSignerStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, second := two(t, func(_ *catest.CA, c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})

@@ -48,7 +48,7 @@ type withoutRoots struct{ withoutWatch }
 
 func (withoutRoots) Roots(context.Context) ([]byte, error) { return nil, ca.ErrUnimplemented }
 
-func TestRepliesNeedNoRootsWhereTheAuthorityTellsThem(t *testing.T) {
+func TestRepliesNeedNoRootsWhenAuthorityReportsThem(t *testing.T) {
 	for name, wrap := range map[string]func(*catest.CA) ca.Client{
 		"watched": func(c *catest.CA) ca.Client { return c },
 		"polled":  func(c *catest.CA) ca.Client { return polled{signOnly{c}, c} },
@@ -71,7 +71,7 @@ func TestRepliesNeedNoRootsWhereTheAuthorityTellsThem(t *testing.T) {
 	}
 }
 
-func TestABrokenSetOfRootsIsRefusedAndTheNextIsTaken(t *testing.T) {
+func TestBrokenRootSetIsRefusedAndNextTaken(t *testing.T) {
 	middle := func() *pki.Bundle {
 		var above *pki.Bundle
 		c := catest.NewCA(catest.Options{Intermediates: 1})
@@ -130,7 +130,7 @@ func (b *breaking) WatchRoots(ctx context.Context, changed func([]byte) error) e
 	return b.CA.WatchRoots(ctx, changed)
 }
 
-func TestAWatchThatBreaksIsTakenUpWithBackoff(t *testing.T) {
+func TestBrokenWatchIsResumedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &breaking{err: ca.ErrUnavailable}
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { b.CA = c; return b }))
@@ -149,7 +149,7 @@ func TestAWatchThatBreaksIsTakenUpWithBackoff(t *testing.T) {
 	})
 }
 
-func TestARootAnswerThatHangsIsGivenUp(t *testing.T) {
+func TestHangingRootSourceIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { return polled{signOnly{c}, hanging{}} }))
 		e.held("default")

@@ -45,7 +45,7 @@ func (f *fixed) Watch(_ secret.Caller, name string, notify func(string)) (func()
 	return func() { delete(f.watchers, n) }, nil
 }
 
-func TestANameIsAnsweredByTheFirstSourceThatKnowsIt(t *testing.T) {
+func TestFirstKnowingSourceAnswers(t *testing.T) {
 	one := &fixed{items: map[string]*secret.Item{"a": {Version: "1"}}}
 	two := &fixed{items: map[string]*secret.Item{"a": {Version: "2"}, "b": {Version: "3"}}}
 	both := secret.First(one, two)
@@ -73,7 +73,7 @@ func TestANameIsAnsweredByTheFirstSourceThatKnowsIt(t *testing.T) {
 	}
 }
 
-func TestASourceThatHasEndedEndsTheWatch(t *testing.T) {
+func TestEndedSourceEndsWatch(t *testing.T) {
 	one := &fixed{items: map[string]*secret.Item{"a": {}}}
 	if _, err := secret.First(one, &fixed{err: secret.ErrClosed}).Watch(agent, "a", func(string) {}); !errors.Is(err, secret.ErrClosed) {
 		t.Errorf("got %v", err)
@@ -96,7 +96,7 @@ func (f *fixed) hold(roots *pki.Bundle) {
 	f.items["ROOTCA"] = &secret.Item{Roots: roots.PEM(), Version: string(roots.PEM())}
 }
 
-func TestACertificateThatDoesNotLeadToItsAnchorIsNotServed(t *testing.T) {
+func TestCertificateOutsideItsAnchorIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mounted := bundle(catest.NewCA(catest.Options{}).Bundle())
 		e := newEngine(t, func(c *secret.Config) { c.Secrets[0].Anchor = secret.Anchor(mounted, "ROOTCA") })
@@ -111,7 +111,7 @@ func TestACertificateThatDoesNotLeadToItsAnchorIsNotServed(t *testing.T) {
 	})
 }
 
-func TestAChangedAnchorReplacesACertificateThatDoesNotLeadThere(t *testing.T) {
+func TestChangedAnchorReplacesCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mounted := bundle(catest.NewCA(catest.Options{}).Bundle())
 		e := newEngine(t, func(c *secret.Config) {

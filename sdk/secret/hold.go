@@ -18,11 +18,12 @@ const (
 
 // hold says from when to serve a verified certificate. One that replaces another and whose
 // root is new waits for those who watch its trust bundle, on whichever stream: a peer that
-// is served here must know the root before it meets the certificate. The held one is valid
-// meanwhile, and no certificate is held back beyond its end.
+// is served here must know the root before it meets the certificate. If they have it already,
+// because of another certificate, that may be a moment ago, so it waits for them to settle.
+// The held one is valid meanwhile, and no certificate is held back beyond its end.
 func (l *leaf) hold(a *attempt, now time.Time) (begins time.Time) {
 	begins = a.item.NotBefore
-	if l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) || l.told(a) {
+	if l.rootAcknowledged == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
 		return begins
 	}
 	l.holding = true
@@ -47,5 +48,5 @@ func (l *leaf) follow(now time.Time) {
 
 // told reports whether all who watch the trust bundles of a's authority have its root.
 func (l *leaf) told(a *attempt) bool {
-	return l.everybodyHas == nil || l.everybodyHas(a.by.bundles, pki.Fingerprint(a.chain.Root))
+	return l.rootAcknowledged(a.by.bundles, pki.Fingerprint(a.chain.Root))
 }

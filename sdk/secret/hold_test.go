@@ -20,7 +20,7 @@ func newHolding(t *testing.T, life time.Duration) (e *engine, everybody *atomic.
 	e = newEngine(t, func(c *secret.Config) {
 		client(func(c *catest.CA) ca.Client { return signOnly{c} })(c)
 		c.Secrets[0].TTL = life
-		c.EverybodyHas = func(bundles []string, root string) bool {
+		c.RootAcknowledged = func(bundles []string, root string) bool {
 			if !slices.Equal(bundles, []string{"ROOTCA"}) || root == "" {
 				t.Errorf("asked about %q in %q", root, bundles)
 			}
@@ -35,7 +35,7 @@ func newHolding(t *testing.T, life time.Duration) (e *engine, everybody *atomic.
 	return e, everybody, before
 }
 
-func TestALeafFollowsItsNewRootOnceEverybodyHasIt(t *testing.T) {
+func TestLeafFollowsRootOnceEverybodyHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, everybody, before := newHolding(t, ttl)
 		after(4 * time.Second)
@@ -55,7 +55,25 @@ func TestALeafFollowsItsNewRootOnceEverybodyHasIt(t *testing.T) {
 	})
 }
 
-func TestALeafWaitsFiveSecondsForItsNewRoot(t *testing.T) {
+// Another leaf may have brought the root a moment ago.
+func TestLeafSettlesAfterRootIsAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, func(c *secret.Config) { c.RootAcknowledged = func([]string, string) bool { return true } })
+		before := e.held("default")
+		e.ca.Rotate()
+		e.untilRenewal(time.Millisecond)
+		e.requests(2)
+		if e.held("default").Version != before.Version {
+			t.Fatal("it gave nobody a moment")
+		}
+		after(300 * time.Millisecond)
+		if e.held("default").RootFingerprint != e.root() {
+			t.Error("it waits on")
+		}
+	})
+}
+
+func TestLeafWaitsFiveSecondsForNewRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, ttl)
 		after(4990 * time.Millisecond)
@@ -69,7 +87,7 @@ func TestALeafWaitsFiveSecondsForItsNewRoot(t *testing.T) {
 	})
 }
 
-func TestNoLeafIsHeldBackBeyondTheEndOfTheOneBefore(t *testing.T) {
+func TestLeafIsNotHeldBeyondPreviousExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, 6*time.Second)
 		after(before.NotAfter.Sub(e.now()) + time.Millisecond)
@@ -79,9 +97,9 @@ func TestNoLeafIsHeldBackBeyondTheEndOfTheOneBefore(t *testing.T) {
 	})
 }
 
-func TestALeafUnderTheSameRootDoesNotWait(t *testing.T) {
+func TestLeafUnderSameRootDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, func(c *secret.Config) { c.EverybodyHas = func([]string, string) bool { return false } })
+		e := newEngine(t, func(c *secret.Config) { c.RootAcknowledged = func([]string, string) bool { return false } })
 		before := e.held("default")
 		e.untilRenewal(time.Millisecond)
 		if e.held("default").Version == before.Version {
@@ -90,7 +108,7 @@ func TestALeafUnderTheSameRootDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestAReleaseEndsAHold(t *testing.T) {
+func TestReleaseEndsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, before := newHolding(t, ttl)
 		if err := e.Release(agent, "default"); err != nil {

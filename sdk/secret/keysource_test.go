@@ -33,7 +33,7 @@ func (d *device) NewKey(_ context.Context, _ string, t pki.KeyType) (crypto.Sign
 	return inside{key}, err
 }
 
-func TestAKeyOfADeviceIsHandedOnAsItIsAndKeptNowhere(t *testing.T) {
+func TestDeviceKeyIsPassedOnAndNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &device{}
 		k := newKept(t, func(c *secret.Config) { c.Keys = d })
@@ -55,7 +55,7 @@ func TestAKeyOfADeviceIsHandedOnAsItIsAndKeptNowhere(t *testing.T) {
 	})
 }
 
-func TestAKeyThatWasKeptIsNotUsedOnceADeviceMakesThem(t *testing.T) {
+func TestStoredKeyIsUnusedOnceDeviceMakesKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		first := k.held("default")
@@ -66,7 +66,7 @@ func TestAKeyThatWasKeptIsNotUsedOnceADeviceMakesThem(t *testing.T) {
 	})
 }
 
-func TestADeviceThatIsAwayIsNoFaultOfTheAuthority(t *testing.T) {
+func TestAbsentDeviceIsNotAuthoritysFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, other := &device{}, catest.NewCA(catest.Options{})
 		d.away.Store(true)
@@ -89,7 +89,7 @@ func TestADeviceThatIsAwayIsNoFaultOfTheAuthority(t *testing.T) {
 	})
 }
 
-func TestAKeyPairsKeyIsParsedAndABundleHasNone(t *testing.T) {
+func TestKeyPairHasKeyAndBundleHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		if key, err := e.held("default").PrivateKey(); err != nil || key == nil {

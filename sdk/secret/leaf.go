@@ -24,7 +24,7 @@ type leaf struct {
 	keeper  *keeper
 	keys    KeySource // nil: generate keys in process
 
-	everybodyHas func(bundles []string, root string) bool // see Config
+	rootAcknowledged func(bundles []string, root string) bool // see Config
 
 	ctx     context.Context // ends with the leaf
 	cancel  context.CancelFunc
@@ -65,7 +65,7 @@ type plan struct {
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
 		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
-		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, everybodyHas: m.config.EverybodyHas, spawn: m.wg.Go, plan: p,
+		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 	}
 	l.ctx, l.cancel = context.WithCancel(m.ctx)

@@ -91,7 +91,7 @@ func (m *Manager) find(caller Caller, name string) (holder, error) {
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, ErrUnknown) }
 
 // Peek returns the item held for name, or an error that is [ErrUnknown], [ErrNotReady] or
-// [ErrClosed]. It never blocks.
+// [ErrClosed]; ErrNotReady says why the last attempt failed. It never blocks.
 func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	h, err := m.find(caller, name)
 	if err != nil {
@@ -99,7 +99,7 @@ func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	}
 	item := h.place().item.Load()
 	if item == nil || item.Expired(m.config.Now()) {
-		return nil, fmt.Errorf("secret %.256q: %w", name, ErrNotReady)
+		return nil, NotReady(name, h.status().Failure)
 	}
 	return item, nil
 }
@@ -121,20 +121,9 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 	return stop, nil
 }
 
-// Get returns the item for name, waiting for it until ctx ends. All waiters share one
-// request. The error is [ErrUnknown] or [ErrClosed] at once, or [ErrNotReady] when ctx
-// ends; that one also wraps the cause of ctx and says why the last attempt failed.
+// Get is the function [Get] with this source. All waiters share one request.
 func (m *Manager) Get(ctx context.Context, caller Caller, name string) (*Item, error) {
-	item, err := Get(ctx, m, caller, name)
-	if err == nil || ctx.Err() == nil {
-		return item, err
-	}
-	if h := m.current.Load().secrets[name]; h != nil {
-		if f := h.status().Failure; f != nil {
-			return nil, fmt.Errorf("%w; the last attempt: %s", err, f.Text)
-		}
-	}
-	return nil, err
+	return Get(ctx, m, caller, name)
 }
 
 // Has reports whether version ([Item].Version) is the version held for name.

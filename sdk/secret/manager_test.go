@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestManyWhoWaitMakeOneRequest(t *testing.T) {
+func TestManyWaitersMakeOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: 10 * time.Second})
@@ -42,7 +42,7 @@ func TestManyWhoWaitMakeOneRequest(t *testing.T) {
 	})
 }
 
-func TestOneRequestIsInFlightForAnIdentity(t *testing.T) {
+func TestOneRequestIsInFlightPerIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			again := c.Secrets[0]
@@ -60,7 +60,7 @@ func TestOneRequestIsInFlightForAnIdentity(t *testing.T) {
 	})
 }
 
-func TestCloseDuringAHang(t *testing.T) {
+func TestCloseDuringHang(t *testing.T) {
 	for name, stuck := range map[string]bool{"that ends with its context": false, "that does not end": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestCloseDuringAHang(t *testing.T) {
 	}
 }
 
-func TestWhatIsReleasedIsObtainedAnewOnRequest(t *testing.T) {
+func TestReleasedSecretIsObtainedAgainOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -116,7 +116,7 @@ func TestWhatIsReleasedIsObtainedAnewOnRequest(t *testing.T) {
 	})
 }
 
-func TestWhatIsReleasedWhileWatchedIsReplacedAtOnce(t *testing.T) {
+func TestReleasedSecretIsReplacedAtOnceWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -132,7 +132,7 @@ func TestWhatIsReleasedWhileWatchedIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAReleaseDuringARequestForgetsItsAnswer(t *testing.T) {
+func TestReleaseDuringRequestForgetsItsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: 10 * time.Second})
@@ -174,16 +174,23 @@ func TestOnlyConfiguredNamesAreKnown(t *testing.T) {
 	})
 }
 
-func TestAGetThatGivesUpTellsTheLastFailure(t *testing.T) {
+func TestTimedOutGetReturnsLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.Errorf(ca.Denied, "not you\x1b[31m")})
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := e.Get(ctx, agent, "default")
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `not you\x1b[31m`) {
-			t.Errorf("got %q", err)
+		_, ofManager := e.Get(ctx, agent, "default")
+		_, ofSource := secret.Get(ctx, secret.First(e), agent, "default")
+		_, ofPeek := e.Peek(agent, "default")
+		for _, err := range []error{ofManager, ofSource, ofPeek} {
+			if !errors.Is(err, secret.ErrNotReady) || !strings.Contains(err.Error(), `not you\x1b[31m`) {
+				t.Errorf("got %q", err)
+			}
+		}
+		if !errors.Is(ofManager, context.DeadlineExceeded) || ofManager.Error() != ofSource.Error() {
+			t.Errorf("got %q and %q", ofManager, ofSource)
 		}
 	})
 }

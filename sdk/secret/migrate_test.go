@@ -22,7 +22,7 @@ func moveTo(name string, to ca.Client) func(*secret.Config) {
 	}
 }
 
-func TestTheRootsOfAnAuthorityThatIsGoneStayForTheOverlap(t *testing.T) {
+func TestRootsOfRemovedAuthorityStayForOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before, old := r.held("default"), rootPrint(r.ca)
@@ -44,7 +44,7 @@ func TestTheRootsOfAnAuthorityThatIsGoneStayForTheOverlap(t *testing.T) {
 	})
 }
 
-func TestWithoutOverlapTheRootsOfAnAuthorityThatIsGoneGoAtOnce(t *testing.T) {
+func TestRootsOfRemovedAuthorityGoAtOnceWithoutOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.change(overlap(0))
@@ -55,7 +55,7 @@ func TestWithoutOverlapTheRootsOfAnAuthorityThatIsGoneGoAtOnce(t *testing.T) {
 	})
 }
 
-func TestALeafOfAnAuthorityThatIsGoneIsServedWhileTheNextIsAway(t *testing.T) {
+func TestLeafOfRemovedAuthorityIsServedWhileNextIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before, old := r.held("default"), rootPrint(r.ca)
@@ -73,7 +73,7 @@ func TestALeafOfAnAuthorityThatIsGoneIsServedWhileTheNextIsAway(t *testing.T) {
 	})
 }
 
-func TestPinsThatLeaveNoRootAreRefused(t *testing.T) {
+func TestPinsLeavingNoRootAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		leaf, roots := r.held("default"), r.held("ROOTCA")
@@ -94,7 +94,7 @@ func TestPinsThatLeaveNoRootAreRefused(t *testing.T) {
 	})
 }
 
-func TestNewPinsTakeThePlaceOfRootsThatCameWithReplies(t *testing.T) {
+func TestNewPinsReplaceRootsFromReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.change(client(func(c *catest.CA) ca.Client { return signOnly{c} }))
@@ -112,7 +112,7 @@ func TestNewPinsTakeThePlaceOfRootsThatCameWithReplies(t *testing.T) {
 	})
 }
 
-func TestPinsThatExcludeTheRootOfOneAuthorityLeaveTheOthers(t *testing.T) {
+func TestPinsExcludingOneAuthoritysRootLeaveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		second := catest.NewCA(catest.Options{Now: r.now})
@@ -133,7 +133,7 @@ func TestPinsThatExcludeTheRootOfOneAuthorityLeaveTheOthers(t *testing.T) {
 	})
 }
 
-func TestAReloadKeepsACertificateThatBeginsLater(t *testing.T) {
+func TestReloadKeepsPendingCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")
@@ -161,7 +161,7 @@ func TestAReloadKeepsACertificateThatBeginsLater(t *testing.T) {
 	})
 }
 
-func TestAClientThatIgnoresItsContextCostsOneGoroutineHoweverManyReloads(t *testing.T) {
+func TestStuckClientCostsOneGoroutineAcrossReloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stubborn{free: make(chan struct{})}
 		s.stuck.Store(true)

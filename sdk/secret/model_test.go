@@ -39,7 +39,7 @@ var happenings = []happening{
 	{"somebody releases", func(e *engine) { _ = e.Release(agent, "default") }},
 }
 
-func TestWhateverHappensNothingWrongIsServedAndAllHeals(t *testing.T) {
+func TestRandomEventsNeverServeWrongAndHeal(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		story := rapid.SliceOfN(rapid.IntRange(0, len(happenings)-1), 1, 20).Draw(r, "story")
 		overlaps := rapid.SampledFrom([]time.Duration{-1, 0, 5 * time.Minute}).Draw(r, "overlap")

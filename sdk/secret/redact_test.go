@@ -29,7 +29,7 @@ func (q quoting) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificat
 	return ca.Certificate{}, ca.Errorf(ca.Unauthenticated, "not accepted: %s", q.quote(req.Token.Reveal()))
 }
 
-func TestTokenThatAClientQuotesReachesNoFailureEventOrLog(t *testing.T) {
+func TestTokenQuotedByClientReachesNoEventOrLog(t *testing.T) {
 	for name, quote := range map[string]func(string) string{
 		"whole":     func(token string) string { return token },
 		"payload":   func(token string) string { return strings.Split(token, ".")[1] },
@@ -61,7 +61,7 @@ func TestTokenThatAClientQuotesReachesNoFailureEventOrLog(t *testing.T) {
 	}
 }
 
-func TestTokenThatASignersClientQuotesIsNotInItsError(t *testing.T) {
+func TestTokenQuotedBySignerIsNotInItsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client = quoting{c.Authorities[0].Client.(*catest.CA), func(token string) string { return token[:min(40, len(token))] }}

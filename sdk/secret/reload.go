@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -156,7 +157,7 @@ func (l *leaf) adopt(p plan) {
 func (l *leaf) retry(last plan, same bool) {
 	order := l.order
 	if l.flight != nil {
-		order = l.flight.order
+		order = cmp.Or(l.flight.made.Load(), order)
 	}
 	from := last.choices[l.at].authority
 	l.abandon()

@@ -72,7 +72,7 @@ func extra(t *testing.T, name, id string) secret.Spec {
 	return secret.Spec{Name: name, Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: identity(t, id), TTL: ttl}
 }
 
-func TestAReloadLeavesAloneWhatIsTheSame(t *testing.T) {
+func TestReloadLeavesUnchangedSecretsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before, roots := r.held("default"), r.held("ROOTCA")
@@ -102,7 +102,7 @@ func TestAReloadLeavesAloneWhatIsTheSame(t *testing.T) {
 	})
 }
 
-func TestANameThatIsWatchedBecomesKnownAndUnknown(t *testing.T) {
+func TestWatchedNameBecomesKnownAndUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		told := r.told("more")
@@ -131,7 +131,7 @@ func TestANameThatIsWatchedBecomesKnownAndUnknown(t *testing.T) {
 	})
 }
 
-func TestAChangedIdentityIsServedWhenItsCertificateIsThere(t *testing.T) {
+func TestChangedIdentityIsServedOnceCertified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before := r.held("default")
@@ -151,7 +151,7 @@ func TestAChangedIdentityIsServedWhenItsCertificateIsThere(t *testing.T) {
 	})
 }
 
-func TestAChangedRatioMovesTheRenewalOfWhatIsHeld(t *testing.T) {
+func TestChangedRatioMovesRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before := r.held("default")
@@ -166,7 +166,7 @@ func TestAChangedRatioMovesTheRenewalOfWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestAnotherSignerTakesOver(t *testing.T) {
+func TestOtherSignerTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")
@@ -197,7 +197,7 @@ func TestAnotherSignerTakesOver(t *testing.T) {
 	})
 }
 
-func TestABundleOfMoreAuthoritiesHasTheirRootsAtOnce(t *testing.T) {
+func TestBundleOfMoreAuthoritiesGetsRootsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")
@@ -217,7 +217,7 @@ func TestABundleOfMoreAuthoritiesHasTheirRootsAtOnce(t *testing.T) {
 	})
 }
 
-func TestADroppedRootThatIsNeededOutlivesAReload(t *testing.T) {
+func TestNeededDroppedRootOutlivesReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before, old := r.held("default"), r.root()
@@ -231,7 +231,7 @@ func TestADroppedRootThatIsNeededOutlivesAReload(t *testing.T) {
 	})
 }
 
-func TestOtherPinsReplaceWhatTheyDoNotAllow(t *testing.T) {
+func TestNewPinsReplaceForbiddenRootsAndCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before, old := r.held("default"), r.ca.Bundle()
@@ -252,7 +252,7 @@ func TestOtherPinsReplaceWhatTheyDoNotAllow(t *testing.T) {
 	})
 }
 
-func TestAListThatIsWrongChangesNothing(t *testing.T) {
+func TestInvalidListChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		before := r.held("default")
@@ -270,7 +270,7 @@ func TestAListThatIsWrongChangesNothing(t *testing.T) {
 	})
 }
 
-func TestARequestOnItsWayIsMadeAgainAsTheSame(t *testing.T) {
+func TestRequestInFlightIsRepeatedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")
@@ -285,7 +285,7 @@ func TestARequestOnItsWayIsMadeAgainAsTheSame(t *testing.T) {
 	})
 }
 
-func TestWhatHadFailedIsTriedAtOnce(t *testing.T) {
+func TestReloadRetriesFailuresAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")
@@ -297,7 +297,7 @@ func TestWhatHadFailedIsTriedAtOnce(t *testing.T) {
 	})
 }
 
-func TestNothingIsTakenOverAfterTheEnd(t *testing.T) {
+func TestReloadAfterCloseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		told := r.told("unknown")
@@ -311,8 +311,8 @@ func TestNothingIsTakenOverAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestReloadsBesideEverything is for the race detector, and for what is held.
-func TestReloadsBesideEverything(t *testing.T) {
+// TestConcurrentReloads is for the race detector, and for what is held.
+func TestConcurrentReloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t)
 		r.held("default")

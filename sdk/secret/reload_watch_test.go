@@ -17,7 +17,7 @@ func (r *reloading) watchOnce(name string) {
 	stop()
 }
 
-func TestAWatchThatComesAndGoesDuringAReloadLosesNoName(t *testing.T) {
+func TestWatchDuringReloadLosesNoName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, during := &reloading{}, 0
 		r.engine = newEngine(t, func(c *secret.Config) {

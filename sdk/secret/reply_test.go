@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAWrongReplyIsNeverServed(t *testing.T) {
+func TestWrongReplyIsNeverServed(t *testing.T) {
 	stranger := catest.NewCA(catest.Options{}).Bundle()
 	for name, c := range map[string]struct {
 		spoil func(*catest.Draft)
@@ -53,7 +53,7 @@ func TestAWrongReplyIsNeverServed(t *testing.T) {
 	}
 }
 
-func TestAWrongSuccessorLeavesWhatIsHeld(t *testing.T) {
+func TestWrongSuccessorKeepsHeldSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first, roots := e.held("default"), e.held("ROOTCA")
@@ -68,7 +68,7 @@ func TestAWrongSuccessorLeavesWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestALongerLifeCanBeAccepted(t *testing.T) {
+func TestLongerLifetimeCanBeAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].AcceptLongerTTL = true
@@ -78,7 +78,7 @@ func TestALongerLifeCanBeAccepted(t *testing.T) {
 	})
 }
 
-func TestANameThatTheAuthorityMayChooseIsTold(t *testing.T) {
+func TestNameChosenByAuthorityIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Names = pki.AnyName
@@ -90,7 +90,7 @@ func TestANameThatTheAuthorityMayChooseIsTold(t *testing.T) {
 	})
 }
 
-func TestTheNameOfAnotherSecretIsRefusedWhateverTheAuthorityMay(t *testing.T) {
+func TestNameOfAnotherSecretIsAlwaysRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Names = pki.AnyName

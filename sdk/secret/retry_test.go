@@ -57,7 +57,7 @@ func TestEveryReasonHasItsWait(t *testing.T) {
 	}
 }
 
-func TestAMissingAbilityIsNotAskedForUntilTheProviderChanges(t *testing.T) {
+func TestMissingAbilityWaitsForProviderChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, ca.ErrUnimplemented)
 		after(24 * time.Hour)
@@ -71,7 +71,7 @@ func TestAMissingAbilityIsNotAskedForUntilTheProviderChanges(t *testing.T) {
 	})
 }
 
-func TestAKickEndsTheWaitOfItsAuthorityOnly(t *testing.T) {
+func TestKickEndsOnlyWaitOfItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, ca.ErrDenied)
 		e.requests(1)
@@ -86,7 +86,7 @@ func TestAKickEndsTheWaitOfItsAuthorityOnly(t *testing.T) {
 	})
 }
 
-func TestAKickDuringARequestCountsForItsFailure(t *testing.T) {
+func TestKickDuringRequestCountsForItsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: time.Second, Err: ca.ErrDenied})
@@ -98,7 +98,7 @@ func TestAKickDuringARequestCountsForItsFailure(t *testing.T) {
 	})
 }
 
-func TestTheAuthoritysOwnWordOnWhenToComeBack(t *testing.T) {
+func TestRetryAfterIsHonouredWithinBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked, least, most time.Duration
 		held               bool
@@ -129,7 +129,7 @@ func TestTheAuthoritysOwnWordOnWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestWhileNothingIsHeldTheEngineComesBackWithinSeconds(t *testing.T) {
+func TestEngineRetriesWithinSecondsWhileNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, ca.ErrUnavailable)
 		after(10 * time.Minute)
@@ -154,7 +154,7 @@ func tokens(list ...ca.Token) func(context.Context) (ca.Bearer, error) {
 	}
 }
 
-func TestATokenThatWasNotAcceptedIsReadAgainOnce(t *testing.T) {
+func TestRejectedTokenIsReadAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Token = tokens("old", "new", "newest")
@@ -171,7 +171,7 @@ func TestATokenThatWasNotAcceptedIsReadAgainOnce(t *testing.T) {
 	})
 }
 
-func TestATokenThatCannotBeReadIsReadAgainLater(t *testing.T) {
+func TestUnreadableTokenIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
 		e := newEngine(t, func(c *secret.Config) {
@@ -192,7 +192,7 @@ func TestATokenThatCannotBeReadIsReadAgainLater(t *testing.T) {
 	})
 }
 
-func TestATokenSourceThatHangsIsGivenUp(t *testing.T) {
+func TestHangingTokenSourceIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Token = func(ctx context.Context) (ca.Bearer, error) { <-ctx.Done(); return ca.Bearer{}, ctx.Err() }
@@ -204,7 +204,7 @@ func TestATokenSourceThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAnAuthorityThatHangsIsAskedAgainAfterTheDeadline(t *testing.T) {
+func TestHangingAuthorityIsRetriedAfterDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Hang: true})
@@ -219,7 +219,7 @@ func TestAnAuthorityThatHangsIsAskedAgainAfterTheDeadline(t *testing.T) {
 	})
 }
 
-func TestWhoRemembersTokensIsToldOfOneThatWasNotAccepted(t *testing.T) {
+func TestTokenCacheIsToldOfRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current, rejected := ca.Token("cached"), []ca.Token{}
 		e := newEngine(t, func(c *secret.Config) {
@@ -234,7 +234,7 @@ func TestWhoRemembersTokensIsToldOfOneThatWasNotAccepted(t *testing.T) {
 	})
 }
 
-func TestWhatAnExchangeDidNotAcceptIsNotExchangedAgainAtOnce(t *testing.T) {
+func TestRejectedExchangeIsNotRepeatedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		e := newEngine(t, func(c *secret.Config) {

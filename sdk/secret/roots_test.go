@@ -37,7 +37,7 @@ func (e *engine) serves(want ...string) {
 	}
 }
 
-func TestADroppedRootStaysAsLongAsTheLeafUnderIt(t *testing.T) {
+func TestDroppedRootStaysAsLongAsItsLeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		leaf, old := e.held("default"), e.root()
@@ -59,7 +59,7 @@ func TestADroppedRootStaysAsLongAsTheLeafUnderIt(t *testing.T) {
 	})
 }
 
-func TestADroppedRootStaysForTheOverlap(t *testing.T) {
+func TestDroppedRootStaysForOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overlap(5*time.Minute))
 		leaf, old := e.held("default"), e.root()
@@ -78,7 +78,7 @@ func TestADroppedRootStaysForTheOverlap(t *testing.T) {
 	})
 }
 
-func TestWithoutOverlapADroppedRootAndItsLeafGoAtOnce(t *testing.T) {
+func TestDroppedRootAndLeafGoAtOnceWithoutOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overlap(0))
 		e.held("default")
@@ -92,7 +92,7 @@ func TestWithoutOverlapADroppedRootAndItsLeafGoAtOnce(t *testing.T) {
 	})
 }
 
-func TestARootThatComesBackStays(t *testing.T) {
+func TestReturningRootStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overlap(5*time.Minute))
 		e.held("default")
@@ -107,7 +107,7 @@ func TestARootThatComesBackStays(t *testing.T) {
 	})
 }
 
-func TestNoRootOutlivesItself(t *testing.T) {
+func TestRootIsRemovedWhenItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short := catest.NewCA(catest.Options{CALifetime: time.Hour + 10*time.Minute}).Bundle()
 		e := newEngine(t, nil)
@@ -120,7 +120,7 @@ func TestNoRootOutlivesItself(t *testing.T) {
 	})
 }
 
-func TestTheLastRootIsNotRemovedButExpires(t *testing.T) {
+func TestLastRootExpiresWithoutRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short := catest.NewCA(catest.Options{CALifetime: time.Hour + 10*time.Minute})
 		e := newEngine(t, func(c *secret.Config) { c.Authorities[0].Client = short })
@@ -143,7 +143,7 @@ func TestTheLastRootIsNotRemovedButExpires(t *testing.T) {
 	})
 }
 
-func TestTheBundleIsServedBeforeTheLeafThatNeedsIt(t *testing.T) {
+func TestBundleIsServedBeforeItsLeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { return signOnly{c} }))
 		e.held("default")
@@ -175,7 +175,7 @@ func TestTheBundleIsServedBeforeTheLeafThatNeedsIt(t *testing.T) {
 	})
 }
 
-func TestAChangedRootThatIsNotNeededLeavesEverythingElse(t *testing.T) {
+func TestUnneededRootChangeLeavesLeafAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		leaf, roots := e.held("default"), e.held("ROOTCA")
@@ -192,7 +192,7 @@ func TestAChangedRootThatIsNotNeededLeavesEverythingElse(t *testing.T) {
 	})
 }
 
-func TestARootThatWasIssuedAgainKeepsTheLeaf(t *testing.T) {
+func TestReissuedRootKeepsLeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overlap(0))
 		leaf := e.held("default")
@@ -228,7 +228,7 @@ func issueAgain(t *testing.T, c *catest.CA) *pki.Bundle {
 	return pki.NewBundle(again)
 }
 
-func TestPinnedRootsBoundWhatAnAuthorityMayIntroduce(t *testing.T) {
+func TestPinnedRootsLimitNewRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].PinnedRoots = c.Authorities[0].Client.(*catest.CA).Bundle()
@@ -249,7 +249,7 @@ func TestPinnedRootsBoundWhatAnAuthorityMayIntroduce(t *testing.T) {
 	})
 }
 
-func TestABundleOfSeveralAuthoritiesHoldsTheRootsOfAll(t *testing.T) {
+func TestBundleOfSeveralAuthoritiesHoldsAllRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := &breaking{CA: catest.NewCA(catest.Options{}), err: ca.ErrUnavailable}
 		e := newEngine(t, func(c *secret.Config) {
@@ -266,7 +266,7 @@ func TestABundleOfSeveralAuthoritiesHoldsTheRootsOfAll(t *testing.T) {
 	})
 }
 
-func TestReplicasThatDisagreeAreNotAskedAllTheTime(t *testing.T) {
+func TestDisagreeingReplicasAreNotAskedConstantly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			overlap(0)(c)
@@ -306,7 +306,7 @@ func (l *late) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate,
 	return reply, err
 }
 
-func TestAReplyFromBeforeARotationDoesNotBringTheOldRootBackForGood(t *testing.T) {
+func TestReplyFromBeforeRotationDoesNotKeepOldRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &late{hold: make(chan struct{})}
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { l.CA = c; return l }))

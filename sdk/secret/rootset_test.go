@@ -31,7 +31,7 @@ func TestDroppedRootsAreBounded(t *testing.T) {
 	}
 }
 
-func TestAReplySentBeforeANewSetWasToldCountsAsDropped(t *testing.T) {
+func TestReplySentBeforeNewSetCountsAsDropped(t *testing.T) {
 	was, is := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
 	for overlap, want := range map[time.Duration]*pki.Bundle{0: is, time.Hour: is.Union(was)} {
 		t.Run(fmt.Sprint(overlap), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAReplySentBeforeANewSetWasToldCountsAsDropped(t *testing.T) {
 	}
 }
 
-func TestTheSameSetToldAgainDoesNotOutdateReplies(t *testing.T) {
+func TestRepeatedSetDoesNotOutdateReplies(t *testing.T) {
 	told, replied := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
 	var s rootSet
 	s.tell(told, aDay, in(0))
@@ -59,7 +59,7 @@ func TestTheSameSetToldAgainDoesNotOutdateReplies(t *testing.T) {
 	}
 }
 
-func TestADroppedRootEndsWithItselfAtTheLatest(t *testing.T) {
+func TestDroppedRootEndsByItsExpiry(t *testing.T) {
 	short, long := rootAt(t, 2*time.Hour), rootAt(t, 240*time.Hour)
 	var s rootSet
 	s.tell(short, aDay, in(0))

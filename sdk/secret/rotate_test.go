@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestEverySecretIsObtainedWithNobodyAsking(t *testing.T) {
+func TestEverySecretIsObtainedUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		leaf, roots := e.held("default"), e.held("ROOTCA")
@@ -30,7 +30,7 @@ func TestEverySecretIsObtainedWithNobodyAsking(t *testing.T) {
 	})
 }
 
-func TestARotationComesAtTheMomentThatWasDrawn(t *testing.T) {
+func TestRotationComesAtDrawnMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -54,7 +54,7 @@ func TestARotationComesAtTheMomentThatWasDrawn(t *testing.T) {
 	})
 }
 
-func TestRenewalsAreSpreadOverAFifthOfTheLifeByDefault(t *testing.T) {
+func TestRenewalsSpreadOverFifthOfLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Secrets[0].RenewJitter = 0
@@ -79,7 +79,7 @@ func TestRenewalsAreSpreadOverAFifthOfTheLifeByDefault(t *testing.T) {
 	})
 }
 
-func TestALeafThatWasDatedBackIsNotRenewedTheEarlier(t *testing.T) {
+func TestBackdatedLeafIsNotRenewedEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) { c.Secrets[0].TTL = 10 * time.Second }) // begins 2 minutes ago
 		e.requests(1)
@@ -90,7 +90,7 @@ func TestALeafThatWasDatedBackIsNotRenewedTheEarlier(t *testing.T) {
 	})
 }
 
-func TestWhatIsHeldOutlivesAnOutage(t *testing.T) {
+func TestHeldSecretsOutliveOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -130,7 +130,7 @@ func TestWhatIsHeldOutlivesAnOutage(t *testing.T) {
 	})
 }
 
-func TestTheLastMinutesAreUsed(t *testing.T) {
+func TestAuthorityIsRetriedInLastMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, nil)
 		first := e.held("default")
@@ -145,7 +145,7 @@ func TestTheLastMinutesAreUsed(t *testing.T) {
 	})
 }
 
-func TestAClockThatJumps(t *testing.T) {
+func TestClockJumps(t *testing.T) {
 	for name, c := range map[string]struct {
 		jump     time.Duration
 		requests int
@@ -167,7 +167,7 @@ func TestAClockThatJumps(t *testing.T) {
 	}
 }
 
-func TestASuspendEndsABackoff(t *testing.T) {
+func TestSuspendEndsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
@@ -179,7 +179,7 @@ func TestASuspendEndsABackoff(t *testing.T) {
 	})
 }
 
-func TestAClientThatIgnoresItsContextCostsOneGoroutine(t *testing.T) {
+func TestStuckClientCostsOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stubborn{free: make(chan struct{})}
 		e := newEngine(t, client(func(c *catest.CA) ca.Client { s.Client = c; return s }))
@@ -201,7 +201,7 @@ func TestAClientThatIgnoresItsContextCostsOneGoroutine(t *testing.T) {
 	})
 }
 
-func TestALeafThatBeginsAheadIsServedWhenItBegins(t *testing.T) {
+func TestLeafBeginningLaterIsServedWhenItBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: func(d *catest.Draft) {

@@ -40,6 +40,9 @@ func (f *feed) scouts(ctx context.Context) (time.Duration, error) {
 		order: s.order, refused: s.refused,
 	}
 	err := a.run(ctx)
+	if ctx.Err() != nil {
+		return 0, ctx.Err() // a reload came first, and these roots were not taken
+	}
 	s.order, s.refused = a.order, a.refused
 	if err == nil || endsOrder(err) {
 		s.order = nil

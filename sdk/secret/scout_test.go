@@ -24,7 +24,7 @@ func rootsOnly(t *testing.T, spiffeID string) func(*secret.Config) {
 	}
 }
 
-func TestRootsThatComeOnlyWithCertificatesAreOrderedIfNoSecretIsSigned(t *testing.T) {
+func TestReplyOnlyRootsAreOrderedWithoutSignedSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, rootsOnly(t, "spiffe://example.org/web"))
 		old := e.root()
@@ -45,7 +45,7 @@ func TestRootsThatComeOnlyWithCertificatesAreOrderedIfNoSecretIsSigned(t *testin
 	})
 }
 
-func TestNoCertificateIsOrderedForRootsThatComeOtherwise(t *testing.T) {
+func TestRootsFromOtherSourcesNeedNoCertificate(t *testing.T) {
 	for name, change := range map[string]func(*secret.Config){
 		"they are told": func(c *secret.Config) { c.Authorities[0].Client = c.Authorities[0].Client.(signOnly).Client },
 		"they are pinned": func(c *secret.Config) {
@@ -66,7 +66,7 @@ func TestNoCertificateIsOrderedForRootsThatComeOtherwise(t *testing.T) {
 	}
 }
 
-func TestASignedSecretBringsTheRootsByItself(t *testing.T) {
+func TestSignedSecretBringsRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			pair := c.Secrets[0]
@@ -79,7 +79,7 @@ func TestASignedSecretBringsTheRootsByItself(t *testing.T) {
 	})
 }
 
-func TestAnOrderForRootsThatFailsIsShownAndTriedAgain(t *testing.T) {
+func TestFailedRootOrderIsShownAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: ca.ErrUnavailable})
@@ -101,7 +101,7 @@ func TestAnOrderForRootsThatFailsIsShownAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAReloadOrdersNoOtherCertificateForRoots(t *testing.T) {
+func TestReloadOrdersNoSecondCertificateForRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var config secret.Config
 		e := newEngine(t, func(c *secret.Config) {
@@ -117,7 +117,7 @@ func TestAReloadOrdersNoOtherCertificateForRoots(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysThatRootsComeOnlyWithACertificate(t *testing.T) {
+func TestStatusSaysRootsComeOnlyWithCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, rootsOnly(t, ""))
 		after(time.Hour)

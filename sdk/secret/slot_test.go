@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAPlaceIsKeptWhileItsNameIsConfiguredOrWatched(t *testing.T) {
+func TestSlotIsKeptWhileConfiguredOrWatched(t *testing.T) {
 	var p places
 	want := func(names ...string) {
 		t.Helper()

@@ -27,6 +27,15 @@ var (
 	ErrEnded = errors.New("the caller is no longer served")
 )
 
+// NotReady returns an ErrNotReady for the Peek of a [Source]. It names the secret and says
+// why the last attempt failed; last is nil if none has.
+func NotReady(name string, last *Failure) error {
+	if last == nil {
+		return fmt.Errorf("secret %.256q: %w", name, ErrNotReady)
+	}
+	return fmt.Errorf("secret %.256q: %w; the last attempt: %s", name, ErrNotReady, last.Text)
+}
+
 // Caller identifies who asks for a secret. It is fixed when a stream opens; nothing the
 // client sends later changes it. Callers are comparable with ==. The zero value is the
 // agent itself.
@@ -75,8 +84,9 @@ type Source interface {
 	Watch(caller Caller, name string, notify func(name string)) (stop func(), err error)
 }
 
-// Get returns the item for name, waiting until source holds one. It returns when ctx ends
-// (with [context.Cause]), and at once on any error but ErrNotReady.
+// Get returns the item for name, waiting until source holds one. It returns at once on any
+// error but ErrNotReady. When ctx ends, its error wraps [context.Cause] and ErrNotReady, with
+// the reason that the source gives; see [NotReady].
 func Get(ctx context.Context, source Source, caller Caller, name string) (*Item, error) {
 	changed := make(chan struct{}, 1)
 	stop, err := source.Watch(caller, name, func(string) {
@@ -97,6 +107,9 @@ func Get(ctx context.Context, source Source, caller Caller, name string) (*Item,
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if item, err = source.Peek(caller, name); !errors.Is(err, ErrNotReady) {
+				return item, err
+			}
 			return nil, fmt.Errorf("secret %.256q: %w (%w)", name, context.Cause(ctx), err)
 		}
 	}

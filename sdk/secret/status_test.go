@@ -25,7 +25,7 @@ func (s signedBy) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifica
 	return cert, err
 }
 
-func TestAnItemTellsWhenItCameAndWhoSigned(t *testing.T) {
+func TestItemRecordsIssueTimeAndSigner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, client(func(c *catest.CA) ca.Client {
 			return signedBy{c, "file 1.2\x1b\u202e" + strings.Repeat("x", 1000)}
@@ -48,7 +48,7 @@ func TestAnItemTellsWhenItCameAndWhoSigned(t *testing.T) {
 	})
 }
 
-func TestTheStatusTellsUntilWhenADroppedRootStays(t *testing.T) {
+func TestStatusShowsHowLongDroppedRootStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overlap(5*time.Minute))
 		old := e.ca.Bundle().Certificates()[0]
@@ -76,7 +76,7 @@ func TestTheStatusTellsUntilWhenADroppedRootStays(t *testing.T) {
 	})
 }
 
-func TestARootThatOneAuthorityStillNamesIsNotOnItsWayOut(t *testing.T) {
+func TestRootStillNamedByOneAuthorityIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var other *catest.CA
 		e := newEngine(t, func(c *secret.Config) {
@@ -103,7 +103,7 @@ func TestARootThatOneAuthorityStillNamesIsNotOnItsWayOut(t *testing.T) {
 	})
 }
 
-func TestAFailureSaysWhatIsDoneAboutIt(t *testing.T) {
+func TestFailureNamesItsAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Err: ca.Errorf(ca.Denied, "not you")})

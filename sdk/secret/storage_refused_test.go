@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAStateThatDoesNotFitTheSettingsOfNowIsIgnored(t *testing.T) {
+func TestStateNotFittingSettingsIsIgnored(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait   time.Duration
 		change func(*secret.Config)
@@ -62,7 +62,7 @@ func rename(c *secret.Config, name string) {
 	}
 }
 
-func TestANameThatTheAuthorityChoseIsIgnoredOnceItHasToBeExact(t *testing.T) {
+func TestStoredNameIsIgnoredOnceItMustBeExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, func(c *secret.Config) { c.Authorities[0].Names = pki.AnyName })
 		k.ca.Next(1, catest.Fault{Break: catest.WrongName})
@@ -75,7 +75,7 @@ func TestANameThatTheAuthorityChoseIsIgnoredOnceItHasToBeExact(t *testing.T) {
 	})
 }
 
-func TestARecordThatIsDamagedIsIgnored(t *testing.T) {
+func TestDamagedRecordIsIgnored(t *testing.T) {
 	for name, spoil := range map[string]func(*memory){
 		"the storage fails":        func(m *memory) { m.fault = errors.New("the disk is on fire") },
 		"no JSON":                  func(m *memory) { m.set("secret default", "{") },
@@ -126,7 +126,7 @@ func (m *memory) set(name, content string) {
 	m.records[name] = r
 }
 
-func TestTheKeyOfAnotherRecordIsNotTaken(t *testing.T) {
+func TestKeyOfOtherRecordIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		k.held("default")
@@ -146,7 +146,7 @@ func TestTheKeyOfAnotherRecordIsNotTaken(t *testing.T) {
 	})
 }
 
-func TestOldRecordsThatArePutBackServeAnOlderCertificateUntilTheCAIsAskedAndNoLonger(t *testing.T) {
+func TestRolledBackRecordsServeOnlyUntilCAAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		first := k.held("default")
@@ -173,5 +173,31 @@ func TestOldRecordsThatArePutBackServeAnOlderCertificateUntilTheCAIsAskedAndNoLo
 		k.restart(nil)
 		k.notReady("default")
 		k.notReady("ROOTCA") // its root came with that certificate, and goes with it
+	})
+}
+
+func TestFailedStoreOrForgetIsRetriedWithoutRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left")
+		k := newKept(t, func(c *secret.Config) { c.Storage.(*memory).fault = full })
+		first := k.held("default")
+		k.store.setFault(nil)
+		after(5 * time.Minute)
+		if k.held("default") != first || len(k.store.names()) != 2 {
+			t.Errorf("stored are %q", k.store.names())
+		}
+		k.store.setFault(full)
+		if err := k.Release(agent, "default"); err != nil {
+			t.Fatal(err)
+		}
+		after(time.Minute)
+		if len(k.store.names()) != 2 {
+			t.Errorf("stored are %q", k.store.names())
+		}
+		k.store.setFault(nil)
+		after(5 * time.Minute)
+		if got := k.store.names(); len(got) != 1 || got[0] != "roots test" {
+			t.Errorf("stored are %q: a released key is still there", got)
+		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAnAgentThatStartsWhileItsCAIsAwayServesAtOnceWhatIsStillValid(t *testing.T) {
+func TestRestartWithAbsentCAServesStoredSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		first, roots := k.held("default"), k.held("ROOTCA")
@@ -52,7 +52,7 @@ func TestAnAgentThatStartsWhileItsCAIsAwayServesAtOnceWhatIsStillValid(t *testin
 	})
 }
 
-func TestARootThatWasDroppedMeanwhileStaysAsLongAsTheOverlapSays(t *testing.T) {
+func TestRootDroppedMeanwhileStaysForOverlap(t *testing.T) {
 	none := time.Duration(0)
 	for name, c := range map[string]struct {
 		overlap  *time.Duration
@@ -89,7 +89,7 @@ func TestARootThatWasDroppedMeanwhileStaysAsLongAsTheOverlapSays(t *testing.T) {
 	}
 }
 
-func TestRootsOfAnAuthorityThatSignsNothingHereAreKeptForADay(t *testing.T) {
+func TestRootsOfUnusedAuthorityAreKeptForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		only := func(c *secret.Config) { c.Secrets = c.Secrets[1:] }
 		k := newKept(t, only)
@@ -107,7 +107,7 @@ func TestRootsOfAnAuthorityThatSignsNothingHereAreKeptForADay(t *testing.T) {
 	})
 }
 
-func TestAClockThatWasSetForwardRenewsWhatIsStillValid(t *testing.T) {
+func TestClockSetForwardRenewsStoredCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		first := k.held("default")
@@ -122,7 +122,7 @@ func TestAClockThatWasSetForwardRenewsWhatIsStillValid(t *testing.T) {
 	})
 }
 
-func TestAnotherRatioDrawsTheRotationAnewFromTheIssue(t *testing.T) {
+func TestChangedRatioRedrawsRotationFromIssue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		first := k.held("default")
@@ -133,7 +133,7 @@ func TestAnotherRatioDrawsTheRotationAnewFromTheIssue(t *testing.T) {
 	})
 }
 
-func TestTheTokenIsReadAgainAndNoCertificateIsAskedForOnThatAccount(t *testing.T) {
+func TestRestartRereadsTokenWithoutNewCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		token := func(c *secret.Config) {
@@ -153,7 +153,7 @@ func TestTheTokenIsReadAgainAndNoCertificateIsAskedForOnThatAccount(t *testing.T
 	})
 }
 
-func TestRootsThatComeInRepliesAloneAreKept(t *testing.T) {
+func TestRootsFromRepliesAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pins *pki.Bundle
 		alone := func(c *secret.Config) {
@@ -173,7 +173,7 @@ func TestRootsThatComeInRepliesAloneAreKept(t *testing.T) {
 	})
 }
 
-func TestAStorageThatFailsDelaysNothingAndIsUsedAgainWithTheNextRotation(t *testing.T) {
+func TestFailingStorageDelaysNothingAndIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, func(c *secret.Config) { c.Storage.(*memory).fault = errors.New("no space left") })
 		first := k.held("default")
@@ -191,7 +191,7 @@ func TestAStorageThatFailsDelaysNothingAndIsUsedAgainWithTheNextRotation(t *test
 	})
 }
 
-func TestAStorageThatHangsHoldsNeitherTheStartNorARotationNorTheEndForLong(t *testing.T) {
+func TestHangingStorageDelaysNothingForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		begun := time.Now()
@@ -213,7 +213,7 @@ func TestAStorageThatHangsHoldsNeitherTheStartNorARotationNorTheEndForLong(t *te
 	})
 }
 
-func TestWhatIsLetGoOfIsForgotten(t *testing.T) {
+func TestReleasedSecretIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, nil)
 		k.held("default")
@@ -234,7 +234,7 @@ func TestWhatIsLetGoOfIsForgotten(t *testing.T) {
 	})
 }
 
-func TestARotationRightBeforeTheEndIsKept(t *testing.T) {
+func TestRotationRightBeforeCloseIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, func(c *secret.Config) { c.Storage.(*memory).slow = 2 * time.Second })
 		k.untilRenewal(time.Millisecond)
@@ -247,7 +247,7 @@ func TestARotationRightBeforeTheEndIsKept(t *testing.T) {
 	})
 }
 
-func TestAStandInsCertificateIsKeptAsItsOwn(t *testing.T) {
+func TestFallbackCertificateIsStoredWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := catest.NewCA(catest.Options{})
 		two := func(c *secret.Config) {

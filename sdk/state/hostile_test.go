@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestAFileThatIsNotAsItWasWrittenIsAnError(t *testing.T) {
+func TestAlteredFileIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, file string)
 		says  string
@@ -70,7 +70,7 @@ func replace(old, now string) func(*testing.T, string) {
 	return change(func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(now), 1) })
 }
 
-func TestAFileOfAnotherUserIsAnError(t *testing.T) {
+func TestFileOfOtherUserIsAnError(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	if os.Geteuid() != 0 {
 		return // nobody else's file can be made
@@ -85,7 +85,7 @@ func TestAFileOfAnotherUserIsAnError(t *testing.T) {
 	}
 }
 
-func TestEveryBitAndEveryByteOfAFileCounts(t *testing.T) {
+func TestEveryBitAndByteOfFileCounts(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	file := only(t, path)
 	whole, err := os.ReadFile(file)
@@ -104,14 +104,14 @@ func TestEveryBitAndEveryByteOfAFileCounts(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyOpensNothing(t *testing.T) {
+func TestOtherKeyOpensNothing(t *testing.T) {
 	_, path := newFolder(t, newKey(t))
 	if got, err := open(t, path, newKey(t)).Load(context.Background(), "default"); err == nil || len(got.Content) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-func TestTheFileOfOneRecordCannotStandInForAnother(t *testing.T) {
+func TestRecordFileCannotReplaceAnother(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	first := only(t, path)
 	store(t, f, "other", secret.Record{Identity: "other", Authority: "ca", Content: []byte("x")})

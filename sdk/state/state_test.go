@@ -71,7 +71,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestWhatWasStoredIsLoadedByAnotherProcessWithTheSameKey(t *testing.T) {
+func TestStoredRecordIsLoadedWithSameKey(t *testing.T) {
 	key := newKey(t)
 	_, path := newFolder(t, key)
 	got, err := open(t, path, key).Load(context.Background(), "default")
@@ -80,7 +80,7 @@ func TestWhatWasStoredIsLoadedByAnotherProcessWithTheSameKey(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsNoError(t *testing.T) {
+func TestMissingRecordIsNoError(t *testing.T) {
 	f, _ := newFolder(t, newKey(t))
 	missing := open(t, filepath.Join(t.TempDir(), "missing"), newKey(t))
 	for _, f := range []*state.Folder{f, missing} {
@@ -90,7 +90,7 @@ func TestWhatIsNotThereIsNoError(t *testing.T) {
 	}
 }
 
-func TestARecordWithoutContentRemovesTheFile(t *testing.T) {
+func TestEmptyRecordRemovesFile(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	for range 2 {
 		store(t, f, "default", secret.Record{})
@@ -100,7 +100,7 @@ func TestARecordWithoutContentRemovesTheFile(t *testing.T) {
 	}
 }
 
-func TestAFileIsPrivateAndSaysWhoseItIsAndNothingElse(t *testing.T) {
+func TestFileIsPrivateAndShowsOnlyItsIdentity(t *testing.T) {
 	_, path := newFolder(t, newKey(t))
 	file := only(t, path)
 	for at, want := range map[string]fs.FileMode{path: 0o700, file: 0o600} {
@@ -114,7 +114,7 @@ func TestAFileIsPrivateAndSaysWhoseItIsAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestEachWriteHasASaltAndANonceOfItsOwn(t *testing.T) {
+func TestEachWriteHasNewSaltAndNonce(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	first, err := os.ReadFile(only(t, path))
 	must(t, err)
@@ -128,7 +128,7 @@ func TestEachWriteHasASaltAndANonceOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnUnfinishedFileOfAnEarlierRunIsNoHindrance(t *testing.T) {
+func TestUnfinishedFileOfEarlierRunIsReplaced(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	file := only(t, path)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
@@ -140,7 +140,7 @@ func TestAnUnfinishedFileOfAnEarlierRunIsNoHindrance(t *testing.T) {
 	}
 }
 
-func TestAFolderOfOthersIsRefused(t *testing.T) {
+func TestUntrustedFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open, file, link := filepath.Join(dir, "open"), filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	must(t, os.Mkdir(open, 0o700))
@@ -154,7 +154,7 @@ func TestAFolderOfOthersIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsOpenedToOthersLaterIsNotUsed(t *testing.T) {
+func TestFolderOpenedLaterIsNotUsed(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	must(t, os.Chmod(path, 0o755))
 	if _, err := f.Load(context.Background(), "default"); err == nil {
@@ -165,7 +165,7 @@ func TestAFolderThatIsOpenedToOthersLaterIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestTooMuchIsNotStored(t *testing.T) {
+func TestOversizedRecordIsNotStored(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	for _, r := range []secret.Record{
 		{Content: make([]byte, 4<<20)}, {Identity: strings.Repeat("x", 64<<10), Content: []byte("x")},
@@ -180,7 +180,7 @@ func TestTooMuchIsNotStored(t *testing.T) {
 	}
 }
 
-func TestAKeyThatCannotBeRandomIsRefused(t *testing.T) {
+func TestWeakKeyIsRefused(t *testing.T) {
 	for _, key := range []string{
 		"", "short", strings.Repeat("a", 64), strings.Repeat("password", 4), strings.Repeat("0123", 16), strings.Repeat("\x00", 32),
 		hex.EncodeToString(newKey(t))[:32], strings.Repeat("x", state.MaxKey+1),
@@ -200,7 +200,7 @@ func TestAKeyThatCannotBeRandomIsRefused(t *testing.T) {
 	}
 }
 
-func TestAKeyFileIsReadWithoutTheLineEndThatToolsWrite(t *testing.T) {
+func TestKeyFileIsReadWithoutTrailingNewline(t *testing.T) {
 	text := hex.EncodeToString(newKey(t))
 	binary := string(newKey(t)[:30]) + "\xff\n"
 	for content, want := range map[string]string{text: text, text + "\n": text, text + " \r\n": text, binary: binary} {
@@ -212,7 +212,7 @@ func TestAKeyFileIsReadWithoutTheLineEndThatToolsWrite(t *testing.T) {
 	}
 }
 
-func TestAKeyFileThatIsNotGoodIsRefused(t *testing.T) {
+func TestBadKeyFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	good := hex.EncodeToString(newKey(t))
 	file := func(name, content string, mode fs.FileMode) string {
@@ -233,7 +233,7 @@ func TestAKeyFileThatIsNotGoodIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFolderShowsNoKey(t *testing.T) {
+func TestFolderShowsNoKey(t *testing.T) {
 	key := []byte(hex.EncodeToString(newKey(t)))
 	f := open(t, filepath.Join(t.TempDir(), "state"), key)
 	if text := fmt.Sprintf("%v %+v %#v %s %x %d", f, f, f, f, f, f); strings.Contains(text, string(key)) || strings.Contains(text, fmt.Sprint(key[0], key[1])) {

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-func TestWhatIsWrongWithASecretIsSaid(t *testing.T) {
+func TestSecretFaultsAreReported(t *testing.T) {
 	for name, wrong := range map[string]struct {
 		spoil func(*party)
 		want  []error

@@ -29,7 +29,7 @@ func bundleNamed(name string, roots *pki.Bundle) *secret.Item {
 	return item
 }
 
-func TestEachTrustDomainVouchesForItsOwnPeers(t *testing.T) {
+func TestEachTrustDomainVerifiesItsOwnPeers(t *testing.T) {
 	own, partner := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
 	_, o := partners(t, own, partner)
 	verifier, err := tlsconfig.NewVerifier(o)
@@ -58,7 +58,7 @@ func TestEachTrustDomainVouchesForItsOwnPeers(t *testing.T) {
 	}
 }
 
-func TestAPartnersChangedRootsEndSessions(t *testing.T) {
+func TestChangedPartnerRootsEndSessions(t *testing.T) {
 	own, partner := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
 	web, o := partners(t, own, partner)
 	app := newParty(t, partner, "spiffe://partner.example/app")
@@ -78,7 +78,7 @@ func TestAPartnersChangedRootsEndSessions(t *testing.T) {
 	}
 }
 
-func TestAFederatedDomainIsOne(t *testing.T) {
+func TestInvalidFederatedDomainIsRefused(t *testing.T) {
 	_, o := partners(t, catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}))
 	o.Federated = map[string]string{"Not A Domain": "partner"}
 	if _, err := tlsconfig.NewVerifier(o); err == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // A leaf that may sign others is none (X509-SVID, section 5.2), even if it is no CA.
-func TestAPeerThatMaySignOthersIsRefused(t *testing.T) {
+func TestPeerWithSigningRightsIsRefused(t *testing.T) {
 	root := certtest.Root(t)
 	source := secrettest.New(secret.NewTrustBundle("ROOTCA", "", pki.NewBundle(root.Cert)))
 	verifier, err := tlsconfig.NewVerifier(tlsconfig.Options{Source: source, Roots: "ROOTCA", Peer: tlsconfig.TrustDomain("example.org")})

@@ -19,7 +19,7 @@ func keeping(cfg *tls.Config) *tls.Config {
 	return cfg
 }
 
-func TestASessionIsResumedUntilCertificateOrRootsChange(t *testing.T) {
+func TestSessionIsResumedUntilCertificateOrRootsChange(t *testing.T) {
 	for _, whose := range []string{"server", "client"} {
 		for _, what := range []string{"certificate", "roots"} {
 			t.Run(whose+"'s "+what, func(t *testing.T) {
@@ -63,7 +63,7 @@ func resumedUntilChanged(t *testing.T, whose, what string) {
 
 // The session holds a certificate that nobody trusts any more; its owner has since
 // got another.
-func TestATicketOfBeforeTheRootsChangedLeadsToAFullHandshake(t *testing.T) {
+func TestOldTicketAfterRootChangeForcesFullHandshake(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")
 	s, c := server(t, web.options()), keeping(client(t, app.options()))
@@ -82,7 +82,7 @@ func TestATicketOfBeforeTheRootsChangedLeadsToAFullHandshake(t *testing.T) {
 	}
 }
 
-func TestAResumedSessionIsVerifiedAgain(t *testing.T) {
+func TestResumedSessionIsVerifiedAgain(t *testing.T) {
 	t.Run("by the client, against its roots", func(t *testing.T) {
 		authority := catest.NewCA(catest.Options{})
 		web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")
@@ -114,7 +114,7 @@ func TestAResumedSessionIsVerifiedAgain(t *testing.T) {
 	})
 }
 
-func TestAPeerThatWasVerifiedIsRefusedOnceItsCertificateHasEnded(t *testing.T) {
+func TestPeerIsRefusedOnceItsCertificateExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority := catest.NewCA(catest.Options{TTL: time.Hour})
 		web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")

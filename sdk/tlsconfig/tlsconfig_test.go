@@ -35,7 +35,7 @@ func TestCertificateAndRootsFollowEachRotation(t *testing.T) {
 	}
 }
 
-func TestAPeerUnderADroppedRootIsRefused(t *testing.T) {
+func TestPeerUnderDroppedRootIsRefused(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")
 	s, c := server(t, web.options()), client(t, app.options())
@@ -48,7 +48,7 @@ func TestAPeerUnderADroppedRootIsRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyThePeersOfTheAuthorizerAreAdmitted(t *testing.T) {
+func TestOnlyAuthorizedPeersAreAdmitted(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	app := newParty(t, authority, "spiffe://example.org/app")
 	own := errors.New("not on Sundays")
@@ -88,7 +88,7 @@ func TestOnlyThePeersOfTheAuthorizerAreAdmitted(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsNoNameThatWasDialled(t *testing.T) {
+func TestIPAddressIsNoServerName(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "", "web.example.org"), newParty(t, authority, "spiffe://example.org/app")
 	c := client(t, app.options(peer(tlsconfig.ServerName())))
@@ -98,7 +98,7 @@ func TestAnAddressIsNoNameThatWasDialled(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutRootsAnswersAClientWithoutACertificate(t *testing.T) {
+func TestServerWithoutRootsServesAnonymousClients(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")
 	bare := func(o *tlsconfig.Options) { o.Certificate = "" }
@@ -133,7 +133,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsHeldCostsNoAllocation(t *testing.T) {
+func TestHeldCertificateCostsNoAllocation(t *testing.T) {
 	app := newParty(t, catest.NewCA(catest.Options{}), "spiffe://example.org/app")
 	manager, err := secret.New(secret.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: catest.NewCA(catest.Options{})}},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -33,7 +34,7 @@ type CacheOptions struct {
 	Timeout time.Duration
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives exchange failures that no caller sees. Default: silent.
+	// Log receives exchange failures that no caller sees. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -79,7 +80,7 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 	if opts.Now == nil {
 		opts.Now = clock.Wall
 	}
-	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
 }
 
@@ -153,11 +154,9 @@ func (c *Cache) fly(ctx context.Context, key cacheKey, f *flight, req ca.TokenRe
 	if f.err == nil {
 		f.token, f.err = checkFresh(f.token, c.Now())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.flights[key] == f {
-		delete(c.flights, key)
-		c.settle(key, f, req.SubjectToken, begun)
+	f.err = redact.Error(f.err, req.SubjectToken)
+	if err := c.land(key, f, req.SubjectToken, begun); err != nil {
+		c.Log.Warn("token exchange failed, using the cached token", "error", err, "until", f.token.Expiry)
 	}
 	close(f.done)
 }
@@ -174,9 +173,21 @@ func checkFresh(t ca.ExchangedToken, now time.Time) (ca.ExchangedToken, error) {
 	return t, nil
 }
 
+// land settles a flight that somebody waits for still. It returns the error in whose place
+// the cached token is used.
+func (c *Cache) land(key cacheKey, f *flight, subject ca.Token, begun time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flights[key] != f {
+		return nil
+	}
+	delete(c.flights, key)
+	return c.settle(key, f, subject, begun)
+}
+
 // settle caches the result. After a transient failure the cached token stays in use until
 // it expires; a refusal removes it.
-func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Time) {
+func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Time) (hidden error) {
 	held, ok := c.kept[key]
 	delete(c.kept, key)
 	switch {
@@ -187,9 +198,9 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
 		c.kept[key] = kept{f.token, subject, f.token.Expiry.Add(-margin)}
 	case ok && ca.ActionFor(f.err) == ca.Wait && c.Now().Before(held.Expiry):
-		c.Log.Warn("token exchange failed, using the cached token", "error", f.err, "until", held.Expiry)
-		c.kept[key], f.token, f.err = held, held.ExchangedToken, nil
+		hidden, c.kept[key], f.token, f.err = f.err, held, held.ExchangedToken, nil
 	}
+	return hidden
 }
 
 // makeRoom removes expired tokens and, if needed, the one that expires first.

@@ -53,7 +53,7 @@ func demand(t *testing.T, c *token.Cache, req ca.TokenRequest, want ca.Token) {
 	}
 }
 
-func TestAnExchangedTokenIsKeptUntilAMarginBeforeItsEnd(t *testing.T) {
+func TestExchangedTokenIsCachedUntilMargin(t *testing.T) {
 	for name, c := range map[string]struct{ life, margin, kept time.Duration }{
 		"an hour":      {time.Hour, 0, 55 * time.Minute},
 		"five minutes": {5 * time.Minute, 0, 4 * time.Minute},
@@ -72,7 +72,7 @@ func TestAnExchangedTokenIsKeptUntilAMarginBeforeItsEnd(t *testing.T) {
 	}
 }
 
-func TestATokenIsKeptForItsRequestAlone(t *testing.T) {
+func TestTokenIsCachedPerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := token.NewCache(&sts{life: time.Hour}, token.CacheOptions{})
 		demand(t, cache, asked, "me-1")
@@ -94,7 +94,7 @@ func TestATokenIsKeptForItsRequestAlone(t *testing.T) {
 	})
 }
 
-func TestATokenOfUnknownLifeIsNotKept(t *testing.T) {
+func TestTokenOfUnknownLifetimeIsNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := token.NewCache(&sts{}, token.CacheOptions{})
 		demand(t, cache, asked, "me-1")
@@ -102,7 +102,7 @@ func TestATokenOfUnknownLifeIsNotKept(t *testing.T) {
 	})
 }
 
-func TestATokenThatCameExpiredIsNoToken(t *testing.T) {
+func TestExpiredExchangedTokenIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := token.NewCache(&sts{life: -time.Second}, token.CacheOptions{})
 		if _, err := cache.ExchangeToken(t.Context(), asked); !errors.Is(err, ca.ErrInternal) {
@@ -111,7 +111,7 @@ func TestATokenThatCameExpiredIsNoToken(t *testing.T) {
 	})
 }
 
-func TestManyCallersCostOneExchange(t *testing.T) {
+func TestConcurrentCallersShareOneExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour, takes: time.Second}
 		cache := token.NewCache(exchanger, token.CacheOptions{})
@@ -126,7 +126,7 @@ func TestManyCallersCostOneExchange(t *testing.T) {
 	})
 }
 
-func TestACallerThatGivesUpDoesNotEndTheExchangeForTheOthers(t *testing.T) {
+func TestCancelledCallerDoesNotEndSharedExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour, takes: time.Second}
 		cache := token.NewCache(exchanger, token.CacheOptions{})
@@ -144,7 +144,7 @@ func TestACallerThatGivesUpDoesNotEndTheExchangeForTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnExchangeEndsWithItsLastCallerAndTheNextBeginsAnother(t *testing.T) {
+func TestExchangeEndsWithItsLastCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour, takes: time.Second}
 		cache := token.NewCache(exchanger, token.CacheOptions{})
@@ -160,7 +160,7 @@ func TestAnExchangeEndsWithItsLastCallerAndTheNextBeginsAnother(t *testing.T) {
 	})
 }
 
-func TestAFailureIsKeptForNobody(t *testing.T) {
+func TestFailureIsNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour, err: ca.ErrDenied}
 		cache := token.NewCache(exchanger, token.CacheOptions{})
@@ -172,7 +172,7 @@ func TestAFailureIsKeptForNobody(t *testing.T) {
 	})
 }
 
-func TestWhileTheExchangeIsAwayWhatIsHeldIsGoodToItsEnd(t *testing.T) {
+func TestHeldTokenIsUsedToItsEndDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		exchanger := &sts{life: time.Hour}
@@ -191,7 +191,7 @@ func TestWhileTheExchangeIsAwayWhatIsHeldIsGoodToItsEnd(t *testing.T) {
 	})
 }
 
-func TestANoEndsWhatIsHeld(t *testing.T) {
+func TestDenialEndsHeldToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour}
 		cache := token.NewCache(exchanger, token.CacheOptions{})
@@ -206,7 +206,7 @@ func TestANoEndsWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheCacheIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour}
 		cache := token.NewCache(exchanger, token.CacheOptions{Most: 2})
@@ -220,7 +220,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	})
 }
 
-func TestExchangesAreChainedAndARejectedTokenIsForgottenByAll(t *testing.T) {
+func TestChainedExchangesForgetRejectedToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, outer := &sts{life: time.Hour}, &sts{life: time.Hour}
 		source := token.Exchanged{
@@ -243,7 +243,7 @@ func TestExchangesAreChainedAndARejectedTokenIsForgottenByAll(t *testing.T) {
 	})
 }
 
-func TestWithoutATokenNothingIsExchanged(t *testing.T) {
+func TestNothingIsExchangedWithoutToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{err: ca.Errorf(ca.Denied, "no")}
 		cache := token.NewCache(exchanger, token.CacheOptions{})

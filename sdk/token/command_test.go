@@ -29,7 +29,7 @@ func script(t *testing.T, lines string) token.Command {
 	return token.Command{Args: []string{shell, "-c", lines}, Env: []string{"PATH=" + os.Getenv("PATH")}}
 }
 
-func TestACommandPrintsAnExecCredential(t *testing.T) {
+func TestCommandPrintsExecCredential(t *testing.T) {
 	end := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	command := script(t, `case $KUBERNETES_EXEC_INFO in *'"interactive":false'*) ;; *) exit 3;; esac
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"opaque","expirationTimestamp":"2030-01-02T03:04:05Z"}}'`)
@@ -38,7 +38,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	}
 }
 
-func TestARawCommandPrintsTheToken(t *testing.T) {
+func TestRawCommandPrintsToken(t *testing.T) {
 	command := script(t, `test -z "$SECRET" && echo `+jwtUntil(time.Unix(1800000000, 0)).Reveal())
 	command.Raw = true
 	t.Setenv("SECRET", "of the agent")
@@ -47,7 +47,7 @@ func TestARawCommandPrintsTheToken(t *testing.T) {
 	}
 }
 
-func TestACommandThatFailsSaysWhyAndNeverShowsAToken(t *testing.T) {
+func TestFailingCommandSaysWhyWithoutToken(t *testing.T) {
 	credential := func(inside string) string {
 		return `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"` + inside + `}'`
 	}
@@ -74,7 +74,7 @@ func TestACommandThatFailsSaysWhyAndNeverShowsAToken(t *testing.T) {
 	}
 }
 
-func TestACommandThatHangsIsEndedWithAllThatItStarted(t *testing.T) {
+func TestHangingCommandIsKilledWithItsChildren(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func jwtWith(claims string) ca.Token {
 
 func jwtUntil(end time.Time) ca.Token { return jwtWith(fmt.Sprintf(`{"exp":%d}`, end.Unix())) }
 
-func TestAnExpiryIsReadOffAJWTAndOffNothingElse(t *testing.T) {
+func TestExpiryIsReadFromJWTsOnly(t *testing.T) {
 	for claims, want := range map[string]time.Time{
 		`{"exp":1700000000}`: time.Unix(1700000000, 0), `{"exp":1.7e9}`: time.Unix(1700000000, 0),
 		`{"exp":1700000000.5}`: time.Unix(1700000000, 5e8), `{"sub":"x"}`: {}, `{"exp":"1700000000"}`: {}, `{"exp":-1}`: {},
@@ -47,7 +47,7 @@ func FuzzExpiry(f *testing.F) {
 	})
 }
 
-func TestTheNextSourceIsUsedWhereOneFailsOrHasExpired(t *testing.T) {
+func TestNextSourceReplacesFailedOrExpiredOne(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	expired := token.File{Path: filepath.Join(t.TempDir(), "token")}
 	write(t, expired.Path, jwtUntil(now).Reveal())
@@ -82,7 +82,7 @@ func TestTheNextSourceIsUsedWhereOneFailsOrHasExpired(t *testing.T) {
 	}
 }
 
-func TestAVariableIsASource(t *testing.T) {
+func TestEnvironmentVariableIsASource(t *testing.T) {
 	values := map[string]string{"TOKEN": " " + jwt + "\n", "EMPTY": "", "LONG": strings.Repeat("x", 1<<17)}
 	lookup := func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 	if got, err := (token.Env{Name: "TOKEN", Lookup: lookup}).Token(t.Context()); got.Token != jwt || err != nil {

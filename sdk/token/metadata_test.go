@@ -22,7 +22,7 @@ func metadataServer(t *testing.T, handler http.HandlerFunc) token.Metadata {
 
 func google(w http.ResponseWriter) { w.Header().Set("Metadata-Flavor", "Google") }
 
-func TestTheMetadataServerIsAskedForAnIdentityToken(t *testing.T) {
+func TestMetadataServerIsAskedForIdentityToken(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	end := time.Unix(1800000000, 0)
 	source := metadataServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func TestTheMetadataServerIsAskedForAnIdentityToken(t *testing.T) {
 	}
 }
 
-func TestAWrongMetadataServerIsNotBelieved(t *testing.T) {
+func TestFakeMetadataServerIsRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		says    string
@@ -62,7 +62,7 @@ func TestAWrongMetadataServerIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestASlowMetadataServerIsGivenUp(t *testing.T) {
+func TestSlowMetadataServerIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	source := metadataServer(t, func(http.ResponseWriter, *http.Request) { <-free })
 	defer close(free)

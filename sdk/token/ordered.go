@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,7 +19,7 @@ type Ordered struct {
 	Sources []Source
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
-	// Log receives a warning for each skipped source. Default: silent.
+	// Log receives a warning for each skipped source. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -56,8 +57,8 @@ func (o Ordered) now() time.Time {
 }
 
 func (o Ordered) tell(failures []error) {
-	if text := sentences(failures); text != "" && o.Log != nil {
-		o.Log.Warn("token source skipped", "error", text)
+	if text := sentences(failures); text != "" {
+		cmp.Or(o.Log, slog.Default()).Warn("token source skipped", "error", text)
 	}
 }
 

@@ -27,7 +27,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-func TestAFileIsReadAnewForEachRequest(t *testing.T) {
+func TestFileIsReadForEachRequest(t *testing.T) {
 	source := token.File{Path: filepath.Join(t.TempDir(), "token")}
 	for content, want := range map[string]ca.Token{jwt: jwt, "other\r\n": "other", "t\n\n": "t"} {
 		write(t, source.Path, content)
@@ -37,7 +37,7 @@ func TestAFileIsReadAnewForEachRequest(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTokenIsRefusedByPathAndNeverShown(t *testing.T) {
+func TestInvalidTokenFileIsNamedAndNotShown(t *testing.T) {
 	for name, test := range map[string]struct{ content, says string }{
 		"empty":       {"", "is empty"},
 		"white space": {" \n\t", "is empty"},
@@ -62,7 +62,7 @@ func TestWhatIsNoTokenIsRefusedByPathAndNeverShown(t *testing.T) {
 	}
 }
 
-func TestOnlyARegularFileIsOpened(t *testing.T) {
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestOnlyARegularFileIsOpened(t *testing.T) {
 	}
 }
 
-func TestOnlyWhereItIsOptionalIsAMissingFileNoToken(t *testing.T) {
+func TestMissingFileIsAnErrorUnlessOptional(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	if _, err := (token.File{Path: missing}).Token(t.Context()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("required: %v", err)
@@ -85,7 +85,7 @@ func TestOnlyWhereItIsOptionalIsAMissingFileNoToken(t *testing.T) {
 	}
 }
 
-func TestAStaticTokenIsASourceThatDoesNotPrintIt(t *testing.T) {
+func TestStaticTokenIsNotPrinted(t *testing.T) {
 	source := token.Static{Value: jwt}
 	if got, err := source.Token(t.Context()); got.Token != jwt || err != nil {
 		t.Errorf("%q, %v", got.Token.Reveal(), err)

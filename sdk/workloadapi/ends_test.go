@@ -29,7 +29,7 @@ var calls = map[string]any{
 	"FetchJWTSVID": &workloadv1.JWTSVIDRequest{}, "FetchJWTBundles": &workloadv1.JWTBundlesRequest{}, "ValidateJWTSVID": &workloadv1.ValidateJWTSVIDRequest{},
 }
 
-func TestACallWithoutTheSecurityHeaderIsRefused(t *testing.T) {
+func TestCallWithoutSecurityHeaderIsRefused(t *testing.T) {
 	_, c := start(t, ready(t), workloadapi.Config{})
 	for _, header := range [][]string{nil, {"workload.spiffe.io", "True"}, {"workload.spiffe.io", ""}, {"workload.spiffe.io", "true", "workload.spiffe.io", "false"}} {
 		c.header = header
@@ -53,7 +53,7 @@ func TestJWTsAreNotOffered(t *testing.T) {
 	}
 }
 
-func TestACallerWithoutAnIdentityIsDenied(t *testing.T) {
+func TestCallerWithoutIdentityIsDenied(t *testing.T) {
 	source := ready(t)
 	source.Forget("default")
 	_, c := start(t, source, workloadapi.Config{})
@@ -64,7 +64,7 @@ func TestACallerWithoutAnIdentityIsDenied(t *testing.T) {
 	}
 }
 
-func TestAStreamWhoseLastIdentityIsTakenAwayEndsDenied(t *testing.T) {
+func TestStreamLosingLastIdentityIsDenied(t *testing.T) {
 	source := ready(t)
 	_, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
@@ -75,7 +75,7 @@ func TestAStreamWhoseLastIdentityIsTakenAwayEndsDenied(t *testing.T) {
 	}
 }
 
-func TestASourceThatHasEndedMakesStreamsComeAgain(t *testing.T) {
+func TestEndedSourceEndsStreamsWithUnavailable(t *testing.T) {
 	source := ready(t)
 	_, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
@@ -89,7 +89,7 @@ func TestASourceThatHasEndedMakesStreamsComeAgain(t *testing.T) {
 	}
 }
 
-func TestANewPolicyEndsTheStreamsThatItNoLongerAdmits(t *testing.T) {
+func TestNewPolicyEndsForbiddenStreams(t *testing.T) {
 	source := ready(t)
 	server, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
@@ -111,7 +111,7 @@ func TestANewPolicyEndsTheStreamsThatItNoLongerAdmits(t *testing.T) {
 	}
 }
 
-func TestCloseEndsStreamsSoThatClientsComeAgain(t *testing.T) {
+func TestCloseEndsStreamsWithUnavailable(t *testing.T) {
 	source := ready(t)
 	server, c := start(t, source, workloadapi.Config{})
 	svids := c.svids()
@@ -130,7 +130,7 @@ func TestCloseEndsStreamsSoThatClientsComeAgain(t *testing.T) {
 }
 
 // The policy changes while a caller is being admitted by the one before.
-func TestACallerAdmittedByThePolicyOfBeforeComesAgain(t *testing.T) {
+func TestCallerAdmittedByOldPolicyIsSentAway(t *testing.T) {
 	var service *workloadapi.Service
 	first := true
 	service, err := workloadapi.NewService(workloadapi.ServiceConfig{

@@ -25,7 +25,7 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: the agent's own user and root.
 	Policy unixpeer.Policy
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 

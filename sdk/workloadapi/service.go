@@ -26,7 +26,7 @@ type ServiceConfig struct {
 	Secrets secret.Source
 	// Admit returns the caller or a status error that ends the call. Required.
 	Admit func(context.Context) (secret.Caller, error)
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -56,7 +56,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	case cfg.Secrets == nil || cfg.Admit == nil:
 		return nil, errors.New("workloadapi: ServiceConfig needs Secrets and Admit")
 	}
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
 		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, streams: make(map[*stream]struct{}),

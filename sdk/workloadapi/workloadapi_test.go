@@ -34,7 +34,7 @@ func (w *witness) Peek(caller secret.Caller, name string) (*secret.Item, error) 
 	return w.Drawer.Peek(caller, name)
 }
 
-func TestTheCallersIdentitiesAndBundlesAreSentInDER(t *testing.T) {
+func TestIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
 	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
 	source := &witness{Drawer: secrettest.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
@@ -86,7 +86,7 @@ func checkSVID(t *testing.T, svid *workloadv1.X509SVID, authority *catest.CA) {
 
 func rootDER(authority *catest.CA) []byte { return authority.Bundle().Certificates()[0].Raw }
 
-func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
+func TestOnlyRotationsArePushedAndWhole(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	source := secrettest.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
 	_, c := start(t, source, workloadapi.Config{})
@@ -109,7 +109,7 @@ func TestARotationIsPushedWholeAndNothingElseIs(t *testing.T) {
 	}
 }
 
-func TestTheDefaultIdentityIsWaitedForAndOthersAreAdded(t *testing.T) {
+func TestDefaultIdentityIsAwaitedAndOthersAdded(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	source := secrettest.New(keyPair(t, authority, "second", "spiffe://example.org/second"), bundle(authority, "ROOTCA"))
 	source.Empty("first", "third")
@@ -132,7 +132,7 @@ func of(certificate, hint string) workloadapi.Identity {
 }
 
 // Peers can be verified before the CA has signed.
-func TestBundlesAreSentBeforeTheCertificateIsThere(t *testing.T) {
+func TestBundlesAreSentBeforeCertificate(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	source := secrettest.New(bundle(authority, "ROOTCA"))
 	source.Empty("default")
@@ -162,7 +162,7 @@ func hints(answer *workloadv1.X509SVIDResponse) string {
 	return strings.Join(all, " ")
 }
 
-func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
+func TestCertificateWithoutSPIFFEIDIsSkippedAndLogged(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	pair := keyPair(t, authority, "names", "", "web.example.org")
 	source := secrettest.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
@@ -181,7 +181,7 @@ func TestACertificateWithoutASPIFFEIDIsLeftOutAndLogged(t *testing.T) {
 	}
 }
 
-func TestAForeignBundleOfTheCallersOwnTrustDomainIsNotSent(t *testing.T) {
+func TestForeignBundleOfOwnTrustDomainIsNotSent(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
 	source := secrettest.New(keyPair(t, ours, "default", "spiffe://example.org/web"), bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER"))
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{Federated: map[string]string{"example.org": "PARTNER"}}})
@@ -193,7 +193,7 @@ func TestAForeignBundleOfTheCallersOwnTrustDomainIsNotSent(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsAreRefusedBeforeASocketIsTaken(t *testing.T) {
+func TestWrongSettingsAreRefusedBeforeListening(t *testing.T) {
 	for want, cfg := range map[string]workloadapi.Config{
 		"Config.Path is empty":       {},
 		"needs a Certificate":        {Path: "x", Offer: workloadapi.Offer{Identities: []workloadapi.Identity{{Certificate: "default"}}}},

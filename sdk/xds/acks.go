@@ -33,9 +33,9 @@ func (s *subscription) nack(seq uint64) (names []string, news bool) {
 	return names, true
 }
 
-// EverybodyHas reports whether each stream that has one of the names has acknowledged a
+// Acknowledged reports whether each stream that has one of the names has acknowledged a
 // resource of that name that provides tag; see [Resource].
-func (e *Engine[C]) EverybodyHas(url string, names []string, tag string) bool {
+func (e *Engine[C]) Acknowledged(url string, names []string, tag string) bool {
 	typ := slices.Index(e.urls, url)
 	if typ < 0 {
 		return true

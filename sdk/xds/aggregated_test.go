@@ -67,7 +67,7 @@ func (a *aggregate) started() *client {
 	return c
 }
 
-func TestClustersEndpointsListenersRoutesIsTheOrderOfAPush(t *testing.T) {
+func TestPushOrderIsClustersEndpointsListenersRoutes(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.listeners.have("l")
@@ -95,7 +95,7 @@ func TestClustersEndpointsListenersRoutesIsTheOrderOfAPush(t *testing.T) {
 	})
 }
 
-func TestTheEndpointsOfAClusterAreSentAgainAfterIt(t *testing.T) {
+func TestClusterChangeResendsItsEndpoints(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.cluster("x", "2")
@@ -106,7 +106,7 @@ func TestTheEndpointsOfAClusterAreSentAgainAfterIt(t *testing.T) {
 	})
 }
 
-func TestTheEndpointsOfAClusterAreSentAgainInDelta(t *testing.T) {
+func TestClusterChangeResendsItsEndpointsInDelta(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		a.cluster("x", "1")
 		a.clusters.list("x")
@@ -127,7 +127,7 @@ func TestTheEndpointsOfAClusterAreSentAgainInDelta(t *testing.T) {
 	})
 }
 
-func TestEndpointsThatAreNotReadyAreSentAgainWhenTheyAre(t *testing.T) {
+func TestUnreadyEndpointsAreResentWhenReady(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.endpoints.unready("x")
@@ -140,7 +140,7 @@ func TestEndpointsThatAreNotReadyAreSentAgainWhenTheyAre(t *testing.T) {
 	})
 }
 
-func TestAChangedEndpointSendsThatOneAlone(t *testing.T) {
+func TestChangedEndpointIsSentAlone(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.endpoints.set("y", "2")
@@ -149,7 +149,7 @@ func TestAChangedEndpointSendsThatOneAlone(t *testing.T) {
 	})
 }
 
-func TestResourcesThatRefreshEachOtherDoNotGoInCircles(t *testing.T) {
+func TestMutualRefreshesDoNotLoop(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.endpoints.put(&Resource{Name: "x", Version: "2", Refreshes: []Ref{{"clusters", "x"}, {"endpoints", "x"}, {"endpoints", "y"}, {"nothing", "x"}}})
@@ -163,7 +163,7 @@ func TestResourcesThatRefreshEachOtherDoNotGoInCircles(t *testing.T) {
 
 // The protocol has no answer to a request for a type that is not served: the client
 // waits for its timeout, and no other type is disturbed.
-func TestATypeThatIsNotServedIsIgnored(t *testing.T) {
+func TestUnservedTypeIsIgnored(t *testing.T) {
 	withAggregate(t, func(t *testing.T, a *aggregate) {
 		c := a.dialAs("", "")
 		for _, names := range [][]string{nil, {"*"}, {"x"}} {

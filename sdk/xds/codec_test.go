@@ -67,7 +67,7 @@ func drawnResponse(t *rapid.T, bodies []*anypb.Any) *discovery.DiscoveryResponse
 	return response
 }
 
-func TestWhateverTheCodecMarshalsIsWhatItWasGiven(t *testing.T) {
+func TestCodecRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, other := drawnAnswer(t), drawnAnswer(t)
 		all := &answers{last: []*answer{one, other}}
@@ -94,7 +94,7 @@ func TestWhateverTheCodecMarshalsIsWhatItWasGiven(t *testing.T) {
 	})
 }
 
-func TestStreamsThatHaveTheSameShareItsBytes(t *testing.T) {
+func TestStreamsWithSameResourcesShareBytes(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		// gRPC's buffer does not hold what is as short as this, which a collection would take.
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -125,7 +125,7 @@ func TestStreamsThatHaveTheSameShareItsBytes(t *testing.T) {
 	})
 }
 
-func TestWhatOnlyOneStreamHasIsNotKept(t *testing.T) {
+func TestUnsharedAnswerIsNotKept(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		c := b.dial("")
@@ -140,7 +140,7 @@ func TestWhatOnlyOneStreamHasIsNotKept(t *testing.T) {
 	})
 }
 
-func TestSharedBytesAreKeptForAsLongAsAStreamNeedsThem(t *testing.T) {
+func TestSharedBytesAreKeptWhileAStreamNeedsThem(t *testing.T) {
 	a := &answer{bodies: []*anypb.Any{bodyOf(strings.Repeat("a", 10_000))}}
 	a.encode()
 	first, second := a.encode(), a.encode()
@@ -171,7 +171,7 @@ func encodedOf(t *testing.T, a *answer) []byte {
 	return out
 }
 
-func TestWhatCannotBeMarshalledIsAnErrorForEachStream(t *testing.T) {
+func TestUnmarshalableAnswerIsAnErrorForEachStream(t *testing.T) {
 	bad := &answer{bodies: []*anypb.Any{{TypeUrl: "\xff"}}}
 	c := codec{CodecV2: encoding.GetCodecV2(grpcproto.Name), answers: []*answers{{last: []*answer{bad}}}}
 	for range 2 {
@@ -188,7 +188,7 @@ func TestWhatCannotBeMarshalledIsAnErrorForEachStream(t *testing.T) {
 	}
 }
 
-func TestOtherMessagesAreLeftToGRPCsCodec(t *testing.T) {
+func TestOtherMessagesUseGRPCCodec(t *testing.T) {
 	b := newBench(t, Config[string]{}, newShelf())
 	c, own := b.engine.Codec(), encoding.GetCodecV2(grpcproto.Name)
 	if c.Name() != own.Name() {
@@ -221,7 +221,7 @@ func (old) Marshal(any) ([]byte, error)        { return nil, nil }
 func (old) Unmarshal(data []byte, v any) error { return nil }
 func (old) Name() string                       { return grpcproto.Name }
 
-func TestACodecOfTheOldKindIsLeftAlone(t *testing.T) {
+func TestOldCodecIsLeftAlone(t *testing.T) {
 	own := encoding.GetCodecV2(grpcproto.Name)
 	encoding.RegisterCodec(old{})
 	defer encoding.RegisterCodecV2(own)

@@ -7,7 +7,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-func TestACompleteAnswerHoldsAllAndLeavesOutWhatIsDeleted(t *testing.T) {
+func TestCompleteAnswerHoldsAllAndOmitsDeleted(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dial("")
@@ -36,7 +36,7 @@ func TestACompleteAnswerHoldsAllAndLeavesOutWhatIsDeleted(t *testing.T) {
 	})
 }
 
-func TestACompleteAnswerSaysThatThereAreNone(t *testing.T) {
+func TestCompleteAnswerCanBeEmpty(t *testing.T) {
 	for name, first := range map[string][]string{"nothing named": nil, "star": {"*"}, "star and a name": {"*", "unknown"}, "a name": {"unknown"}} {
 		t.Run(name, func(t *testing.T) {
 			withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
@@ -52,7 +52,7 @@ func TestACompleteAnswerSaysThatThereAreNone(t *testing.T) {
 	}
 }
 
-func TestACompleteAnswerOfNamesIsWithoutTheUnknown(t *testing.T) {
+func TestCompleteAnswerOmitsUnknownNames(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "b", "other")
 		c := b.dial("")
@@ -76,7 +76,7 @@ func TestACompleteAnswerOfNamesIsWithoutTheUnknown(t *testing.T) {
 	})
 }
 
-func TestNoCompleteAnswerGoesBeforeTheListIsThere(t *testing.T) {
+func TestCompleteAnswerWaitsForList(t *testing.T) {
 	for name, first := range map[string][]string{"nothing named": nil, "star and a name": {"*", "a"}} {
 		t.Run(name, func(t *testing.T) {
 			withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
@@ -97,7 +97,7 @@ func TestNoCompleteAnswerGoesBeforeTheListIsThere(t *testing.T) {
 	}
 }
 
-func TestACompleteAnswerWaitsForWhatAClientHoldsFromAnEarlierStream(t *testing.T) {
+func TestCompleteAnswerWaitsForResourcesOfEarlierStream(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "slow")
 		s.unready("slow")
@@ -115,7 +115,7 @@ func TestACompleteAnswerWaitsForWhatAClientHoldsFromAnEarlierStream(t *testing.T
 	})
 }
 
-func TestAClientThatHoldsNothingDoesNotWaitForWhatIsNotReady(t *testing.T) {
+func TestNewClientDoesNotWaitForUnreadyResources(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "slow")
 		s.unready("slow")
@@ -128,7 +128,7 @@ func TestAClientThatHoldsNothingDoesNotWaitForWhatIsNotReady(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoLongerReadyStaysInACompleteAnswer(t *testing.T) {
+func TestUnreadyResourceStaysInCompleteAnswer(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dial("")
@@ -143,7 +143,7 @@ func TestWhatIsNoLongerReadyStaysInACompleteAnswer(t *testing.T) {
 	})
 }
 
-func TestANACKOfACompleteAnswerSendsNothingUntilTheContentChanges(t *testing.T) {
+func TestNACKOfCompleteAnswerSendsNothingUntilChange(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dial("")
@@ -164,7 +164,7 @@ func TestANACKOfACompleteAnswerSendsNothingUntilTheContentChanges(t *testing.T) 
 	})
 }
 
-func TestACompleteAnswerIsOneMessageWhateverItsSize(t *testing.T) {
+func TestCompleteAnswerIsOneMessageOfAnySize(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + string(make([]byte, maxResponse/2)))})
@@ -180,7 +180,7 @@ func TestACompleteAnswerIsOneMessageWhateverItsSize(t *testing.T) {
 	})
 }
 
-func TestManyChangesWhileTheClientIsSlowAreOneCompleteAnswer(t *testing.T) {
+func TestChangesForSlowClientBecomeOneCompleteAnswer(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		c := b.dial("")
@@ -196,7 +196,7 @@ func TestManyChangesWhileTheClientIsSlowAreOneCompleteAnswer(t *testing.T) {
 	})
 }
 
-func TestTheVersionOfACompleteAnswerIsOfItsWholeContent(t *testing.T) {
+func TestVersionOfCompleteAnswerCoversItsContent(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		one := b.dial("")

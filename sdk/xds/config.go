@@ -27,7 +27,7 @@ type Config[C any] struct {
 	// Observe receives stream events. It must not block and must be safe for concurrent
 	// use. Default: none.
 	Observe func(Event[C])
-	// Log receives rejections and NACKs as warnings, everything else at debug level. Default: no logging.
+	// Log receives rejections and NACKs as warnings, everything else at debug level. Default: [slog.Default].
 	Log *slog.Logger
 	// Hold limits how long an update waits for the ACK of a resource it needs, or of one
 	// that warms before it (see [Resource]). Default: 5 s; negative disables waiting.
@@ -67,7 +67,7 @@ func (c Config[C]) checked() (Config[C], error) {
 		}
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event[C]) {}

@@ -6,7 +6,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
+func TestDeltaNACKIsReportedAndSendsNothingUntilChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.have("a", "b")
 		c := b.dialDelta("sidecar")
@@ -28,7 +28,7 @@ func TestADeltaNACKIsToldAndSendsNothingUntilTheContentChanges(t *testing.T) {
 	})
 }
 
-func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
+func TestDeltaNACKThatSubscribesGetsOnlyThatName(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("b", "1")
 		c := b.holdingDelta("a")
@@ -39,7 +39,7 @@ func TestADeltaNACKThatSubscribesGetsThatNameAlone(t *testing.T) {
 	})
 }
 
-func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
+func TestDeltaNACKOfEarlierResponseIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a")
 		first := c.last.GetNonce()
@@ -55,7 +55,7 @@ func TestADeltaNACKOfAnEarlierResponseIsToldToo(t *testing.T) {
 }
 
 // Unlike in the other dialect, a request's names count whatever its nonce.
-func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.T) {
+func TestForeignDeltaNonceAcknowledgesNothing(t *testing.T) {
 	for _, nonce := range []string{"of-an-earlier-stream", "-0-", "zzzzzzzz-0-1"} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.shelf.set("b", "1")
@@ -71,7 +71,7 @@ func TestADeltaNonceThatIsNotOursAcknowledgesNothingButItsNamesCount(t *testing.
 	}
 }
 
-func TestAStaleDeltaAcknowledgementIsNoNews(t *testing.T) {
+func TestStaleDeltaACKIsIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a")
 		first := c.last.GetNonce()

@@ -34,7 +34,7 @@ func TestDeltaPushesOnlyWhatChanged(t *testing.T) {
 	})
 }
 
-func TestDeltaUnsubscribedIsSilentAndNoLongerWatched(t *testing.T) {
+func TestDeltaUnsubscribedNameIsSilentAndUnwatched(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a", "b")
 		c.unsubscribe("a", "never-subscribed")
@@ -47,7 +47,7 @@ func TestDeltaUnsubscribedIsSilentAndNoLongerWatched(t *testing.T) {
 	})
 }
 
-func TestDeltaSubscribedAgainIsSentAgain(t *testing.T) {
+func TestDeltaResubscribedNameIsSentAgain(t *testing.T) {
 	for name, again := range map[string]func(*deltaClient){
 		"after unsubscribing": func(c *deltaClient) { c.unsubscribe("a"); c.subscribe("a") },
 		"without":             func(c *deltaClient) { c.subscribe("a") },
@@ -69,7 +69,7 @@ func TestDeltaSubscribedAgainIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAnEmptyFirstDeltaRequestIsSilentAndTheStreamStays(t *testing.T) {
+func TestEmptyFirstDeltaRequestIsSilent(t *testing.T) {
 	for name, first := range map[string][]string{"no names": nil, "star": {"*"}, "empty name": {""}, "both": {"*", ""}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
@@ -86,7 +86,7 @@ func TestAnEmptyFirstDeltaRequestIsSilentAndTheStreamStays(t *testing.T) {
 	}
 }
 
-func TestDeltaNamesThatAreUnknownAreRemovedOnceAndTheStreamStays(t *testing.T) {
+func TestUnknownDeltaNamesAreRemovedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")
@@ -105,7 +105,7 @@ func TestDeltaNamesThatAreUnknownAreRemovedOnceAndTheStreamStays(t *testing.T) {
 	})
 }
 
-func TestADeltaNameRefusedOrDeletedLaterIsRemovedAndComesBack(t *testing.T) {
+func TestDeltaNameRefusedLaterIsRemovedAndComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a", "b")
 		b.shelf.remove("a")
@@ -117,7 +117,7 @@ func TestADeltaNameRefusedOrDeletedLaterIsRemovedAndComesBack(t *testing.T) {
 	})
 }
 
-func TestADeltaNameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
+func TestUnreadyDeltaNameIsSentLaterAndBlocksNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")
@@ -129,7 +129,7 @@ func TestADeltaNameThatIsNotReadyIsSentWhenItIsAndHoldsNoOtherUp(t *testing.T) {
 	}, "slow")
 }
 
-func TestADeltaClientThatNeverAcknowledgesGetsTheLastOfManyChanges(t *testing.T) {
+func TestDeltaClientWithoutACKGetsLastOfManyChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")
@@ -144,7 +144,7 @@ func TestADeltaClientThatNeverAcknowledgesGetsTheLastOfManyChanges(t *testing.T)
 	})
 }
 
-func TestTheCallerOfADeltaStreamIsFixedWhenItOpens(t *testing.T) {
+func TestDeltaCallerIsFixedWhenStreamOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.forbid = func(caller, name string) bool { return caller != name }
 		b.shelf.have("alice", "bob")
@@ -160,7 +160,7 @@ func TestTheCallerOfADeltaStreamIsFixedWhenItOpens(t *testing.T) {
 	})
 }
 
-func TestADeltaStreamHoldsSoManyNamesAndNoMore(t *testing.T) {
+func TestDeltaNamesPerStreamAreLimited(t *testing.T) {
 	for name, ask := range map[string]func(*deltaClient){
 		"at once":      func(c *deltaClient) { c.subscribe("a", "b", "c", "d") },
 		"one by one":   func(c *deltaClient) { c.subscribe("a", "b", "c"); c.subscribe("d") },
@@ -181,7 +181,7 @@ func TestADeltaStreamHoldsSoManyNamesAndNoMore(t *testing.T) {
 }
 
 // The names that such a request drops were watched on for good.
-func TestADeltaRequestOverTheLimitLeavesNoWatchOpen(t *testing.T) {
+func TestDeltaRequestOverLimitLeavesNoWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newShelf())
 		c := b.dialDelta("")
@@ -194,7 +194,7 @@ func TestADeltaRequestOverTheLimitLeavesNoWatchOpen(t *testing.T) {
 	})
 }
 
-func TestADeltaStreamThatIsFullExchangesNames(t *testing.T) {
+func TestFullDeltaStreamExchangesNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newShelf())
 		b.shelf.have("a", "b", "c", "d", "e")
@@ -211,7 +211,7 @@ func TestADeltaStreamThatIsFullExchangesNames(t *testing.T) {
 	})
 }
 
-func TestADeltaNameThatIsTooLongIsRefusedAndTheOthersAreServed(t *testing.T) {
+func TestOverlongDeltaNameIsRefusedAndOthersServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")

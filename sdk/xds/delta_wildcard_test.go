@@ -8,7 +8,7 @@ import (
 )
 
 // The example of Envoy's xDS protocol, "How the client specifies what resources to return".
-func TestTheDeltaWildcardAndNamesAreSubscriptionsOfTheirOwn(t *testing.T) {
+func TestDeltaWildcardAndNamesAreSeparateSubscriptions(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dialDelta("")
@@ -37,7 +37,7 @@ func TestTheDeltaWildcardAndNamesAreSubscriptionsOfTheirOwn(t *testing.T) {
 	})
 }
 
-func TestADeltaWildcardNamesWhatIsGoneAndSendsWhatIsNew(t *testing.T) {
+func TestDeltaWildcardRemovesGoneAndSendsNew(t *testing.T) {
 	withCatalog(t, false, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b", "c")
 		c := b.dialDelta("")
@@ -64,7 +64,7 @@ func TestADeltaWildcardNamesWhatIsGoneAndSendsWhatIsNew(t *testing.T) {
 	})
 }
 
-func TestAFirstDeltaWildcardHearsThatThereAreNone(t *testing.T) {
+func TestFirstDeltaWildcardCanBeEmpty(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		c := b.dialDelta("")
 		c.subscribe()
@@ -77,7 +77,7 @@ func TestAFirstDeltaWildcardHearsThatThereAreNone(t *testing.T) {
 	})
 }
 
-func TestADeltaWildcardIsSubscribedAgainAndAllIsToldAgain(t *testing.T) {
+func TestResubscribedDeltaWildcardResendsAll(t *testing.T) {
 	for name, again := range map[string]func(*deltaClient){
 		"without unsubscribing": func(c *deltaClient) { c.subscribe("*") },
 		"in one request": func(c *deltaClient) {
@@ -98,7 +98,7 @@ func TestADeltaWildcardIsSubscribedAgainAndAllIsToldAgain(t *testing.T) {
 	}
 }
 
-func TestANameLeftBesideTheDeltaWildcardIsTold(t *testing.T) {
+func TestNameLeftBesideDeltaWildcardIsReported(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		s.set("extra", "1")
@@ -116,7 +116,7 @@ func TestANameLeftBesideTheDeltaWildcardIsTold(t *testing.T) {
 	})
 }
 
-func TestWhatComesBackBeforeItIsToldGoneIsNotGone(t *testing.T) {
+func TestResubscribedNameIsNotRemoved(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		s.set("extra", "1")
@@ -131,7 +131,7 @@ func TestWhatComesBackBeforeItIsToldGoneIsNotGone(t *testing.T) {
 	})
 }
 
-func TestADeltaWildcardResumesAndHearsWhatIsGone(t *testing.T) {
+func TestResumedDeltaWildcardRemovesGone(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("same", "changed", "new", "named")
 		s.set("changed", "2")
@@ -144,7 +144,7 @@ func TestADeltaWildcardResumesAndHearsWhatIsGone(t *testing.T) {
 	})
 }
 
-func TestAResumedDeltaWildcardKeepsAllUntilThereIsAList(t *testing.T) {
+func TestResumedDeltaWildcardKeepsAllUntilListExists(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		c := b.dialDelta("")
 		c.resume(map[string]string{"a": "1", "slow": "1", "gone": "1"})
@@ -161,7 +161,7 @@ func TestAResumedDeltaWildcardKeepsAllUntilThereIsAList(t *testing.T) {
 	})
 }
 
-func TestAResumedDeltaWildcardOfUnchangedContentIsSilent(t *testing.T) {
+func TestResumedDeltaWildcardIsSilentWhenUnchanged(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		c := b.dialDelta("")
@@ -172,7 +172,7 @@ func TestAResumedDeltaWildcardOfUnchangedContentIsSilent(t *testing.T) {
 	})
 }
 
-func TestADeltaNameThatIsListedAndUnknownIsToldToWhoNamesIt(t *testing.T) {
+func TestListedUnknownDeltaNameIsRemovedWhenNamed(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		s.list("a", "unknown")
@@ -186,7 +186,7 @@ func TestADeltaNameThatIsListedAndUnknownIsToldToWhoNamesIt(t *testing.T) {
 	})
 }
 
-func TestWhatTheWildcardHasIsToldGoneIfItIsUnknown(t *testing.T) {
+func TestUnknownWildcardResourceIsRemoved(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dialDelta("")
@@ -204,7 +204,7 @@ func TestWhatTheWildcardHasIsToldGoneIfItIsUnknown(t *testing.T) {
 	})
 }
 
-func TestANameLeftBesideAWildcardWithoutAListIsToldWhenThereIsOne(t *testing.T) {
+func TestNameLeftBesideUnlistedWildcardIsReportedLater(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		for _, name := range []string{"listed", "lost", "slow", "unlisted"} {
 			s.set(name, "1")

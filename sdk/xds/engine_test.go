@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestAnEngineNeedsATypeAndSomebodyWhoAdmits(t *testing.T) {
+func TestEngineNeedsTypeAndAdmit(t *testing.T) {
 	admit := func(context.Context) (string, error) { return "", nil }
 	thing := Type[string]{URL: thingURL, Source: newShelf()}
 	for want, cfg := range map[string]Config[string]{
@@ -30,7 +30,7 @@ func TestAnEngineNeedsATypeAndSomebodyWhoAdmits(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotAdmittedIsNotServed(t *testing.T) {
+func TestUnadmittedCallerIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := status.Error(codes.PermissionDenied, "no")
 		b := newBench(t, Config[string]{Admit: func(context.Context) (string, error) { return "", no }}, newShelf())
@@ -45,7 +45,7 @@ func TestWhoIsNotAdmittedIsNotServed(t *testing.T) {
 	})
 }
 
-func TestEndEndsTheStreamsOfTheCallersThatMatch(t *testing.T) {
+func TestEndEndsStreamsOfMatchingCallers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		one, two, three := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
@@ -64,7 +64,7 @@ func TestEndEndsTheStreamsOfTheCallersThatMatch(t *testing.T) {
 
 // What ends callers changes first what they are admitted by: who was admitted by what was
 // before, and is not known to the engine yet, must not slip through.
-func TestACallerIsAdmittedAgainWhereCallersWereEndedMeanwhile(t *testing.T) {
+func TestCallerIsReadmittedAfterConcurrentEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		denied := status.Error(codes.PermissionDenied, "no longer")
 		var b *bench
@@ -88,7 +88,7 @@ func TestACallerIsAdmittedAgainWhereCallersWereEndedMeanwhile(t *testing.T) {
 	})
 }
 
-func TestASourceMayEndTheStreamOfACaller(t *testing.T) {
+func TestSourceCanEndStreamOfCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		alice, late, bob := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
@@ -109,7 +109,7 @@ func TestASourceMayEndTheStreamOfACaller(t *testing.T) {
 	})
 }
 
-func TestASilentStreamIsEndedAndNoOther(t *testing.T) {
+func TestOnlySilentStreamsAreEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		gone := status.Error(codes.Unavailable, "silent")
@@ -134,7 +134,7 @@ func TestASilentStreamIsEndedAndNoOther(t *testing.T) {
 	})
 }
 
-func TestCloseEndsAllAndRefusesWhatComesLater(t *testing.T) {
+func TestCloseEndsAllAndRefusesNewStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config[string]{}, newShelf("slow"))
 		open := b.dialDelta("")
@@ -155,7 +155,7 @@ func TestCloseEndsAllAndRefusesWhatComesLater(t *testing.T) {
 	})
 }
 
-func TestAStreamThatTheClientEndsEndsWell(t *testing.T) {
+func TestStreamEndedByClientEndsWithOK(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.dial("")
 		c.ask("a")
@@ -167,7 +167,7 @@ func TestAStreamThatTheClientEndsEndsWell(t *testing.T) {
 	})
 }
 
-func TestAFirstRequestIsHeldToTheLimits(t *testing.T) {
+func TestFirstRequestIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits
 		req    *discovery.DiscoveryRequest
@@ -189,7 +189,7 @@ func TestAFirstRequestIsHeldToTheLimits(t *testing.T) {
 	}
 }
 
-func TestAnAggregatedStreamPushesInTheOrderOfItsTypes(t *testing.T) {
+func TestAggregatedPushFollowsOrderOfTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := newShelf(), newShelf()
 		b := newBench(t, Config[string]{Types: []Type[string]{{URL: "first", Source: first}, {URL: "second", Source: second}}}, nil)
@@ -211,7 +211,7 @@ func TestAnAggregatedStreamPushesInTheOrderOfItsTypes(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotFitOneResponseFollowsInTheNext(t *testing.T) {
+func TestOversizedResponseIsSplit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		big := strings.Repeat("x", maxResponse/2)
 		names := []string{"a", "b", "c"}
@@ -230,7 +230,7 @@ func TestWhatDoesNotFitOneResponseFollowsInTheNext(t *testing.T) {
 	})
 }
 
-func TestAClientThatTakesAndDropsNamesButReadsNothingMakesNothingGrow(t *testing.T) {
+func TestUnreadSubscriptionChangesDoNotAccumulate(t *testing.T) {
 	m := &delta{newSession([]policy{{url: thingURL, removes: true}}, thingURL, "x", Limits{}.orDefaults())}
 	for range 10_000 {
 		for _, req := range []*discovery.DeltaDiscoveryRequest{{ResourceNamesSubscribe: []string{"a"}}, {ResourceNamesUnsubscribe: []string{"a"}}} {
@@ -254,7 +254,7 @@ func (b *bench) fetch(ctx context.Context, names ...string) ([]string, error) {
 	return contents(response), err
 }
 
-func TestAFetchWaitsForWhatIsNotReadyAndLeavesOutWhatIsUnknown(t *testing.T) {
+func TestFetchWaitsForUnreadyAndOmitsUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		time.AfterFunc(time.Hour, func() { b.shelf.set("slow", "1") })
@@ -268,7 +268,7 @@ func TestAFetchWaitsForWhatIsNotReadyAndLeavesOutWhatIsUnknown(t *testing.T) {
 	}, "slow")
 }
 
-func TestAFetchEndsWithTheRightStatus(t *testing.T) {
+func TestFetchEndsWithTheRightStatus(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -284,7 +284,7 @@ func TestAFetchEndsWithTheRightStatus(t *testing.T) {
 	}, "slow")
 }
 
-func TestEachKindOfEventHasAName(t *testing.T) {
+func TestEveryEventKindHasAName(t *testing.T) {
 	for kind := Opened; kind <= Refused; kind++ {
 		if name := kind.String(); name == "unknown" {
 			t.Errorf("kind %d has no name", kind)

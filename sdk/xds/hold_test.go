@@ -36,7 +36,7 @@ func withRootAndLeaf(t *testing.T, story func(t *testing.T, b *bench, c speaker)
 	})
 }
 
-func TestANewRootGoesFirstAndTheLeafFollowsItsAcknowledgement(t *testing.T) {
+func TestNewRootGoesFirstAndLeafFollowsItsACK(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.root("2", "R1", "R2")
 		b.shelf.leaf("2", "R2")
@@ -47,7 +47,7 @@ func TestANewRootGoesFirstAndTheLeafFollowsItsAcknowledgement(t *testing.T) {
 	})
 }
 
-func TestALeafThatIsToldBeforeItsRootStillFollowsIt(t *testing.T) {
+func TestLeafNotifiedBeforeItsRootStillFollowsIt(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.untoldRoot("2", "R2")
 		b.shelf.leaf("2", "R2")
@@ -59,7 +59,7 @@ func TestALeafThatIsToldBeforeItsRootStillFollowsIt(t *testing.T) {
 	})
 }
 
-func TestALeafWaitsFiveSecondsForARootThatIsNotAcknowledged(t *testing.T) {
+func TestLeafWaitsFiveSecondsForUnacknowledgedRoot(t *testing.T) {
 	for name, answer := range map[string]func(*bench, speaker){
 		"no answer": func(*bench, speaker) {},
 		"refused":   func(_ *bench, c speaker) { c.refuse("no") },
@@ -85,7 +85,7 @@ func TestALeafWaitsFiveSecondsForARootThatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-func TestRootsThatChangeAgainAndAgainDoNotStarveTheLeaf(t *testing.T) {
+func TestRepeatedRootChangesDoNotStarveLeaf(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.root("2", "R2")
 		b.shelf.leaf("2", "R2")
@@ -126,7 +126,7 @@ func TestEachLeafWaitsForItsOwnRoot(t *testing.T) {
 	}
 }
 
-func TestALeafWaitsForTheLastOfTheRootsThatItMayNeed(t *testing.T) {
+func TestLeafWaitsForLastRootItMayNeed(t *testing.T) {
 	for range 5 { // in any order
 		inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
 			b.shelf.have("root1", "root2", "leaf")
@@ -145,7 +145,7 @@ func TestALeafWaitsForTheLastOfTheRootsThatItMayNeed(t *testing.T) {
 	}
 }
 
-func TestALeafWhoseRootTheClientHasDoesNotWait(t *testing.T) {
+func TestLeafWithHeldRootDoesNotWait(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.set("other", "1")
 		c.want("other")
@@ -156,7 +156,7 @@ func TestALeafWhoseRootTheClientHasDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestALeafWithoutItsRootOnTheStreamDoesNotWait(t *testing.T) {
+func TestLeafWithoutRootOnStreamDoesNotWait(t *testing.T) {
 	inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.root("1", "R1")
 		b.shelf.leaf("1", "R1")
@@ -168,7 +168,7 @@ func TestALeafWithoutItsRootOnTheStreamDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestALeafThatAClientBroughtWaitsForItsNewRoot(t *testing.T) {
+func TestResumedLeafWaitsForNewRoot(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		b.shelf.root("2", "R2")
 		b.shelf.leaf("2", "R2")
@@ -180,7 +180,7 @@ func TestALeafThatAClientBroughtWaitsForItsNewRoot(t *testing.T) {
 	})
 }
 
-func TestALeafThatAClientBroughtFollowsARootThatIsToldAfterIt(t *testing.T) {
+func TestResumedLeafFollowsRootNotifiedAfterIt(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		b.shelf.root("1", "R1")
 		c := b.dialDelta("")
@@ -194,7 +194,7 @@ func TestALeafThatAClientBroughtFollowsARootThatIsToldAfterIt(t *testing.T) {
 	}, "leaf")
 }
 
-func TestALeafDoesNotWaitForARootThatAClientBrought(t *testing.T) {
+func TestLeafDoesNotWaitForResumedRoot(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		b.shelf.root("1", "R1")
 		b.shelf.leaf("2", "R1")
@@ -204,7 +204,7 @@ func TestALeafDoesNotWaitForARootThatAClientBrought(t *testing.T) {
 	})
 }
 
-func TestALeafThatIsDroppedWhileItWaitsIsNotSent(t *testing.T) {
+func TestLeafDroppedWhileWaitingIsNotSent(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		b.shelf.root("1", "R1")
 		b.shelf.leaf("1", "R1")
@@ -220,7 +220,7 @@ func TestALeafThatIsDroppedWhileItWaitsIsNotSent(t *testing.T) {
 	})
 }
 
-func TestANegativeHoldHoldsNothing(t *testing.T) {
+func TestNegativeHoldHoldsNothing(t *testing.T) {
 	withHold(t, -1, func(_ *testing.T, b *bench, c speaker) {
 		b.shelf.root("1", "R1")
 		b.shelf.leaf("1", "R1")
@@ -233,12 +233,12 @@ func TestANegativeHoldHoldsNothing(t *testing.T) {
 	})
 }
 
-func TestEverybodyHasARootWhenEachOfItsStreamsHasAcknowledgedIt(t *testing.T) {
+func TestEverybodyHasRootWhenEachStreamHasAcknowledged(t *testing.T) {
 	withRootAndLeaf(t, func(t *testing.T, b *bench, c speaker) {
 		want := func(has bool, names ...string) {
 			t.Helper()
 			synctest.Wait()
-			if got := b.engine.EverybodyHas(thingURL, names, "R2"); got != has {
+			if got := b.engine.Acknowledged(thingURL, names, "R2"); got != has {
 				t.Errorf("everybody has R2 in %q: %t", names, got)
 			}
 		}

@@ -16,7 +16,7 @@ func (s slow) Watch(caller, name string, notify func(string)) (func(), error) {
 	return s.catalog.Watch(caller, name, notify)
 }
 
-func TestAWatchThatBeginsWhenItsNameWasLeftIsEnded(t *testing.T) {
+func TestWatchStartedAfterItsNameWasLeftIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slow{newCatalog(), make(chan struct{})}
 		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: s}}}, s.shelf)

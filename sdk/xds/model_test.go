@@ -247,7 +247,7 @@ func drawHappening(r *rapid.T) happening {
 	}
 }
 
-func TestWhateverHappensAStreamFollowsTheRules(t *testing.T) {
+func TestRandomEventsKeepStreamRules(t *testing.T) {
 	for name, speak := range map[string]func(*bench, *model) dialect{
 		"state of the world": newModelSotw, "delta": newModelDelta,
 	} {

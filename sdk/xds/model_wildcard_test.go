@@ -223,7 +223,7 @@ func drawFollowing(r *rapid.T) happening {
 
 // A client that asks for a name afresh, while the source has none, may still hold the version from
 // before. It was never told that the resource had gone.
-func TestANameAskedForAfreshIsStillRemoved(t *testing.T) {
+func TestReaskedNameIsStillRemoved(t *testing.T) {
 	const has, unready, listHas, noList, wants, wantsNoLonger = 0, 1, 3, 5, 6, 7
 	withCatalog(t, false, func(t *testing.T, b *bench, s *catalog) {
 		f := &follower{bench: b, catalog: s, wants: map[string]bool{star: true}, holds: map[string]string{}}
@@ -237,7 +237,7 @@ func TestANameAskedForAfreshIsStillRemoved(t *testing.T) {
 	})
 }
 
-func TestWhateverHappensAWildcardClientEndsUpWithWhatThereIs(t *testing.T) {
+func TestRandomEventsLeaveWildcardClientInSync(t *testing.T) {
 	for name, c := range map[string]struct{ delta, complete bool }{
 		"complete": {complete: true}, "incremental": {}, "delta": {delta: true},
 	} {

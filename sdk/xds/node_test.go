@@ -23,7 +23,7 @@ func withNode(t *testing.T, node func(ctx context.Context, caller string, n *cor
 	})
 }
 
-func TestTheNodeOfTheFirstRequestMayMakeTheCallerAnother(t *testing.T) {
+func TestFirstNodeCanChangeCaller(t *testing.T) {
 	asked := 0
 	withNode(t, func(_ context.Context, caller string, n *core.Node) (string, error) {
 		asked++
@@ -56,7 +56,7 @@ func TestTheNodeOfTheFirstRequestMayMakeTheCallerAnother(t *testing.T) {
 	})
 }
 
-func TestANodeMayEndTheStreamBeforeAnythingIsAskedFor(t *testing.T) {
+func TestNodeCanEndStreamBeforeAnyRequest(t *testing.T) {
 	withNode(t, func(context.Context, string, *core.Node) (string, error) {
 		return "", status.Error(codes.PermissionDenied, "not this cluster")
 	}, func(t *testing.T, b *bench, s *catalog) {
@@ -75,7 +75,7 @@ func TestANodeMayEndTheStreamBeforeAnythingIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestANodeIsShownWhateverTheFirstRequestIsFor(t *testing.T) {
+func TestNodeIsShownWhateverFirstRequestAsks(t *testing.T) {
 	var shown []string
 	withNode(t, func(_ context.Context, caller string, n *core.Node) (string, error) {
 		shown = append(shown, n.GetId())
@@ -93,7 +93,7 @@ func TestANodeIsShownWhateverTheFirstRequestIsFor(t *testing.T) {
 	})
 }
 
-func TestANodeIsLookedAtAgainWhereCallersWereEndedMeanwhile(t *testing.T) {
+func TestNodeIsCheckedAgainAfterConcurrentEnd(t *testing.T) {
 	var b *bench
 	asked := 0
 	withNode(t, func(_ context.Context, caller string, _ *core.Node) (string, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAClientThatNeverAcknowledgesGetsTheNextVersion(t *testing.T) {
+func TestClientWithoutACKGetsNextVersion(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.dial("")
 		c.ask("a")
@@ -19,7 +19,7 @@ func TestAClientThatNeverAcknowledgesGetsTheNextVersion(t *testing.T) {
 	}, "a")
 }
 
-func TestManyChangesWhileTheClientIsSlowArriveAsOne(t *testing.T) {
+func TestChangesForSlowClientArriveAsOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("")
@@ -34,7 +34,7 @@ func TestManyChangesWhileTheClientIsSlowArriveAsOne(t *testing.T) {
 	})
 }
 
-func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
+func TestSlowReaderDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		slow, quick := b.dial("slow"), b.dial("quick")
@@ -48,7 +48,7 @@ func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestASlowReaderIsStillListenedTo(t *testing.T) {
+func TestSlowReaderIsStillListenedTo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("")
@@ -62,7 +62,7 @@ func TestASlowReaderIsStillListenedTo(t *testing.T) {
 	}, "b")
 }
 
-func TestNoNamesAndAStarAreNoSubscription(t *testing.T) {
+func TestNoNamesAndStarAreNoSubscription(t *testing.T) {
 	for _, names := range [][]string{nil, {"*"}, {""}, {"*", ""}} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.shelf.set("a", "1")
@@ -77,7 +77,7 @@ func TestNoNamesAndAStarAreNoSubscription(t *testing.T) {
 	}
 }
 
-func TestASlowNameHoldsNoOtherUp(t *testing.T) {
+func TestSlowNameDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("")
@@ -90,7 +90,7 @@ func TestASlowNameHoldsNoOtherUp(t *testing.T) {
 	}, "slow")
 }
 
-func TestWhatIsNoLongerReadyStaysWithTheClient(t *testing.T) {
+func TestUnreadyResourceStaysWithClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		b.shelf.unready("a") // expired
@@ -100,7 +100,7 @@ func TestWhatIsNoLongerReadyStaysWithTheClient(t *testing.T) {
 	})
 }
 
-func TestARefusedNameIsLeftOutAndTheStreamStays(t *testing.T) {
+func TestRefusedNameIsLeftOutAndStreamStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("")
@@ -116,7 +116,7 @@ func TestARefusedNameIsLeftOutAndTheStreamStays(t *testing.T) {
 	})
 }
 
-func TestARefusalIsLoggedOnceAMinuteForACaller(t *testing.T) {
+func TestRefusalIsLoggedOnceAMinutePerCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.dial("")
 		for _, name := range []string{"x1", "x2", "x3"} {
@@ -140,7 +140,7 @@ func TestARefusalIsLoggedOnceAMinuteForACaller(t *testing.T) {
 }
 
 // Reconnecting begins no new minute.
-func TestRefusalsAreLoggedOnceAMinuteForACallerHoweverItReconnects(t *testing.T) {
+func TestReconnectingDoesNotRepeatRefusalLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		for range 20 {
 			c := b.dial("")
@@ -157,7 +157,7 @@ func TestRefusalsAreLoggedOnceAMinuteForACallerHoweverItReconnects(t *testing.T)
 	})
 }
 
-func TestTheCallersThatAreLimitedAreBounded(t *testing.T) {
+func TestLimitedCallersAreBounded(t *testing.T) {
 	var c callers
 	now := time.Now()
 	lines := 0
@@ -176,7 +176,7 @@ func TestTheCallersThatAreLimitedAreBounded(t *testing.T) {
 	}
 }
 
-func TestANameRefusedOrDeletedLaterIsSilentAndTheStreamStays(t *testing.T) {
+func TestNameRefusedLaterIsSilentAndStreamStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a", "b")
 		b.shelf.remove("a")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheLogLineOfANACKNamesWhatWasRefused(t *testing.T) {
+func TestNACKLogNamesRefusedResources(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		b.shelf.have("default", "ROOTCA")
 		c.want("default", "ROOTCA", "slow")
@@ -27,7 +27,7 @@ func TestTheLogLineOfANACKNamesWhatWasRefused(t *testing.T) {
 	}, "slow")
 }
 
-func TestTheLogLineOfANACKIsBoundedWhateverTheNames(t *testing.T) {
+func TestNACKLogIsBounded(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		var names, want []string
 		for i := range 15 {
@@ -45,7 +45,7 @@ func TestTheLogLineOfANACKIsBoundedWhateverTheNames(t *testing.T) {
 	})
 }
 
-func TestWhatWasRefusedIsNotAcknowledgedAfterwards(t *testing.T) {
+func TestRefusedVersionIsNotAcknowledgedLater(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		b.shelf.set("a", "1")
 		c.want("a")
@@ -59,7 +59,7 @@ func TestWhatWasRefusedIsNotAcknowledgedAfterwards(t *testing.T) {
 	})
 }
 
-func TestAClientThatRefusesAgainAndAgainDoesNotFillTheLog(t *testing.T) {
+func TestRepeatedNACKsDoNotFillLog(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		c.want("a")
 		for i := range 100 {

@@ -2,7 +2,7 @@ package xds
 
 import "testing"
 
-func TestDeltaResumesWithTheVersionsThatTheClientHas(t *testing.T) {
+func TestDeltaResumesWithClientVersions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("same", "1")
 		b.shelf.set("changed", "2")
@@ -19,7 +19,7 @@ func TestDeltaResumesWithTheVersionsThatTheClientHas(t *testing.T) {
 	})
 }
 
-func TestAResumedDeltaStreamOfUnchangedContentIsSilent(t *testing.T) {
+func TestResumedDeltaStreamIsSilentWhenUnchanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")
@@ -30,7 +30,7 @@ func TestAResumedDeltaStreamOfUnchangedContentIsSilent(t *testing.T) {
 	})
 }
 
-func TestVersionsThatTheClientHasCountInTheFirstDeltaRequestOnly(t *testing.T) {
+func TestInitialVersionsCountInFirstDeltaRequestOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dialDelta("")
@@ -40,7 +40,7 @@ func TestVersionsThatTheClientHasCountInTheFirstDeltaRequestOnly(t *testing.T) {
 	}, "b")
 }
 
-func TestAResumedNameThatIsNotReadyIsSentOnlyIfItComesWithAnotherVersion(t *testing.T) {
+func TestResumedUnreadyNameIsSentOnlyIfVersionDiffers(t *testing.T) {
 	for version, want := range map[string][]string{"1": nil, "2": {"a=2"}} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			c := b.dialDelta("")
@@ -56,7 +56,7 @@ func TestAResumedNameThatIsNotReadyIsSentOnlyIfItComesWithAnotherVersion(t *test
 	}
 }
 
-func TestAResumedNameThatIsSubscribedAgainIsSentWhateverItsVersion(t *testing.T) {
+func TestResumedNameSubscribedAgainIsAlwaysSent(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		c := b.dialDelta("")
 		c.resume(map[string]string{"a": "1"}, "a")

@@ -7,7 +7,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-func TestRequestsWithoutANonceAddNames(t *testing.T) {
+func TestRequestsWithoutNonceAddNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("b", "1")
 		c := b.holding("a")
@@ -20,7 +20,7 @@ func TestRequestsWithoutANonceAddNames(t *testing.T) {
 	})
 }
 
-func TestACurrentNonceReplacesTheList(t *testing.T) {
+func TestCurrentNonceReplacesList(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a", "b")
 		c.ack("b")
@@ -34,7 +34,7 @@ func TestACurrentNonceReplacesTheList(t *testing.T) {
 	})
 }
 
-func TestAnEmptyListWithTheCurrentNonceDropsEverything(t *testing.T) {
+func TestEmptyListWithCurrentNonceDropsEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		c.ack()
@@ -55,7 +55,7 @@ func overtaken(b *bench) (c *client, first *discovery.DiscoveryResponse) {
 	return c, first
 }
 
-func TestAStaleNonceIsIgnoredBeforeTheAcknowledgement(t *testing.T) {
+func TestStaleNonceIsIgnoredBeforeACK(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c, first := overtaken(b)
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
@@ -68,7 +68,7 @@ func TestAStaleNonceIsIgnoredBeforeTheAcknowledgement(t *testing.T) {
 	})
 }
 
-func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
+func TestStaleNonceIsIgnoredAfterACK(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c, first := overtaken(b)
 		c.ack("a")
@@ -79,7 +79,7 @@ func TestAStaleNonceIsIgnoredAfterTheAcknowledgement(t *testing.T) {
 	})
 }
 
-func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
+func TestStaleNACKIsReportedAndItsListIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c, first := overtaken(b)
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, ResponseNonce: first.Nonce, ErrorDetail: refusal("no")})
@@ -91,7 +91,7 @@ func TestAStaleNACKIsToldAndItsListIsIgnored(t *testing.T) {
 	})
 }
 
-func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.T) {
+func TestFirstRequestAfterReconnectGetsEverythingListed(t *testing.T) {
 	for _, nonce := range []string{"", "of-an-earlier-stream"} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.shelf.have("a", "b")
@@ -102,7 +102,7 @@ func TestAFirstRequestAfterAReconnectIsAnsweredWithEverythingItLists(t *testing.
 	}
 }
 
-func TestANameAddedLaterIsAnsweredAlone(t *testing.T) {
+func TestNameAddedLaterIsAnsweredAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("b", "1")
 		c := b.holding("a")
@@ -113,7 +113,7 @@ func TestANameAddedLaterIsAnsweredAlone(t *testing.T) {
 	})
 }
 
-func TestARequestThatCrossesItsAnswerIsNotAnsweredTwice(t *testing.T) {
+func TestRequestCrossingItsAnswerIsNotAnsweredTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.have("a", "b")
 		c := b.dial("")
@@ -125,7 +125,7 @@ func TestARequestThatCrossesItsAnswerIsNotAnsweredTwice(t *testing.T) {
 	})
 }
 
-func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
+func TestReaskedNameIsSentAgainAfterACK(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		c.ack("a")
@@ -135,7 +135,7 @@ func TestANameAskedForAfreshAfterItsAcknowledgementIsSentAgain(t *testing.T) {
 }
 
 // Older clients of Istio's ask so, whatever they answered or did not answer before.
-func TestARequestWithoutANonceIsAnsweredInFullOnAUsedStream(t *testing.T) {
+func TestRequestWithoutNonceGetsFullAnswerOnUsedStream(t *testing.T) {
 	for name, answer := range map[string]func(*client){
 		"unanswered":   func(*client) {},
 		"acknowledged": func(c *client) { c.ack("a", "b") },
@@ -154,7 +154,7 @@ func TestARequestWithoutANonceIsAnsweredInFullOnAUsedStream(t *testing.T) {
 	}
 }
 
-func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
+func TestACKsWithoutNonceDoNotLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: "1"})
@@ -162,7 +162,7 @@ func TestAClientWhoseAcknowledgementsLackTheNonceDoesNotLoop(t *testing.T) {
 	})
 }
 
-func TestADroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
+func TestDroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a", "b")
 		c.ack("b")
@@ -172,7 +172,7 @@ func TestADroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
 	})
 }
 
-func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
+func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("sidecar")
@@ -200,7 +200,7 @@ func TestANACKSendsNothingUntilTheContentChanges(t *testing.T) {
 	})
 }
 
-func TestANACKThatAddsANameGetsThatNameAlone(t *testing.T) {
+func TestNACKAddingANameGetsOnlyThatName(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.set("b", "1")
 		c := b.holding("a")

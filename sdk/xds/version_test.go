@@ -8,7 +8,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-func TestUnchangedContentIsNoPush(t *testing.T) {
+func TestUnchangedContentIsNotPushed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		b.shelf.have("a", "b")
@@ -16,7 +16,7 @@ func TestUnchangedContentIsNoPush(t *testing.T) {
 	})
 }
 
-func TestTheVersionIsOfTheContent(t *testing.T) {
+func TestVersionDependsOnContent(t *testing.T) {
 	var versions []string
 	for range 2 { // two agents, one after the other
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -43,7 +43,7 @@ func TestTheVersionIsOfTheContent(t *testing.T) {
 	}
 }
 
-func TestNoncesDifferAfterARestart(t *testing.T) {
+func TestNoncesDifferAfterRestart(t *testing.T) {
 	nonces := map[string]bool{}
 	for range 2 {
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -56,7 +56,7 @@ func TestNoncesDifferAfterARestart(t *testing.T) {
 	}
 }
 
-func TestTheCallerIsFixedWhenTheStreamOpens(t *testing.T) {
+func TestCallerIsFixedWhenStreamOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.shelf.forbid = func(caller, name string) bool { return caller != name }
 		b.shelf.have("alice", "bob")
@@ -68,7 +68,7 @@ func TestTheCallerIsFixedWhenTheStreamOpens(t *testing.T) {
 	})
 }
 
-func TestOnlyTheNodeOfTheFirstRequestCounts(t *testing.T) {
+func TestOnlyNodeOfFirstRequestCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		c.send(&discovery.DiscoveryRequest{

@@ -25,7 +25,7 @@ func (a *aggregate) another() (c *client, clusters, endpoints *discovery.Discove
 }
 
 // Envoy asks for the endpoints first, then acknowledges the clusters.
-func TestARouteDoesNotOvertakeTheEndpointsOfANewCluster(t *testing.T) {
+func TestRouteDoesNotOvertakeEndpointsOfNewCluster(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c, clusters, endpoints := a.another()
 		c.last = endpoints
@@ -38,7 +38,7 @@ func TestARouteDoesNotOvertakeTheEndpointsOfANewCluster(t *testing.T) {
 	})
 }
 
-func TestARouteGoesOnWhenTheClustersAreRefused(t *testing.T) {
+func TestRouteIsSentWhenClustersAreRefused(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c, _, _ := a.another()
 		c.silentFor(time.Second)
@@ -47,7 +47,7 @@ func TestARouteGoesOnWhenTheClustersAreRefused(t *testing.T) {
 	})
 }
 
-func TestARouteDoesNotWaitForEverForAClientThatSaysNothing(t *testing.T) {
+func TestRouteWaitForSilentClientIsBounded(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c, _, _ := a.another()
 		c.silentFor(3 * time.Second)
@@ -59,7 +59,7 @@ func TestARouteDoesNotWaitForEverForAClientThatSaysNothing(t *testing.T) {
 	})
 }
 
-func TestARouteWaitsForNoClusterThatNeedsNoEndpoints(t *testing.T) {
+func TestRouteDoesNotWaitForClusterWithoutEndpoints(t *testing.T) {
 	withAggregate(t, func(_ *testing.T, a *aggregate) {
 		c := a.started()
 		a.routes.set("r", "1")

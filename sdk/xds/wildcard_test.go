@@ -10,7 +10,7 @@ import (
 )
 
 // The example of Envoy's xDS protocol, "How the client specifies what resources to return".
-func TestTheWildcardAndNamesAreSubscriptionsOfTheirOwn(t *testing.T) {
+func TestWildcardAndNamesAreSeparateSubscriptions(t *testing.T) {
 	for name, complete := range map[string]bool{"complete": true, "incremental": false} {
 		t.Run(name, func(t *testing.T) {
 			withCatalog(t, complete, func(t *testing.T, b *bench, s *catalog) {
@@ -49,7 +49,7 @@ func TestTheWildcardAndNamesAreSubscriptionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestAWildcardIsSilentWhileItsContentIsUnchanged(t *testing.T) {
+func TestWildcardIsSilentWhileUnchanged(t *testing.T) {
 	withCatalog(t, false, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a", "b")
 		c := b.dial("")
@@ -70,7 +70,7 @@ func TestAWildcardIsSilentWhileItsContentIsUnchanged(t *testing.T) {
 	})
 }
 
-func TestANameLeftBesideTheWildcardIsDeletedByTheNextCompleteAnswer(t *testing.T) {
+func TestNameLeftBesideWildcardIsDeletedByNextAnswer(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.have("a")
 		s.set("extra", "1")
@@ -88,7 +88,7 @@ func TestANameLeftBesideTheWildcardIsDeletedByTheNextCompleteAnswer(t *testing.T
 	})
 }
 
-func TestANameIsLeftWhileTheListIsNotThere(t *testing.T) {
+func TestNameCanBeLeftWithoutList(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.set("a", "1")
 		c := b.dial("")
@@ -103,7 +103,7 @@ func TestANameIsLeftWhileTheListIsNotThere(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsForAListComesWhenTheWildcardIsLeft(t *testing.T) {
+func TestResourcesWaitingForListComeWhenWildcardIsLeft(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.set("a", "1")
 		s.list()
@@ -120,7 +120,7 @@ func TestWhatWaitsForAListComesWhenTheWildcardIsLeft(t *testing.T) {
 	})
 }
 
-func TestTheListIsTheCallers(t *testing.T) {
+func TestListIsPerCaller(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		s.forbid = func(caller, name string) bool { return caller != name }
 		s.have("alice", "bob")
@@ -132,7 +132,7 @@ func TestTheListIsTheCallers(t *testing.T) {
 	})
 }
 
-func TestAWildcardIsOneForATypeThatListsOnly(t *testing.T) {
+func TestWildcardNeedsTypeThatLists(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
 		b.shelf.set("a", "1")
 		c := b.dial("")
@@ -142,7 +142,7 @@ func TestAWildcardIsOneForATypeThatListsOnly(t *testing.T) {
 	})
 }
 
-func TestWhatIsListedIsNotCountedAgainstTheLimitOfNames(t *testing.T) {
+func TestListedResourcesDoNotCountAgainstNameLimit(t *testing.T) {
 	for name, ask := range map[string]func(*bench) interface{ ends(codes.Code) }{
 		"state of the world": func(b *bench) interface{ ends(codes.Code) } {
 			c := b.dial("")
@@ -179,7 +179,7 @@ func TestWhatIsListedIsNotCountedAgainstTheLimitOfNames(t *testing.T) {
 	}
 }
 
-func TestASourceMayEndTheStreamWhereItLists(t *testing.T) {
+func TestSourceCanEndStreamWhileListing(t *testing.T) {
 	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
 		b.engine.cfg.Types[0].Source = endingLister{s}
 		c := b.dial("")
@@ -199,7 +199,7 @@ func (endingLister) List(string) ([]string, error) {
 	return nil, &EndError{status.Error(codes.PermissionDenied, "no longer")}
 }
 
-func TestAFetchOfTheWildcardWaitsForTheListAndAllOfIt(t *testing.T) {
+func TestWildcardFetchWaitsForWholeList(t *testing.T) {
 	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
 		done := make(chan []string)
 		go func() {

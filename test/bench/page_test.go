@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestARunIsWrittenBetweenTheMarksOfThePage(t *testing.T) {
+func TestRunIsWrittenBetweenPageMarks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "figures.md")
 	before := "# Figures\n" + beginMark + "old\n" + endMark + "Goals\n"
 	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
@@ -37,7 +37,7 @@ func TestARunIsWrittenBetweenTheMarksOfThePage(t *testing.T) {
 	}
 }
 
-func TestThePageOfTheFiguresHasTheMarks(t *testing.T) {
+func TestFiguresPageHasMarks(t *testing.T) {
 	page := text(t, "../../docs/figures.md")
 	if !strings.Contains(page, beginMark) || !strings.Contains(page, endMark) {
 		t.Error("docs/figures.md has no marks for make bench")

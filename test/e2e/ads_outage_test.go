@@ -23,7 +23,7 @@ func visited(t *testing.T, api apiType) (*mesh, *envoy, *visitor) {
 	return m, e, v
 }
 
-func TestEnvoyGoesOnWithoutTheServiceAndResumes(t *testing.T) {
+func TestEnvoyKeepsRunningWithoutServiceAndResumes(t *testing.T) {
 	byEachAPI(t, goesOnAndResumes)
 }
 
@@ -45,7 +45,7 @@ func goesOnAndResumes(t *testing.T, api apiType) {
 }
 
 // No rule of Envoy's messages forbids a bad pattern; Envoy does.
-func TestWhatEnvoyRefusesIsInTheStatusAndTrafficGoesOn(t *testing.T) {
+func TestEnvoyNACKIsInStatusAndTrafficGoesOn(t *testing.T) {
 	byEachAPI(t, refusesARoute)
 }
 

@@ -137,7 +137,7 @@ func (e *envoy) updates(t *testing.T, cluster string) int {
 	return e.stats(t, "update_success")[name]
 }
 
-func TestEnvoyHasListenersRoutesClustersEndpointsAndSecretsOfOneService(t *testing.T) {
+func TestEnvoyGetsEverythingFromOneService(t *testing.T) {
 	byEachAPI(t, hasAllOfOneService)
 }
 

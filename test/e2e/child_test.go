@@ -99,7 +99,7 @@ func (c *child) await(t *testing.T, what string, done func(proxyStatus) bool) pr
 	return s
 }
 
-func TestEnvoyAsTheChildIsKilledAndIsBackAndEndsWithTheAgent(t *testing.T) {
+func TestEnvoyChildIsRestartedAndEndsWithAgent(t *testing.T) {
 	t.Parallel()
 	c := startChild(t, nil, "--disable-hot-restart")
 	w := startWorkload(t, c.agent.socket, "client")
@@ -128,7 +128,7 @@ func TestEnvoyAsTheChildIsKilledAndIsBackAndEndsWithTheAgent(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsKilledTakesItsEnvoyAlong(t *testing.T) {
+func TestKilledAgentTakesItsEnvoyAlong(t *testing.T) {
 	t.Parallel()
 	c := startChild(t, nil, "--disable-hot-restart")
 	envoy := c.status(t).PID
@@ -136,7 +136,7 @@ func TestAnAgentThatIsKilledTakesItsEnvoyAlong(t *testing.T) {
 	poll(t, "Envoy to have followed the agent", func() bool { return !alive(envoy) })
 }
 
-func TestEachEpochOfEnvoyTakesOverWithoutAFailedConnection(t *testing.T) {
+func TestEachEnvoyEpochTakesOverWithoutFailedConnection(t *testing.T) {
 	t.Parallel()
 	c := startChild(t, map[string]any{
 		"watch":  map[string]any{"interval": "100ms", "min_delay": "300ms"},

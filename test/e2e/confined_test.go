@@ -27,7 +27,7 @@ func beConfined() {
 }
 
 // A provider is executed from memory: MemoryDenyWriteExecute=yes must not be in its way.
-func TestTheAgentRunsWithoutWhatItsUnitTakesAway(t *testing.T) {
+func TestAgentRunsUnderUnitRestrictions(t *testing.T) {
 	t.Parallel()
 	a := prepareAgent(t, agentConfig{})
 	self, err := os.Executable()

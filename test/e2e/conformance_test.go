@@ -38,7 +38,7 @@ func kit(t *testing.T, binary, kitFile string) conformance.Report {
 	return report
 }
 
-func TestTheFileProvidersBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+func TestFileProviderConformance(t *testing.T) {
 	t.Parallel()
 	report := kit(t, filepath.Join(binaries(t), "countersign-provider-file"), `
 settings: {dir: `+filepath.Join(t.TempDir(), "ca")+`, self_signed: true, trust_domain: example.org}
@@ -59,7 +59,7 @@ refused_identity: {spiffe_id: "spiffe://stranger.test/web"}
 }
 
 // The figure of the issue: what an author waits for.
-func TestTheKitIsThroughWithTheLeastProviderInTwentySeconds(t *testing.T) {
+func TestConformanceOfMinimalProviderTakesTwentySeconds(t *testing.T) {
 	binary, most := filepath.Join(binaries(t), "countersign-provider-minimal"), 20*time.Second
 	if slices.Contains(programs.Flags(), "-race=true") {
 		most *= 3 // the figure is that of a release

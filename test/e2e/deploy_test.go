@@ -24,7 +24,7 @@ func checked(t *testing.T, dir, program string, args ...string) string {
 	return string(out)
 }
 
-func TestEachAlertFiresWhenItShouldAndIsSilentElse(t *testing.T) {
+func TestEachAlertFiresOnlyWhenItShould(t *testing.T) {
 	t.Parallel()
 	promtool, dir := programs.Foreign(t, "COUNTERSIGN_PROMTOOL"), programs.File(t, "deploy/prometheus")
 	checked(t, dir, promtool, "check", "rules", "alerts.yaml")
@@ -40,7 +40,7 @@ func TestEachAlertFiresWhenItShouldAndIsSilentElse(t *testing.T) {
 }
 
 // A panel's question is a rule's, once Grafana's own words are filled in.
-func TestPrometheusReadsWhatTheDashboardAsks(t *testing.T) {
+func TestDashboardQueriesAreValidPromQL(t *testing.T) {
 	t.Parallel()
 	promtool := programs.Foreign(t, "COUNTERSIGN_PROMTOOL")
 	var dashboard struct {
@@ -70,7 +70,7 @@ func TestPrometheusReadsWhatTheDashboardAsks(t *testing.T) {
 // Tenths of what `systemd-analyze security` calls exposure, of 100.
 const mostExposed = "20"
 
-func TestTheSystemdUnitIsRightAndTight(t *testing.T) {
+func TestSystemdUnitIsValidAndTight(t *testing.T) {
 	t.Parallel()
 	analyze := programs.Foreign(t, "COUNTERSIGN_SYSTEMD_ANALYZE")
 	unit := readText(t, programs.File(t, "deploy/systemd/countersign.service"))

@@ -60,7 +60,7 @@ func (d *standalone) browsable(t *testing.T) string {
 }
 
 // It is one test, as a browser takes its time to start.
-func TestTheDiscoveryServicesPageInARealBrowser(t *testing.T) {
+func TestDiscoveryPageInRealBrowser(t *testing.T) {
 	t.Parallel()
 	needChromium(t)
 	d := startStandalone(t)

@@ -55,7 +55,7 @@ func (e example) write(t *testing.T, file string, more ...string) (path string) 
 }
 
 // Copied as they are, with the provider's pin, they are right.
-func TestTheExamplesOfServersAreRight(t *testing.T) {
+func TestServerExamplesAreValid(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
 	content, err := os.ReadFile(filepath.Join(bin, "countersign-provider-file"))

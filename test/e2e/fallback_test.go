@@ -6,7 +6,7 @@ import (
 
 // Two agents with the same two CAs: while the first CA is away for one of them, its
 // certificates are the second's, and those of the other the first's.
-func TestPeersUnderTwoCAsKnowEachOtherWhileOneComesAndGoes(t *testing.T) {
+func TestPeersUnderTwoCAsTrustEachOtherThroughOutages(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	first, second := shortDir(t), shortDir(t)

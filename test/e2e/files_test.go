@@ -8,7 +8,7 @@ import (
 
 // Each rotation goes a long way: it is written to files, these are seen to change,
 // and what is read of them is pushed to Envoy, which knows them by their name.
-func TestEnvoyShowsEachCertificateThatIsWrittenToFilesAndReadFromThem(t *testing.T) {
+func TestEnvoyShowsEachCertificateWrittenToFiles(t *testing.T) {
 	byEachAPI(t, showsFiles)
 }
 
@@ -34,7 +34,7 @@ func showsFiles(t *testing.T, api apiType) {
 	})
 }
 
-func TestFilesRotateWithNobodyConnected(t *testing.T) {
+func TestFilesRotateWithoutConnections(t *testing.T) {
 	t.Parallel()
 	folder := shortDir(t)
 	a := startAgent(t, agentConfig{outputs: []map[string]any{{

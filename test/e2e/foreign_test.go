@@ -61,7 +61,7 @@ func (f *foreign) beside(t *testing.T, args ...string) *process {
 		"--socket", f.socket, "--set", "socket.files_path=" + f.files, "--set", "files.folders=" + f.folder}, args...)...)
 }
 
-func TestEnvoyHasItsIdentityFromAForeignSocketAndFilesFromTheAgentBesideIt(t *testing.T) {
+func TestEnvoyUsesForeignSocketAndAgentFiles(t *testing.T) {
 	needEnvoy(t)
 	t.Parallel()
 	f := startForeign(t, nil)
@@ -91,7 +91,7 @@ func (f *foreign) serves(t *testing.T, name string) {
 	}
 }
 
-func TestAForeignSocketOfAnotherUserIsLeftAloneOnlyWhereThatUserIsAllowed(t *testing.T) {
+func TestForeignSocketOfOtherUserNeedsPermission(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("being two users needs root")

@@ -14,7 +14,7 @@ import (
 
 const shopCert, shopRoots = "kubernetes-gateway://shop/web", "kubernetes-gateway://shop/web-cacert"
 
-func TestAnIngressGatewayKeepsItsSecretsWhenTheDiscoveryServiceDies(t *testing.T) {
+func TestIngressGatewayKeepsSecretsWithoutDiscovery(t *testing.T) {
 	byEachAPI(t, keepsItsSecrets)
 }
 

@@ -126,7 +126,7 @@ func serialOf(t *testing.T, source *workloadapi.X509Source) string {
 	return svid.Certificates[0].SerialNumber.String()
 }
 
-func TestGoSPIFFEGetsItsIdentitiesAndFollowsRotationsAndRestarts(t *testing.T) {
+func TestGoSPIFFEFollowsRotationsAndRestarts(t *testing.T) {
 	t.Parallel()
 	e := newEmbedded(t)
 	source := e.source()
@@ -148,7 +148,7 @@ func TestGoSPIFFEGetsItsIdentitiesAndFollowsRotationsAndRestarts(t *testing.T) {
 	another(t, source, second)
 }
 
-func TestGoSPIFFEUsesTheAgentsBinaryThroughARotationAndAKill(t *testing.T) {
+func TestGoSPIFFESurvivesRotationAndKilledAgent(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(shortDir(t), "spiffe")
 	a := startAgent(t, agentConfig{selfSigned: true, workloadAPI: map[string]any{
@@ -165,7 +165,7 @@ func TestGoSPIFFEUsesTheAgentsBinaryThroughARotationAndAKill(t *testing.T) {
 	another(t, source, second)
 }
 
-func TestGoSPIFFESeesAllIdentitiesWithTheirHints(t *testing.T) {
+func TestGoSPIFFESeesAllIdentitiesWithHints(t *testing.T) {
 	t.Parallel()
 	e := newEmbedded(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -192,7 +192,7 @@ func TestGoSPIFFESeesAllIdentitiesWithTheirHints(t *testing.T) {
 }
 
 // One side is go-spiffe with its own tlsconfig, the other ours.
-func TestOurTLSAndGoSPIFFEsUnderstandEachOtherThroughARotation(t *testing.T) {
+func TestTLSInteroperatesWithGoSPIFFEThroughRotation(t *testing.T) {
 	t.Parallel()
 	e := newEmbedded(t)
 	theirs := e.source()

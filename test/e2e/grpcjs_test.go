@@ -177,7 +177,7 @@ func (a *agent) refusal(t *testing.T, secret string) {
 	poll(t, "the refusal in /metrics", func() bool { return a.metric(t, "countersign_stream_events_total", `event="nacked"`) == 1 })
 }
 
-func TestAnotherGRPCStackRefusesAndReconnectsInTheStateOfTheWorld(t *testing.T) {
+func TestGRPCJSRefusesAndReconnectsInStateOfTheWorld(t *testing.T) {
 	t.Parallel()
 	needGRPCJS(t)
 	a := startAgent(t, agentConfig{})
@@ -218,7 +218,7 @@ func (c *grpcjs) listAll(t *testing.T, version string, names []string) (last *js
 	return last
 }
 
-func TestAnotherGRPCStackRefusesAndResumesIncrementally(t *testing.T) {
+func TestGRPCJSRefusesAndResumesIncrementally(t *testing.T) {
 	t.Parallel()
 	needGRPCJS(t)
 	a := startAgent(t, agentConfig{})

@@ -94,7 +94,7 @@ func reaches(t *testing.T, client healthgrpc.HealthClient, port int) {
 	})
 }
 
-func TestTheXDSClientOfGRPCHasListenerRouteClusterAndEndpoints(t *testing.T) {
+func TestGRPCXDSClientGetsListenerRouteClusterAndEndpoints(t *testing.T) {
 	t.Parallel()
 	d := startStandalone(t)
 	first, second, third := greeter(t), greeter(t), greeter(t)
@@ -135,7 +135,7 @@ func (d *standalone) dialTLS(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-func TestAClientHasTheNamesOfTheFolder(t *testing.T) {
+func TestClientGetsNamesOfFolder(t *testing.T) {
 	t.Parallel()
 	d := startStandalone(t)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(d.dialTLS(t)).StreamAggregatedResources(withDeadline(t))

@@ -18,7 +18,7 @@ defaults
     timeout server 30s
 `
 
-func TestHAProxyTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
+func TestHAProxyTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
 	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), shortDir(t), freeAddress(t)
 	pid := filepath.Join(dir, "haproxy.pid")

@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,7 +22,7 @@ const (
 )
 
 // The agent of the README, whose provider is "file", with a hostile one beside it.
-func TestAHostileProviderCostsNobodyElse(t *testing.T) {
+func TestHostileProviderAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{
 		"exits", "silent", "prints forever", "writes no line", "floods the log", "says two lines", "unknown version", "foreign socket",
@@ -64,26 +62,19 @@ func TestAHostileProviderCostsNobodyElse(t *testing.T) {
 // addHostile adds a provider, and a secret that it should sign.
 func (a *agent) addHostile(t *testing.T, way string) {
 	t.Helper()
-	content, err := os.ReadFile(a.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := map[string]any{}
-	mustDo(t, json.Unmarshal(content, &config))
 	entry := maps.Clone(a.providerEntry(t, agentConfig{}))
 	entry["env"] = map[string]string{"HOSTILE": way}
-	config["providers"] = append(config["providers"].([]any), entry)
-	secrets := config["secrets"].([]any)
-	for _, s := range secrets {
-		s.(map[string]any)["provider"] = "file"
-	}
-	config["secrets"] = append(secrets,
-		map[string]any{"name": "theirs", "spiffe_id": "spiffe://e2e.test/theirs", "provider": "moody"},
-		map[string]any{"name": "fallback", "spiffe_id": "spiffe://e2e.test/fallback", "providers": []string{"file", "moody"}})
-	config["default_provider"] = "file"
-	content, err = json.Marshal(config)
-	mustDo(t, err)
-	writeWhole(t, a.config(), content)
+	a.edit(t, func(config map[string]any) {
+		config["providers"] = append(config["providers"].([]any), entry)
+		secrets := config["secrets"].([]any)
+		for _, s := range secrets {
+			s.(map[string]any)["provider"] = "file"
+		}
+		config["secrets"] = append(secrets,
+			map[string]any{"name": "theirs", "spiffe_id": "spiffe://e2e.test/theirs", "provider": "moody"},
+			map[string]any{"name": "fallback", "spiffe_id": "spiffe://e2e.test/fallback", "providers": []string{"file", "moody"}})
+		config["default_provider"] = "file"
+	})
 }
 
 // peak is the most memory that the agent had, in kB.

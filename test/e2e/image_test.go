@@ -13,7 +13,7 @@ import (
 
 // What the image holds is what the sidecar's configuration wants: programs that nobody but
 // their owner writes, and a pin for each provider.
-func TestTheImageHasWhatTheSidecarsConfigurationNames(t *testing.T) {
+func TestImageMatchesSidecarConfiguration(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	checked(t, "../..", "scripts/image-root", binaries(t), root)

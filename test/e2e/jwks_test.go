@@ -98,7 +98,7 @@ func anybodysProvider(t *testing.T) map[string]any {
 	return map[string]any{"name": "file", "sha256": hex.EncodeToString(sum256(program)), "settings": map[string]any{"dir": dir}}
 }
 
-func TestTheIssuersKeysTellWhoseATokenIs(t *testing.T) {
+func TestIssuerKeysIdentifyTokens(t *testing.T) {
 	t.Parallel()
 	i := startIssuer(t)
 	a := startWorkloads(t, map[string]any{"workloads": map[string]any{

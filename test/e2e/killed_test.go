@@ -11,7 +11,7 @@ import (
 
 // A provider dies or hangs each second, and certificates live 20 s. The variable
 // COUNTERSIGN_LENGTH says for how long, such as 280s; the default is short.
-func TestAProviderThatEndsEachSecondCostsNoHandshake(t *testing.T) {
+func TestProviderThatEndsEachSecondCostsNoHandshake(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ const aToken = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQifQ.
 
 // What an agent and its provider write, show and leave, after much that went wrong,
 // has neither a key nor the token; and the provider never had a key.
-func TestNothingThatOthersMaySeeHasAKeyOrAToken(t *testing.T) {
+func TestNothingVisibleHasAKeyOrToken(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{token: aToken})
 	w := startWorkload(t, a.socket, "default")

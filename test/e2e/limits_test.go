@@ -5,7 +5,7 @@ package e2e
 import "testing"
 
 // The race detector takes many times the memory, so this is not among the other tests.
-func TestTheLeastThatLimitsAllowIsEnough(t *testing.T) {
+func TestMinimumLimitsAreEnough(t *testing.T) {
 	a := startAgent(t, agentConfig{selfSigned: true, limits: map[string]any{
 		"memory": "64Mi", "descriptors": 32, "processes": 32, "cpu": 0.01,
 	}})

@@ -14,7 +14,7 @@ import (
 
 // A flood of connections leaves the agent the descriptors that it needs to restart a
 // provider and to renew, and connections that close make room again.
-func TestAFloodOfConnectionsLeavesDescriptorsForTheAgent(t *testing.T) {
+func TestConnectionFloodLeavesDescriptorsForAgent(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{descriptors: 128})
 	w := startWorkload(t, a.socket, "default")
@@ -43,7 +43,7 @@ func TestAFloodOfConnectionsLeavesDescriptorsForTheAgent(t *testing.T) {
 	}
 }
 
-func TestARestartStormLeavesOneAgentAndOneProvider(t *testing.T) {
+func TestRestartStormLeavesOneAgentAndOneProvider(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{})
 	w := startWorkload(t, a.socket, "client")
@@ -77,7 +77,7 @@ func (a *agent) fails(t *testing.T, config string) string {
 	return string(out)
 }
 
-func TestAFolderThatMayNotBeWrittenIsOneSentence(t *testing.T) {
+func TestUnwritableFolderIsOneSentence(t *testing.T) {
 	t.Parallel()
 	a := prepareAgent(t, agentConfig{user: ordinary()})
 	mustDo(t, os.Chmod(filepath.Dir(a.socket), 0o500))
@@ -86,7 +86,7 @@ func TestAFolderThatMayNotBeWrittenIsOneSentence(t *testing.T) {
 	}
 }
 
-func TestADiskWithoutRoomIsOneSentence(t *testing.T) {
+func TestFullDiskIsOneSentence(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("making a small disk needs root")

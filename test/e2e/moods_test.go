@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestTheAgentServesOnThroughWhateverItsProviderDoes(t *testing.T) {
+func TestAgentServesThroughProviderFaults(t *testing.T) {
 	t.Parallel()
 	for _, mood := range []string{"panic", "die", "rave", "hoard", "breed", "boast", "babble", "nothing"} {
 		t.Run(mood, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // MOSN v1.3.0 has one stream, sends one request for each name with empty version
 // and nonce, and lists all names in each acknowledgement.
-func TestMOSNsDialectIsUnderstood(t *testing.T) {
+func TestMOSNDialectIsUnderstood(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{})
 	stream, err := openStream(withDeadline(t), dialSDS(t, a.socket))

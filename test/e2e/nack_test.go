@@ -8,7 +8,7 @@ import (
 
 // Envoy refuses a certificate without a key: that is what it gets where somebody
 // writes the name of a trust bundle for that of a certificate.
-func TestWhatEnvoyRefusesIsLoggedAndCountedAndNothingElseSuffers(t *testing.T) {
+func TestEnvoyNACKIsLoggedAndAffectsNothingElse(t *testing.T) {
 	byEachAPI(t, refusesARootForACertificate)
 }
 
@@ -29,7 +29,7 @@ func refusesARootForACertificate(t *testing.T, api apiType) {
 }
 
 // Envoy 1.40 has Ed25519, unlike earlier ones.
-func TestEnvoyServesAnEd25519Key(t *testing.T) {
+func TestEnvoyServesEd25519Key(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	a := startAgent(t, agentConfig{secrets: []map[string]any{

@@ -29,7 +29,7 @@ http {
 }
 `
 
-func TestNginxTakesEachCertificateUnderLoadAndNothingFails(t *testing.T) {
+func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
 	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), shortDir(t), freeAddress(t)
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
+func TestAbsentCAThroughRotationCostsNoHandshake(t *testing.T) {
 	t.Parallel()
 	a, _, p := setup(t, incremental)
 	p.awaitRotation(t)
@@ -27,7 +27,7 @@ func TestACAThatIsAwayThroughARotationCostsNoHandshake(t *testing.T) {
 	}
 }
 
-func TestACertificateIsServedToItsLastSecondWhileTheCAIsAway(t *testing.T) {
+func TestCertificateIsServedToItsLastSecondWithoutCA(t *testing.T) {
 	t.Parallel()
 	a, _, p := setup(t, incremental)
 	a.setOutage(t, true)

@@ -10,7 +10,7 @@ import (
 
 // An agent without rights cannot make files root's: what is there stays, and it says so
 // where an operator looks.
-func TestAnOwnerThatTheAgentCannotGiveIsSaidCountedAndTriedAgain(t *testing.T) {
+func TestImpossibleOwnerIsReportedCountedAndRetried(t *testing.T) {
 	t.Parallel()
 	folder := shortDir(t)
 	old := map[string]string{"cert-chain.pem": "the old chain", "key.pem": "the old key", "root-cert.pem": "the old roots"}
@@ -34,7 +34,7 @@ func TestAnOwnerThatTheAgentCannotGiveIsSaidCountedAndTriedAgain(t *testing.T) {
 	startWorkload(t, a.socket, "default")
 }
 
-func TestAnAgentThatIsRootWritesForAnotherUserAndGroup(t *testing.T) {
+func TestRootAgentWritesForOtherUserAndGroup(t *testing.T) {
 	t.Parallel()
 	folder, uid, gid := shortDir(t), os.Getuid(), os.Getgid()
 	if reader := ordinary(); reader != nil {

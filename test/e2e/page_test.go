@@ -54,7 +54,7 @@ func (p *statusPage) changeRoot(t *testing.T) {
 }
 
 // It is one test, as a browser takes its time to start.
-func TestThePageInARealBrowser(t *testing.T) {
+func TestPageInRealBrowser(t *testing.T) {
 	t.Parallel()
 	needChromium(t)
 	p, b := startPage(t), openBrowser(t)

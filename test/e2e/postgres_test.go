@@ -172,7 +172,7 @@ func exchange(conn net.Conn, packet []byte) (byte, error) {
 	return answer[0], err
 }
 
-func TestPostgreSQLTakesEachCertificateAndVerifyFullHolds(t *testing.T) {
+func TestPostgreSQLTakesEachCertificateUnderVerifyFull(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t)
 	w := startWorkload(t, p.agent.socket, "client")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAProvidersOwnProcessIsRefusedOnTheSocket(t *testing.T) {
+func TestProviderProcessIsRefusedOnSocket(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{})
 	a.log.await(t, "asked the agent for its key", "PermissionDenied")
@@ -20,7 +20,7 @@ func TestAProvidersOwnProcessIsRefusedOnTheSocket(t *testing.T) {
 
 // Whoever is the same user may read what an agent writes, but not its memory, and a
 // crash of it leaves no core.
-func TestTheAgentsMemoryIsNobodys(t *testing.T) {
+func TestAgentMemoryIsUnreadable(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{user: ordinary()})
 	for _, file := range []string{"mem", "environ", "maps"} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestEnvoyKeepsItsCertificateWhileTheAgentIsAway(t *testing.T) {
+func TestEnvoyKeepsItsCertificateWithoutAgent(t *testing.T) {
 	byEachAPI(t, keepsItsCertificate)
 }
 
@@ -27,7 +27,7 @@ func keepsItsCertificate(t *testing.T, api apiType) {
 	}
 }
 
-func TestASelfSignedCAIsTheSameAfterARestart(t *testing.T) {
+func TestSelfSignedCASurvivesRestart(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{selfSigned: true})
 	w := startWorkload(t, a.socket, "client")
@@ -40,7 +40,7 @@ func TestASelfSignedCAIsTheSameAfterARestart(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsKilledLeavesNothingBehind(t *testing.T) {
+func TestKilledAgentLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{})
 	startWorkload(t, a.socket, "client")

@@ -6,7 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestARootRotationCostsNoHandshake(t *testing.T) {
+func TestRootRotationCostsNoHandshake(t *testing.T) {
 	byEachAPI(t, rotatesTheRoot)
 }
 

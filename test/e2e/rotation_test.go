@@ -16,7 +16,7 @@ func setup(t *testing.T, api apiType) (*agent, *envoy, *prober) {
 	return a, e, startProber(t, w, e.address(t), envoyID)
 }
 
-func TestEnvoyShowsEachNewCertificateAndNoHandshakeFails(t *testing.T) {
+func TestEnvoyRotatesWithoutFailedHandshake(t *testing.T) {
 	byEachAPI(t, showsEachNewCertificate)
 }
 
@@ -44,7 +44,7 @@ func samePublicKey(a, b *x509.Certificate) bool {
 	return ok && key.Equal(b.PublicKey)
 }
 
-func TestAProviderThatIsKilledCostsNoHandshakeAndNoRotation(t *testing.T) {
+func TestKilledProviderCostsNoHandshakeOrRotation(t *testing.T) {
 	t.Parallel()
 	a, _, p := setup(t, stateOfTheWorld)
 	// A fifth crash would open the circuit, for longer than a certificate lives here.

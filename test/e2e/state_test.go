@@ -23,7 +23,7 @@ func killDuringAnOutage(t *testing.T) (a *agent, server, client *x509.Certificat
 	return a, first.certificate().Leaf, second.certificate().Leaf
 }
 
-func TestAnAgentThatIsKilledServesTheSameAtOnceThoughItsCAIsAway(t *testing.T) {
+func TestKilledAgentServesStoredSecretsWithoutCA(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	a, server, client := killDuringAnOutage(t)
@@ -53,7 +53,7 @@ func TestAnAgentThatIsKilledServesTheSameAtOnceThoughItsCAIsAway(t *testing.T) {
 	p.noFailures(t)
 }
 
-func TestAnAgentWhoseStateWasTamperedWithStartsAsIfItHadNone(t *testing.T) {
+func TestAgentWithTamperedStateStartsWithoutIt(t *testing.T) {
 	t.Parallel()
 	a, _, _ := killDuringAnOutage(t)
 	for _, file := range entries(t, a.stateDir()) {
@@ -73,7 +73,7 @@ func TestAnAgentWhoseStateWasTamperedWithStartsAsIfItHadNone(t *testing.T) {
 	startWorkload(t, a.socket, "client")
 }
 
-func TestAnAgentWithAKeyThatOthersMayReadDoesNotStart(t *testing.T) {
+func TestAgentWithReadableStateKeyDoesNotStart(t *testing.T) {
 	t.Parallel()
 	a := prepareAgent(t, agentConfig{state: true})
 	if err := os.Chmod(filepath.Join(a.dir, "state.key"), 0o644); err != nil {

@@ -22,7 +22,7 @@ func tokenUntil(name string, end time.Time) string {
 
 // A token is replaced, expires, is removed, is not accepted, and each time heals:
 // one stream, one process, and no handshake without a valid certificate.
-func TestATokenFileLivesUnderARunningAgent(t *testing.T) {
+func TestTokenFileChangesUnderRunningAgent(t *testing.T) {
 	t.Parallel()
 	first := tokenUntil("first", time.Now().Add(time.Hour))
 	a := startAgent(t, agentConfig{token: first})
@@ -68,7 +68,7 @@ func (w *workload) awaitNext(t *testing.T, what string) {
 
 // A token is exchanged at a server and then by the provider, over the boundary; many
 // requests cost one exchange, and one that is rejected costs another.
-func TestATokenIsExchangedStepByStepAndKept(t *testing.T) {
+func TestTokenIsExchangedStepByStepAndCached(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -101,7 +101,7 @@ func TestATokenIsExchangedStepByStepAndKept(t *testing.T) {
 // Another token block is taken over by a running agent: its tokens come from there, and
 // nothing that was exchanged for the one before is used. What changes elsewhere leaves
 // them alone.
-func TestAnotherTokenBlockIsTakenOverWhileRunning(t *testing.T) {
+func TestNewTokenBlockIsTakenOverWhileRunning(t *testing.T) {
 	t.Parallel()
 	calls := map[string]*atomic.Int64{"blue": {}, "green": {}}
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

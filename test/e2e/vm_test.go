@@ -114,7 +114,7 @@ func (i *istiod) shown() (tokens, certificates int) {
 
 // A virtual machine starts with a token, loses it, and goes on renewing with the
 // certificate that it wrote, over a restart, too.
-func TestAVirtualMachineRenewsWithTheCertificateItWrote(t *testing.T) {
+func TestVirtualMachineRenewsWithItsOwnCertificate(t *testing.T) {
 	t.Parallel()
 	i, dir := startIstiod(t), shortDir(t)
 	certs, token, root := filepath.Join(dir, "certs"), filepath.Join(dir, "token"), filepath.Join(dir, "root.pem")

@@ -127,7 +127,7 @@ func fetchOwn(ctx context.Context, client secretv3.SecretDiscoveryServiceClient,
 	return secrets["default"], err
 }
 
-func TestEachWorkloadOfAMachineHasItsOwnCertificate(t *testing.T) {
+func TestEachWorkloadOfMachineHasItsOwnCertificate(t *testing.T) {
 	t.Parallel()
 	a := startWorkloads(t, nil)
 	client := dialSDS(t, a.socket)
@@ -146,7 +146,7 @@ func TestEachWorkloadOfAMachineHasItsOwnCertificate(t *testing.T) {
 	}
 }
 
-func TestAPeerHasTheIdentityThatItsUserIsMappedTo(t *testing.T) {
+func TestPeerHasIdentityMappedToItsUser(t *testing.T) {
 	t.Parallel()
 	own := tokenFor("mapped", tokenSecret, time.Hour, 0)
 	file := filepath.Join(shortDir(t), "token")
@@ -173,7 +173,7 @@ func TestAPeerHasTheIdentityThatItsUserIsMappedTo(t *testing.T) {
 	}
 }
 
-func TestAForgedTokenWithAnothersSubjectGetsNothingFromTheAgent(t *testing.T) {
+func TestAgentGivesNothingForForgedToken(t *testing.T) {
 	t.Parallel()
 	a := startWorkloads(t, nil)
 	client := dialSDS(t, a.socket)
@@ -249,7 +249,7 @@ func craft(i int, own, victim string) crafted {
 }
 
 // Two identities cannot get each other's secret by anything that a client can say.
-func TestNobodyGetsAnothersSecretByWhatHeSays(t *testing.T) {
+func TestClaimsDoNotGiveSecretsOfOthers(t *testing.T) {
 	t.Parallel()
 	a := startWorkloads(t, map[string]any{"workloads": map[string]any{"limits": map[string]any{"refused_tokens": 10_000}}})
 	client := dialSDS(t, a.socket)
@@ -296,7 +296,7 @@ func TestNobodyGetsAnothersSecretByWhatHeSays(t *testing.T) {
 	}
 }
 
-func TestHundredsOfStreamsRotateEachToItsOwn(t *testing.T) {
+func TestHundredsOfStreamsRotateSeparately(t *testing.T) {
 	t.Parallel()
 	const identities, each, rotations = 50, 4, 3
 	// The moment of a rotation is a second after the certificate came, at the earliest.

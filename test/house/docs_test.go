@@ -48,7 +48,7 @@ var (
 )
 
 // A link that is called like a test leads to the file that has the test.
-func TestEachLinkOfTheDocumentsLeadsToWhatItSays(t *testing.T) {
+func TestDocumentLinksResolve(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			target, heading, _ := strings.Cut(m[2], "#")
@@ -80,7 +80,7 @@ func anchors(text string) (all []string) {
 
 // Each rule names the files that keep it and the tests that break without it, by links,
 // which the test above follows.
-func TestTheArchitectureNamesFilesAndTestsOfEachRule(t *testing.T) {
+func TestArchitectureNamesFilesAndTestsOfEachRule(t *testing.T) {
 	const page = "docs/architecture.md"
 	_, rules, _ := strings.Cut(read(t, page), "\n## What always holds\n")
 	rules, _, _ = strings.Cut(rules, "\n## ")
@@ -103,7 +103,7 @@ func TestTheArchitectureNamesFilesAndTestsOfEachRule(t *testing.T) {
 }
 
 // The code of the page for embedders is an example's, which compiles and is run.
-func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
+func TestEmbeddingPageShowsExampleCode(t *testing.T) {
 	_, code, _ := strings.Cut(read(t, "docs/embed.md"), "```go\n")
 	code, _, found := strings.Cut(code, "```")
 	if !found || !strings.Contains(read(t, "examples/https-server/main.go"), code) {
@@ -112,7 +112,7 @@ func TestTheCodeOfThePageForEmbeddersIsAnExamples(t *testing.T) {
 }
 
 // What an operator looks up is what a program says.
-func TestTheOperatorsPageQuotesWhatTheProgramsSay(t *testing.T) {
+func TestOperatorsPageQuotesProgramMessages(t *testing.T) {
 	code := sources(t, "internal", "plugin-host", "sdk")
 	_, table, _ := strings.Cut(read(t, "docs/operators.md"), "\n## When something is wrong\n")
 	quotes := regexp.MustCompile(`(?m)^\| "([^"]+)" \|`).FindAllStringSubmatch(table, -1)
@@ -148,7 +148,7 @@ func sources(t *testing.T, dirs ...string) string {
 	return code.String()
 }
 
-func TestTheArchitectureNamesEachPackageThatHasArrows(t *testing.T) {
+func TestArchitectureNamesEachPackageWithArrows(t *testing.T) {
 	page := read(t, "docs/architecture.md")
 	for pkg := range arrows {
 		inner := strings.Contains(pkg, "/internal/") || strings.HasPrefix(pkg, "control-plane/kubernetes/")
@@ -172,7 +172,7 @@ func TestDocumentsWrapAt100Columns(t *testing.T) {
 	}
 }
 
-func TestTheREADMEIsShort(t *testing.T) {
+func TestREADMEIsShort(t *testing.T) {
 	if n := len(strings.Fields(read(t, "README.md"))); n > 900 {
 		t.Errorf("README.md has %d words, at most 900 are allowed", n)
 	}
@@ -180,7 +180,7 @@ func TestTheREADMEIsShort(t *testing.T) {
 
 // The commands that no test runs name files of the tree and targets of the Makefile; those of
 // docs/start-kubernetes.md also run against a real API server.
-func TestTheCommandsOfTheDocumentsNameWhatThereIs(t *testing.T) {
+func TestDocumentedCommandsExist(t *testing.T) {
 	makefile, found := read(t, "Makefile"), 0
 	for path, text := range documents(t) {
 		for _, block := range fenced.FindAllString(text, -1) {

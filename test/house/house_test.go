@@ -50,7 +50,7 @@ func listed(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
+func TestCoreCompilesNoCloudKubernetesOrPlugin(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/agent") {
 		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "go-jose/", "go-spiffe/", "prometheus/"} {
 			if strings.Contains(dep, foreign) {
@@ -62,7 +62,7 @@ func TestTheCoreCompilesNoCloudNoKubernetesAndNoPlugin(t *testing.T) {
 
 // Whoever wants certificates in a server of his own pays for no protocol that he
 // does not speak.
-func TestSecretsForTLSCompileNoGRPCNoEnvoyAndNoHTTP(t *testing.T) {
+func TestSecretsForTLSCompileNoGRPCEnvoyOrHTTP(t *testing.T) {
 	for _, pkg := range []string{"./sdk/secret", "./sdk/tlsconfig"} {
 		for _, dep := range deps(t, pkg) {
 			for _, foreign := range []string{"google.golang.org/grpc", "go-control-plane", "google.golang.org/protobuf", "net/http"} {
@@ -75,7 +75,7 @@ func TestSecretsForTLSCompileNoGRPCNoEnvoyAndNoHTTP(t *testing.T) {
 }
 
 // What the author of a provider links is his binary's size, start and CVEs.
-func TestAnAuthorsOnlyImportStaysSmall(t *testing.T) {
+func TestProviderSDKStaysSmall(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/provider") {
 		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "yaml"} {
 			if strings.Contains(dep, foreign) {
@@ -85,7 +85,7 @@ func TestAnAuthorsOnlyImportStaysSmall(t *testing.T) {
 	}
 }
 
-func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
+func TestContractAndPKINeedOnlyStandardLibrary(t *testing.T) {
 	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
 		for _, dep := range deps(t, pkg) {
 			first, _, _ := strings.Cut(dep, "/")
@@ -98,7 +98,7 @@ func TestTheContractAndPKINeedTheStandardLibraryOnly(t *testing.T) {
 
 // Who only wants certificates verified compiles no JOSE, no SPIFFE library and no
 // HTTP client.
-func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
+func TestAuthnNeedsOnlyStandardLibrary(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/authn") {
 		first, _, _ := strings.Cut(dep, "/")
 		if dep == "net/http" || strings.Contains(first, ".") && !strings.HasPrefix(dep, house) {
@@ -112,7 +112,7 @@ func TestWhoACallerIsNeedsTheStandardLibraryOnly(t *testing.T) {
 var arrows = map[string][]string{
 	"sdk/ca":                                {},
 	"sdk/pki":                               {"internal/clock", "internal/text"},
-	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/text", "sdk/ca"},
+	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "sdk/ca"},
 	"sdk/token/exchange":                    {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                            {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
 	"sdk/xds":                               {"internal/text", "internal/version"},
@@ -161,7 +161,7 @@ var arrows = map[string][]string{
 	"plugin-host/providertest":              {"plugin-host", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
 }
 
-func TestImportsFollowTheArrows(t *testing.T) {
+func TestImportsFollowArrows(t *testing.T) {
 	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/keysource/pkcs11": "./...", "control-plane": "./...", "plugin-host": "./..."} {
 		for _, pkg := range list(t, dir, "-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`, pattern) {
 			path, imports, _ := strings.Cut(pkg, ",")
@@ -212,7 +212,7 @@ var rooms = map[string][]string{
 	"workloads":   {"config", "wiring"},
 }
 
-func TestThePackagesOfTheProgramFollowTheirArrows(t *testing.T) {
+func TestProgramPackagesFollowArrows(t *testing.T) {
 	const program = house + "/plugin-host/cmd/countersign/"
 	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...") {
 		pkg, imports, _ := strings.Cut(line, " ")
@@ -229,7 +229,7 @@ func TestThePackagesOfTheProgramFollowTheirArrows(t *testing.T) {
 	}
 }
 
-func TestTheSDKPointsNeitherAtTheHostNorAtProviders(t *testing.T) {
+func TestSDKImportsNeitherHostNorProviders(t *testing.T) {
 	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
 		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
 			t.Errorf("the sdk compiles %s", dep)
@@ -253,7 +253,7 @@ func TestProvidersImportNothingInternal(t *testing.T) {
 }
 
 // The server of the secret service knows neither Kubernetes nor secrets.
-func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
+func TestDiscoveryCompilesNoKubernetesOrSecrets(t *testing.T) {
 	for _, dep := range list(t, ".", "-deps", "./sdk/discovery") {
 		for _, foreign := range []string{"k8s.io/", "go-plugin", "prometheus/", house + "/sdk/secret", house + "/sdk/sds", house + "/providers"} {
 			if strings.Contains(dep, foreign) {
@@ -265,7 +265,7 @@ func TestTheDiscoveryServiceCompilesNoKubernetesAndNoSecrets(t *testing.T) {
 
 // A program that has other mains' parts is one too many: what serves Kubernetes' secrets
 // is a library.
-func TestOnlyTheDiscoveryServicesMainCompilesTheHost(t *testing.T) {
+func TestOnlyDiscoveryMainCompilesHost(t *testing.T) {
 	const main = house + "/control-plane/cmd/countersign-discovery"
 	for _, pkg := range list(t, "control-plane", "./...") {
 		if pkg == main || strings.HasPrefix(pkg, main+"/") {
@@ -280,7 +280,7 @@ func TestOnlyTheDiscoveryServicesMainCompilesTheHost(t *testing.T) {
 }
 
 // Kubernetes is for those who serve its secrets, and for tests against real API servers.
-func TestNoKubernetesReachesAnotherModule(t *testing.T) {
+func TestKubernetesReachesNoOtherModule(t *testing.T) {
 	for _, dir := range modules {
 		if slices.Contains([]string{"control-plane", "test"}, dir) {
 			continue
@@ -297,7 +297,7 @@ func TestNoKubernetesReachesAnotherModule(t *testing.T) {
 var modules = []string{".", "control-plane", "examples", "plugin-host", "providers/citadel", "providers/google", "sdk/keysource/pkcs11", "test"}
 
 // go-control-plane's caches and stream servers are for callers of sdk/controlplane only.
-func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {
+func TestGoControlPlaneCacheReachesNoOtherModule(t *testing.T) {
 	for _, dir := range modules {
 		if dir == "." || dir == "examples" {
 			continue
@@ -311,7 +311,7 @@ func TestGoControlPlanesCacheReachesNoOtherModule(t *testing.T) {
 }
 
 // gRPC's own xDS client, which the tests in e2e run, brings Google's metadata client.
-func TestNoCloudPackageReachesAnotherModule(t *testing.T) {
+func TestCloudPackagesReachNoOtherModule(t *testing.T) {
 	for _, dir := range modules {
 		if dir == "providers/google" || dir == "test" {
 			continue

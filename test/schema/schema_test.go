@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the schemas anew")
 
-func TestTheSchemasAreThoseOfTheStructs(t *testing.T) {
+func TestSchemasMatchStructs(t *testing.T) {
 	check(t, "docs/config.schema.json", ofAgent(t))
 	check(t, "control-plane/cmd/countersign-discovery/config/schema.json", ofDiscovery(t))
 }

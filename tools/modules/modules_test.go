@@ -94,7 +94,7 @@ import (
 func main() { log.Fatal(agent.Run(context.Background(), agent.Config{})) }
 `
 
-func TestAnEmbedderGetsTheSDKAndNoCloud(t *testing.T) {
+func TestEmbedderGetsSDKWithoutCloud(t *testing.T) {
 	dir := t.TempDir()
 	user.run(t, dir, "go", "mod", "init", "example.com/embedder")
 	write(t, filepath.Join(dir, "main.go"), embedder)
@@ -126,7 +126,7 @@ var installed = []string{
 	"countersign-provider-citadel", "countersign-provider-file", "countersign-provider-google", "countersign-provider-step", "countersign-provider-vault",
 }
 
-func TestEachProgramIsInstalledUnderItsNameAndKnowsItsVersion(t *testing.T) {
+func TestInstalledProgramsKnowNameAndVersion(t *testing.T) {
 	dir := t.TempDir()
 	for _, program := range installed {
 		user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf(program)+"@"+version)
@@ -157,7 +157,7 @@ func mainOf(program string) string {
 }
 
 // What `provider new` prints is what its reader does next.
-func TestANewProviderBuildsOnTheRelease(t *testing.T) {
+func TestNewProviderBuildsOnRelease(t *testing.T) {
 	dir := t.TempDir()
 	user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf("countersign")+"@"+version)
 	said := user.run(t, dir, "countersign", "provider", "new", "acme")

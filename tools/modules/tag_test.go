@@ -24,7 +24,7 @@ const tagged = "v0.2.0"
 
 // The go command takes a module from the tags in git, and gets the very bytes that the proxy
 // has; a checkout of the tag is tidy, and the commit after it has the tree from before.
-func TestWhatIsTaggedIsWhatTheProxyServes(t *testing.T) {
+func TestTagMatchesProxy(t *testing.T) {
 	dir := clone(t)
 	released, err := release(dir, tagged, user.proxy)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c consumer) download(t *testing.T, path string, env ...string) (d download
 
 // The go command writes into go.work.sum what it misses there: a clone would be dirty as soon
 // as one looks at it. `make tidy` mends that.
-func TestLookingAtACloneLeavesItClean(t *testing.T) {
+func TestInspectingCloneLeavesItClean(t *testing.T) {
 	dir := clone(t)
 	for _, args := range [][]string{{"doc", "./sdk/secret"}, {"list", "work"}, {"list", "-m", "all"}, {"vet", "./sdk/ca"}} {
 		cmd := exec.Command("go", args...)

@@ -36,7 +36,7 @@ func (p *program) shows(t *testing.T, identity, kind string) bool {
 	return strings.Contains(text, `"identity": "`+identity+`",`+"\n        \"kind\": \""+kind+`"`)
 }
 
-func TestAnIssuersTokenIsKnownByItsDiscovery(t *testing.T) {
+func TestTokenIsVerifiedByIssuerDiscovery(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	p := withIssuer(t, i)
@@ -52,7 +52,7 @@ func TestAnIssuersTokenIsKnownByItsDiscovery(t *testing.T) {
 
 // The client hears one sentence whatever the reasons are; the log has all of them, and
 // no token.
-func TestWhoNobodyKnowsHearsNothingOfWhyAndTheLogHearsAll(t *testing.T) {
+func TestAuthenticationReasonsAreOnlyLogged(t *testing.T) {
 	t.Parallel()
 	i, other := newIssuer(t), newIssuer(t)
 	p := withIssuer(t, i)
@@ -82,7 +82,7 @@ func TestWhoNobodyKnowsHearsNothingOfWhyAndTheLogHearsAll(t *testing.T) {
 	}
 }
 
-func TestTheFirstAuthenticatorThatKnowsTheCallerWins(t *testing.T) {
+func TestFirstMatchingAuthenticatorWins(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	for _, c := range []struct{ order, want, kind string }{
@@ -103,7 +103,7 @@ func TestTheFirstAuthenticatorThatKnowsTheCallerWins(t *testing.T) {
 	}
 }
 
-func TestTokensOverPlaintextAreTakenWhereThatIsAllowedOnly(t *testing.T) {
+func TestPlaintextTokensNeedPermission(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	for _, c := range []struct {
@@ -127,7 +127,7 @@ func TestTokensOverPlaintextAreTakenWhereThatIsAllowedOnly(t *testing.T) {
 }
 
 // The token's end is the stream's.
-func TestAStreamEndsWithItsToken(t *testing.T) {
+func TestStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	p := withIssuer(t, i)

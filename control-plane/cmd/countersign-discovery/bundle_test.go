@@ -74,7 +74,7 @@ func (p *program) comes(t *testing.T, of authority) codes.Code {
 	return status.Code(err)
 }
 
-func TestAnotherTrustDomainIsKnownOnceItsEndpointWasFetched(t *testing.T) {
+func TestFederatedTrustDomainIsKnownAfterFetch(t *testing.T) {
 	t.Parallel()
 	theirs, webCA := newAuthority(t), newAuthority(t)
 	loopback := net.IPv4(127, 0, 0, 1)
@@ -116,7 +116,7 @@ func TestAnotherTrustDomainIsKnownOnceItsEndpointWasFetched(t *testing.T) {
 }
 
 // Whoever shows another certificate than the endpoint's has nothing taken of him.
-func TestRootsOfAnImpostorAreNotTaken(t *testing.T) {
+func TestImpostorRootsAreIgnored(t *testing.T) {
 	t.Parallel()
 	theirs, impostor := newAuthority(t), newAuthority(t)
 	e := publish(t, impostor.sign(t, certificate{id: "spiffe://partner.example/bundles", ip: net.IPv4(127, 0, 0, 1)}))

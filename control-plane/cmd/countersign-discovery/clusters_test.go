@@ -112,7 +112,7 @@ status: {address: 'unix:DIR/page'}
 times: {drain: 0s}
 `
 
-func TestWhatKubernetesSecretsCameToIsCountedAndShown(t *testing.T) {
+func TestKubernetesSecretResultsAreCountedAndShown(t *testing.T) {
 	t.Parallel()
 	other := newAuthority(t)
 	api := newAPIServer(t,

@@ -90,7 +90,7 @@ func (q question) labels() (all []string) {
 	return all
 }
 
-func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
+func TestAlertsAndDashboardMatchMetrics(t *testing.T) {
 	t.Parallel()
 	all, used := exposed(), map[string]bool{}
 	for _, q := range append(alerts(t), panels(t)...) {
@@ -115,7 +115,7 @@ func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 	}
 }
 
-func TestThePageExplainsEachMetricAndNoOther(t *testing.T) {
+func TestDocsExplainExactlyTheMetrics(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, programs.File(t, "docs/discovery.md")), "\n## What to watch\n")
 	got := map[string]bool{}

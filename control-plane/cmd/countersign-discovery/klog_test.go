@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-func TestWhatClientGoSaysIsCleanedAndForDebuggingOnly(t *testing.T) {
+func TestClientGoLogsAreCleanedAndDebugOnly(t *testing.T) {
 	defer klog.ClearLogger()
 	for level, heard := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true, slog.LevelDebug - 10: true} {
 		var text strings.Builder

@@ -40,7 +40,7 @@ func (c caller) held(t *testing.T, p *program) stream {
 	return s
 }
 
-func TestTheSettingsOfLimitsReachTheServer(t *testing.T) {
+func TestLimitSettingsReachServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limits string
@@ -76,7 +76,7 @@ func TestTheSettingsOfLimitsReachTheServer(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWithItsLifetime(t *testing.T) {
+func TestStreamEndsWithItsLifetime(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 0s, stream: 1s}")
 	begun := time.Now()
@@ -89,7 +89,7 @@ func TestAStreamEndsWithItsLifetime(t *testing.T) {
 	}
 }
 
-func TestTheTermSignalDrains(t *testing.T) {
+func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 1s}")
 	streams := []stream{who.held(t, p), who.held(t, p), who.held(t, p)}
@@ -103,7 +103,7 @@ func TestTheTermSignalDrains(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsItAtOnce(t *testing.T) {
+func TestSecondSignalEndsDrainAtOnce(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 5m}")
 	who.held(t, p)
@@ -119,7 +119,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 }
 
 // Operators send it to the agent.
-func TestTheHangupSignalEndsNothing(t *testing.T) {
+func TestSIGHUPIsIgnored(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 0s}")
 	_ = p.cmd.Process.Signal(syscall.SIGHUP)
@@ -127,7 +127,7 @@ func TestTheHangupSignalEndsNothing(t *testing.T) {
 	who.held(t, p)
 }
 
-func TestNobodyIsAnsweredBeforeTheLocalClusterIsSynced(t *testing.T) {
+func TestNoAnswerBeforeLocalClusterSync(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
 	api.away.Store(true)

@@ -93,7 +93,7 @@ func textOf(page string) string {
 	return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "))
 }
 
-func TestThePageBeginsWithWhatIsToBeDoneTheWorstFirst(t *testing.T) {
+func TestPageListsWorstTroubleFirst(t *testing.T) {
 	t.Parallel()
 	r := atThree()
 	var got []string
@@ -125,7 +125,7 @@ func TestThePageBeginsWithWhatIsToBeDoneTheWorstFirst(t *testing.T) {
 	}
 }
 
-func TestWhereAllIsWellThePageSaysSoAndNothingIsToBeDone(t *testing.T) {
+func TestPageSaysAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := report{
 		At: noon, Server: discovery.Status{Streams: []discovery.StreamStatus{streamOf(1, "web", "home", discovery.TypeStatus{Type: secretURL, Subscribed: 1, Pushes: 1, Sent: newer, Acked: newer})}},
@@ -145,7 +145,7 @@ func TestWhereAllIsWellThePageSaysSoAndNothingIsToBeDone(t *testing.T) {
 	}
 }
 
-func TestAFaultOfTheFolderAndAnExpiredCertificateAreToBeMended(t *testing.T) {
+func TestFolderFaultAndExpiryAreTroubles(t *testing.T) {
 	t.Parallel()
 	r := report{At: noon, Secrets: []secret.Status{{Name: "default", ExpiredSince: noon}}, Folder: &folder.Status{Path: "/etc/resources", Fault: "permission denied"}}
 	all := r.Troubles()
@@ -154,7 +154,7 @@ func TestAFaultOfTheFolderAndAnExpiredCertificateAreToBeMended(t *testing.T) {
 	}
 }
 
-func TestNoTextOfOthersIsMarkup(t *testing.T) {
+func TestForeignTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'</style>{{.}}`
 	r := atThree()
@@ -176,7 +176,7 @@ func TestNoTextOfOthersIsMarkup(t *testing.T) {
 	}
 }
 
-func TestOfManyStreamsThoseThatRefuseAreShown(t *testing.T) {
+func TestRefusingStreamsAreShownAmongMany(t *testing.T) {
 	t.Parallel()
 	r := report{At: noon}
 	for i := range uint64(5000) {
@@ -192,7 +192,7 @@ func TestOfManyStreamsThoseThatRefuseAreShown(t *testing.T) {
 	}
 }
 
-func TestOfManyTroublesTheFirstAreShown(t *testing.T) {
+func TestTroubleListIsCut(t *testing.T) {
 	t.Parallel()
 	r := report{At: noon, Folder: &folder.Status{}}
 	for range maxTroubles + 3 {

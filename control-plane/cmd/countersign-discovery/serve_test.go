@@ -73,7 +73,7 @@ func serial(t *testing.T, address string, cfg *tls.Config) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
 }
 
-func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
+func TestKnownCallerGetsFolderAndIsShown(t *testing.T) {
 	t.Parallel()
 	dir := files(t, alone)
 	write(t, filepath.Join(dir, "resources", "web.yaml"), web)
@@ -113,7 +113,7 @@ func TestAKnownCallerGetsTheFolderAndIsShown(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotKnownGetsNothing(t *testing.T) {
+func TestUnknownCallerGetsNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, files(t, alone))
 	p.ready(t)
@@ -139,7 +139,7 @@ func TestWhoIsNotKnownGetsNothing(t *testing.T) {
 	}
 }
 
-func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
+func TestOwnCertificateRotatesUnderListener(t *testing.T) {
 	t.Parallel()
 	p := start(t, files(t, strings.Replace(alone, "dns_names: [discovery.test]", "dns_names: [discovery.test], ttl: 4s", 1)))
 	p.ready(t)
@@ -148,7 +148,7 @@ func TestTheOwnCertificateRotatesUnderTheListener(t *testing.T) {
 	eventually(t, func() bool { return serial(t, p.tls(t), client) != first }, "it shows another than "+first, p.log)
 }
 
-func TestACertificateInFilesIsShownAndFollowed(t *testing.T) {
+func TestFileCertificateIsShownAndFollowed(t *testing.T) {
 	t.Parallel()
 	signed := start(t, files(t, alone)) // only its CA is wanted
 	signed.ready(t)
@@ -192,7 +192,7 @@ times: {drain: 0s}
 	}
 }
 
-func TestCommandsThatRunNothing(t *testing.T) {
+func TestCommandOutputAndExitCodes(t *testing.T) {
 	t.Parallel()
 	good := filepath.Join(files(t, alone), "c.yaml")
 	for _, c := range []struct {

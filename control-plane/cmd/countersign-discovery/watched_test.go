@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 )
 
-func TestTheWatchedAreCountedByClusterAndTheWorstAreNamedFirst(t *testing.T) {
+func TestWatchedAreCountedByClusterWorstFirst(t *testing.T) {
 	t.Parallel()
 	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
 	w := watchingOf([]string{"home", "east"}, []secrets.Watched{
@@ -36,7 +36,7 @@ func TestTheWatchedAreCountedByClusterAndTheWorstAreNamedFirst(t *testing.T) {
 	}
 }
 
-func TestNoMoreThanAPageIsNamed(t *testing.T) {
+func TestWatchedListIsCut(t *testing.T) {
 	t.Parallel()
 	all := make([]secrets.Watched, maxTroubled+7)
 	for i := range all {

@@ -79,7 +79,7 @@ type Config struct {
 	Most int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log receives failures to reach API servers. Default: no logging.
+	// Log receives failures to reach API servers. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -128,7 +128,7 @@ func (c *Config) setDefaults() {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 }
 

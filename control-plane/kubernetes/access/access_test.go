@@ -22,7 +22,7 @@ func newClient() *fake.FakeAuthorizationV1 {
 	return &fake.FakeAuthorizationV1{Fake: &clienttesting.Fake{}}
 }
 
-func TestTheQuestionIsWhetherTheServiceAccountMayListSecretsInItsNamespace(t *testing.T) {
+func TestReviewAsksForListSecretsInNamespace(t *testing.T) {
 	client := newClient()
 	var asked authorizationv1.SubjectAccessReviewSpec
 	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -53,7 +53,7 @@ func TestTheQuestionIsWhetherTheServiceAccountMayListSecretsInItsNamespace(t *te
 	}
 }
 
-func TestAnAnswerIsKeptForAsLongAsItIsGood(t *testing.T) {
+func TestAnswerIsCachedUntilItExpires(t *testing.T) {
 	for name, test := range map[string]struct {
 		allowed bool
 		keep    time.Duration
@@ -89,7 +89,7 @@ func TestAnAnswerIsKeptForAsLongAsItIsGood(t *testing.T) {
 	}
 }
 
-func TestAYesThatIsAlsoANoIsANo(t *testing.T) {
+func TestAllowedAndDeniedIsDenied(t *testing.T) {
 	client := newClient()
 	client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}}, nil
@@ -103,7 +103,7 @@ func TestAYesThatIsAlsoANoIsANo(t *testing.T) {
 	})
 }
 
-func TestWhoHasNoServiceAccountOrNoClusterIsNotEvenAskedFor(t *testing.T) {
+func TestSubjectWithoutAccountOrClusterIsNotReviewed(t *testing.T) {
 	f := newAPI()
 	f.gone["north"] = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
@@ -119,7 +119,7 @@ func TestWhoHasNoServiceAccountOrNoClusterIsNotEvenAskedFor(t *testing.T) {
 	})
 }
 
-func TestManyWhoAskCostOneReview(t *testing.T) {
+func TestConcurrentCallersShareOneReview(t *testing.T) {
 	f := newAPI(web)
 	f.slow = time.Second
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
@@ -138,7 +138,7 @@ func TestManyWhoAskCostOneReview(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatHangsHoldsNoOtherUp(t *testing.T) {
+func TestHangingAPIServerDelaysNoOther(t *testing.T) {
 	f := newAPI(web)
 	f.hang = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
@@ -164,7 +164,7 @@ func TestAnAPIServerThatHangsHoldsNoOtherUp(t *testing.T) {
 }
 
 // Three thousand at once were denied for a minute, two thirds of them.
-func TestAFullQueueIsNoAnswer(t *testing.T) {
+func TestFullQueueIsNotADenial(t *testing.T) {
 	const all = 3000
 	f := newAPI()
 	f.slow = 320 * time.Millisecond // 50 a second
@@ -194,7 +194,7 @@ func TestAFullQueueIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestAllAreAskedForThoughFewAtOnce(t *testing.T) {
+func TestParallelLimitStillReviewsAll(t *testing.T) {
 	f := newAPI()
 	f.slow = 100 * time.Millisecond
 	inBubble(t, f, Config{Parallel: 4}, func(t *testing.T, a *Access) {
@@ -208,7 +208,7 @@ func TestAllAreAskedForThoughFewAtOnce(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
+func TestKnownSubjectsAreBoundedPerCluster(t *testing.T) {
 	f := newAPI()
 	inBubble(t, f, Config{Most: 10}, func(t *testing.T, a *Access) {
 		for i := range 8 {
@@ -236,7 +236,7 @@ func TestWhatIsKnownIsBoundedForEachCluster(t *testing.T) {
 	})
 }
 
-func TestWhoFindsNoRoomIsToldWhenThereIsSome(t *testing.T) {
+func TestFullCacheNotifiesWhenRoomIsFree(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{Most: 2}, func(t *testing.T, a *Access) {
 		_, leave := watched(a, Subject{"east", "shop", "one"})
@@ -262,7 +262,7 @@ func TestWhoFindsNoRoomIsToldWhenThereIsSome(t *testing.T) {
 	})
 }
 
-func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
+func TestClockJumpExtendsNoAnswer(t *testing.T) {
 	for _, by := range []time.Duration{-time.Second, -time.Hour, 5 * time.Minute, time.Hour} {
 		var c shiftedClock
 		f := newAPI(web)
@@ -282,7 +282,7 @@ func TestAClockThatIsSetMakesNoAnswerLast(t *testing.T) {
 	}
 }
 
-func TestAJumpOfTheClockIsNoticedThoughNobodyAsks(t *testing.T) {
+func TestClockJumpIsNoticedWhileIdle(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		var c shiftedClock
 		f := newAPI(web)
@@ -301,7 +301,7 @@ func TestAJumpOfTheClockIsNoticedThoughNobodyAsks(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatCannotBeAskedIsLoggedOnceAMinute(t *testing.T) {
+func TestUnreachableAPIServerIsLoggedOnceAMinute(t *testing.T) {
 	f := newAPI()
 	f.err = errors.New("dial tcp 10.0.0.1:6443: refused\n" + strings.Repeat("x", 1000))
 	var log bytes.Buffer

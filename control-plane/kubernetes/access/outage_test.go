@@ -41,7 +41,7 @@ func awayUntil(t *testing.T, a *Access, d time.Duration) {
 }
 
 // Any error of the API server is "cannot tell", our own lack of rights there too.
-func TestAnAPIServerThatCannotTellGivesNothingAndTakesNothing(t *testing.T) {
+func TestAPIServerErrorGrantsAndRevokesNothing(t *testing.T) {
 	for name, away := range map[string]func(*api){
 		"away":          func(f *api) { f.err = errDown },
 		"hangs":         func(f *api) { f.hang = true },
@@ -66,7 +66,7 @@ func TestAnAPIServerThatCannotTellGivesNothingAndTakesNothing(t *testing.T) {
 	}
 }
 
-func TestWhoConnectsAgainMeanwhileKeepsWhatItHolds(t *testing.T) {
+func TestReconnectDuringOutageKeepsGrant(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		_, stop := holding(t, a)
@@ -87,7 +87,7 @@ func TestWhoConnectsAgainMeanwhileKeepsWhatItHolds(t *testing.T) {
 }
 
 // Otherwise one whose right was taken away would have the next key by connecting again.
-func TestWhoConnectsAgainIsAskedForFirst(t *testing.T) {
+func TestReconnectingCallerIsReviewedFirst(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		_, stop := holding(t, a)
@@ -109,7 +109,7 @@ func TestWhoConnectsAgainIsAskedForFirst(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatCannotTellForTooLongSaysNo(t *testing.T) {
+func TestLongOutageDenies(t *testing.T) {
 	for name, test := range map[string]struct {
 		outage, keeps time.Duration
 	}{
@@ -142,7 +142,7 @@ func TestAnAPIServerThatCannotTellForTooLongSaysNo(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsSwappedAgainAndAgainIsAwayForSoLong(t *testing.T) {
+func TestRepeatedSwapsDoNotExtendOutage(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		_, stop := holding(t, a)
@@ -159,7 +159,7 @@ func TestAClusterThatIsSwappedAgainAndAgainIsAwayForSoLong(t *testing.T) {
 }
 
 // A webhook that could not be asked has said neither.
-func TestAnEvaluationThatFailedIsNoNo(t *testing.T) {
+func TestEvaluationErrorIsNotADenial(t *testing.T) {
 	var status authorizationv1.SubjectAccessReviewStatus
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := New(Config{Reviews: func(string) (Reviews, bool) { return fixed{&status}, true }})
@@ -184,7 +184,7 @@ func (f fixed) Create(context.Context, *authorizationv1.SubjectAccessReview, met
 	return &authorizationv1.SubjectAccessReview{Status: *f.status}, nil
 }
 
-func TestWhatIsHeldIsBoundedForEachCluster(t *testing.T) {
+func TestHeldNamesAreBoundedPerCluster(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{Most: 2}, func(t *testing.T, a *Access) {
 		_, stop := holding(t, a)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestRightsThatAreTakenAwayAreToldWhenTheYesEndsAtTheLatest(t *testing.T) {
+func TestRevocationIsNotifiedWhenAllowExpires(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -27,7 +27,7 @@ func TestRightsThatAreTakenAwayAreToldWhenTheYesEndsAtTheLatest(t *testing.T) {
 	})
 }
 
-func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
+func TestGrantIsNotifiedWithinAMinute(t *testing.T) {
 	f := newAPI()
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -41,7 +41,7 @@ func TestRightsThatAreGivenAreToldWithinAMinute(t *testing.T) {
 	})
 }
 
-func TestHowLongAnswersCountMayBeSaid(t *testing.T) {
+func TestAnswerLifetimesAreConfigurable(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{Allow: 10 * time.Second, Deny: 20 * time.Second}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -64,7 +64,7 @@ func TestHowLongAnswersCountMayBeSaid(t *testing.T) {
 	})
 }
 
-func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
+func TestUnchangedAnswerIsRefreshedSilently(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -82,7 +82,7 @@ func TestWhileNothingChangesThoseWhoWatchHearNothingAndHaveNoGap(t *testing.T) {
 	})
 }
 
-func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
+func TestShortOutageCostsNothing(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -105,7 +105,7 @@ func TestAShortAbsenceOfTheAPIServerCostsNothing(t *testing.T) {
 }
 
 // What has changed meanwhile was answered with ErrNotReady, and would be lost.
-func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
+func TestFirstAnswerAfterNotReadyIsNotified(t *testing.T) {
 	var c shiftedClock
 	f := newAPI(web)
 	inBubble(t, f, Config{Now: c.now}, func(t *testing.T, a *Access) {
@@ -123,7 +123,7 @@ func TestWhoHadNoAnswerIsToldOfOneThoughItIsTheSameAsBefore(t *testing.T) {
 	})
 }
 
-func TestNobodyIsAskedForWhomNobodyWatches(t *testing.T) {
+func TestUnwatchedSubjectIsNotRefreshed(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -141,7 +141,7 @@ func TestNobodyIsAskedForWhomNobodyWatches(t *testing.T) {
 	})
 }
 
-func TestWhatTheAPIServerBeforeHasSaidDoesNotCount(t *testing.T) {
+func TestAnswersOfReplacedAPIServerAreDropped(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -166,7 +166,7 @@ func TestWhatTheAPIServerBeforeHasSaidDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsOnItsWayWhenTheClusterIsSwappedDoesNotCount(t *testing.T) {
+func TestInFlightAnswerIsDroppedOnSwap(t *testing.T) {
 	f := newAPI(web)
 	f.slow = time.Second
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
@@ -183,7 +183,7 @@ func TestAnAnswerThatIsOnItsWayWhenTheClusterIsSwappedDoesNotCount(t *testing.T)
 	})
 }
 
-func TestWhoseClusterGoesHasNothingAtOnceAndIsAskedForWhenItIsBack(t *testing.T) {
+func TestRemovedClusterDeniesUntilItReturns(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		told, stop := watched(a, web)
@@ -204,7 +204,7 @@ func TestWhoseClusterGoesHasNothingAtOnceAndIsAskedForWhenItIsBack(t *testing.T)
 	})
 }
 
-func TestAfterCloseNothingIsAsked(t *testing.T) {
+func TestClosedAccessAsksNothing(t *testing.T) {
 	f := newAPI(web)
 	f.hang = true
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
@@ -225,7 +225,7 @@ func TestAfterCloseNothingIsAsked(t *testing.T) {
 	})
 }
 
-func TestWhoHasLeftMeanwhileIsToldNoMore(t *testing.T) {
+func TestStoppedWatcherIsNotNotified(t *testing.T) {
 	f := newAPI(web)
 	inBubble(t, f, Config{}, func(t *testing.T, a *Access) {
 		var told ear

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestOnlyWhatCertificatesUseIsHeld(t *testing.T) {
+func TestOnlyCertificateDataIsHeld(t *testing.T) {
 	s := servers(t, "local")[0]
 	all := map[string][]byte{"password": []byte("hunter2"), "cert": {1}, "key": {1}, "crl": {1}, "cacert": {1}, "tls.crt": {1}, "tls.key": {1}, "tls.ocsp-staple": {1}, "ca.crt": {1}, "ca.crl": {1}}
 	s.put(secret("shop", "all", "", all))
@@ -51,7 +51,7 @@ func TestOnlyWhatCertificatesUseIsHeld(t *testing.T) {
 	}
 }
 
-func TestEachChangeOfWhatIsHeldIsToldOnce(t *testing.T) {
+func TestEachChangeIsNotifiedOnce(t *testing.T) {
 	s := servers(t, "local")[0]
 	web := func(text string) *corev1.Secret {
 		return secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(text)})
@@ -85,7 +85,7 @@ func TestEachChangeOfWhatIsHeldIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
+func TestReturningAPIServerIsFollowedAgain(t *testing.T) {
 	t.Parallel()
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
@@ -121,7 +121,7 @@ func TestAnAPIServerThatGoesAwayAndComesBackIsFollowedAgain(t *testing.T) {
 }
 
 // Its watches may last for minutes after our credential there has expired.
-func TestAReviewThatIsRefusedIsTheClustersFault(t *testing.T) {
+func TestFailedReviewMarksClusterAway(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
@@ -162,7 +162,7 @@ type deafInformer struct {
 
 func (d deafInformer) RunWithContext(context.Context) { <-d.end }
 
-func TestAnInformerThatDoesNotEndIsNotWaitedFor(t *testing.T) {
+func TestStuckInformerIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		deaf := deafInformer{end: make(chan struct{})}
@@ -177,7 +177,7 @@ func TestAnInformerThatDoesNotEndIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestItIsNotReadyBeforeTheLocalClusterIs(t *testing.T) {
+func TestNotReadyBeforeLocalCluster(t *testing.T) {
 	s := servers(t, "local")[0]
 	s.fail(http.StatusForbidden)
 	r := start(t, s)
@@ -192,7 +192,7 @@ func TestItIsNotReadyBeforeTheLocalClusterIs(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestRedirectIsNotFollowed(t *testing.T) {
 	s := servers(t, "local", "elsewhere")
 	r := start(t, s[0]).ready(t)
 	s[0].Config.Handler = http.RedirectHandler(s[1].URL, http.StatusTemporaryRedirect)
@@ -201,7 +201,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRefused(t *testing.T) {
 	local := servers(t, "local")[0].config()
 	for name, cfg := range map[string]Config{
 		"no local cluster": {LocalID: "local"},
@@ -220,7 +220,7 @@ func TestSettingsThatAreNoneAreRefused(t *testing.T) {
 
 // A warning is foreign text, and may repeat our credential: it must not go to the
 // process's log past ours.
-func TestWarningsOfAnAPIServerAreNotLogged(t *testing.T) {
+func TestAPIServerWarningsAreNotLogged(t *testing.T) {
 	said := &running{} // by client-go, which has the logger for as long as the fleet runs
 	klog.SetSlogLogger(slog.New(slog.NewTextHandler(said, nil)))
 	t.Cleanup(klog.ClearLogger)
@@ -239,7 +239,7 @@ func TestWarningsOfAnAPIServerAreNotLogged(t *testing.T) {
 	}
 }
 
-func TestAClustersIDIsWhatAKeyOfASecretCanBe(t *testing.T) {
+func TestClusterIDIsAValidSecretKey(t *testing.T) {
 	for id, want := range map[string]bool{
 		"a": true, "Z9": true, "a.b-c_d": true, "..": true, strings.Repeat("x", 253): true,
 		"": false, strings.Repeat("x", 254): false, "a|b": false, "a/b": false, "a b": false, "a\x00": false, "a\n": false, "ä": false, "`": false, "{": false, "@": false, "[": false, ":": false, "~": false,

@@ -58,7 +58,7 @@ type Config struct {
 	// Changed receives each change. It must not block and must be safe for concurrent
 	// use. Default: none.
 	Changed func(Event)
-	// Log receives the state changes of each cluster. Default: no logging.
+	// Log receives the state changes of each cluster. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -99,7 +99,7 @@ func (c *Config) setDefaults() {
 		c.Changed = func(Event) {}
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // One that was good until now is let go of in the same way, and comes back.
-func TestWhatWasHeldIsLetGoAndTriedAgain(t *testing.T) {
+func TestExcessiveClusterIsDroppedAndRetried(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	east.put(secret("shop", "web", "", map[string][]byte{"tls.crt": []byte("1")}))
@@ -56,7 +56,7 @@ func waitFreed(t *testing.T, freed <-chan struct{}) {
 	}
 }
 
-func TestWhatAlwaysTakesTooMuchIsGivenUpUntilTheNextChange(t *testing.T) {
+func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	east.answer(hostile(events(added+"}}\n"), list("")))
@@ -80,7 +80,7 @@ func TestWhatAlwaysTakesTooMuchIsGivenUpUntilTheNextChange(t *testing.T) {
 }
 
 // A kubeconfig that leads to too much costs nothing of what an earlier one reaches.
-func TestWhatServesStaysWhereTheNextTakesTooMuch(t *testing.T) {
+func TestServingClusterStaysWhenNextIsExcessive(t *testing.T) {
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	next.answer(hostile(events(added+"}}\n"), list("")))
@@ -103,7 +103,7 @@ func TestWhatServesStaysWhereTheNextTakesTooMuch(t *testing.T) {
 	r.synced(t, "east", east)
 }
 
-func TestTheLaterKubeconfigIsHandedOutWhereTheEarlierTakesTooMuch(t *testing.T) {
+func TestNextKubeconfigServesWhenFirstIsExcessive(t *testing.T) {
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
@@ -122,7 +122,7 @@ func TestTheLaterKubeconfigIsHandedOutWhereTheEarlierTakesTooMuch(t *testing.T) 
 }
 
 // What has changed, gone, or was read anew does not count as what it was.
-func TestOnlyWhatIsThereNowIsCounted(t *testing.T) {
+func TestOnlyPresentObjectsAreCounted(t *testing.T) {
 	l := newBudget(Limits{Bytes: 4 * objectSize, Objects: 2, Response: 1}).ledger()
 	put := func(name string, size int) error {
 		return l.put(secret("shop", name, "", map[string][]byte{"cert": make([]byte, size)}))

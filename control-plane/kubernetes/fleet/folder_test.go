@@ -24,7 +24,7 @@ func place(t *testing.T, path string, text []byte) {
 	}
 }
 
-func TestAFolderOfKubeconfigsIsFollowed(t *testing.T) {
+func TestKubeconfigFolderIsFollowed(t *testing.T) {
 	s := servers(t, "local", "east", "west")
 	local, east, west := s[0], s[1], s[2]
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func TestAFolderOfKubeconfigsIsFollowed(t *testing.T) {
 }
 
 // A Secret has an id before a file has it, and a pipe or a file too long stops nobody.
-func TestWhatIsNoKubeconfigInTheFolderCostsTheOthersNothing(t *testing.T) {
+func TestBadFileInFolderAffectsNoOther(t *testing.T) {
 	s := servers(t, "local", "east", "evil")
 	dir := t.TempDir()
 	place(t, filepath.Join(dir, "east.yaml"), s[2].kubeconfig(""))
@@ -91,7 +91,7 @@ func TestWhatIsNoKubeconfigInTheFolderCostsTheOthersNothing(t *testing.T) {
 	r.synced(t, "east", s[2])
 }
 
-func TestAFolderThatCannotBeReadKeepsWhatItHad(t *testing.T) {
+func TestUnreadableFolderKeepsItsClusters(t *testing.T) {
 	s := servers(t, "local", "east")
 	dir := filepath.Join(t.TempDir(), "folder")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -120,7 +120,7 @@ func refuseAtLength(w http.ResponseWriter) {
 	endless(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`+strings.Repeat("no ", 10_000))
 }
 
-func TestAClusterThatTakesTooMuchIsEndedAndNoOtherNotices(t *testing.T) {
+func TestExcessiveClusterIsEndedAlone(t *testing.T) {
 	for name, c := range whatTakesTooMuch {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func (r *running) letGo(t *testing.T, id string, by *apiServer) {
 	until(t, "nothing goes there", func() bool { return by.watches() == 0 && by.open.Load() == 0 })
 }
 
-func TestAReviewThatIsTooLongEndsTheClusterToo(t *testing.T) {
+func TestOversizedReviewEndsCluster(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
@@ -172,7 +172,7 @@ func TestAReviewThatIsTooLongEndsTheClusterToo(t *testing.T) {
 }
 
 // The local cluster may have what no remote one may.
-func TestTheLocalClusterHasNoLimits(t *testing.T) {
+func TestLocalClusterHasNoLimits(t *testing.T) {
 	s := servers(t, "local")[0]
 	for i := range 200 {
 		s.put(secret("shop", fmt.Sprint(i), "", map[string][]byte{"tls.crt": make([]byte, 10<<10)}))
@@ -185,7 +185,7 @@ func TestTheLocalClusterHasNoLimits(t *testing.T) {
 }
 
 // A cluster may have all that its limits allow, however often it changes.
-func TestWhatChangesAndGoesIsNotCountedTwice(t *testing.T) {
+func TestChangesAreNotCountedTwice(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
@@ -213,7 +213,7 @@ func TestWhatChangesAndGoesIsNotCountedTwice(t *testing.T) {
 }
 
 // Older servers, which list: a page that is too long is asked for in smaller ones.
-func TestAListOfManyIsReadInSmallerPages(t *testing.T) {
+func TestLongListIsReadInSmallerPages(t *testing.T) {
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	pages := map[string]bool{}
@@ -245,7 +245,7 @@ func TestAListOfManyIsReadInSmallerPages(t *testing.T) {
 }
 
 // What JSON can become is seen before it is read; of other forms it is not.
-func TestARemoteAnswersInJSONAlone(t *testing.T) {
+func TestRemoteAnswersInJSONOnly(t *testing.T) {
 	for _, kind := range []string{"application/vnd.kubernetes.protobuf", "application/yaml", "text/html", "application/json; ="} {
 		s := servers(t, "local", "east")
 		s[1].answer(func(w http.ResponseWriter, _ *http.Request) {
@@ -260,7 +260,7 @@ func TestARemoteAnswersInJSONAlone(t *testing.T) {
 }
 
 // Room that nothing uses is not held, as nobody would count it.
-func TestWhatIsHeldHasNoRoomToSpare(t *testing.T) {
+func TestHeldDataHasNoSpareCapacity(t *testing.T) {
 	s := servers(t, "local", "east")
 	breaks := strings.Repeat(`\n`, 10_000)
 	s[1].answer(hostile(older, func(w http.ResponseWriter, r *http.Request) {
@@ -273,7 +273,7 @@ func TestWhatIsHeldHasNoRoomToSpare(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsCountedByItsValues(t *testing.T) {
+func TestAnswerSizeCountsValues(t *testing.T) {
 	for text, want := range map[string]int64{
 		`"a,{[]}\"\\"`: 12,
 		`{"a":[1,2]}`:  11 + 3*valueSize,

@@ -75,7 +75,7 @@ func (r *running) holds(t testing.TB, id, text string) *Cluster {
 	return c
 }
 
-func TestRealClustersAreServedWithTheLeastRights(t *testing.T) {
+func TestRealClustersAreServedWithLeastRights(t *testing.T) {
 	local, east := newReal(t, "local"), newReal(t, "east")
 	web := func(text string) *corev1.Secret {
 		return secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(text), "password": []byte("hunter2")})
@@ -111,7 +111,7 @@ func TestRealClustersAreServedWithTheLeastRights(t *testing.T) {
 	}
 }
 
-func TestARealRemoteIsRemovedAddedAndMoved(t *testing.T) {
+func TestRealRemoteIsRemovedAddedAndMoved(t *testing.T) {
 	local, east, west := newReal(t, "local"), newReal(t, "east"), newReal(t, "west")
 	for name, c := range map[string]real{"east": east, "west": west} {
 		c.put(secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(name)}))
@@ -133,7 +133,7 @@ func TestARealRemoteIsRemovedAddedAndMoved(t *testing.T) {
 	until(t, "without its label it holds no cluster", func() bool { return len(r.Status()) == 1 })
 }
 
-func TestARealServerThatIsDownForAWhileIsFollowedAgain(t *testing.T) {
+func TestRealServerIsFollowedAfterDowntime(t *testing.T) {
 	local, east := newReal(t, "local"), newReal(t, "east")
 	web := func(text string) *corev1.Secret {
 		return secret("shop", "web", "", map[string][]byte{"tls.crt": []byte(text)})
@@ -156,7 +156,7 @@ func TestARealServerThatIsDownForAWhileIsFollowedAgain(t *testing.T) {
 	})
 }
 
-func TestARealClusterWhoseRightsAreMissingSaysSo(t *testing.T) {
+func TestRealClusterReportsMissingRights(t *testing.T) {
 	local, east := newReal(t, "local"), newReal(t, "east")
 	east.ServiceAccount("istio-system", "nobody")
 	local.put(remotes("r", 0, map[string][]byte{"east": east.Kubeconfig(east.Account("istio-system", "nobody"))}))

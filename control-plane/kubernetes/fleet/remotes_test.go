@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-func TestARemoteComesChangesAndGoesWithItsSecret(t *testing.T) {
+func TestRemoteFollowsItsSecret(t *testing.T) {
 	s := servers(t, "local", "east", "moved")
 	local, east, moved := s[0], s[1], s[2]
 	east.put(secret("shop", "web", "", map[string][]byte{"tls.crt": []byte("east")}))
@@ -39,7 +39,7 @@ func TestARemoteComesChangesAndGoesWithItsSecret(t *testing.T) {
 	}
 }
 
-func TestASecretWhoseLabelIsTakenAwayHoldsNoClusters(t *testing.T) {
+func TestSecretOfOtherNamespaceHoldsNoClusters(t *testing.T) {
 	s := servers(t, "local", "east")
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 	elsewhere := remotes("r", 0, map[string][]byte{"foreign": s[1].kubeconfig("")})
@@ -52,7 +52,7 @@ func TestASecretWhoseLabelIsTakenAwayHoldsNoClusters(t *testing.T) {
 	}
 }
 
-func TestTheSameBytesChangeNothing(t *testing.T) {
+func TestSameBytesChangeNothing(t *testing.T) {
 	s := servers(t, "local", "east")
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 	r := start(t, s[0]).ready(t)
@@ -65,7 +65,7 @@ func TestTheSameBytesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestTheFirstKeepsAnIDAndTheSecondTakesItOver(t *testing.T) {
+func TestFirstSecretKeepsDuplicateIDUntilRemoved(t *testing.T) {
 	s := servers(t, "local", "east", "evil")
 	local, east, evil := s[0], s[1], s[2]
 	local.put(remotes("a-later", 10, map[string][]byte{"east": evil.kubeconfig("")}))
@@ -96,7 +96,7 @@ func TestTheFirstKeepsAnIDAndTheSecondTakesItOver(t *testing.T) {
 	}
 }
 
-func TestTheLocalClustersIDIsRefused(t *testing.T) {
+func TestLocalClusterIDIsRefused(t *testing.T) {
 	s := servers(t, "local", "evil")
 	s[0].put(remotes("r", 0, map[string][]byte{"local": s[1].kubeconfig("")}))
 	r := start(t, s[0]).ready(t)
@@ -109,7 +109,7 @@ func TestTheLocalClustersIDIsRefused(t *testing.T) {
 	}
 }
 
-func TestAMalformedKubeconfigKeepsWhatThereWas(t *testing.T) {
+func TestMalformedKubeconfigKeepsCluster(t *testing.T) {
 	s := servers(t, "local", "east")
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 	r := start(t, s[0]).ready(t)
@@ -135,7 +135,7 @@ func TestAMalformedKubeconfigKeepsWhatThereWas(t *testing.T) {
 	}
 }
 
-func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
+func TestUnsyncedRemoteDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]int{"it refuses": http.StatusForbidden, "it cuts": -1, "it hangs": -2} {
 		s := servers(t, "local", "east")
@@ -163,7 +163,7 @@ func TestARemoteThatDoesNotSyncHoldsNobodyUp(t *testing.T) {
 }
 
 // The kubelet replaces the token of a pod in its file.
-func TestATokenOutOfAFileIsNotShownEither(t *testing.T) {
+func TestTokenFromFileIsNotShown(t *testing.T) {
 	s := servers(t, "local")[0]
 	path := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte(s.token), 0o600); err != nil {
@@ -177,7 +177,7 @@ func TestATokenOutOfAFileIsNotShownEither(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsAddedLaterMakesNobodyWait(t *testing.T) {
+func TestLateClusterDoesNotDelayReadiness(t *testing.T) {
 	s := servers(t, "local", "east")
 	r := start(t, s[0]).ready(t)
 	s[1].fail(-2)
@@ -188,7 +188,7 @@ func TestAClusterThatIsAddedLaterMakesNobodyWait(t *testing.T) {
 	}
 }
 
-func TestASwapHasNoGap(t *testing.T) {
+func TestSwapHasNoGap(t *testing.T) {
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	for _, each := range s[1:] {
@@ -232,7 +232,7 @@ func TestASwapHasNoGap(t *testing.T) {
 	until(t, "the former's watches have ended", func() bool { return east.watches() == 0 })
 }
 
-func TestWhatNeverSyncsIsGivenUpUntilTheNextChange(t *testing.T) {
+func TestUnsyncedKubeconfigIsGivenUpUntilChange(t *testing.T) {
 	t.Parallel()
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
@@ -260,7 +260,7 @@ func TestWhatNeverSyncsIsGivenUpUntilTheNextChange(t *testing.T) {
 }
 
 // A removed cluster is gone for whoever still has it, too.
-func TestNobodyReachesARemovedCluster(t *testing.T) {
+func TestRemovedClusterIsUnreachable(t *testing.T) {
 	s := servers(t, "local", "east")
 	s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 	r := start(t, s[0], func(c *Config) { c.ServiceAccounts = "spiffe://td/ns/{namespace}/sa/{service_account}" }).ready(t)

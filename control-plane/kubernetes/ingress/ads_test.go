@@ -45,7 +45,7 @@ type gate struct {
 	address  string // of the listener
 }
 
-func TestRealEnvoyHasAllOfTheServiceOnOneStream(t *testing.T) {
+func TestRealEnvoyGetsAllOnOneStream(t *testing.T) {
 	c := newCluster(t)
 	for _, api := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(api, func(t *testing.T) {

@@ -35,7 +35,7 @@ func bySPIFFEID(t *testing.T, c *cluster, agents authority) (*service, map[strin
 	return s, map[string]any{"address": s.address, "server_spiffe_id": serverID}
 }
 
-func TestRealIngressGatewayIsServedFromKubernetesWhateverHappensToTheDiscoveryService(t *testing.T) {
+func TestRealIngressGatewaySurvivesDiscoveryOutages(t *testing.T) {
 	for name, made := range map[string]func(*testing.T, *cluster, authority) (*service, map[string]any){
 		"by DNS name": byDNSName, "by SPIFFE ID": bySPIFFEID,
 	} {
@@ -83,7 +83,7 @@ func servedWhateverHappens(t *testing.T, c *cluster, s *service, a *agent) {
 
 // A yes of the API server counts for 5 minutes, so that the right is taken away while the
 // service, which remembers it, is none.
-func TestRealIngressGatewayLosesTheKeyWithTheRight(t *testing.T) {
+func TestRealIngressGatewayLosesKeyWithRight(t *testing.T) {
 	c, agents := newCluster(t), newAuthority(t, "root of the agents")
 	s, gateway := bySPIFFEID(t, c, agents)
 	a := startAgent(t, fileProvider(agents.folder(t)), gateway)
@@ -108,7 +108,7 @@ func TestRealIngressGatewayLosesTheKeyWithTheRight(t *testing.T) {
 	awaitShown(t, customer, address, site)
 }
 
-func TestRealIngressGatewayShowsItsTokenUntilThereIsACertificate(t *testing.T) {
+func TestRealIngressGatewaySendsTokenUntilCertificate(t *testing.T) {
 	c, agents := newCluster(t), newAuthority(t, "root of the agents")
 	s, gateway := byDNSName(t, c, agents)
 	files := shortFolder(t)
@@ -137,7 +137,7 @@ func TestRealIngressGatewayShowsItsTokenUntilThereIsACertificate(t *testing.T) {
 }
 
 // Whoever has the roots' signature but another name is not told the token, and serves nothing.
-func TestRealIngressGatewayAsksNoServiceOfAnotherSPIFFEID(t *testing.T) {
+func TestRealIngressGatewayRejectsOtherSPIFFEID(t *testing.T) {
 	c, agents := newCluster(t), newAuthority(t, "root of the agents")
 	s, gateway := bySPIFFEID(t, c, agents)
 	gateway["server_spiffe_id"] = serverID + "-of-another"

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
-func TestAKubeconfigOfInlineDataIsTaken(t *testing.T) {
+func TestInlineKubeconfigIsAccepted(t *testing.T) {
 	cert, key := pair(t)
 	other := "\n- name: unused\n  user: {exec: {command: /bin/evil, apiVersion: client.authentication.k8s.io/v1}}"
 	for name, text := range map[string]string{
@@ -63,7 +63,7 @@ var refused = map[string]string{
 	"password":                 file(server, bearer+"\npassword: "+password),
 }
 
-func TestWhatIsNoInlineDataIsRefusedByItsName(t *testing.T) {
+func TestNonInlineFieldIsRefusedByName(t *testing.T) {
 	if got := Fields(); len(got) != len(refused) {
 		t.Errorf("of %q, %d are tested", got, len(refused))
 	}
@@ -80,7 +80,7 @@ func TestWhatIsNoInlineDataIsRefusedByItsName(t *testing.T) {
 }
 
 // One field allowed allows no other.
-func TestARuleAllowsThatVeryFieldAndNoOther(t *testing.T) {
+func TestRuleAllowsOnlyItsField(t *testing.T) {
 	for name, text := range refused {
 		_, err := Parse([]byte(text), Rules{Allow: []string{name}})
 		if err != nil && (strings.Contains(err.Error(), "is not allowed") || strings.Contains(err.Error(), "without TLS")) {
@@ -93,7 +93,7 @@ func TestARuleAllowsThatVeryFieldAndNoOther(t *testing.T) {
 	}
 }
 
-func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
+func TestMalformedKubeconfigIsNotQuoted(t *testing.T) {
 	cert, key := pair(t)
 	otherCert, _ := pair(t)
 	good := file(server, bearer)
@@ -143,7 +143,7 @@ func TestAMalformedKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 }
 
 // Whoever wrote the kubeconfig may be a stranger, and a large key costs much.
-func TestTheSizesOfKeysAreBounded(t *testing.T) {
+func TestKeySizesAreBounded(t *testing.T) {
 	encode := func(kind string, der []byte) string {
 		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
@@ -160,7 +160,7 @@ func TestTheSizesOfKeysAreBounded(t *testing.T) {
 	}
 }
 
-func TestRulesThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRulesAreRefused(t *testing.T) {
 	for _, rules := range []Rules{{Allow: []string{"token-file"}}, {Servers: []string{"*"}}, {Servers: []string{"https://api.example.org"}}, {Servers: []string{"10.0.0.0/99"}}, {Servers: []string{""}}} {
 		if err := rules.Check(); err == nil {
 			t.Errorf("%+v is taken", rules)
@@ -175,7 +175,7 @@ func TestRulesThatAreNoneAreRefused(t *testing.T) {
 }
 
 // client-go adds the credential to each request, also one that follows a redirect.
-func TestTheCredentialDoesNotFollowARedirect(t *testing.T) {
+func TestCredentialDoesNotFollowRedirect(t *testing.T) {
 	var leaked atomic.Int32
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leaked.Add(1) }))
 	defer elsewhere.Close()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAServerIsAURLWithoutAmbiguity(t *testing.T) {
+func TestServerURLIsUnambiguous(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://api.example.org":                    "",
 		"https://api.example.org:6443/":              "",
@@ -62,7 +62,7 @@ func TestAServerIsAURLWithoutAmbiguity(t *testing.T) {
 	}
 }
 
-func TestAServerPassesTheList(t *testing.T) {
+func TestServerListMatching(t *testing.T) {
 	list := []string{"api.example.org", "*.clusters.example.org", "10.0.0.0/8", "2001:db8::1", "169.254.10.0/24"}
 	for host, ok := range map[string]bool{
 		"api.example.org": true, "API.Example.org.": true, "a.clusters.example.org": true, "a.b.clusters.example.org": true,
@@ -85,7 +85,7 @@ func TestAServerPassesTheList(t *testing.T) {
 	}
 }
 
-func TestBehindAProxyANameIsNotHeldToANetwork(t *testing.T) {
+func TestProxiedNameMustBeListedByName(t *testing.T) {
 	rules := Rules{Allow: []string{"proxy-url"}, Servers: []string{"10.0.0.0/8"}}
 	text := file(server+"\nproxy-url: http://proxy.example.org:3128", bearer)
 	if _, err := Parse([]byte(text), rules); err == nil || !strings.Contains(err.Error(), "allowed") {
@@ -106,7 +106,7 @@ func TestBehindAProxyANameIsNotHeldToANetwork(t *testing.T) {
 }
 
 // A name may resolve to anything, and to something else a moment later.
-func TestTheAddressThatANameResolvesToIsLookedAtWhenItIsDialled(t *testing.T) {
+func TestResolvedAddressIsCheckedAtDial(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var listSecrets = rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list"}}
 
-func TestRealTokensAreKnownInTheirOwnClusterAndForTheirAudience(t *testing.T) {
+func TestRealTokensAreBoundToClusterAndAudience(t *testing.T) {
 	one, two := kubetest.Start(t, kubetest.Options{Name: "one"}), kubetest.Start(t, kubetest.Options{Name: "two"})
 	user := one.ServiceAccount("shop", "web")
 	two.ServiceAccount("shop", "web")
@@ -54,7 +54,7 @@ func TestRealTokensAreKnownInTheirOwnClusterAndForTheirAudience(t *testing.T) {
 	}
 }
 
-func TestRealRightsAreThoseThatWereBoundUntilTheyAreRevoked(t *testing.T) {
+func TestRealRightsHoldUntilRevoked(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{})
 	user := c.ServiceAccount("shop", "web")
 	c.Namespace("bank")
@@ -81,7 +81,7 @@ func TestRealRightsAreThoseThatWereBoundUntilTheyAreRevoked(t *testing.T) {
 	}
 }
 
-func TestRealClusterThatWasStoppedComesBackWithWhatItHad(t *testing.T) {
+func TestRealClusterKeepsStateAcrossRestart(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{})
 	url := c.URL
 	c.Namespace("shop")
@@ -100,7 +100,7 @@ func TestRealClusterThatWasStoppedComesBackWithWhatItHad(t *testing.T) {
 	}
 }
 
-func TestRealServerAllowsAllWhereThatIsAskedForButNobodyUnknown(t *testing.T) {
+func TestRealAllowAllStillDeniesAnonymous(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{AllowAll: true})
 	c.ServiceAccount("shop", "web")
 	for name, user := range map[string]*clientcmdapi.AuthInfo{"a token": c.Account("shop", "web"), "a certificate": c.User("anybody", "any-group")} {
@@ -114,7 +114,7 @@ func TestRealServerAllowsAllWhereThatIsAskedForButNobodyUnknown(t *testing.T) {
 }
 
 // A test that ended has left nothing.
-func TestRealClusterIsGoneWithItsTest(t *testing.T) {
+func TestRealClusterEndsWithItsTest(t *testing.T) {
 	temporary := t.TempDir()
 	t.Run("a cluster", func(t *testing.T) {
 		t.Setenv("TMPDIR", temporary)

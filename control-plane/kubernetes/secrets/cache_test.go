@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery"
 )
 
-func TestAResourceIsMadeOnceAndSharedByAllWhoMayHaveIt(t *testing.T) {
+func TestResourceIsMadeOnceAndShared(t *testing.T) {
 	s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east", "west"} })
 	first, err := s.Peek(caller("home", "shop", "web"), "kubernetes://own-home")
 	if err != nil {
@@ -34,7 +34,7 @@ func TestAResourceIsMadeOnceAndSharedByAllWhoMayHaveIt(t *testing.T) {
 	}
 }
 
-func TestManyWhoAskAtOnceHaveOneMade(t *testing.T) {
+func TestConcurrentGetsMakeOne(t *testing.T) {
 	c := newCache(1 << 20)
 	made, all := 0, sync.WaitGroup{}
 	gate := make(chan struct{})
@@ -50,7 +50,7 @@ func TestManyWhoAskAtOnceHaveOneMade(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsBoundedAndTheLeastUsedGoesFirst(t *testing.T) {
+func TestCacheIsBoundedAndEvictsLeastUsed(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.CacheBytes = 20 << 10 })
 	for i := range 50 {
 		s.at("home").put(fmt.Sprint("shop/foo-", i), tlsOf(fmt.Sprint("a", i%3)))
@@ -77,7 +77,7 @@ func TestWhatIsKeptIsBoundedAndTheLeastUsedGoesFirst(t *testing.T) {
 	}
 }
 
-func TestOneThatIsTooBigIsServedAndNotKept(t *testing.T) {
+func TestOversizedResourceIsServedUncached(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.CacheBytes = 1 })
 	s.at("home").put("shop/foo", tlsOf("a"))
 	if got := s.had(t, caller("home", "shop", "web"), "kubernetes://foo"); got != "key a" || s.Counts().Cached != 0 {
@@ -85,7 +85,7 @@ func TestOneThatIsTooBigIsServedAndNotKept(t *testing.T) {
 	}
 }
 
-func TestNoKeyIsKeptOfASecretThatNobodyWatchesOrThatHasGone(t *testing.T) {
+func TestUnwatchedOrRemovedKeyIsNotCached(t *testing.T) {
 	s := filled(t, nil)
 	c := caller("home", "shop", "web")
 	watch := func(name string) (stop func()) {
@@ -123,7 +123,7 @@ func TestNoKeyIsKeptOfASecretThatNobodyWatchesOrThatHasGone(t *testing.T) {
 	}
 }
 
-func TestWhatIsDroppedWhileItIsMadeIsNotKept(t *testing.T) {
+func TestResourceDroppedWhileMadeIsNotCached(t *testing.T) {
 	c := newCache(1 << 20)
 	key := madeOf{place: place{"home", Secret, "shop", "foo"}, name: "kubernetes://foo"}
 	c.get(key, "1", func() product { c.drop(key.place); return product{} })
@@ -132,7 +132,7 @@ func TestWhatIsDroppedWhileItIsMadeIsNotKept(t *testing.T) {
 	}
 }
 
-func TestASecretThatWasMadeAnewIsNotTheOneBefore(t *testing.T) {
+func TestRecreatedSecretIsNotServedFromCache(t *testing.T) {
 	s := newScene(t, nil)
 	c := caller("home", "shop", "web")
 	s.at("home").put("shop/foo", tlsOf("a"))
@@ -166,7 +166,7 @@ var (
 
 // Whatever is asked before, in whatever order, each caller has what a source without a
 // cache would give it: what its own namespace has in the clusters that it may read.
-func TestTwoProxiesNeverSeeEachOthersEntry(t *testing.T) {
+func TestCacheNeverLeaksBetweenProxies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, r := newFleet(someClusters...), newRights()
 		cfg := Config{Clusters: f, Access: r, MayReadConfigCluster: []string{"east"}, CacheBytes: rapid.SampledFrom([]int{8 << 10, 1 << 20}).Draw(t, "bytes"),

@@ -36,7 +36,7 @@ func filled(t *testing.T, change func(*Config)) *scene {
 	return s
 }
 
-func TestWhoHasWhat(t *testing.T) {
+func TestAccessMatrix(t *testing.T) {
 	s := filled(t, func(c *Config) {
 		c.MayReadConfigCluster = []string{"east"}
 		c.Grants = []Grant{{To: Who{"*", "east", "shop", "gateway"}, Namespace: "bank", Names: []string{"own-east", "own-home", "split"}}}
@@ -111,7 +111,7 @@ func TestWhoHasWhat(t *testing.T) {
 	}
 }
 
-func TestARemoteWhoseAPIServerAllowsEverythingHasNothingOfTheConfigCluster(t *testing.T) {
+func TestAllowAllRemoteGetsNothingOfConfigCluster(t *testing.T) {
 	every := []string{"kubernetes://own-home", "kubernetes://own-home-cacert", "kubernetes-gateway://shop/own-home", "kubernetes-gateway://bank/own-home", "kubernetes://bank/own-home"}
 	for _, may := range [][]string{nil, {"east"}, {"home"}} {
 		s := filled(t, func(c *Config) { c.MayReadConfigCluster = may })
@@ -131,7 +131,7 @@ func TestARemoteWhoseAPIServerAllowsEverythingHasNothingOfTheConfigCluster(t *te
 	}
 }
 
-func TestWhatACallerSaysOfItselfGivesItNothing(t *testing.T) {
+func TestClaimedMetadataGrantsNothing(t *testing.T) {
 	s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east"} })
 	metadata, err := structpb.NewStruct(map[string]any{"CLUSTER_ID": "east", "NAMESPACE": "bank", "SERVICE_ACCOUNT": "gateway"})
 	if err != nil {
@@ -147,7 +147,7 @@ func TestWhatACallerSaysOfItselfGivesItNothing(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotAServiceAccountOfItsClusterHasNothing(t *testing.T) {
+func TestNonServiceAccountGetsNothing(t *testing.T) {
 	s := filled(t, nil)
 	reviewed := caller("home", "shop", "web")
 	reviewed.Identity.Cluster = "east" // whose API server has reviewed the token
@@ -173,7 +173,7 @@ func TestWhoIsNotAServiceAccountOfItsClusterHasNothing(t *testing.T) {
 	}
 }
 
-func TestRightsAreAskedEachTimeInTheCallersOwnClusterAndNamespace(t *testing.T) {
+func TestRightsAreCheckedInCallersClusterAndNamespace(t *testing.T) {
 	s := filled(t, func(c *Config) {
 		c.MayReadConfigCluster = []string{"east"}
 		c.Grants = []Grant{{To: Who{"cluster.local", "*", "shop", "web"}, Namespace: "bank", Names: []string{"*"}}}
@@ -199,7 +199,7 @@ func TestRightsAreAskedEachTimeInTheCallersOwnClusterAndNamespace(t *testing.T) 
 }
 
 // What is served must not hang on which cluster was read first.
-func TestACallerWhoseClusterIsNotReadYetIsNotServedFromAnother(t *testing.T) {
+func TestCallerOfUnsyncedClusterIsNotServedFromAnother(t *testing.T) {
 	s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east"} })
 	s.at("east").fail(errNotSynced)
 	if got := s.had(t, caller("east", "shop", "web"), "kubernetes://foo"); got != "not ready" {
@@ -214,7 +214,7 @@ func TestACallerWhoseClusterIsNotReadYetIsNotServedFromAnother(t *testing.T) {
 	}
 }
 
-func TestGrantsHoldEachOfTheirWords(t *testing.T) {
+func TestGrantMatchesEveryField(t *testing.T) {
 	whole := Who{"cluster.local", "east", "shop", "gateway"}
 	for i, test := range []struct {
 		to    Who
@@ -274,7 +274,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
-func TestARefusalSaysWhyOnceAndOnlyToTheLog(t *testing.T) {
+func TestRefusalReasonIsLoggedOnce(t *testing.T) {
 	s := filled(t, nil)
 	for range 3 {
 		_, err := s.Peek(caller("home", "shop", "web"), "kubernetes://bank/own-home")

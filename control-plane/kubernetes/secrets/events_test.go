@@ -47,7 +47,7 @@ func (e *ears) heard() string {
 	return strings.Join(told, ", ")
 }
 
-func TestAChangeReachesExactlyThoseWhomItConcerns(t *testing.T) {
+func TestChangeNotifiesExactlyItsWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, func(c *Config) {
 			c.MayReadConfigCluster = []string{"east"}
@@ -93,7 +93,7 @@ func TestAChangeReachesExactlyThoseWhomItConcerns(t *testing.T) {
 	})
 }
 
-func TestAClusterThatIsSwappedIsToldToItsOwn(t *testing.T) {
+func TestSwappedClusterNotifiesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east"} })
 		var e ears
@@ -129,7 +129,7 @@ func TestAClusterThatIsSwappedIsToldToItsOwn(t *testing.T) {
 	})
 }
 
-func TestWhatACallerNeverHasIsNotWatchedAndCAsNeedNoRights(t *testing.T) {
+func TestForbiddenNameIsUnwatchedAndCANeedsNoRights(t *testing.T) {
 	s := newScene(t, nil)
 	c := caller("home", "shop", "web")
 	for _, name := range []string{"foo", "kubernetes://bank/foo", "kubernetes-gateway://bank/foo", "kubernetes://bank/foo-cacert", "kubernetes://shop/../foo"} {
@@ -151,7 +151,7 @@ func TestWhatACallerNeverHasIsNotWatchedAndCAsNeedNoRights(t *testing.T) {
 }
 
 // The clock of the bubble leaves out what the machine has else to do.
-func TestAThousandStreamsAreToldWithinTheTenthOfASecond(t *testing.T) {
+func TestThousandStreamsAreNotifiedWithin100ms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.at("home").put("shop/foo", tlsOf("a"))

@@ -8,7 +8,7 @@ import (
 )
 
 // A folder's file that is written badly keeps its last good version, too.
-func TestAMalformedVersionTakesTheLastGoodOneFromNobody(t *testing.T) {
+func TestMalformedVersionKeepsLastGoodSecret(t *testing.T) {
 	s := newScene(t, nil)
 	c, other := caller("home", "shop", "web"), caller("home", "shop", "other")
 	set := func(d data) {
@@ -53,7 +53,7 @@ func TestAMalformedVersionTakesTheLastGoodOneFromNobody(t *testing.T) {
 	}
 }
 
-func TestWhatIsGoneIsNotKept(t *testing.T) {
+func TestGoneSecretIsNotKept(t *testing.T) {
 	for name, goes := range map[string]func(*scene){
 		"the object": func(s *scene) {
 			s.at("home").remove("shop/foo")
@@ -87,7 +87,7 @@ func TestWhatIsGoneIsNotKept(t *testing.T) {
 	}
 }
 
-func TestNoKeyIsKeptThatNobodyWatches(t *testing.T) {
+func TestUnwatchedKeyIsNotKept(t *testing.T) {
 	s := newScene(t, nil)
 	c := caller("home", "shop", "web")
 	stop, err := s.Watch(c, "kubernetes://foo", func(string) {})

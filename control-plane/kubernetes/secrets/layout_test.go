@@ -26,7 +26,7 @@ func stapleOf(status int, content []byte) []byte {
 	return der
 }
 
-func TestEachLayoutIsReadInItsOrder(t *testing.T) {
+func TestSecretLayoutsAreReadInOrder(t *testing.T) {
 	a, b := of("a"), of("b")
 	crl, crl2 := crlOf("a"), crlOf("b")
 	for name, test := range map[string]struct {
@@ -99,7 +99,7 @@ func sec1(c credential) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-func TestAMalformedSecretIsLeftOutAloneAndSaidOnce(t *testing.T) {
+func TestMalformedSecretIsSkippedAndLoggedOnce(t *testing.T) {
 	a, b := of("a"), of("b")
 	crl := crlOf("a")
 	for name, test := range map[string]struct {
@@ -165,7 +165,7 @@ func holdsKey(text string, c credential) bool {
 }
 
 // Base64 between two certificates is no PEM block, and might be a key.
-func TestNothingThatWasNotReadAsACertificateIsServed(t *testing.T) {
+func TestOnlyParsedCertificatesAreServed(t *testing.T) {
 	a, b := of("a"), of("b")
 	naked := []byte(strings.Join(strings.Split(string(b.key), "\n")[1:3], "\n") + "\n")
 	withHeader := func(block []byte) []byte {
@@ -187,7 +187,7 @@ func TestNothingThatWasNotReadAsACertificateIsServed(t *testing.T) {
 	}
 }
 
-func TestAnExpiredCertificateIsServedWithOneWarning(t *testing.T) {
+func TestExpiredCertificateIsServedWithOneWarning(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	s := newScene(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	pair, root := issue("soon", now.Add(time.Hour)), issue("root", now.Add(2*time.Hour))
@@ -212,7 +212,7 @@ func TestAnExpiredCertificateIsServedWithOneWarning(t *testing.T) {
 	serve(0, 2)
 }
 
-func TestAVersionIsOfTheContentAndTellsNothingOfTheKey(t *testing.T) {
+func TestVersionDependsOnContentAndHidesKey(t *testing.T) {
 	s := newScene(t, nil)
 	c := caller("home", "shop", "web")
 	version := func(name string) string {
@@ -242,7 +242,7 @@ func TestAVersionIsOfTheContentAndTellsNothingOfTheKey(t *testing.T) {
 	}
 }
 
-func TestAnRSAKeyIsServedAsItIs(t *testing.T) {
+func TestRSAKeyIsServedUnchanged(t *testing.T) {
 	key, err := pki.GenerateKey(pki.RSA2048)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-func TestNamesAreReadAsKubernetesHasThem(t *testing.T) {
+func TestResourceNamesParse(t *testing.T) {
 	long := strings.Repeat("a", 253)
 	for name, want := range map[string]ref{
 		"kubernetes://foo":                               {kubernetesScheme, "", "foo", false},
@@ -27,7 +27,7 @@ func TestNamesAreReadAsKubernetesHasThem(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoNameIsRefused(t *testing.T) {
+func TestInvalidResourceNamesAreRefused(t *testing.T) {
 	long := strings.Repeat("a", 254)
 	for _, name := range []string{
 		"", "foo", "default", "ROOTCA", "*", "file-cert:a~b", "kubernetes", "kubernetes:", "kubernetes:/", "kubernetes:/foo", "Kubernetes://foo", " kubernetes://foo",
@@ -45,7 +45,7 @@ func TestWhatIsNoNameIsRefused(t *testing.T) {
 	}
 }
 
-func TestATwinOfACAIsLookedForOnlyWhereItCanBe(t *testing.T) {
+func TestCACertNameFallsBackToSecret(t *testing.T) {
 	for object, want := range map[string]string{
 		"foo": "foo", "foo-cacert": "foo-cacert foo", "foo-cacert-cacert": "foo-cacert-cacert foo-cacert", "a--cacert": "a--cacert",
 	} {
@@ -85,7 +85,7 @@ func FuzzResourceName(f *testing.F) {
 	})
 }
 
-func FuzzNamesAreThoseThatKubernetesTakes(f *testing.F) {
+func FuzzNamesMatchKubernetesValidation(f *testing.F) {
 	label := strings.Repeat("a", validation.DNS1123LabelMaxLength)
 	name := strings.Repeat("a.", validation.DNS1123SubdomainMaxLength/2) + "a"
 	for _, text := range []string{

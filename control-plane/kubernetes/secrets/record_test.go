@@ -38,7 +38,7 @@ func (b *book) lines() []string {
 }
 
 // What differs in one word is another thing, and the same again is none.
-func TestEachRefusalIsSaidOnceAndCountedEachTime(t *testing.T) {
+func TestRefusalIsLoggedOnceAndCountedEachTime(t *testing.T) {
 	b := newBook()
 	web := caller("east", "shop", "web")
 	for i, each := range []struct {
@@ -69,7 +69,7 @@ func TestEachRefusalIsSaidOnceAndCountedEachTime(t *testing.T) {
 	}
 }
 
-func TestEachVersionOfEachObjectIsRemarkedOnce(t *testing.T) {
+func TestEachObjectVersionIsRemarkedOnce(t *testing.T) {
 	b := newBook()
 	at := func(cluster, namespace, name, stamp string) object {
 		return object{place: place{cluster: cluster, namespace: namespace, name: name}, stamp: stamp}
@@ -104,7 +104,7 @@ func TestEachVersionOfEachObjectIsRemarkedOnce(t *testing.T) {
 	}
 }
 
-func TestAMinuteHasSoManyLinesAndTheNextTellsHowManyWereNot(t *testing.T) {
+func TestLogLinesAreLimitedPerMinute(t *testing.T) {
 	b := newBook()
 	n := 0
 	flood := func(refusals int) (lines []string) {
@@ -135,7 +135,7 @@ func TestAMinuteHasSoManyLinesAndTheNextTellsHowManyWereNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedDoesNotGrowAndIsNotForgottenAtOnce(t *testing.T) {
+func TestRemarksAreBounded(t *testing.T) {
 	b := newBook()
 	for i := range maxRemarks + 10 {
 		if !b.first(fmt.Sprint(i)) {
@@ -148,7 +148,7 @@ func TestWhatIsRememberedDoesNotGrowAndIsNotForgottenAtOnce(t *testing.T) {
 }
 
 // What is just within the bounds is served.
-func TestWhatIsAsLargeAsAllowedIsServed(t *testing.T) {
+func TestMaximumSizesAreServed(t *testing.T) {
 	a := of("a")
 	padded := func(text []byte, size int) []byte {
 		return append(slices.Clone(text), bytes.Repeat([]byte("\n"), size-len(text))...)

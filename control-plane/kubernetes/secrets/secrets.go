@@ -74,7 +74,7 @@ type Config struct {
 	CacheBytes int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log never receives a key. Default: no logging.
+	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -128,7 +128,7 @@ func (c *Config) setDefaults() {
 		c.Now = clock.Wall
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 }
 

@@ -132,7 +132,7 @@ const (
 	roots = "configmap://shop/roots"
 )
 
-func TestABadNameCostsNoOtherAndAChangeIsSentAlone(t *testing.T) {
+func TestBadNameAffectsNoOtherAndChangeIsSentAlone(t *testing.T) {
 	onStream(t, func(s *scene, _ *reviews, p *pipe) {
 		expect(t, "first", p.next(), "-kubernetes://../x", "-kubernetes://bank/own-home", roots, key, ca)
 		s.at("home").put("shop/foo", tlsOf("home foo, rotated"))
@@ -150,7 +150,7 @@ func TestABadNameCostsNoOtherAndAChangeIsSentAlone(t *testing.T) {
 	})
 }
 
-func TestRightsThatAreTakenAwayWhileConnectedSendARemoval(t *testing.T) {
+func TestRevokedRightSendsRemoval(t *testing.T) {
 	onStream(t, func(s *scene, api *reviews, p *pipe) {
 		_ = p.next()
 		api.set(false, nil)
@@ -173,7 +173,7 @@ func TestRightsThatAreTakenAwayWhileConnectedSendARemoval(t *testing.T) {
 	})
 }
 
-func TestAClusterThatGoesTakesItsSecretsAndBringsThemBack(t *testing.T) {
+func TestRemovedClusterRemovesAndRestoresSecrets(t *testing.T) {
 	onStream(t, func(s *scene, api *reviews, p *pipe) {
 		_ = p.next()
 		home := s.at("home")

@@ -51,7 +51,7 @@ func (s *scene) wantWatched(t *testing.T, want string) {
 	}
 }
 
-func TestAWatchedCertificateNearsItsEndAndEndsThoughNobodyLooks(t *testing.T) {
+func TestWatchedCertificateStateFollowsClock(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	s := newScene(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	pair := issue("short", now.Add(200*time.Hour)) // a sixth of its 1,000 h is less than a week
@@ -68,7 +68,7 @@ func TestAWatchedCertificateNearsItsEndAndEndsThoughNobodyLooks(t *testing.T) {
 	}
 }
 
-func TestALongLifetimeNearsItsEndAWeekBefore(t *testing.T) {
+func TestLongLifetimeIsEndingInItsLastWeek(t *testing.T) {
 	now := time.Now()
 	year := lifetime{now.Add(-300 * 24 * time.Hour), now.Add(week)}
 	if year.state(now) != Valid || year.state(now.Add(time.Second)) != Ending {
@@ -76,7 +76,7 @@ func TestALongLifetimeNearsItsEndAWeekBefore(t *testing.T) {
 	}
 }
 
-func TestTheFirstCertificateOfAChainToEndCounts(t *testing.T) {
+func TestEarliestExpiryInChainCounts(t *testing.T) {
 	leaf, above := issue("leaf", time.Now().Add(900*time.Hour)), issue("intermediate", time.Now().Add(-time.Hour))
 	s := newScene(t, nil)
 	s.at("home").put("shop/foo", data{"tls.crt": slices.Concat(leaf.cert, above.cert), "tls.key": leaf.key})
@@ -84,7 +84,7 @@ func TestTheFirstCertificateOfAChainToEndCounts(t *testing.T) {
 	s.wantWatched(t, "home/shop/foo ca=false expired")
 }
 
-func TestWhatIsWatchedIsOnceHoweverManyWatch(t *testing.T) {
+func TestSharedWatchIsCountedOnce(t *testing.T) {
 	s := newScene(t, nil)
 	s.at("home").put("shop/foo", tlsOf("a"))
 	stops := []func(){
@@ -106,7 +106,7 @@ func TestWhatIsWatchedIsOnceHoweverManyWatch(t *testing.T) {
 	s.wantWatched(t, "") // who only fetches watches nothing
 }
 
-func TestTheWatchedFollowWhatIsServed(t *testing.T) {
+func TestWatchedListFollowsServedState(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.MayReadConfigCluster = []string{"east"} })
 	c := caller("east", "shop", "web")
 	web := access.Subject{Cluster: "east", Namespace: "shop", ServiceAccount: "web"}
@@ -138,7 +138,7 @@ func TestTheWatchedFollowWhatIsServed(t *testing.T) {
 	}
 }
 
-func TestABrokenOneSaysWhatItLacksAndQuotesNoKey(t *testing.T) {
+func TestBrokenSecretReportsProblemWithoutKey(t *testing.T) {
 	s := newScene(t, nil)
 	d := tlsOf("a")
 	d["tls.key"] = of("b").key
@@ -150,7 +150,7 @@ func TestABrokenOneSaysWhatItLacksAndQuotesNoKey(t *testing.T) {
 	}
 }
 
-func TestARefusedWatchIsNoView(t *testing.T) {
+func TestRefusedWatchHasNoView(t *testing.T) {
 	s := newScene(t, nil)
 	if _, err := s.Watch(caller("home", "shop", "web"), "kubernetes://bank/foo", func(string) {}); err == nil || len(s.seen.of) != 0 {
 		t.Errorf("%v, %d", err, len(s.seen.of))

@@ -36,7 +36,7 @@ func logged(t *testing.T, p command.Program) (log string, err error) {
 	return text.String(), err
 }
 
-func TestAProgramIsRunWithoutAShellAndItsOutputIsCleanInTheLog(t *testing.T) {
+func TestProgramRunsWithoutShellAndLogIsEscaped(t *testing.T) {
 	log, err := logged(t, command.Program{Args: []string{"echo", "$HOME;", "a\x1bb"}})
 	if err != nil || !strings.Contains(log, `$HOME; a\\x1bb`) {
 		t.Errorf("%v, the log is %q", err, log)
@@ -47,7 +47,7 @@ func TestAProgramIsRunWithoutAShellAndItsOutputIsCleanInTheLog(t *testing.T) {
 	}
 }
 
-func TestAProgramHasNoEnvironmentButItsOwn(t *testing.T) {
+func TestProgramInheritsNoEnvironment(t *testing.T) {
 	t.Setenv("A_SECRET", "geheim")
 	out := &command.Head{Most: 1 << 20}
 	err := command.Program{Args: []string{"/usr/bin/env"}}.Run(t.Context(), out, out)
@@ -56,7 +56,7 @@ func TestAProgramHasNoEnvironmentButItsOwn(t *testing.T) {
 	}
 }
 
-func TestAProgramThatFailsOrHangsSaysSo(t *testing.T) {
+func TestFailingOrHangingProgramIsReported(t *testing.T) {
 	if _, err := logged(t, shell("exit 3")); err == nil || err.Error() != `"sh" failed: exit status 3` {
 		t.Errorf("got %v", err)
 	}
@@ -86,7 +86,7 @@ func leftBehind(t *testing.T, killRest bool) (pid int, err error) {
 	return pid, err
 }
 
-func TestWhatAProgramLeavesBehindGoesOnUnlessItIsToBeKilled(t *testing.T) {
+func TestLeftoverProcessesRunOnUnlessKilled(t *testing.T) {
 	pid, err := leftBehind(t, false)
 	if !errors.Is(err, command.ErrLeftBehind) || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Errorf("got %v, and it has gone", err)
@@ -114,7 +114,7 @@ func running(pid int) bool {
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
 }
 
-func TestAHeadTellsOnceThatThereIsMore(t *testing.T) {
+func TestHeadReportsOverflowOnce(t *testing.T) {
 	told := 0
 	h := &command.Head{Most: 3, Full: func() { told++ }}
 	for _, text := range []string{"ab", "cd", "ef"} {

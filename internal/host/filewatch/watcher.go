@@ -30,14 +30,14 @@ type Options struct {
 	Poll time.Duration
 	// NoEvents uses Poll only. Default: false.
 	NoEvents bool
-	// Log reports missing events. Default: discard.
+	// Log reports missing events. Default: [slog.Default].
 	Log *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
 	o.Debounce = cmp.Or(o.Debounce, defaultDebounce)
 	o.Poll = cmp.Or(o.Poll, defaultPoll)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }
 

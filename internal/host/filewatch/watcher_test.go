@@ -58,7 +58,7 @@ func do(t *testing.T, steps ...error) {
 
 func write(path string) error { return os.WriteFile(path, []byte(path), 0o600) }
 
-func TestAFileThatAppearsBelowMissingFoldersIsTold(t *testing.T) {
+func TestFileBelowMissingFoldersIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a", "b", "c", "file")
 	w := watching(t, filewatch.Options{}, file)
@@ -70,7 +70,7 @@ func TestAFileThatAppearsBelowMissingFoldersIsTold(t *testing.T) {
 	mustTell(t, w, "the file")
 }
 
-func TestAFolderFarAboveThatIsExchangedIsTold(t *testing.T) {
+func TestReplacedAncestorFolderIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a", "b", "c", "file")
 	do(t, os.MkdirAll(filepath.Dir(file), 0o700), write(file))
@@ -86,7 +86,7 @@ func TestAFolderFarAboveThatIsExchangedIsTold(t *testing.T) {
 	}
 }
 
-func TestEachLinkOfAChainIsWatched(t *testing.T) {
+func TestEveryLinkOfChainIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	do(t, os.MkdirAll(at("real/deep"), 0o700), os.MkdirAll(at("links"), 0o700), write(at("real/deep/file")),
@@ -102,7 +102,7 @@ func TestEachLinkOfAChainIsWatched(t *testing.T) {
 	mustTell(t, w, "the file behind two links")
 }
 
-func TestAFileThatComesToBeInAFolderIsTold(t *testing.T) {
+func TestNewFileInFolderIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "folder")
 	do(t, os.Mkdir(filepath.Join(dir, "real"), 0o700), os.Symlink("real", folder))
@@ -120,7 +120,7 @@ func TestAFileThatComesToBeInAFolderIsTold(t *testing.T) {
 	mustTell(t, w, "a file in the other folder")
 }
 
-func TestALoopOfLinksIsGivenUp(t *testing.T) {
+func TestSymlinkLoopIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	loop := filepath.Join(dir, "loop")
 	do(t, os.Symlink("loop", loop))
@@ -129,7 +129,7 @@ func TestALoopOfLinksIsGivenUp(t *testing.T) {
 	mustTell(t, w, "the end of the loop")
 }
 
-func TestOtherFilesAreNotTold(t *testing.T) {
+func TestOtherFilesAreIgnored(t *testing.T) {
 	dir := t.TempDir()
 	w := watching(t, filewatch.Options{}, filepath.Join(dir, "mine"))
 	do(t, write(filepath.Join(dir, "other")), write(filepath.Join(dir, "mine")))
@@ -144,7 +144,7 @@ func TestOtherFilesAreNotTold(t *testing.T) {
 	}
 }
 
-func TestWithoutEventsItIsTimeToLookAtEachInterval(t *testing.T) {
+func TestPollingWorksWithoutEvents(t *testing.T) {
 	w := watching(t, filewatch.Options{NoEvents: true, Poll: 10 * time.Millisecond}, "nowhere")
 	for range 3 {
 		mustTell(t, w, "the interval")

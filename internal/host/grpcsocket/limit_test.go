@@ -70,7 +70,7 @@ func answered(t *testing.T, conn net.Conn) bool {
 	return n == 1
 }
 
-func TestOneProcessGetsSoManyConnectionsAndThoseItClosedBack(t *testing.T) {
+func TestConnectionsPerProcessAreLimited(t *testing.T) {
 	var log logtest.Log
 	dial := serve(t, func() int { return 1000 }, 100, &log)
 	var taken []net.Conn
@@ -125,7 +125,7 @@ func TestDescriptorsAreLeftForOthers(t *testing.T) {
 	}
 }
 
-func TestTheRoomLeavesSome(t *testing.T) {
+func TestRoomIsPositive(t *testing.T) {
 	if n := room(); n < 1 {
 		t.Errorf("%d", n)
 	}

@@ -31,7 +31,7 @@ type Config struct {
 	Policy unixpeer.Policy
 	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
 	Handshake time.Duration
-	// Log. Default: discard.
+	// Log. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func Listen(cfg Config) (*Server, error) {
 func (c Config) withDefaults() Config {
 	c.Mode = cmp.Or(c.Mode, 0o600)
 	c.Handshake = cmp.Or(c.Handshake, 10*time.Second)
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 

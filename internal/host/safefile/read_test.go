@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
-func TestAFileIsARegularOneAndBounded(t *testing.T) {
+func TestReadTakesOnlyBoundedRegularFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // A program that listens must not find the files that it makes meanwhile, or those of
 // a child, with other rights.
-func TestTheUmaskOfTheProcessStaysWhatItIs(t *testing.T) {
+func TestListenKeepsProcessUmask(t *testing.T) {
 	dir, err := os.MkdirTemp("", "mode")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTimesAreSaidAsAPersonWould(t *testing.T) {
+func TestMomentWording(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for distance, want := range map[time.Duration]Moment{
 		0:                     {"2026-11-21T12:00:00Z", "12:00:00", "now"},

@@ -47,7 +47,7 @@ func listen(t *testing.T, address string, local bool) *Page {
 	return p
 }
 
-func TestALocalPageAnswersOnlyWhoMeansThisMachine(t *testing.T) {
+func TestLocalPageAnswersOnlyLocalHost(t *testing.T) {
 	local, open := listen(t, "127.0.0.1:0", true), listen(t, "127.0.0.1:0", false)
 	socket := listen(t, "unix:"+filepath.Join(t.TempDir(), "page"), true)
 	for host, want := range map[string]int{
@@ -66,7 +66,7 @@ func TestALocalPageAnswersOnlyWhoMeansThisMachine(t *testing.T) {
 	}
 }
 
-func TestNothingIsReadyBeforeThereIsSomethingToShow(t *testing.T) {
+func TestNotReadyBeforeContentIsShown(t *testing.T) {
 	p := listen(t, "127.0.0.1:0", true)
 	if got := get(t, p, "localhost", "/readyz"); got != http.StatusServiceUnavailable {
 		t.Errorf("/readyz answers %d", got)
@@ -77,7 +77,7 @@ func TestNothingIsReadyBeforeThereIsSomethingToShow(t *testing.T) {
 	}
 }
 
-func TestWithoutAnAddressThereIsNoPage(t *testing.T) {
+func TestNoAddressMeansNoPage(t *testing.T) {
 	p, err := Listen("", true, nil)
 	if err != nil || p != nil {
 		t.Errorf("%v, %v", p, err)
@@ -88,7 +88,7 @@ func TestWithoutAnAddressThereIsNoPage(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatCannotBeTakenIsSaid(t *testing.T) {
+func TestTakenAddressIsReported(t *testing.T) {
 	taken := listen(t, "127.0.0.1:0", true)
 	var log bytes.Buffer
 	_, err := Listen(taken.listener.Addr().String(), true, slog.New(slog.NewTextHandler(&log, nil)))

@@ -10,7 +10,7 @@ import (
 // A thousand agents of 10^5 that share seven requests a second.
 var thousand = fleet.Config{Agents: 1000, Quota: 0.07, Life: 24 * time.Hour, Until: 72 * time.Hour}
 
-func TestAFleetComesUpAsFastAsItsQuotaAndStaysWithinIt(t *testing.T) {
+func TestFleetStartsWithinItsQuota(t *testing.T) {
 	for name, retryInfo := range map[string]time.Duration{
 		"which says nothing": 0, "which says 1 minute": time.Minute, "which says 10 minutes": 10 * time.Minute,
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
-func TestALineIsAwaited(t *testing.T) {
+func TestAwaitWaitsForLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Log
 		go func() {

@@ -70,7 +70,7 @@ func operatorsEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COUNTERSIGN_") })
 }
 
-func TestTheCommandsThatDebugPrintsHaveAnAgentUseTheProviderInADebugger(t *testing.T) {
+func TestDebugCommandsAttachAgentToProvider(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func beProgram() {
 	os.Exit(7)
 }
 
-func TestTheProgramIsThisProcessAndGetsItsSignals(t *testing.T) {
+func TestDiscoveryReplacesProcessAndGetsSignals(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func script(all []session) string {
 	return out.String() + "echo '<<end'\n"
 }
 
-func TestEachCommandOfThePagesDoesWhatThePageSays(t *testing.T) {
+func TestDocumentedCommandsWork(t *testing.T) {
 	for _, page := range []string{"docs/start-machine.md", "docs/write-a-provider.md"} {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			t.Parallel()

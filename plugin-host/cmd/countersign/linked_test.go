@@ -9,7 +9,7 @@ import (
 
 // Who calls methods by names that are not known before, as templates do, has the
 // linker keep all methods of all messages: 5 MB of binary, 3.5 MB of them resident.
-func TestTheProgramLinksNoTemplates(t *testing.T) {
+func TestProgramLinksNoTemplates(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", ".")
 	out, err := cmd.Output()
 	if err != nil {

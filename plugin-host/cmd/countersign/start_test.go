@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestTheServiceManagerIsToldWhenTheSocketServesThoughNoCAAnswers(t *testing.T) {
+func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

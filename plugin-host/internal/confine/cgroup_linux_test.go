@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What a process started goes with its cgroup, whatever session or group it fled to.
-func TestNothingLeavesACgroup(t *testing.T) {
+func TestNoProcessEscapesItsCgroup(t *testing.T) {
 	mount, err := unifiedMount()
 	if err != nil {
 		t.Skip(err)
@@ -54,7 +54,7 @@ func TestNothingLeavesACgroup(t *testing.T) {
 	}
 }
 
-func TestATreeThatIsNotOursIsLeftAlone(t *testing.T) {
+func TestForeignCgroupTreeIsLeftAlone(t *testing.T) {
 	for _, c := range []struct {
 		path, own string
 		want      bool
@@ -82,7 +82,7 @@ func TestATreeThatIsNotOursIsLeftAlone(t *testing.T) {
 }
 
 // A limit that needs cgroups holds, or is told not to.
-func TestACPUShareThatCannotBeHeldIsSaid(t *testing.T) {
+func TestUnenforceableCPUShareIsReported(t *testing.T) {
 	r, missing, err := New("x", "", Limits{CPU: 0.5, Memory: MinMemory, Processes: MinProcesses})
 	if err != nil {
 		t.Fatal(err)

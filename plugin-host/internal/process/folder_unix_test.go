@@ -12,7 +12,7 @@ import (
 )
 
 // Starts beside each other sweep what was left behind, but not each other's.
-func TestFoldersOfStartsBesideEachOtherStay(t *testing.T) {
+func TestConcurrentStartsKeepEachOthersFolders(t *testing.T) {
 	base, err := os.MkdirTemp("", "run")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestFoldersOfStartsBesideEachOtherStay(t *testing.T) {
 	}
 }
 
-func TestAFolderThatCannotBeLockedIsNotLeftBehind(t *testing.T) {
+func TestUnlockableFolderIsRemoved(t *testing.T) {
 	base := t.TempDir()
 	var limit, few syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -61,7 +61,7 @@ func TestAFolderThatCannotBeLockedIsNotLeftBehind(t *testing.T) {
 }
 
 // A host that runs a provider as another user gives it the folder.
-func TestWhatAKilledHostLeftToAnotherUserIsSwept(t *testing.T) {
+func TestFolderLeftToOtherUserIsSwept(t *testing.T) {
 	base, err := os.MkdirTemp("", "run")
 	if err != nil {
 		t.Fatal(err)

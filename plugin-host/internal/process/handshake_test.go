@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAHandshakeLineIsDialledOnlyAsTheProtocolSays(t *testing.T) {
+func TestHandshakeAddressIsChecked(t *testing.T) {
 	const dir = "/run/private"
 	for line, want := range map[string]string{
 		"1|1|unix|fd:4|grpc":                   "",
@@ -37,7 +37,7 @@ func TestAHandshakeLineIsDialledOnlyAsTheProtocolSays(t *testing.T) {
 	}
 }
 
-func TestTheFirstLineIsBoundedAndAlone(t *testing.T) {
+func TestFirstLineIsBoundedAndAlone(t *testing.T) {
 	for text, want := range map[string]string{
 		"line\n":                    "",
 		"line\nmore":                "second line",

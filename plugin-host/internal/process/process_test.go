@@ -10,7 +10,7 @@ import (
 )
 
 // What is seen of an end, such as a broken channel, is often seen first.
-func TestAnExitStatusSaysMoreThanWhatWasSeenOfIt(t *testing.T) {
+func TestExitStatusIsPreferredAsReason(t *testing.T) {
 	for script, want := range map[string]string{"exit 7": "exit status 7", "kill -9 $$": "channel broken"} {
 		p := &Process{cmd: exec.Command("sh", "-c", script)}
 		p.fail(errors.New("channel broken"))

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
-func TestACrashReportBeginsWithTheReasonHoweverLongTheStack(t *testing.T) {
+func TestCrashReportBeginsWithReason(t *testing.T) {
 	r := newRelay(slog.New(slog.DiscardHandler), nil)
 	r.run(strings.NewReader("hello\npanic: no such thing\n" + strings.Repeat("stack\n", 100)))
 	if lines := r.lines(); len(lines) != keptLines+1 || lines[0] != "panic: no such thing" || lines[1] != "stack" {
@@ -32,7 +32,7 @@ func (f *flood) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAFloodIsReadSlowly(t *testing.T) {
+func TestFloodIsReadSlowly(t *testing.T) {
 	for line, speed := range map[int]int{10: 2_000_000, 1000: 60 << 20, 20_000: 60 << 20} { // bytes a second
 		synctest.Test(t, func(t *testing.T) {
 			var log logtest.Log
@@ -48,7 +48,7 @@ func TestAFloodIsReadSlowly(t *testing.T) {
 	}
 }
 
-func TestWhatAnEndedProcessWroteIsReadAtOnce(t *testing.T) {
+func TestOutputOfEndedProcessIsReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan struct{})
 		close(ended)

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCrashesBackOffAndThenOpenTheCircuit(t *testing.T) {
+func TestCrashesBackOffThenOpenCircuit(t *testing.T) {
 	var r recovery
 	now := time.Unix(0, 0)
 	for i, most := range []time.Duration{100, 200, 400, 800} {
@@ -28,7 +28,7 @@ func TestCrashesBackOffAndThenOpenTheCircuit(t *testing.T) {
 	}
 }
 
-func TestSlowCrashesNeverOpenTheCircuit(t *testing.T) {
+func TestSlowCrashesNeverOpenCircuit(t *testing.T) {
 	var r recovery
 	now := time.Unix(0, 0)
 	for range 50 {

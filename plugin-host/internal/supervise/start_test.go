@@ -22,7 +22,7 @@ func begun(t *testing.T, is string, test func(t *testing.T, w *world)) {
 	})
 }
 
-func TestAFirstStartThatFailsIsTriedAgainAsLaterOnes(t *testing.T) {
+func TestFailedFirstStartIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("good")
 		w.broken = 3
@@ -37,7 +37,7 @@ func TestAFirstStartThatFailsIsTriedAgainAsLaterOnes(t *testing.T) {
 	})
 }
 
-func TestRefusedSettingsAreAStateUntilTheyChange(t *testing.T) {
+func TestRefusedSettingsLastUntilChanged(t *testing.T) {
 	begun(t, "wrong", func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
 		if s := w.p.Status(); s.State != Refused || !strings.Contains(s.LastError, "these settings are wrong") || w.starts() != 1 {
@@ -66,7 +66,7 @@ func TestRefusedSettingsAreAStateUntilTheyChange(t *testing.T) {
 	})
 }
 
-func TestMendedSettingsAreTakenThoughTheCAIsAway(t *testing.T) {
+func TestFixedSettingsAreTakenWhileCAIsAway(t *testing.T) {
 	begun(t, "wrong", func(t *testing.T, w *world) {
 		time.Sleep(time.Second)
 		if err := w.p.Reload(t.Context(), w.planThat("away")); err != nil {
@@ -84,7 +84,7 @@ func TestMendedSettingsAreTakenThoughTheCAIsAway(t *testing.T) {
 	})
 }
 
-func TestAStartThatHangsMakesRoomForAnother(t *testing.T) {
+func TestHangingStartIsReplaced(t *testing.T) {
 	for is, within := range map[string]time.Duration{"mute": 11 * time.Second, "hanging": 2 * time.Minute} {
 		t.Run(is, func(t *testing.T) {
 			begun(t, is, func(t *testing.T, w *world) {

@@ -135,21 +135,23 @@ func (s *Supervisor) run() {
 		case r := <-s.reloads:
 			s.reload(r)
 		case a := <-s.asks:
-			s.urge(s.coming)
-			s.hasten()
-			s.gate.move(s.status, s.current)
-			close(a)
+			s.answer(a)
 		case err := <-s.coming.result():
 			s.settle(err)
 		case <-s.current.end():
 			s.bury()
 		case <-s.due():
-			s.status.Restarts++
-			s.begin(s.plan, nil)
+			s.again()
 		case <-s.gone:
 			s.leaving--
 		}
 	}
+}
+
+// again starts the next life.
+func (s *Supervisor) again() {
+	s.status.Restarts++
+	s.begin(s.plan, nil)
 }
 
 // due returns when to start the next life, unless one is on its way.

@@ -81,7 +81,7 @@ var steps = []step{
 	{"reload to wrong", reloadTo("wrong", false)}, {"reload to hanging", reloadTo("hanging", false)}, {"reload given up", reloadGivenUp},
 }
 
-func TestWhateverHappensCallsMeetWhatWasTakenLast(t *testing.T) {
+func TestRandomEventsKeepCallsOnLastAcceptedPlan(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		story := rapid.SliceOfN(rapid.SampledFrom(steps), 1, 40).Draw(rt, "story")
 		var err error

@@ -45,6 +45,13 @@ func (w *world) needs(end time.Time) {
 	w.end, w.isDue = end, true
 }
 
+// needsNothing takes needs back.
+func (w *world) needsNothing() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end, w.isDue = time.Time{}, false
+}
+
 // fakeLife behaves as its settings' "is" says.
 type fakeLife struct {
 	wire.Provider
@@ -253,7 +260,7 @@ func (w *world) mustSign(t *testing.T, want string) {
 	}
 }
 
-func TestALifeThatEndsIsFollowedByAnotherAndCallsWait(t *testing.T) {
+func TestEndedProcessIsReplacedAndCallsWait(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		for range 3 {
 			w.last().end(errors.New("it crashed"))
@@ -272,7 +279,7 @@ func TestALifeThatEndsIsFollowedByAnotherAndCallsWait(t *testing.T) {
 	})
 }
 
-func TestWhileTheCircuitIsOpenCallsFailAtOnceAndSayWhen(t *testing.T) {
+func TestOpenCircuitFailsCallsAtOnceWithRetryAfter(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		for range crashLimit {
 			w.mustSign(t, "good")
@@ -294,7 +301,7 @@ func TestWhileTheCircuitIsOpenCallsFailAtOnceAndSayWhen(t *testing.T) {
 	})
 }
 
-func TestAProviderThatDoesNotAnswerThreeTimesIsReplaced(t *testing.T) {
+func TestProviderMissingThreeHealthChecksIsReplaced(t *testing.T) {
 	inBubble(t, "stuck", func(t *testing.T, w *world) {
 		first := w.last()
 		time.Sleep(healthMisses * (10*time.Second + healthDeadline))
@@ -305,7 +312,7 @@ func TestAProviderThatDoesNotAnswerThreeTimesIsReplaced(t *testing.T) {
 	})
 }
 
-func TestACAThatIsAwayStartsNothingAgain(t *testing.T) {
+func TestAbsentCARestartsNothing(t *testing.T) {
 	inBubble(t, "away", func(t *testing.T, w *world) {
 		if _, err := w.sign(time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
@@ -318,7 +325,7 @@ func TestACAThatIsAwayStartsNothingAgain(t *testing.T) {
 	})
 }
 
-func TestAStartThatFailsIsOpensError(t *testing.T) {
+func TestFailedStartIsErrorOfOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		is     string
 		refuse error
@@ -345,7 +352,7 @@ func TestAStartThatFailsIsOpensError(t *testing.T) {
 	}
 }
 
-func TestAProviderThatIsClosedBeforeItsStartStartsNothing(t *testing.T) {
+func TestProviderClosedBeforeStartStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("good")
 		if err := w.close(); err != nil || w.starts() != 0 {
@@ -360,7 +367,7 @@ func TestAProviderThatIsClosedBeforeItsStartStartsNothing(t *testing.T) {
 	})
 }
 
-func TestCallsMoveToANewGenerationWhenItIsReady(t *testing.T) {
+func TestCallsMoveToReadyGeneration(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		old := w.last()
 		old.hold = make(chan struct{})
@@ -393,7 +400,7 @@ func TestCallsMoveToANewGenerationWhenItIsReady(t *testing.T) {
 	})
 }
 
-func TestANewGenerationThatDoesNotGetReadyLeavesTheOldOne(t *testing.T) {
+func TestUnreadyGenerationKeepsOldOne(t *testing.T) {
 	for _, is := range []string{"wrong", "hanging", "away"} {
 		t.Run(is, func(t *testing.T) {
 			inBubble(t, "good", func(t *testing.T, w *world) {
@@ -417,7 +424,7 @@ func TestANewGenerationThatDoesNotGetReadyLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-func TestANewGenerationEndsAnOpenCircuit(t *testing.T) {
+func TestNewGenerationClosesCircuit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		for range crashLimit {
 			w.mustSign(t, "good")
@@ -440,7 +447,7 @@ func TestANewGenerationEndsAnOpenCircuit(t *testing.T) {
 	})
 }
 
-func TestAnOldOneThatEndsDuringTheSwapIsNotMissed(t *testing.T) {
+func TestCrashDuringSwapIsNoticed(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		done := make(chan error, 1)
 		go func() { done <- w.p.Reload(context.Background(), w.planThat("hanging")) }()
@@ -453,7 +460,7 @@ func TestAnOldOneThatEndsDuringTheSwapIsNotMissed(t *testing.T) {
 	})
 }
 
-func TestCloseDuringASwapEndsBoth(t *testing.T) {
+func TestCloseDuringSwapEndsBoth(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		done := make(chan error, 1)
 		go func() { done <- w.p.Reload(context.Background(), w.planThat("hanging")) }()
@@ -470,7 +477,7 @@ func TestCloseDuringASwapEndsBoth(t *testing.T) {
 	})
 }
 
-func TestACallThatDoesNotEndIsGivenUpAtTheEnd(t *testing.T) {
+func TestCloseGivesUpHangingCall(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		w.last().hold = make(chan struct{})
 		failed := make(chan error, 1)

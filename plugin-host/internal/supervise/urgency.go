@@ -50,6 +50,18 @@ func (s *Supervisor) schedule(at time.Time) {
 	s.restart, s.status.NextStart = time.After(time.Until(at)), at
 }
 
+// answer does what a call for a certificate that is due asks for. A start that may be now is not left to
+// the timer: the call would find the circuit open meanwhile.
+func (s *Supervisor) answer(a ask) {
+	defer close(a)
+	s.urge(s.coming)
+	s.hasten()
+	if s.coming == nil && s.restart != nil && !s.status.NextStart.After(time.Now()) {
+		s.again()
+	}
+	s.gate.move(s.status, s.current)
+}
+
 // hasten brings the next start forward if a certificate is due.
 func (s *Supervisor) hasten() {
 	now := time.Now()

@@ -25,7 +25,7 @@ func (w *world) crashOften(t *testing.T) {
 	}
 }
 
-func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
+func TestCircuitDoesNotOutliveCertificate(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		w.crashOften(t)
 		time.Sleep(2 * time.Second)
@@ -36,8 +36,7 @@ func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
 			t.Errorf("a probe took %s", took)
 		}
 		// It signed: the circuit is not open, but no crash is forgotten.
-		w.needs(time.Time{})
-		w.isDue = false
+		w.needsNothing()
 		w.last().end(errors.New("again"))
 		synctest.Wait()
 		if s := w.p.Status(); s.State != CircuitOpen || time.Until(s.NextStart) != firstProbe {
@@ -46,7 +45,7 @@ func TestTheCircuitDoesNotOutliveACertificate(t *testing.T) {
 	})
 }
 
-func TestProbesForACertificateAreApart(t *testing.T) {
+func TestProbesForCertificateAreSpaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		left time.Duration // of what is held; 0: nothing is
 		gap  time.Duration
@@ -81,7 +80,7 @@ func TestProbesForACertificateAreApart(t *testing.T) {
 	}
 }
 
-func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
+func TestOnlyDueCallsProbeOpenCircuit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		w.crashOften(t)
 		starts := w.starts()
@@ -89,15 +88,11 @@ func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
 			if _, err := w.sign(time.Second); err == nil {
 				t.Error("a call of something that is not due had a probe")
 			}
-			w.mu.Lock()
-			w.isDue, w.end = true, time.Now().Add(5*time.Second)
-			w.mu.Unlock()
+			w.needs(time.Now().Add(5 * time.Second))
 			if _, err := w.p.Roots(t.Context()); err == nil {
 				t.Error("roots had a probe")
 			}
-			w.mu.Lock()
-			w.isDue = false
-			w.mu.Unlock()
+			w.needsNothing()
 			time.Sleep(time.Second)
 		}
 		if n := w.starts(); n != starts {
@@ -106,7 +101,7 @@ func TestOnlyTheScheduleAsksForAProbe(t *testing.T) {
 	})
 }
 
-func TestWhatIsAskedWhileAProviderHangsIsTriedOnAFreshProcess(t *testing.T) {
+func TestDueCallMovesFromHangingToFreshProcess(t *testing.T) {
 	for _, is := range []string{"stuck", "mute", "hanging"} {
 		t.Run(is, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,7 +127,7 @@ func TestWhatIsAskedWhileAProviderHangsIsTriedOnAFreshProcess(t *testing.T) {
 	}
 }
 
-func TestAProviderThatIsOnlySlowIsLeftAlone(t *testing.T) {
+func TestSlowProviderIsLeftAlone(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		slow := w.last()
 		slow.hold = make(chan struct{})
@@ -145,7 +140,7 @@ func TestAProviderThatIsOnlySlowIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestACAThatIsAwayIsNoHangEvenIfACertificateIsDue(t *testing.T) {
+func TestAbsentCAIsNoHangEvenWhenDue(t *testing.T) {
 	begun(t, "away", func(t *testing.T, w *world) {
 		w.needs(time.Now().Add(10 * time.Second))
 		if _, err := w.sign(20 * time.Second); !errors.Is(err, context.DeadlineExceeded) {
@@ -159,7 +154,7 @@ func TestACAThatIsAwayIsNoHangEvenIfACertificateIsDue(t *testing.T) {
 
 // A provider that is killed each second signs what it has to: certificates of 20 s, asked
 // for from their half on.
-func TestAProviderThatIsKilledEachSecondCostsNoCertificate(t *testing.T) {
+func TestProviderKilledEachSecondStillSigns(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		const life = 20 * time.Second
 		quit := time.After(10 * time.Minute)
@@ -185,9 +180,7 @@ func TestAProviderThatIsKilledEachSecondCostsNoCertificate(t *testing.T) {
 			if _, err := w.signUntil(life / 2); err != nil {
 				t.Fatalf("a certificate ended: %v", err)
 			}
-			w.mu.Lock()
-			w.isDue = false
-			w.mu.Unlock()
+			w.needsNothing()
 		}
 	})
 }

@@ -32,7 +32,7 @@ func folder(t *testing.T, files map[string]os.FileMode) string {
 	return dir
 }
 
-func TestWhatMustNotRunIsRefusedWithTheReason(t *testing.T) {
+func TestUnsafeBinaryIsRefusedWithReason(t *testing.T) {
 	const file = "countersign-provider-acme"
 	for name, c := range map[string]struct {
 		make func(t *testing.T) string
@@ -88,7 +88,7 @@ func TestWhatMustNotRunIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestAStrangersFileIsRefused(t *testing.T) {
+func TestFileOfOtherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make another user's file")
 	}
@@ -99,7 +99,7 @@ func TestAStrangersFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestANameIsANameAndNoPath(t *testing.T) {
+func TestProviderNameCannotBeAPath(t *testing.T) {
 	for _, name := range []string{"", "../acme", "a/b", `a\b`, "-acme", "Acme", "a.b", "a\x00b", strings.Repeat("a", 64)} {
 		if _, err := (verified.Finder{Dirs: []string{t.TempDir()}}).Find(name); err == nil || !strings.Contains(err.Error(), "invalid provider") {
 			t.Errorf("%q: %v", name, err)
@@ -107,7 +107,7 @@ func TestANameIsANameAndNoPath(t *testing.T) {
 	}
 }
 
-func TestTheFirstFolderWinsAndTheListSaysWhatItShadows(t *testing.T) {
+func TestFirstFolderWinsAndListShowsShadowed(t *testing.T) {
 	first := folder(t, map[string]os.FileMode{"countersign-provider-acme": 0o755})
 	second := folder(t, map[string]os.FileMode{"countersign-provider-acme": 0o755, "countersign-provider-other": 0o755, "unrelated": 0o755})
 	finder := verified.Finder{Dirs: []string{first, second, filepath.Join(second, "missing")}}
@@ -130,7 +130,7 @@ func TestTheFirstFolderWinsAndTheListSaysWhatItShadows(t *testing.T) {
 	}
 }
 
-func TestFoldersAreSearchedInTheirOrder(t *testing.T) {
+func TestFoldersAreSearchedInOrder(t *testing.T) {
 	got := verified.DefaultDirs(verified.Search{
 		ProviderDirs: []string{"/a"}, ProviderPath: "/b:/c:/a", Executable: "/d/countersign", DataHome: "/e", Home: "/h",
 	})
@@ -147,7 +147,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestVersionsLieSideBySideAndOnlyTheOneThatIsNamedIsFound(t *testing.T) {
+func TestOnlyNamedVersionIsFound(t *testing.T) {
 	dir := folder(t, map[string]os.FileMode{
 		"countersign-provider-acme@1.2.0": 0o755, "countersign-provider-acme@2.0.0-rc.1+x": 0o755, "countersign-provider-acme@": 0o755,
 		"countersign-provider-acme@..": 0o755,
@@ -176,7 +176,7 @@ func TestVersionsLieSideBySideAndOnlyTheOneThatIsNamedIsFound(t *testing.T) {
 	}
 }
 
-func TestAProgramForAnotherMachineIsToldWithoutBeingRun(t *testing.T) {
+func TestForeignBinaryIsDetectedWithoutRunning(t *testing.T) {
 	self, err := os.ReadFile(os.Args[0])
 	must(t, err)
 	dir := t.TempDir()

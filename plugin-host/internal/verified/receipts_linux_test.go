@@ -38,7 +38,7 @@ func newReceipts(t *testing.T) (Receipts, string) {
 	return Receipts{filepath.Join(dir, "cache"), slog.New(slog.DiscardHandler)}, path
 }
 
-func TestAReceiptSavesHashingAFileThatHasNotChanged(t *testing.T) {
+func TestReceiptSavesHashingUnchangedFile(t *testing.T) {
 	r, path := newReceipts(t)
 	now := settled(t, path)
 	if got := r.find(path, now); got != "" {
@@ -53,7 +53,7 @@ func TestAReceiptSavesHashingAFileThatHasNotChanged(t *testing.T) {
 	}
 }
 
-func TestAFileThatChangedSinceItsReceiptIsHashed(t *testing.T) {
+func TestChangedFileIsHashedAgain(t *testing.T) {
 	r, path := newReceipts(t)
 	was := stateOf(t, path)
 	if err := r.write(map[string]receipt{path: was}); err != nil {
@@ -72,7 +72,7 @@ func TestAFileThatChangedSinceItsReceiptIsHashed(t *testing.T) {
 	}
 }
 
-func TestAFileThatMayStillChangeWithinOneTickGetsNoReceipt(t *testing.T) {
+func TestRecentlyWrittenFileGetsNoReceipt(t *testing.T) {
 	r, path := newReceipts(t)
 	now := stateOf(t, path)
 	r.keep(path, now)
@@ -81,7 +81,7 @@ func TestAFileThatMayStillChangeWithinOneTickGetsNoReceipt(t *testing.T) {
 	}
 }
 
-func TestReceiptsThatOthersMayHaveWrittenAreNotRead(t *testing.T) {
+func TestUntrustedReceiptsAreNotRead(t *testing.T) {
 	for what, spoil := range map[string]func(t *testing.T, file string) error{
 		"loose mode": func(_ *testing.T, file string) error { return os.Chmod(file, 0o644) },
 		"a link": func(_ *testing.T, file string) error {
@@ -111,7 +111,7 @@ func TestReceiptsThatOthersMayHaveWrittenAreNotRead(t *testing.T) {
 }
 
 // A file of root's that an ordinary user runs: the receipt stands for the content.
-func TestAHeldFileIsHashedOnceAndThenKnownByItsReceipt(t *testing.T) {
+func TestHeldFileIsHashedOnce(t *testing.T) {
 	r, _ := newReceipts(t)
 	const path = "/bin/sh" // root's, and old
 	real, err := filepath.EvalSymlinks(path)

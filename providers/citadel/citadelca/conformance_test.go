@@ -8,7 +8,7 @@ import (
 	sdk "github.com/countersign-dev/countersign/sdk/provider"
 )
 
-func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+func TestConformance(t *testing.T) {
 	server := start(t)
 	settings := server.settings(t)
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-func TestTheServerIsVerifiedByItsName(t *testing.T) {
+func TestServerIsVerifiedByName(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		host, serverName string
@@ -49,7 +49,7 @@ func TestTheServerIsVerifiedByItsName(t *testing.T) {
 	}
 }
 
-func TestAChangedRootNeedsNoRestart(t *testing.T) {
+func TestChangedRootNeedsNoRestart(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
@@ -76,7 +76,7 @@ func TestAChangedRootNeedsNoRestart(t *testing.T) {
 	}
 }
 
-func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
+func TestUnreadableRootsAreNamedUntilReadable(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
@@ -96,7 +96,7 @@ func TestRootsThatCannotBeReadAreNamedUntilTheyCan(t *testing.T) {
 	}
 }
 
-func TestTheSystemsRootsAreThoseOfTheOperatingSystem(t *testing.T) {
+func TestSystemRootsAreTheOperatingSystems(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings(t)
@@ -127,7 +127,7 @@ func writePair(t *testing.T, settings Settings, authority *catest.CA) {
 	write(t, settings.ClientKeyFile, key)
 }
 
-func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
+func TestClientCertificateIsReadAtEachHandshake(t *testing.T) {
 	t.Parallel()
 	server, log := start(t), &testkit.Log{}
 	settings := clientFiles(t, server, log)
@@ -153,7 +153,7 @@ func TestTheClientCertificateIsReadAtEachHandshake(t *testing.T) {
 	}
 }
 
-func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
+func TestUnusableClientCertificateKeepsToken(t *testing.T) {
 	t.Parallel()
 	server, log := start(t), &testkit.Log{}
 	settings := clientFiles(t, server, log)
@@ -198,7 +198,7 @@ func TestAClientCertificateThatCannotBeUsedLeavesTheTokenAlone(t *testing.T) {
 	}
 }
 
-func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
+func TestClientCertificateIncludesIntermediates(t *testing.T) {
 	t.Parallel()
 	// The server knows the root alone, the client's chain leads there.
 	server, log := start(t), &testkit.Log{}
@@ -214,7 +214,7 @@ func TestAClientCertificateIsShownWithWhatStandsAboveIt(t *testing.T) {
 	}
 }
 
-func TestAnOlderTLSIsNotSpoken(t *testing.T) {
+func TestOldTLSIsRefused(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	pair := server.pair

@@ -31,7 +31,7 @@ func busy(t *testing.T, code codes.Code, text string) answer {
 }
 
 // The host tries again, by the reason. Five tries of ours made 14 CSRs in the first 5 s.
-func TestEveryCodeOfIstiodsHasItsReasonAndIsAskedOnce(t *testing.T) {
+func TestEachIstiodCodeHasReasonAndOneCall(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
@@ -68,7 +68,7 @@ func (i *istiod) forget() {
 	i.seen, i.planned = nil, nil
 }
 
-func TestIstiodsOwnWordOnWhenToComeBackIsForTheHost(t *testing.T) {
+func TestIstiodRetryAfterIsPassedOn(t *testing.T) {
 	server := start(t)
 	server.next(busy(t, codes.ResourceExhausted, "busy"))
 	req, _ := ask(t, theToken)
@@ -79,7 +79,7 @@ func TestIstiodsOwnWordOnWhenToComeBackIsForTheHost(t *testing.T) {
 	}
 }
 
-func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
+func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
@@ -104,7 +104,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 	<-asked
 }
 
-func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
+func TestCancelledCallerEndsCall(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestATokenThatIstiodQuotesIsTakenOut(t *testing.T) {
+func TestTokenQuotedByIstiodIsRemoved(t *testing.T) {
 	server, log := start(t), &testkit.Log{}
 	settings := server.settings(t)
 	settings.Log = log.Logger()

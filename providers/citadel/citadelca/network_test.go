@@ -40,7 +40,7 @@ func silent(t *testing.T, f func(net.Conn)) (address string, accepted func() int
 	return "localhost:" + port, func() int { mu.Lock(); defer mu.Unlock(); return len(conns) }
 }
 
-func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
+func TestSilentServerTakesRequestDeadline(t *testing.T) {
 	t.Parallel()
 	address, _ := silent(t, func(net.Conn) {})
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
@@ -53,7 +53,7 @@ func TestAServerThatNeverSpeaksCostsTheRequestItsDeadline(t *testing.T) {
 	}
 }
 
-func TestAServerThatHangsUpIsAskedOnce(t *testing.T) {
+func TestServerThatHangsUpIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	address, accepted := silent(t, func(conn net.Conn) { conn.Close() })
 	c := mustOpen(t, Settings{Address: address, RootFile: fileOf(t, systemCA.Bundle().PEM())})
@@ -63,7 +63,7 @@ func TestAServerThatHangsUpIsAskedOnce(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreNoTLSAreAnError(t *testing.T) {
+func TestNonTLSBytesAreAnError(t *testing.T) {
 	t.Parallel()
 	address, _ := silent(t, func(conn net.Conn) {
 		_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat("x", 1000)))
@@ -75,7 +75,7 @@ func TestBytesThatAreNoTLSAreAnError(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, address, "tls: ")
 }
 
-func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+func TestAbsentServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	listener := listen(t, "127.0.0.1:0")
 	address := listener.Addr().String()
@@ -121,7 +121,7 @@ func TestNoHeaderGoesOverPlaintext(t *testing.T) {
 	}
 }
 
-func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
+func TestPlaintextWorksWithoutTokenOrWhereAllowed(t *testing.T) {
 	t.Parallel()
 	server := startPlaintext(t)
 	log := &testkit.Log{}
@@ -144,7 +144,7 @@ func TestPlaintextWorksWithoutATokenOrWhereItIsAllowed(t *testing.T) {
 	}
 }
 
-func TestPlaintextIsNotSpokenOnAnotherPort(t *testing.T) {
+func TestPlaintextIsNotSpokenOnOtherPort(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	server.serve(t, listen(t, "127.0.0.1:0")) // without TLS

@@ -20,7 +20,7 @@ func run(t *testing.T, log *testkit.Log) *wire.Remote {
 	return testkit.Start(t, exec.Command(testkit.Program(t, "countersign-provider-citadel")), log) //nolint:gosec // built by the tests
 }
 
-func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
+func TestProcessSignsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
 	server, log := start(t), &testkit.Log{}
 	ctx, remote := testkit.Within(t, time.Minute), run(t, log)
@@ -65,7 +65,7 @@ func TestAsAProcessItIsConfiguredSignsAndPassesErrorsOn(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatHasIstiosVariablesAloneGetsItsCertificateFromIstiod(t *testing.T) {
+func TestAgentWithIstioVariablesGetsCertificate(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	dir := testkit.Folder(t)

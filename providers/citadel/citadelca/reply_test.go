@@ -26,7 +26,7 @@ func (i *istiod) replying(f func(leaf, intermediate, root string) []string) {
 	})
 }
 
-func TestARepliesElementsAreTheLeafWhatIsAboveAndTheRoots(t *testing.T) {
+func TestReplySplitsIntoLeafIntermediatesAndRoots(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	other := string(catest.NewCA(catest.Options{}).Bundle().PEM())
@@ -57,7 +57,7 @@ func TestARepliesElementsAreTheLeafWhatIsAboveAndTheRoots(t *testing.T) {
 	}
 }
 
-func TestALeafThatTheRootSignedNeedsNothingBetween(t *testing.T) {
+func TestLeafSignedByRootNeedsNoIntermediate(t *testing.T) {
 	server := start(t)
 	server.mesh = catest.NewCA(catest.Options{})
 	server.replying(func(leaf, _, root string) []string { return []string{leaf, root} })
@@ -66,7 +66,7 @@ func TestALeafThatTheRootSignedNeedsNothingBetween(t *testing.T) {
 	}
 }
 
-func TestAMalformedReplyIsAnErrorThatSaysWhereAndIsNotAskedForAgain(t *testing.T) {
+func TestMalformedReplyIsLocatedAndNotRetried(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
+func TestRequestIsReadAndSignedByIstiod(t *testing.T) {
 	server := start(t)
 	settings := server.settings(t)
 	settings.ClusterID, settings.CertSigner, settings.Headers = "cluster-1", "signers/a", map[string]string{"X-Tenant": "blue", "key-bin": "\x00\xff"}
@@ -38,7 +38,7 @@ func TestARequestSaysWhatIstiodReadsAndIsSignedByIt(t *testing.T) {
 	}
 }
 
-func TestWhatThereIsNotIsLeftOut(t *testing.T) {
+func TestAbsentFieldsAreLeftOut(t *testing.T) {
 	server := start(t)
 	req, _ := ask(t, "")
 	if _, err := mustOpen(t, server.settings(t)).CSRSign(t.Context(), req); err != nil {
@@ -50,7 +50,7 @@ func TestWhatThereIsNotIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestALifetimeIsAskedForInWholeSecondsThatAreNoFewer(t *testing.T) {
+func TestTTLIsRoundedUpToSeconds(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	for ttl, want := range map[time.Duration]int64{0: 0, time.Millisecond: 1, time.Second: 1, 1500 * time.Millisecond: 2, 24 * time.Hour: 86400} {
@@ -65,7 +65,7 @@ func TestALifetimeIsAskedForInWholeSecondsThatAreNoFewer(t *testing.T) {
 	}
 }
 
-func TestACallHasADeadlineWhereItsCallerSetNone(t *testing.T) {
+func TestCallHasDeadlineByDefault(t *testing.T) {
 	server := start(t)
 	mustSign(t, mustOpen(t, server.settings(t)))
 	if left := server.last(t).left; left <= 0 || left > patience {
@@ -73,7 +73,7 @@ func TestACallHasADeadlineWhereItsCallerSetNone(t *testing.T) {
 	}
 }
 
-func TestATokenIsThatOfItsOwnRequest(t *testing.T) {
+func TestTokenBelongsToItsRequest(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	for _, token := range []ca.Token{"one", "", "two"} {
@@ -91,7 +91,7 @@ func TestATokenIsThatOfItsOwnRequest(t *testing.T) {
 	}
 }
 
-func TestARequestThatIstiodWouldNotSignIsNotSent(t *testing.T) {
+func TestUnsignableRequestIsNotSent(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	good, _ := ask(t, theToken)

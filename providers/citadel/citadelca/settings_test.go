@@ -7,14 +7,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestWithoutSettingsItIsIstiodsAddressAndRootFile(t *testing.T) {
+func TestDefaultsAreIstiodAddressAndRootFile(t *testing.T) {
 	c := mustOpen(t, Settings{})
 	if c.endpoint != (endpoint{"istiod.istio-system.svc:15012", "istiod.istio-system.svc", false}) || c.settings.RootFile != "./var/run/secrets/istio/root-cert.pem" {
 		t.Errorf("it is %+v with the roots in %s", c.endpoint, c.settings.RootFile)
 	}
 }
 
-func TestAnAddressSaysWhoMustAnswerAndWhetherInPlaintext(t *testing.T) {
+func TestAddressGivesServerNameAndPlaintext(t *testing.T) {
 	for address, want := range map[string]endpoint{
 		"istiod.mesh.svc:15012":                   {"istiod.mesh.svc:15012", "istiod.mesh.svc", false},
 		"istiod.mesh.svc:15010":                   {"istiod.mesh.svc:15010", "istiod.mesh.svc", true},
@@ -28,7 +28,7 @@ func TestAnAddressSaysWhoMustAnswerAndWhetherInPlaintext(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsAreRefusedWithWhatIsWrong(t *testing.T) {
+func TestWrongSettingsAreExplained(t *testing.T) {
 	const value = "value-that-is-secret"
 	for says, settings := range map[string]Settings{
 		`address is "istiod": write host:port`:              {Address: "istiod"},

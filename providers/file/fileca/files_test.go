@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestASetIsReadOnlyWhenItHoldsStill(t *testing.T) {
+func TestSetIsReadOnlyWhenStable(t *testing.T) {
 	set := func(cert, key string) *files { return &files{cert: []byte(cert), key: []byte(key)} }
 	old, mixed, fresh := set("old", "old"), set("old", "new"), set("new", "new")
 	for name, test := range map[string]struct {

@@ -43,7 +43,7 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-func TestTwentySwapsInARowAreEachSeen(t *testing.T) {
+func TestTwentySwapsAreEachSeen(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, nil)
 	mount(t, dir, 1, authority.IstioFiles())
@@ -63,7 +63,7 @@ func TestTwentySwapsInARowAreEachSeen(t *testing.T) {
 	}
 }
 
-func TestAChangeIsSeenHoweverItIsMade(t *testing.T) {
+func TestChangeIsSeenHoweverMade(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, dir string, files map[string][]byte){
 		"written-in-place": writeFiles,
 		"renamed-file-by-file": func(t *testing.T, dir string, files map[string][]byte) {
@@ -121,7 +121,7 @@ func TestAChangeIsSeenHoweverItIsMade(t *testing.T) {
 	}
 }
 
-func TestAFolderThatWasAwayForAWhileIsSeenWhenItComesBack(t *testing.T) {
+func TestReturningFolderIsSeen(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	log := newLogged()
@@ -140,7 +140,7 @@ func TestAFolderThatWasAwayForAWhileIsSeenWhenItComesBack(t *testing.T) {
 	roots.mustSee(t, "its return", authority)
 }
 
-func TestAChainOfLinksIsFollowedToEachOfItsFolders(t *testing.T) {
+func TestLinkChainIsWatchedThroughEachFolder(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	first := folderOf(t, authority.IstioFiles())
 	versions, dir := folderOf(t, nil), folderOf(t, nil)
@@ -157,7 +157,7 @@ func TestAChainOfLinksIsFollowedToEachOfItsFolders(t *testing.T) {
 	}
 }
 
-func TestWithoutEventsAChangeIsFoundByThePoll(t *testing.T) {
+func TestPollFindsChangeWithoutEvents(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	c := unwatched(dir, newLogged())

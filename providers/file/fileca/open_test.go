@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestEveryKindAndFormOfKeySigns(t *testing.T) {
+func TestEveryKeyTypeAndEncodingSigns(t *testing.T) {
 	pkcs1 := func(key any) (string, []byte) {
 		return "RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key.(*rsa.PrivateKey))
 	}
@@ -57,7 +57,7 @@ func TestEveryKindAndFormOfKeySigns(t *testing.T) {
 	}
 }
 
-func TestTheChainIsFoundHoweverItsFileIsLaidOut(t *testing.T) {
+func TestChainIsFoundInAnyFileLayout(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 3})
 	files := authority.IstioFiles()
 	path, err := pki.ParseCertificates(files[chainFile])
@@ -82,7 +82,7 @@ func TestTheChainIsFoundHoweverItsFileIsLaidOut(t *testing.T) {
 	}
 }
 
-func TestACAUnderTheRootNeedsNoChainFile(t *testing.T) {
+func TestCAUnderRootNeedsNoChainFile(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	for name, content := range map[string][]byte{"missing": nil, "empty": []byte("\n")} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestACAUnderTheRootNeedsNoChainFile(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsAwayIsAnAuthorityThatIsAway(t *testing.T) {
+func TestMissingFolderIsUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	for _, dir := range []string{dir, filepath.Join(dir, "none")} {
 		_, err := Open(t.Context(), Settings{Dir: dir})
@@ -103,7 +103,7 @@ func TestAFolderThatIsAwayIsAnAuthorityThatIsAway(t *testing.T) {
 	}
 }
 
-func TestAFolderThatDoesNotCheckIsAnErrorWithThePath(t *testing.T) {
+func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 2})
 	good := authority.IstioFiles()
 	other := catest.NewCA(catest.Options{}).IstioFiles()
@@ -193,7 +193,7 @@ func below(t *testing.T, change func(root *x509.Certificate)) map[string][]byte 
 	return files
 }
 
-func TestAFileThatThisUserMayNotReadIsAnErrorWithThePath(t *testing.T) {
+func TestUnreadableFileIsAnErrorWithPath(t *testing.T) {
 	dir := folderOf(t, catest.NewCA(catest.Options{Intermediates: 1}).IstioFiles())
 	key := filepath.Join(dir, keyFile)
 	if err := os.Chmod(key, 0); err != nil {
@@ -220,7 +220,7 @@ func TestAFileThatThisUserMayNotReadIsAnErrorWithThePath(t *testing.T) {
 	}
 }
 
-func TestANamedPipeIsRefusedAndDoesNotHang(t *testing.T) {
+func TestNamedPipeIsRefusedWithoutHanging(t *testing.T) {
 	dir := folderOf(t, with(catest.NewCA(catest.Options{}).IstioFiles(), keyFile, nil))
 	if err := syscall.Mkfifo(filepath.Join(dir, keyFile), 0o600); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestANamedPipeIsRefusedAndDoesNotHang(t *testing.T) {
 	}
 }
 
-func TestAKeyThatOthersMayReadIsWarnedOf(t *testing.T) {
+func TestReadableKeyIsWarnedAbout(t *testing.T) {
 	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o440: false, 0o640: false, 0o644: true, 0o660: true} {
 		dir := folderOf(t, catest.NewCA(catest.Options{}).IstioFiles())
 		path := filepath.Join(dir, keyFile)
@@ -247,7 +247,7 @@ func TestAKeyThatOthersMayReadIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestAWrongSettingIsNamedWithItsValue(t *testing.T) {
+func TestWrongSettingIsNamedWithValue(t *testing.T) {
 	for says, settings := range map[string]Settings{
 		`dir is not set`:                {},
 		`max_ttl is "a day"`:            {Dir: "x", MaxTTL: "a day"},

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
-func TestASelfSignedRootIsMadeOnceAndKept(t *testing.T) {
+func TestSelfSignedRootIsMadeOnceAndKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "ca")
 	settings := Settings{Dir: dir, SelfSigned: true}
 	first := mustOpen(t, settings)
@@ -63,7 +63,7 @@ func mustHold(t *testing.T, dir string, want ...string) {
 	}
 }
 
-func TestOfManyStartsAtOnceOneMakesTheRoot(t *testing.T) {
+func TestConcurrentStartsMakeOneRoot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	const processes = 6
 	var all sync.WaitGroup
@@ -81,7 +81,7 @@ func TestOfManyStartsAtOnceOneMakesTheRoot(t *testing.T) {
 	mustHold(t, dir, certFile, keyFile, rootFile)
 }
 
-func TestAStartThatWasCutOffIsFinished(t *testing.T) {
+func TestInterruptedStartIsFinished(t *testing.T) {
 	for name, left := range map[string][]string{
 		"while-writing-the-key": {"." + keyFile + ".new"},
 		"after-the-key":         {keyFile},
@@ -111,7 +111,7 @@ func TestAStartThatWasCutOffIsFinished(t *testing.T) {
 	}
 }
 
-func TestACAThatIsThereIsUsedAndNothingIsMade(t *testing.T) {
+func TestExistingCAIsUsedAsItIs(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, Settings{Dir: dir, SelfSigned: true})
@@ -122,7 +122,7 @@ func TestACAThatIsThereIsUsedAndNothingIsMade(t *testing.T) {
 	mustHold(t, dir, certFile, keyFile, chainFile, rootFile)
 }
 
-func TestAHalfCAOfSomebodyElseIsNotCompleted(t *testing.T) {
+func TestForeignPartialCAIsNotCompleted(t *testing.T) {
 	good := catest.NewCA(catest.Options{}).IstioFiles()
 	for says, files := range map[string]map[string][]byte{
 		"has root-cert.pem but neither":    {rootFile: good[rootFile]},
@@ -141,7 +141,7 @@ func TestAHalfCAOfSomebodyElseIsNotCompleted(t *testing.T) {
 	}
 }
 
-func TestAFolderThatOthersMayWriteToGetsNoRoot(t *testing.T) {
+func TestFolderWritableByOthersGetsNoRoot(t *testing.T) {
 	for _, mode := range []os.FileMode{0o770, 0o707, 0o1777} {
 		dir := folderOf(t, nil)
 		if err := os.Chmod(dir, mode); err != nil {
@@ -155,7 +155,7 @@ func TestAFolderThatOthersMayWriteToGetsNoRoot(t *testing.T) {
 	}
 }
 
-func TestAFolderOfAnotherUserGetsNoRoot(t *testing.T) {
+func TestFolderOfOtherUserGetsNoRoot(t *testing.T) {
 	dir := "/" // which is root's
 	if os.Geteuid() == 0 {
 		dir = folderOf(t, nil)
@@ -169,7 +169,7 @@ func TestAFolderOfAnotherUserGetsNoRoot(t *testing.T) {
 	}
 }
 
-func TestAFolderThatStaysLockedIsUnavailable(t *testing.T) {
+func TestLockedFolderIsUnavailable(t *testing.T) {
 	dir := folderOf(t, nil)
 	handle, err := os.Open(dir)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestAFolderThatStaysLockedIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsInNoErrorAndNoLog(t *testing.T) {
+func TestKeyIsInNoErrorOrLog(t *testing.T) {
 	files := catest.NewCA(catest.Options{}).IstioFiles()
 	secret := string(files[keyFile][40:80])
 	// A key in each of the other files, and one cut short.

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestALeafHasTheNamesAskedForAndWhatTLSNeeds(t *testing.T) {
+func TestLeafHasRequestedNamesAndTLSUsages(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 2})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
 	for _, keyType := range []pki.KeyType{pki.ECDSAP256, pki.ECDSAP384, pki.RSA2048, pki.Ed25519} {
@@ -59,7 +59,7 @@ func critical(cert *x509.Certificate, arc int) bool {
 	return false
 }
 
-func TestARootThatSignsItselfIsNotInTheChain(t *testing.T) {
+func TestSelfSignedRootIsNotInChain(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
 	req, check := web.request(t, "")
@@ -68,7 +68,7 @@ func TestARootThatSignsItselfIsNotInTheChain(t *testing.T) {
 	}
 }
 
-func TestOnlyExactlyTheNamesOfTheRequestAreSigned(t *testing.T) {
+func TestOnlyRequestedNamesAreSigned(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles()), TrustDomain: "example.org"})
 	other := func(change func(*asked)) asked {
@@ -102,7 +102,7 @@ func TestOnlyExactlyTheNamesOfTheRequestAreSigned(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsNotInOrderIsInvalid(t *testing.T) {
+func TestMalformedRequestIsInvalid(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
 	good, _ := web.request(t, "")
@@ -161,7 +161,7 @@ func brokenSignature(t *testing.T, csr []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-func TestALifetimeIsCappedByTheSettingAndByTheCA(t *testing.T) {
+func TestLifetimeIsCappedBySettingAndCA(t *testing.T) {
 	day := 24 * time.Hour
 	for name, test := range map[string]struct {
 		maxTTL     Duration
@@ -207,7 +207,7 @@ func openAt(t *testing.T, settings Settings, clock func() time.Time) *CA {
 	return c
 }
 
-func TestALeafDoesNotBeginBeforeItsCA(t *testing.T) {
+func TestLeafDoesNotBeginBeforeCA(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	earlier := func() time.Time { return now.Add(time.Hour - time.Second) } // its root began a second ago
 	authority := catest.NewCA(catest.Options{Now: earlier})
@@ -218,7 +218,7 @@ func TestALeafDoesNotBeginBeforeItsCA(t *testing.T) {
 	}
 }
 
-func TestALeafDoesNotOutliveTheRootAboveItsCA(t *testing.T) {
+func TestLeafDoesNotOutliveRoot(t *testing.T) {
 	files := below(t, func(*x509.Certificate) {})
 	root, err := pki.ParseCertificates(files[rootFile])
 	if err != nil {
@@ -231,7 +231,7 @@ func TestALeafDoesNotOutliveTheRootAboveItsCA(t *testing.T) {
 	}
 }
 
-func TestALifetimeThatMakesNoSenseIsInvalid(t *testing.T) {
+func TestSenselessLifetimeIsInvalid(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
 	for _, ttl := range []time.Duration{-time.Hour, time.Millisecond} {
@@ -243,7 +243,7 @@ func TestALifetimeThatMakesNoSenseIsInvalid(t *testing.T) {
 	}
 }
 
-func TestACAThatExpiresBetweenTwoCallsIsUnavailable(t *testing.T) {
+func TestCAExpiringBetweenCallsIsUnavailable(t *testing.T) {
 	now := time.Now()
 	authority := catest.NewCA(catest.Options{CALifetime: 2 * time.Hour}) // an hour of it is left
 	files := authority.IstioFiles()
@@ -261,7 +261,7 @@ func TestACAThatExpiresBetweenTwoCallsIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestACallWhoseContextEndedSignsNothing(t *testing.T) {
+func TestCancelledCallSignsNothing(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
 	ctx, cancel := context.WithCancel(t.Context())

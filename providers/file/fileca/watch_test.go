@@ -75,7 +75,7 @@ func looking(t *testing.T, dir string, log *logged) *watch {
 	return &watch{ca: c, held: files.sum()}
 }
 
-func TestABadChangeKeepsTheCAThatWorksAndIsSaidOnce(t *testing.T) {
+func TestBadChangeKeepsCAAndIsLoggedOnce(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	good := authority.IstioFiles()
 	other := catest.NewCA(catest.Options{}).IstioFiles()
@@ -123,7 +123,7 @@ func TestABadChangeKeepsTheCAThatWorksAndIsSaidOnce(t *testing.T) {
 	}
 }
 
-func TestTheSetIsTakenOverWholeOrNotAtAll(t *testing.T) {
+func TestSetIsTakenWholeOrNotAtAll(t *testing.T) {
 	old, next := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{Intermediates: 1})
 	dir := folderOf(t, old.IstioFiles())
 	w := looking(t, dir, newLogged())
@@ -141,7 +141,7 @@ func TestTheSetIsTakenOverWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestSeveralRootsAreToldWithTheOneThatSigns(t *testing.T) {
+func TestSeveralRootsAreReportedWithSigner(t *testing.T) {
 	authority, other := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
 	authority.SetRoots(authority.Bundle().Union(other.Bundle()))
 	c := mustOpen(t, Settings{Dir: folderOf(t, authority.IstioFiles())})
@@ -151,7 +151,7 @@ func TestSeveralRootsAreToldWithTheOneThatSigns(t *testing.T) {
 	}
 }
 
-func TestWatchersAreToldOfRootsAndNotOfOtherChanges(t *testing.T) {
+func TestWatchersHearOnlyRootChanges(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))
@@ -172,7 +172,7 @@ func TestWatchersAreToldOfRootsAndNotOfOtherChanges(t *testing.T) {
 	roots.mustSee(t, "the roots' change", authority) // and nothing in between
 }
 
-func TestAWatchEndsWithItsContextItsCallerOrTheCA(t *testing.T) {
+func TestWatchEndsWithContextCallerOrCA(t *testing.T) {
 	c := mustOpen(t, Settings{Dir: folderOf(t, catest.NewCA(catest.Options{}).IstioFiles())})
 	enough := errors.New("enough")
 	if err := c.WatchRoots(t.Context(), func([]byte) error { return enough }); !errors.Is(err, enough) {
@@ -188,7 +188,7 @@ func TestAWatchEndsWithItsContextItsCallerOrTheCA(t *testing.T) {
 	}
 }
 
-func TestRequestsAreSignedWhileTheFolderChanges(t *testing.T) {
+func TestRequestsAreSignedWhileFolderChanges(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))

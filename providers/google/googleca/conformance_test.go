@@ -31,7 +31,7 @@ func kit(t *testing.T) conformance.Kit {
 	}
 }
 
-func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, kit(t), sdk.Define("google", "1", Open).Provider)
 }
@@ -45,7 +45,7 @@ type kitFile struct {
 	RefusedSubjectTokenFile string            `json:"refused_subject_token_file"`
 }
 
-func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+func TestBinaryConformance(t *testing.T) {
 	t.Parallel()
 	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
 	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
@@ -54,7 +54,7 @@ func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
 
 // Mesh CA tells its roots in replies alone: META-08, that a declared ability is there,
 // and what is asked of it are the pool's.
-func TestByMeshCAItKeepsTheRulesOfTheKitThatAreNotAboutRoots(t *testing.T) {
+func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 	t.Parallel()
 	settings := startMesh(t).settings
 	kit := conformance.Kit{

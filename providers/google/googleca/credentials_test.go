@@ -43,7 +43,7 @@ func inJSON(t *testing.T, value any) []byte {
 	return out
 }
 
-func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
+func TestFileAndADCCredentialsAuthenticateEachCall(t *testing.T) {
 	key := accountKey(t)
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
 	for name, change := range map[string]func(*Settings){
@@ -80,7 +80,7 @@ func TestCredentialsFromAFileAndADCAuthenticateEachCall(t *testing.T) {
 	}
 }
 
-func TestCredentialsOfAnotherUniverseAreNotShown(t *testing.T) {
+func TestCredentialsOfOtherUniverseAreNotSent(t *testing.T) {
 	server := start(t)
 	settings := server.settings()
 	settings.Credentials, settings.CredentialsFile, settings.UniverseDomain = "", accountKey(t), "cloud.example"
@@ -92,7 +92,7 @@ func TestCredentialsOfAnotherUniverseAreNotShown(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoCredentialsIsRefusedAndNotQuoted(t *testing.T) {
+func TestInvalidCredentialsFileIsNotQuoted(t *testing.T) {
 	const secret = "the-content-is-secret"
 	for name, content := range map[string]string{
 		"no-json":      secret,
@@ -118,7 +118,7 @@ func TestAFileThatIsNoCredentialsIsRefusedAndNotQuoted(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "root_file", "it holds no PEM block")
 }
 
-func TestATokenThatCannotBeHadNowIsToldFromOneThatIsRefused(t *testing.T) {
+func TestUnavailableTokenDiffersFromRefusedToken(t *testing.T) {
 	server := start(t)
 	var code int
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

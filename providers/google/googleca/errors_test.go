@@ -40,7 +40,7 @@ func busy(t *testing.T, code codes.Code, text string) error {
 	return st.Err()
 }
 
-func TestEveryCodeOfTheServicesHasItsReasonAndIsTriedOnce(t *testing.T) {
+func TestEachServiceCodeHasReasonAndOneCall(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())
@@ -87,7 +87,7 @@ func TestEveryCodeOfTheServicesHasItsReasonAndIsTriedOnce(t *testing.T) {
 	}
 }
 
-func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
+func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())
@@ -109,7 +109,7 @@ func TestAHangingCallEndsWithItsDeadlineAndASlowOneIsWaitedFor(t *testing.T) {
 	mustSign(t, c)
 }
 
-func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
+func TestCancelledCallerEndsCall(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())
@@ -125,7 +125,7 @@ func TestACallerThatGoesAwayEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestATokenThatTheServiceQuotesIsTakenOut(t *testing.T) {
+func TestTokenQuotedByServiceIsRemoved(t *testing.T) {
 	t.Parallel()
 	server, log := start(t), &testkit.Log{}
 	settings := server.settings()
@@ -168,7 +168,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 	}
 }
 
-func TestAServerOfAnotherRootIsNotSpokenTo(t *testing.T) {
+func TestServerWithOtherRootIsNotCalled(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings()
@@ -180,7 +180,7 @@ func TestAServerOfAnotherRootIsNotSpokenTo(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+func TestAbsentServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings()

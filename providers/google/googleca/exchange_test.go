@@ -34,7 +34,7 @@ func openExchange(t *testing.T, settings Settings) *CA {
 
 var theRequest = ca.TokenRequest{SubjectToken: theToken}
 
-func TestAWorkloadsTokenBecomesAFederatedOne(t *testing.T) {
+func TestWorkloadTokenBecomesFederatedToken(t *testing.T) {
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
 	got, err := c.ExchangeToken(t.Context(), theRequest)
@@ -60,7 +60,7 @@ func TestAWorkloadsTokenBecomesAFederatedOne(t *testing.T) {
 	}
 }
 
-func TestAFederatedTokenBecomesAServiceAccounts(t *testing.T) {
+func TestFederatedTokenBecomesServiceAccountToken(t *testing.T) {
 	s := startTokens(t)
 	settings := s.settings()
 	settings.Exchange.ServiceAccount, settings.Exchange.IAMURL = theAccount, s.url()
@@ -83,7 +83,7 @@ func TestAFederatedTokenBecomesAServiceAccounts(t *testing.T) {
 	mustBe(t, err, ca.ErrInternal, "the reply has no token with an expiry")
 }
 
-func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
+func TestTokenServiceAnswersMapToReasons(t *testing.T) {
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
 	token := func(fields string) string { return `{"access_token":"x","token_type":"Bearer",` + fields + `}` }
@@ -125,7 +125,7 @@ func TestWhatTheTokenServiceAnswersSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestTheTokenServiceSaysWhenToComeBack(t *testing.T) {
+func TestTokenServiceRetryAfterIsPassedOn(t *testing.T) {
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
 	for header, want := range map[string]time.Duration{"120": 2 * time.Minute, "soon": 0, "9999999": 24 * time.Hour} {
@@ -140,7 +140,7 @@ func TestTheTokenServiceSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestATokenFollowsNoRedirect(t *testing.T) {
+func TestTokenFollowsNoRedirect(t *testing.T) {
 	elsewhere := startTokens(t)
 	s := startTokens(t)
 	for _, target := range []string{elsewhere.url() + "/v1/token", s.url() + "/v1/token?again"} {
@@ -156,7 +156,7 @@ func TestATokenFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-func TestATokenServiceThatDoesNotAnswerIsGivenUp(t *testing.T) {
+func TestUnresponsiveTokenServiceIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
@@ -183,7 +183,7 @@ func TestATokenServiceThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAStrangersCertificateGetsNoToken(t *testing.T) {
+func TestUntrustedTokenServerGetsNoToken(t *testing.T) {
 	s, stranger := startTokens(t), startTokens(t)
 	settings := s.settings()
 	settings.RootFile = stranger.root
@@ -198,7 +198,7 @@ func TestAStrangersCertificateGetsNoToken(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "connection refused")
 }
 
-func TestARequestThatGoogleKnowsNothingOfIsNotSent(t *testing.T) {
+func TestRequestUnknownToGoogleIsNotSent(t *testing.T) {
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
 	for says, req := range map[string]ca.TokenRequest{
@@ -219,7 +219,7 @@ func TestARequestThatGoogleKnowsNothingOfIsNotSent(t *testing.T) {
 	}
 }
 
-func TestATokenGoesToItsUniverseOnly(t *testing.T) {
+func TestTokenGoesToItsUniverseOnly(t *testing.T) {
 	c := openExchange(t, Settings{CAPool: thePool, UniverseDomain: "cloud.example", Credentials: Token, Exchange: &Exchange{Audience: theAudience, ServiceAccount: theAccount}})
 	config, err := c.exchanger.config(theRequest)
 	if err != nil || config.TokenURL != "https://sts.cloud.example/v1/token" || config.ServiceAccountImpersonationURL != "https://iamcredentials.cloud.example/v1/projects/-/serviceAccounts/"+theAccount+":generateAccessToken" {

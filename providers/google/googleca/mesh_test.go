@@ -139,7 +139,7 @@ func (m *meshServer) open(t *testing.T) *CA {
 	return c
 }
 
-func TestMeshCAIsAskedAsItsProtocolSaysAndSigns(t *testing.T) {
+func TestMeshCARequestFollowsProtocol(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	server.settings.Location = "https://container.googleapis.com/v1/projects/shop-1/locations/us-central1-c/clusters/c1"
@@ -173,7 +173,7 @@ func TestMeshCAIsAskedAsItsProtocolSaysAndSigns(t *testing.T) {
 	}
 }
 
-func TestMeshCAsErrorsHaveTheirReasonsAndCostOneCall(t *testing.T) {
+func TestMeshCAErrorsHaveReasonsAndCostOneCall(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	c := server.open(t)
@@ -195,7 +195,7 @@ func TestMeshCAsErrorsHaveTheirReasonsAndCostOneCall(t *testing.T) {
 	mustBe(t, err, ca.ErrDeadline, server.settings.Endpoint)
 }
 
-func TestMeshCAsReplyIsLeafAndRootsAndNothingLess(t *testing.T) {
+func TestMeshCAReplyNeedsLeafAndRoots(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	c := server.open(t)
@@ -215,7 +215,7 @@ func TestMeshCAsReplyIsLeafAndRootsAndNothingLess(t *testing.T) {
 	}
 }
 
-func TestMeshCASignsASPIFFEIDAloneAndTellsItsRootsInReplies(t *testing.T) {
+func TestMeshCASignsOnlySPIFFEIDsAndRootsComeInReplies(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	c := server.open(t)
@@ -230,7 +230,7 @@ func TestMeshCASignsASPIFFEIDAloneAndTellsItsRootsInReplies(t *testing.T) {
 	}
 }
 
-func TestMeshCAsErrorWithoutAServerNamesIt(t *testing.T) {
+func TestMeshCAConnectionErrorNamesServer(t *testing.T) {
 	t.Parallel()
 	server := startMesh(t)
 	server.settings.Endpoint = "localhost:1"

@@ -41,7 +41,7 @@ func (s *service) socket(t *testing.T) Settings {
 	return settings
 }
 
-func TestAsAProcessItIsConfiguredSignsTellsItsRootsAndPassesErrorsOn(t *testing.T) {
+func TestProcessSignsReportsRootsAndPassesErrorsOn(t *testing.T) {
 	t.Parallel()
 	server, log := start(t), &testkit.Log{}
 	settings := server.socket(t)
@@ -103,7 +103,7 @@ func agent(t *testing.T, dir string, settings Settings) *testkit.Agent {
 	return testkit.StartAgent(t, dir, testkit.Program(t, "countersign-provider-google"), []string{"--config", filepath.Join(dir, "c.yaml")}, nil)
 }
 
-func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
+func TestAgentRotatesThroughOutageAndNewCA(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	a := agent(t, testkit.Folder(t), server.socket(t))
@@ -132,7 +132,7 @@ func TestAnAgentRotatesThroughAnOutageAndIntoANewCA(t *testing.T) {
 
 // The workload's token goes to the token service alone, and what that gives to the
 // service that signs; the host keeps it, so that rotations cost no exchange.
-func TestAnAgentHasItsTokenExchangedByTheProvider(t *testing.T) {
+func TestAgentUsesProviderTokenExchange(t *testing.T) {
 	t.Parallel()
 	server, tokens := start(t), startTokens(t)
 	dir, settings := testkit.Folder(t), server.socket(t)

@@ -27,7 +27,7 @@ func (s *service) replying(f func(leaf, intermediate, root string) (string, []st
 	})
 }
 
-func TestTheChainIsTheLeafAndWhatIsAboveItWithoutTheRoot(t *testing.T) {
+func TestChainIsLeafAndIntermediatesWithoutRoot(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	for name, test := range map[string]struct {
@@ -60,7 +60,7 @@ func TestTheChainIsTheLeafAndWhatIsAboveItWithoutTheRoot(t *testing.T) {
 	}
 }
 
-func TestALeafThatTheRootSignedNeedsNothingBetween(t *testing.T) {
+func TestLeafSignedByRootNeedsNoIntermediate(t *testing.T) {
 	server := start(t)
 	server.pool = catest.NewCA(catest.Options{})
 	server.replying(func(leaf, _, root string) (string, []string) { return leaf, []string{root} })
@@ -69,7 +69,7 @@ func TestALeafThatTheRootSignedNeedsNothingBetween(t *testing.T) {
 	}
 }
 
-func TestAMalformedReplyIsAnErrorThatSaysWhere(t *testing.T) {
+func TestMalformedReplyIsLocated(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
@@ -99,7 +99,7 @@ func TestAMalformedReplyIsAnErrorThatSaysWhere(t *testing.T) {
 	}
 }
 
-func TestTheRootsAreTheLastCertificatesOfTheChainsSortedWithoutRepeats(t *testing.T) {
+func TestRootsAreLastOfChainsSortedAndUnique(t *testing.T) {
 	server, log := start(t), &testkit.Log{}
 	settings := server.settings()
 	settings.Log = log.Logger()

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-func TestAnOrderSaysWhatTheSettingsAndTheRequestSay(t *testing.T) {
+func TestOrderCarriesSettingsAndRequest(t *testing.T) {
 	server := start(t)
 	settings := server.settings()
 	settings.IssuingCA, settings.QuotaProject = "ca-2", "billing-1"
@@ -51,7 +51,7 @@ func TestAnOrderSaysWhatTheSettingsAndTheRequestSay(t *testing.T) {
 	}
 }
 
-func TestByReflectionTheKeyIsSentAndTheServiceKnowsTheName(t *testing.T) {
+func TestReflectedCSRSendsKeyAndConfig(t *testing.T) {
 	server := start(t)
 	settings := server.settings()
 	settings.SubjectMode = ReflectedSPIFFE
@@ -78,7 +78,7 @@ func TestByReflectionTheKeyIsSentAndTheServiceKnowsTheName(t *testing.T) {
 	}
 }
 
-func TestAnRSAKeyByReflectionMayEncipherKeysToo(t *testing.T) {
+func TestReflectedRSAKeyAllowsKeyEncipherment(t *testing.T) {
 	server := start(t)
 	settings := server.settings()
 	settings.SubjectMode = ReflectedSPIFFE
@@ -102,7 +102,7 @@ func TestAnRSAKeyByReflectionMayEncipherKeysToo(t *testing.T) {
 	}
 }
 
-func TestNamesOfServersAreSignedToo(t *testing.T) {
+func TestServerNamesAreSigned(t *testing.T) {
 	server := start(t)
 	id := testkit.Identity(t, webID, []string{"web.shop.svc"}, []string{"192.0.2.7"})
 	key, csr := testkit.CSR(t, id)
@@ -114,7 +114,7 @@ func TestNamesOfServersAreSignedToo(t *testing.T) {
 	testkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: id, Now: time.Now()})
 }
 
-func TestARetryMakesNoSecondCertificate(t *testing.T) {
+func TestRetryMakesNoSecondCertificate(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	lost := func(ctx context.Context, order *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
@@ -143,7 +143,7 @@ func TestARetryMakesNoSecondCertificate(t *testing.T) {
 	}
 }
 
-func TestARetryAfterTheServiceForgotTheOrderGetsWhatWasMade(t *testing.T) {
+func TestRetryAfterForgottenOrderGetsSameCertificate(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	req, check := ask(t)
@@ -162,7 +162,7 @@ func TestARetryAfterTheServiceForgotTheOrderGetsWhatWasMade(t *testing.T) {
 	}
 }
 
-func TestALifetimeIsAskedForInWholeSecondsThatAreNoFewer(t *testing.T) {
+func TestTTLIsRoundedUpToSeconds(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	for ttl, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Millisecond: time.Second, time.Second: time.Second, 1500 * time.Millisecond: 2 * time.Second} {
@@ -177,7 +177,7 @@ func TestALifetimeIsAskedForInWholeSecondsThatAreNoFewer(t *testing.T) {
 	}
 }
 
-func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
+func TestInvalidRequestIsNotSent(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	good, _ := ask(t)
@@ -198,7 +198,7 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 	}
 }
 
-func TestACallHasADeadlineWhereItsCallerSetNone(t *testing.T) {
+func TestCallHasDeadlineByDefault(t *testing.T) {
 	server := start(t)
 	c := server.open(t, server.settings())
 	mustSign(t, c)

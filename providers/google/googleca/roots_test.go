@@ -59,7 +59,7 @@ func (w *watching) silent(t *testing.T, span time.Duration) {
 	}
 }
 
-func TestAWatcherIsToldTheRootsNowAndAtTheIntervalAfterTheCARotated(t *testing.T) {
+func TestWatcherGetsRootsNowAndAfterRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := start(t)
 		c := server.open(t, server.settings())
@@ -82,7 +82,7 @@ func TestAWatcherIsToldTheRootsNowAndAtTheIntervalAfterTheCARotated(t *testing.T
 	})
 }
 
-func TestAReplyUnderARootThatIsNotKnownHasTheRootsAskedForAtOnce(t *testing.T) {
+func TestReplyUnderUnknownRootRefreshesRootsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := start(t)
 		c := server.open(t, server.settings())
@@ -101,7 +101,7 @@ func TestAReplyUnderARootThatIsNotKnownHasTheRootsAskedForAtOnce(t *testing.T) {
 	})
 }
 
-func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
+func TestRootsAreFetchedWithNewestRequestToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, log := start(t), &testkit.Log{}
 		settings := server.settings()
@@ -141,7 +141,7 @@ func TestWithTheTokensOfRequestsTheRootsAreAskedForWithTheNewest(t *testing.T) {
 	})
 }
 
-func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
+func TestFailedRootsFetchEndsWatchWithReason(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())
@@ -154,7 +154,7 @@ func TestAQuestionThatFailsEndsTheWatchWithItsReason(t *testing.T) {
 	}
 }
 
-func TestAQuestionForRootsThatHangsCostsTheWatchItsDeadline(t *testing.T) {
+func TestHangingRootsFetchTakesWatchDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := start(t)
 		c := server.open(t, server.settings())
@@ -168,7 +168,7 @@ func TestAQuestionForRootsThatHangsCostsTheWatchItsDeadline(t *testing.T) {
 	})
 }
 
-func TestAWatchEndsWithWhatItsCallerReturns(t *testing.T) {
+func TestWatchEndsWithCallersError(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())

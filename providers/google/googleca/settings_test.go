@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestWrongSettingsAreRefusedWithWhatIsWrong(t *testing.T) {
+func TestWrongSettingsAreExplained(t *testing.T) {
 	many := map[string]string{}
 	for i := range 65 {
 		many["label-"+strings.Repeat("x", i%50)+string(rune('a'+i/50))] = "x"
@@ -52,7 +52,7 @@ func TestWrongSettingsAreRefusedWithWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAZoneIsAWordOrInTheURLOfItsCluster(t *testing.T) {
+func TestZoneIsAWordOrFromClusterURL(t *testing.T) {
 	for location, want := range map[string]string{
 		"us-central1-c": "us-central1-c",
 		"https://container.googleapis.com/v1/projects/p/locations/us-central1/clusters/c":           "us-central1",
@@ -68,7 +68,7 @@ func TestAZoneIsAWordOrInTheURLOfItsCluster(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSaidOfCredentialsFollowsFromTheRest(t *testing.T) {
+func TestCredentialsDefaultFollowsOtherSettings(t *testing.T) {
 	got := map[string]string{
 		"cas":          Settings{}.withDefaults().Credentials,
 		"with a file":  Settings{CredentialsFile: "/k"}.withDefaults().Credentials,

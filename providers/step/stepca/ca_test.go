@@ -19,7 +19,7 @@ import (
 
 const web = "spiffe://example.org/ns/default/sa/web"
 
-func TestACSRIsSignedByATokenOfItsOwn(t *testing.T) {
+func TestEachCSRIsSignedWithItsOwnToken(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
 	for range 2 { // the second one has another token
@@ -45,7 +45,7 @@ func TestACSRIsSignedByATokenOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheRootIsLeftOutOfTheChain(t *testing.T) {
+func TestRootIsLeftOutOfChain(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
 	req, _ := testkit.Request(t, web)
@@ -67,7 +67,7 @@ func TestTheRootIsLeftOutOfTheChain(t *testing.T) {
 	}
 }
 
-func TestALongerLifeThanTheProvisionerAllowsIsNotAskedFor(t *testing.T) {
+func TestTTLIsCappedByMaxTTL(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
 	settings.MaxTTL = "30m"
@@ -83,7 +83,7 @@ func TestALongerLifeThanTheProvisionerAllowsIsNotAskedFor(t *testing.T) {
 	}
 }
 
-func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
+func TestRootIsFetchedByFingerprint(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
 	settings.RootFile, settings.RootFingerprint = "", strings.ToUpper(sum(s.Certificate()))
@@ -105,7 +105,7 @@ func TestTheRootIsFetchedByItsFingerprint(t *testing.T) {
 	}
 }
 
-func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
+func TestServerWithOtherRootGetsNoToken(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
 	settings.RootFile = s.write(t, "other.pem", s.Bundle().PEM())
@@ -116,7 +116,7 @@ func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
 	}
 }
 
-func TestACertificateAtHandAsksForTheNextOneAndNoOther(t *testing.T) {
+func TestHeldCertificateRenewsOnlyItsNames(t *testing.T) {
 	s := newStep(t)
 	req, key := testkit.Request(t, web)
 	cert, err := s.CSRSign(t.Context(), req)
@@ -147,7 +147,7 @@ func TestACertificateAtHandAsksForTheNextOneAndNoOther(t *testing.T) {
 	next(signPath)
 }
 
-func TestTheRequestsTokenIsTheOneTimeTokenWithoutAKeyOfOurs(t *testing.T) {
+func TestRequestTokenIsOneTimeTokenWithoutKey(t *testing.T) {
 	s := newStep(t)
 	withKey := s.open(t, s.settings())
 	settings := s.settings()
@@ -168,7 +168,7 @@ func TestTheRequestsTokenIsTheOneTimeTokenWithoutAKeyOfOurs(t *testing.T) {
 	}
 }
 
-func TestAKeyFileMayBeEncryptedAndNeverShows(t *testing.T) {
+func TestEncryptedKeyFileIsReadAndNeverShown(t *testing.T) {
 	s := newStep(t)
 	private := newJWK(t)
 	public := private.Public()
@@ -208,7 +208,7 @@ func TestAKeyFileMayBeEncryptedAndNeverShows(t *testing.T) {
 	}
 }
 
-func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
+func TestEachFailureHasReasonAndShowsNoToken(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
 	for status, wants := range map[int]*ca.Error{
@@ -242,7 +242,7 @@ func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
 	}
 }
 
-func TestACallEndsWithItsCaller(t *testing.T) {
+func TestCallEndsWithItsCaller(t *testing.T) {
 	s := newStep(t)
 	c := s.open(t, s.settings())
 	ctx, leave := context.WithCancel(t.Context())

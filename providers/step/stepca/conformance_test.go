@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+func TestConformance(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
 	conformance.Run(t, conformance.Kit{

@@ -137,7 +137,7 @@ func TestRealStepCASignsByTokenAndRenewsByCertificate(t *testing.T) {
 	}
 }
 
-func TestRealStepCARefusesAReplayedTokenAndSaysWhy(t *testing.T) {
+func TestRealStepCARefusesReplayedTokenWithReason(t *testing.T) {
 	r := startStep(t)
 	minter := r.open(t, r.settings)
 	settings := r.settings
@@ -162,7 +162,7 @@ func TestRealStepCARefusesAReplayedTokenAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestRealStepCAIsKnownByItsFingerprintAndRefusesTooLongALife(t *testing.T) {
+func TestRealStepCAByFingerprintRefusesLongTTL(t *testing.T) {
 	r := startStep(t)
 	settings := r.settings
 	settings.RootFile, settings.RootFingerprint = "", pki.Fingerprint(r.authority.Bundle().Certificates()[0])

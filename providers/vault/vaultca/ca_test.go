@@ -27,7 +27,7 @@ func sign(t *testing.T, c *CA, token ca.Token) error {
 	return err
 }
 
-func TestACSRIsSignedByTheRoleAndTheRootIsLeftOut(t *testing.T) {
+func TestCSRIsSignedByRoleAndRootIsLeftOut(t *testing.T) {
 	v := newVault(t)
 	v.namespace = "team/a"
 	settings := v.settings()
@@ -52,7 +52,7 @@ func TestACSRIsSignedByTheRoleAndTheRootIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestALifeIsAskedForInWholeSecondsOrLeftToTheRole(t *testing.T) {
+func TestTTLIsInWholeSecondsOrLeftToRole(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	for ttl, want := range map[time.Duration]any{0: nil, time.Millisecond: "1s", 90 * time.Minute: "5400s"} {
@@ -66,7 +66,7 @@ func TestALifeIsAskedForInWholeSecondsOrLeftToTheRole(t *testing.T) {
 	}
 }
 
-func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
+func TestVerbatimSignsCSRAsItIs(t *testing.T) {
 	v := newVault(t)
 	for role, path := range map[string]string{"": "pki/sign-verbatim", "web": "pki/sign-verbatim/web"} {
 		settings := v.settings()
@@ -84,7 +84,7 @@ func TestVerbatimTakesTheCSRAsItIs(t *testing.T) {
 	}
 }
 
-func TestWhatTheRoleDoesNotHaveIsDenied(t *testing.T) {
+func TestNameOutsideRoleIsDenied(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	req, _ := testkit.Request(t, web, "bank.example.com")
@@ -106,7 +106,7 @@ func TestWhatTheRoleDoesNotHaveIsDenied(t *testing.T) {
 	}
 }
 
-func TestAnUnknownRoleIsAWrongSetting(t *testing.T) {
+func TestUnknownRoleIsAWrongSetting(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Role = "wbe"
@@ -115,7 +115,7 @@ func TestAnUnknownRoleIsAWrongSetting(t *testing.T) {
 	}
 }
 
-func TestATokenThatMayNotIsToldFromOneThatIsNone(t *testing.T) {
+func TestForbiddenTokenDiffersFromInvalidToken(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{}
@@ -142,7 +142,7 @@ func TestATokenThatMayNotIsToldFromOneThatIsNone(t *testing.T) {
 	}
 }
 
-func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
+func TestEachFailureHasReasonAndShowsNoToken(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{TokenFile: v.folder + "/token"}
@@ -168,7 +168,7 @@ func TestEachFailureIsWhatItStandsForAndSaysNoToken(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoneIsTheServersFault(t *testing.T) {
+func TestMalformedAnswerIsServerFault(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	must(t, sign(t, c, "")) // a session is held
@@ -185,7 +185,7 @@ func TestAnAnswerThatIsNoneIsTheServersFault(t *testing.T) {
 	}
 }
 
-func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
+func TestServerWithOtherRootGetsNoToken(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.RootFile = v.write(t, "other.pem", v.Bundle().PEM())
@@ -195,7 +195,7 @@ func TestAServerWithAnotherRootIsNotTrustedWithTheToken(t *testing.T) {
 	}
 }
 
-func TestACallEndsWithItsCaller(t *testing.T) {
+func TestCallEndsWithItsCaller(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	must(t, sign(t, c, ""))

@@ -30,7 +30,7 @@ func kit(v *vault) conformance.Kit {
 	}
 }
 
-func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+func TestConformance(t *testing.T) {
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	conformance.Run(t, kit(newVault(t)), provider.Define("vault", "1", open).Provider)
 }
@@ -42,7 +42,7 @@ type kitFile struct {
 	RefusedTokenFile string `json:"refused_token_file"`
 }
 
-func TestItsBinaryKeepsTheRulesOfTheKit(t *testing.T) {
+func TestBinaryConformance(t *testing.T) {
 	v := newVault(t)
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-func TestEachWorkloadsCredentialHasASessionOfItsOwn(t *testing.T) {
+func TestEachWorkloadCredentialHasItsOwnSession(t *testing.T) {
 	v := newVault(t)
 	other := strings.Replace(jwt, "c2ln", "b3Ro", 1)
 	v.jwts = append(v.jwts, other)
@@ -41,7 +41,7 @@ func TestEachWorkloadsCredentialHasASessionOfItsOwn(t *testing.T) {
 	must(t, sign(t, v.open(t, settings), "of another's"))
 }
 
-func TestTheClientCertificateIsALogin(t *testing.T) {
+func TestClientCertificateIsALogin(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{Method: Cert, Role: "agent", Mount: "tls/cert"}
@@ -60,7 +60,7 @@ func TestTheClientCertificateIsALogin(t *testing.T) {
 	}
 }
 
-func TestATokenInAFileIsRenewedWhetherOrNotSomethingIsSigned(t *testing.T) {
+func TestTokenFileIsRenewedWithoutSigning(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{TokenFile: filepath.Join(v.folder, "token")}
@@ -95,7 +95,7 @@ func TestATokenInAFileIsRenewedWhetherOrNotSomethingIsSigned(t *testing.T) {
 	}
 }
 
-func TestATokenAtHandAtItsLongestLifeIsUsedToItsEnd(t *testing.T) {
+func TestUnrenewableTokenIsUsedToItsEnd(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{}
@@ -110,7 +110,7 @@ func TestATokenAtHandAtItsLongestLifeIsUsedToItsEnd(t *testing.T) {
 	}
 }
 
-func TestASecretThatCannotBeUsedIsNamedByItsFile(t *testing.T) {
+func TestUnusableSecretIsNamedByFile(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	c := v.open(t, settings)
@@ -123,7 +123,7 @@ func TestASecretThatCannotBeUsedIsNamedByItsFile(t *testing.T) {
 	}
 }
 
-func TestALoginThatIsAnsweredWithoutATokenIsTheServersFault(t *testing.T) {
+func TestLoginAnswerWithoutTokenIsServerFault(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	for _, body := range []string{`{"auth":null}`, `{}`, `{"auth":{"client_token":"two\nlines"}}`, `{"auth":{"lease_duration":"soon"}}`, `<html>`} {
@@ -134,7 +134,7 @@ func TestALoginThatIsAnsweredWithoutATokenIsTheServersFault(t *testing.T) {
 	}
 }
 
-func TestALoginThatEchoesItsSecretShowsItNowhere(t *testing.T) {
+func TestSecretEchoedByLoginIsNotShown(t *testing.T) {
 	v := newVault(t)
 	var log testkit.Log
 	settings := v.settings()
@@ -156,7 +156,7 @@ func TestALoginThatEchoesItsSecretShowsItNowhere(t *testing.T) {
 	}
 }
 
-func TestCloseEndsTheSessionsThatWeLoggedInFor(t *testing.T) {
+func TestCloseRevokesOwnSessions(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	must(t, sign(t, c, ""))
@@ -180,7 +180,7 @@ func TestCloseEndsTheSessionsThatWeLoggedInFor(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsTwoSecondsAtMost(t *testing.T) {
+func TestCloseWaitsAtMostTwoSeconds(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
 	settings.Login = Login{Method: Kubernetes, Role: "agent"}

@@ -34,7 +34,7 @@ func TestRealVaultSignsByRoleAndVerbatim(t *testing.T) {
 	}
 }
 
-func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
+func TestRealVaultDeniesNamesOutsideRoleAndPolicy(t *testing.T) {
 	r := startVault(t)
 	settings := r.approle(t, `"token_ttl":"1h"`)
 	c := r.open(t, settings)
@@ -71,7 +71,7 @@ func TestRealVaultDeniesWhatRoleAndPolicyDoNotHave(t *testing.T) {
 	}
 }
 
-func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
+func TestRealVaultSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
 	r := startVault(t)
 	settings := r.approle(t, `"token_ttl":"60s","token_max_ttl":"90s"`)
 	var log testkit.Log
@@ -119,7 +119,7 @@ func TestRealVaultsSessionsAreRenewedReplacedAndRevoked(t *testing.T) {
 	}
 }
 
-func TestRealVaultRenewsATokenInAFile(t *testing.T) {
+func TestRealVaultRenewsTokenFile(t *testing.T) {
 	r := startVault(t)
 	token, _ := r.write(t, "auth/token/create", `{"policies":["agent"],"ttl":"60s","renewable":true}`)["client_token"].(string)
 	settings := r.settings
@@ -137,7 +137,7 @@ func TestRealVaultRenewsATokenInAFile(t *testing.T) {
 	}
 }
 
-func TestRealVaultTakesAClientCertificate(t *testing.T) {
+func TestRealVaultAcceptsClientCertificate(t *testing.T) {
 	r := startVault(t)
 	authority := catest.NewCA(catest.Options{})
 	settings := r.settings
@@ -155,7 +155,7 @@ func TestRealVaultTakesAClientCertificate(t *testing.T) {
 	}
 }
 
-func TestRealVaultTakesAServiceAccount(t *testing.T) {
+func TestRealVaultAcceptsServiceAccount(t *testing.T) {
 	r := startVault(t)
 	good, stranger := serviceAccount(t), serviceAccount(t)
 	server := reviewer(t, good.Reveal())
@@ -178,7 +178,7 @@ func TestRealVaultTakesAServiceAccount(t *testing.T) {
 	}
 }
 
-func TestRealVaultsSecondIssuerIsARootAsSoonAsItIsThere(t *testing.T) {
+func TestRealVaultSecondIssuerIsARootAtOnce(t *testing.T) {
 	r := startVault(t)
 	c := r.open(t, r.settings)
 	roots := func(want int) {
@@ -198,7 +198,7 @@ func TestRealVaultsSecondIssuerIsARootAsSoonAsItIsThere(t *testing.T) {
 	roots(2)
 }
 
-func TestRealVaultsIntermediateHasItsRootInTheMountOrInAFile(t *testing.T) {
+func TestRealVaultIntermediateTakesRootFromMountOrFile(t *testing.T) {
 	r := startVault(t)
 	r.write(t, "sys/mounts/int", `{"type":"pki"}`)
 	csr, _ := r.write(t, "int/intermediate/generate/internal", `{"common_name":"Intermediate","key_type":"ec"}`)["csr"].(string)
@@ -219,7 +219,7 @@ func TestRealVaultsIntermediateHasItsRootInTheMountOrInAFile(t *testing.T) {
 	r.signs(t, c, r.root)
 }
 
-func TestRealVaultThatIsSealedIsWaitedFor(t *testing.T) {
+func TestRealVaultSealedIsRetried(t *testing.T) {
 	r := startVault(t)
 	r.write(t, "sys/seal", `{}`)
 	c := r.open(t, r.settings)

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
+func TestRootsAreSelfSignedIssuers(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	first := v.Bundle()
@@ -59,7 +59,7 @@ func TestRootsAreTheSelfSignedOnesOfAllIssuers(t *testing.T) {
 	}
 }
 
-func TestAServerOfBeforeTheIssuersIsAskedForItsChain(t *testing.T) {
+func TestServerWithoutIssuersIsAskedForItsChain(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	root := string(v.Bundle().PEM())
@@ -76,7 +76,7 @@ func TestAServerOfBeforeTheIssuersIsAskedForItsChain(t *testing.T) {
 	}
 }
 
-func TestRootsThatAreNoneAreAnError(t *testing.T) {
+func TestInvalidRootsAreAnError(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	for what, wants := range map[string]struct {

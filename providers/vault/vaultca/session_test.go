@@ -28,7 +28,7 @@ const (
 	renewSign = "auth/token/renew-self pki/sign/web"
 )
 
-func TestASessionIsRenewedWhenTwoThirdsOfItsLeaseHavePassed(t *testing.T) {
+func TestSessionIsRenewedAtTwoThirdsOfLease(t *testing.T) {
 	v := newVault(t) // leases are an hour long
 	c := v.open(t, v.settings())
 	for _, step := range []struct {
@@ -50,7 +50,7 @@ func TestASessionIsRenewedWhenTwoThirdsOfItsLeaseHavePassed(t *testing.T) {
 	}
 }
 
-func TestASessionThatCannotBeRenewedIsFollowedByAnother(t *testing.T) {
+func TestUnrenewableSessionIsReplaced(t *testing.T) {
 	v := newVault(t)
 	v.renewable = false
 	c := v.open(t, v.settings())
@@ -61,7 +61,7 @@ func TestASessionThatCannotBeRenewedIsFollowedByAnother(t *testing.T) {
 	}
 }
 
-func TestASessionAtItsLongestLifeIsFollowedByAnother(t *testing.T) {
+func TestSessionAtMaximumLifetimeIsReplaced(t *testing.T) {
 	v := newVault(t)
 	v.longest = time.Hour // renewing prolongs nothing
 	c := v.open(t, v.settings())
@@ -75,7 +75,7 @@ func TestASessionAtItsLongestLifeIsFollowedByAnother(t *testing.T) {
 	}
 }
 
-func TestASessionWithoutAnEndIsKept(t *testing.T) {
+func TestSessionWithoutEndIsKept(t *testing.T) {
 	v := newVault(t)
 	v.lease = 0
 	c := v.open(t, v.settings())
@@ -86,7 +86,7 @@ func TestASessionWithoutAnEndIsKept(t *testing.T) {
 	}
 }
 
-func TestASessionThatTheServerForgotIsReplacedOnce(t *testing.T) {
+func TestForgottenSessionIsReplacedOnce(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	must(t, sign(t, c, ""))
@@ -107,7 +107,7 @@ func TestASessionThatTheServerForgotIsReplacedOnce(t *testing.T) {
 	}
 }
 
-func TestWhileASessionLastsAServerThatFailsIsAskedNowAndThen(t *testing.T) {
+func TestFailingRenewalIsRetriedWithPauses(t *testing.T) {
 	v := newVault(t)
 	var log testkit.Log
 	settings := v.settings()
@@ -146,7 +146,7 @@ func TestWhileASessionLastsAServerThatFailsIsAskedNowAndThen(t *testing.T) {
 	}
 }
 
-func TestASessionIsUsedToItsEndWhereLoginIsRefused(t *testing.T) {
+func TestSessionIsUsedToItsEndWhenLoginFails(t *testing.T) {
 	v := newVault(t)
 	v.renewable = false
 	c := v.open(t, v.settings())
@@ -165,7 +165,7 @@ func TestASessionIsUsedToItsEndWhereLoginIsRefused(t *testing.T) {
 	must(t, sign(t, c, ""))
 }
 
-func TestManyRequestsAtOnceCostOneLogin(t *testing.T) {
+func TestConcurrentRequestsShareOneLogin(t *testing.T) {
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	const many = 24
@@ -199,7 +199,7 @@ func TestManyRequestsAtOnceCostOneLogin(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForALoginSharesItsErrorButNotItsEnd(t *testing.T) {
+func TestLoginWaitersShareErrorButNotCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions()
 		failed := errors.New("sealed")
@@ -237,7 +237,7 @@ func TestWhoWaitsForALoginSharesItsErrorButNotItsEnd(t *testing.T) {
 	})
 }
 
-func TestSessionsAreBoundedAndThoseThatEndedGoFirst(t *testing.T) {
+func TestSessionsAreBoundedAndExpiredGoFirst(t *testing.T) {
 	s, now := newSessions(), time.Now()
 	key := func(i int) sessionKey { return sessionKey{byte(i), byte(i >> 8)} }
 	for i := range maxSessions {

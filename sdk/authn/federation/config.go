@@ -41,13 +41,13 @@ type Options struct {
 	// Changed is called with a trust domain whose roots have changed. It must not
 	// block. Default: none.
 	Changed func(trustDomain string)
-	// Log receives changes and failures. Default: no logging.
+	// Log receives changes and failures. Default: [slog.Default].
 	Log *slog.Logger
 }
 
 // New checks the endpoints. It fetches nothing; see [Source.Run].
 func New(endpoints []Endpoint, opts Options) (*Source, error) {
-	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	s := &Source{Options: opts, domains: map[string]*domain{}}
 	for _, e := range endpoints {
 		d, err := s.newDomain(e)

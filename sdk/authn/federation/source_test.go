@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestABundleIsFetchedFromAServerOfTheWeb(t *testing.T) {
+func TestBundleIsFetchedFromWebServer(t *testing.T) {
 	one, two := newRoot(t, "one"), newRoot(t, "two")
 	p := publish(t, nil, one.Cert)
 	s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
@@ -35,7 +35,7 @@ func TestABundleIsFetchedFromAServerOfTheWeb(t *testing.T) {
 	}
 }
 
-func TestAServerWithASPIFFEIDIsVerifiedByTheRootsThatAreHeld(t *testing.T) {
+func TestSPIFFEServerIsVerifiedByHeldRoots(t *testing.T) {
 	const id = "spiffe://example.org/bundle-server"
 	first, second := newRoot(t, "first"), newRoot(t, "second")
 	certificate := serverOf(t, first, id)
@@ -62,7 +62,7 @@ func TestAServerWithASPIFFEIDIsVerifiedByTheRootsThatAreHeld(t *testing.T) {
 	}
 }
 
-func TestAServerMayBeInATrustDomainThatIsKnownOtherwise(t *testing.T) {
+func TestServerCanBeInOtherKnownTrustDomain(t *testing.T) {
 	const id = "spiffe://own.example/bundle-server"
 	own, root := newRoot(t, "own"), newRoot(t, "root")
 	certificate := serverOf(t, own, id)
@@ -79,7 +79,7 @@ func TestAServerMayBeInATrustDomainThatIsKnownOtherwise(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatFailsKeepsWhatWasKnown(t *testing.T) {
+func TestFailingEndpointKeepsKnownRoots(t *testing.T) {
 	root := newRoot(t, "root")
 	p := publish(t, nil, root.Cert)
 	elsewhere := publish(t, nil, root.Cert)
@@ -120,7 +120,7 @@ func TestAnEndpointThatFailsKeepsWhatWasKnown(t *testing.T) {
 	}
 }
 
-func TestATrustDomainMayRevokeAllItsRootsAndALeafIsNone(t *testing.T) {
+func TestTrustDomainCanRevokeAllRoots(t *testing.T) {
 	root := newRoot(t, "root")
 	leaf := newIssuer(t, root, &x509.Certificate{SerialNumber: big.NewInt(3), KeyUsage: x509.KeyUsageDigitalSignature})
 	p := publish(t, nil, root.Cert, leaf.Cert)
@@ -134,7 +134,7 @@ func TestATrustDomainMayRevokeAllItsRootsAndALeafIsNone(t *testing.T) {
 	}
 }
 
-func TestTheEndpointSaysWhenToComeAgainWithinBounds(t *testing.T) {
+func TestRefreshHintIsBounded(t *testing.T) {
 	for hint, want := range map[string]time.Duration{
 		"":                               defaultRefresh,
 		`,"spiffe_refresh_hint":0`:       defaultRefresh,
@@ -156,7 +156,7 @@ func TestTheEndpointSaysWhenToComeAgainWithinBounds(t *testing.T) {
 	}
 }
 
-func TestABundleIsFetchedAgainAsItAsksAndSoonerAfterAFailure(t *testing.T) {
+func TestBundleIsRefreshedByHintAndSoonerAfterFailure(t *testing.T) {
 	root := newRoot(t, "root")
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -199,7 +199,7 @@ func TestABundleIsFetchedAgainAsItAsksAndSoonerAfterAFailure(t *testing.T) {
 	})
 }
 
-func TestRunEndsWhileAnEndpointHangs(t *testing.T) {
+func TestRunEndsWhileEndpointHangs(t *testing.T) {
 	p := publish(t, nil)
 	arrived := make(chan struct{}, 1)
 	p.answer(func(_ http.ResponseWriter, r *http.Request) {
@@ -219,7 +219,7 @@ func TestRunEndsWhileAnEndpointHangs(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
+func TestWrongSettingsAreOneSentence(t *testing.T) {
 	good := Endpoint{TrustDomain: "example.org", URL: "https://example.org/bundle"}
 	root := pki.NewBundle(newRoot(t, "root").Cert)
 	for name, test := range map[string]struct {

@@ -68,7 +68,7 @@ type Config struct {
 	Leeway time.Duration
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
-	// Log receives failures to fetch keys, once per attempt. Default: no logging.
+	// Log receives failures to fetch keys, once per attempt. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -151,5 +151,5 @@ func (c *Config) setDefaults() {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 }

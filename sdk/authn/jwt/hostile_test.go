@@ -23,7 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestAForgedTokenIsRefused(t *testing.T) {
+func TestForgedTokenIsRefused(t *testing.T) {
 	v := fixed(t)
 	good, err := json.Marshal(claimsOf(issuer))
 	if err != nil {
@@ -122,7 +122,7 @@ func replaced(t *testing.T, token string, part int, with string) ca.Token {
 	return ca.Token(strings.Join(parts, "."))
 }
 
-func TestANestedOrEncryptedTokenIsNotTaken(t *testing.T) {
+func TestNestedOrEncryptedTokenIsRefused(t *testing.T) {
 	v := fixed(t)
 	inner := sign(t, keysOnce()["ed"], "ed", jose.EdDSA, claimsOf(issuer))
 	nested := sign(t, keysOnce()["ed"], "ed", jose.EdDSA, []byte(inner.Reveal()))
@@ -143,7 +143,7 @@ func TestANestedOrEncryptedTokenIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestOnlyKeysThatVerifySignaturesAreHeld(t *testing.T) {
+func TestOnlySignatureKeysAreHeld(t *testing.T) {
 	ec := keysOnce()["p256"]
 	private, _ := json.Marshal(jose.JSONWebKey{Key: ec, KeyID: "private"})
 	secret, _ := json.Marshal(jose.JSONWebKey{Key: []byte("sixteen or more bytes"), KeyID: "secret"})
@@ -166,7 +166,7 @@ func TestOnlyKeysThatVerifySignaturesAreHeld(t *testing.T) {
 	}
 }
 
-func TestAKeyIsUsedForItsAlgorithmAndATokenWithoutAnIDNeedsNoGuess(t *testing.T) {
+func TestKeyMatchesAlgorithmAndAmbiguousKeyIsNotUsed(t *testing.T) {
 	one, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	bound := keySet{{Key: keysOnce()["rsa"].Public(), KeyID: "r", Algorithm: "RS256"}, {Key: one.Public(), KeyID: "e"}}
 	for _, c := range []struct {

@@ -75,7 +75,7 @@ func mustFind(t *testing.T, k *keys, id string, want error) {
 	}
 }
 
-func TestAnUnknownKeyIsLookedForOnceAMinute(t *testing.T) {
+func TestUnknownKeyIsFetchedOnceAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		mustFind(t, k, "a", nil)
 		time.Sleep(minInterval)
@@ -96,7 +96,7 @@ func TestAnUnknownKeyIsLookedForOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestManyCallersCostOneFetchAndOneThatLeavesCostsTheOthersNothing(t *testing.T) {
+func TestConcurrentCallersShareOneFetch(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		f.slow = 5 * time.Second
 		ctx, leave := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestManyCallersCostOneFetchAndOneThatLeavesCostsTheOthersNothing(t *testing
 	})
 }
 
-func TestKeysAreKeptWhileTheIssuerFails(t *testing.T) {
+func TestKeysAreKeptWhileIssuerFails(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		mustFind(t, k, "a", nil)
 		f.change(func() { f.fails = errors.New("down") })
@@ -161,7 +161,7 @@ func TestStaleKeysAreUsedWhileTheIssuerHangs(t *testing.T) {
 	})
 }
 
-func TestAKeyThatTheIssuerHasWithdrawnIsRefusedWhenTheKeysAreOld(t *testing.T) {
+func TestWithdrawnKeyIsRefusedAfterRefresh(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		mustFind(t, k, "a", nil)
 		f.change(func() { f.ids = []string{"b"} })
@@ -173,7 +173,7 @@ func TestAKeyThatTheIssuerHasWithdrawnIsRefusedWhenTheKeysAreOld(t *testing.T) {
 	})
 }
 
-func TestWithoutAnyKeyTheIssuerIsAskedAgainSoon(t *testing.T) {
+func TestIssuerIsRetriedSoonWithoutKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		f.fails = errors.New("not up yet")
 		mustFind(t, k, "a", authn.ErrUnavailable)
@@ -184,7 +184,7 @@ func TestWithoutAnyKeyTheIssuerIsAskedAgainSoon(t *testing.T) {
 	})
 }
 
-func TestAClockThatIsSetBackKeepsNobodyFromLooking(t *testing.T) {
+func TestClockSetBackDoesNotStopRefresh(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		mustFind(t, k, "a", nil)
 		k.now = func() time.Time { return time.Now().Add(-24 * time.Hour) }

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-func TestAnIssuersKeysAreDiscovered(t *testing.T) {
+func TestIssuerKeysAreDiscovered(t *testing.T) {
 	s := newIssuer(t)
 	for name, iss := range map[string]string{"": s.URL, "with a slash at its end": s.URL + "/"} {
 		cfg := s.config()
@@ -43,7 +43,7 @@ func TestAnIssuersKeysAreDiscovered(t *testing.T) {
 	}
 }
 
-func TestKeysComeFromAURLOrAFile(t *testing.T) {
+func TestKeysComeFromURLOrFile(t *testing.T) {
 	s := newIssuer(t)
 	atURL := s.config()
 	atURL.Issuer, atURL.JWKSURL = issuer, s.URL+"/keys"
@@ -58,7 +58,7 @@ func TestKeysComeFromAURLOrAFile(t *testing.T) {
 	}
 }
 
-func TestAnIssuerThatMisbehavesLeavesTheCallerUnverifiedAndNotRefused(t *testing.T) {
+func TestIssuerFaultIsUnavailableNotRefused(t *testing.T) {
 	s := newIssuer(t)
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(t, w, r) }))
 	defer elsewhere.Close()
@@ -114,7 +114,7 @@ func TestAnIssuerThatMisbehavesLeavesTheCallerUnverifiedAndNotRefused(t *testing
 	}
 }
 
-func TestMaxAgeIsTakenWithinBounds(t *testing.T) {
+func TestMaxAgeIsBounded(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                                defaultLife,
 		"no-store":                        defaultLife,
@@ -133,7 +133,7 @@ func TestMaxAgeIsTakenWithinBounds(t *testing.T) {
 	}
 }
 
-func TestAFileOfKeysIsAFileAndBounded(t *testing.T) {
+func TestKeyFileMustBeRegularAndBounded(t *testing.T) {
 	dir := t.TempDir()
 	pipe, long, bad := filepath.Join(dir, "pipe"), filepath.Join(dir, "long"), filepath.Join(dir, "bad")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -151,7 +151,7 @@ func TestAFileOfKeysIsAFileAndBounded(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
+func TestWrongSettingsAreOneSentence(t *testing.T) {
 	good := Config{Issuer: issuer, Audiences: []string{audience1}, ServiceAccounts: template}
 	for name, test := range map[string]struct {
 		change func(*Config)
@@ -186,7 +186,7 @@ func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
 	}
 }
 
-func TestOnlyTheAlgorithmsThatAreSetAreTaken(t *testing.T) {
+func TestOnlyConfiguredAlgorithmsAreAccepted(t *testing.T) {
 	s := newIssuer(t)
 	cfg := s.config()
 	cfg.Algorithms = []string{"ES256"}

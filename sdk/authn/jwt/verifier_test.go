@@ -14,7 +14,7 @@ import (
 
 const issuer = "https://issuer.example"
 
-func TestATokenOfEachAlgorithmIsVerified(t *testing.T) {
+func TestTokenOfEachAlgorithmIsVerified(t *testing.T) {
 	v := fixed(t)
 	keyOf := map[string]string{"RS": "rsa", "PS": "rsa", "ES256": "p256", "ES384": "p384", "ES512": "p521", "EdDSA": "ed"}
 	for _, algorithm := range known {
@@ -30,7 +30,7 @@ func TestATokenOfEachAlgorithmIsVerified(t *testing.T) {
 	}
 }
 
-func TestASubjectIsAServiceAccountOrASPIFFEIDInTheTrustDomain(t *testing.T) {
+func TestSubjectIsServiceAccountOrSPIFFEID(t *testing.T) {
 	v := fixed(t)
 	bound := claimSet{"kubernetes.io": map[string]any{
 		"namespace": "shop", "node": map[string]string{"name": "node-1", "uid": "u3"},
@@ -47,7 +47,7 @@ func TestASubjectIsAServiceAccountOrASPIFFEIDInTheTrustDomain(t *testing.T) {
 	}
 }
 
-func TestASPIFFEIDIsMadeOfVerifiedClaims(t *testing.T) {
+func TestSPIFFEIDIsMadeOfVerifiedClaims(t *testing.T) {
 	cfg := fixed(t).cfg
 	cfg.ServiceAccounts, cfg.TrustDomain = "", ""
 	cfg.SPIFFEID = func(claims map[string]any) (string, error) {
@@ -73,7 +73,7 @@ func TestASPIFFEIDIsMadeOfVerifiedClaims(t *testing.T) {
 	}
 }
 
-func TestClaimsThatDoNotFitAreRefused(t *testing.T) {
+func TestUnfitClaimsAreRefused(t *testing.T) {
 	v := fixed(t)
 	for name, test := range map[string]struct {
 		change claimSet
@@ -124,7 +124,7 @@ func mustRefuse(t *testing.T, v *Verifier, name string, token ca.Token, says str
 	}
 }
 
-func TestTheLeewayIsForClocksThatAreOff(t *testing.T) {
+func TestLeewayToleratesClockSkew(t *testing.T) {
 	v := fixed(t)
 	almost := defaultLeeway - time.Second
 	for name, change := range map[string]claimSet{
@@ -143,7 +143,7 @@ func TestTheLeewayIsForClocksThatAreOff(t *testing.T) {
 	}
 }
 
-func TestATokenOfAnotherIssuerIsSomebodyElses(t *testing.T) {
+func TestTokenOfOtherIssuerIsNotOurs(t *testing.T) {
 	v := fixed(t)
 	v.keys.fetch = nil // a look at the keys would panic
 	for _, iss := range []any{nil, "", issuer + "/", "https://Issuer.example", "http://issuer.example", issuer + ":443", "https://issuer.example.evil.example", []string{issuer}, 7} {

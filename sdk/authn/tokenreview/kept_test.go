@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestAGoodAnswerIsKeptForAWhileAndNeverBeyondTheTokensEnd(t *testing.T) {
+func TestGoodAnswerIsCachedAtMostUntilTokenExpiry(t *testing.T) {
 	s := newAPIServer(t)
 	for name, test := range map[string]struct {
 		token ca.Token
@@ -43,7 +43,7 @@ func TestAGoodAnswerIsKeptForAWhileAndNeverBeyondTheTokensEnd(t *testing.T) {
 	}
 }
 
-func TestARefusalIsKeptForNobody(t *testing.T) {
+func TestRefusalIsNotCached(t *testing.T) {
 	s := newAPIServer(t)
 	r := reviewer(t, s.config())
 	token := tokenOf("web", time.Hour)
@@ -57,7 +57,7 @@ func TestARefusalIsKeptForNobody(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsBoundedAndHoldsNoToken(t *testing.T) {
+func TestCacheIsBoundedAndHoldsNoToken(t *testing.T) {
 	s := newAPIServer(t)
 	cfg := s.config()
 	cfg.Most = 10
@@ -75,7 +75,7 @@ func TestWhatIsKeptIsBoundedAndHoldsNoToken(t *testing.T) {
 	}
 }
 
-func TestWhatHasEndedMakesRoomFirst(t *testing.T) {
+func TestExpiredEntriesAreEvictedFirst(t *testing.T) {
 	k := &kept{most: 3, byToken: map[tokenKey]entry{}}
 	for i := range byte(3) {
 		k.put(tokenKey{i}, authn.Identity{}, now.Add(time.Duration(i)*time.Minute), now)

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-func TestATokenThatTheAPIServerKnowsIsItsServiceAccount(t *testing.T) {
+func TestReviewedTokenGivesItsServiceAccount(t *testing.T) {
 	s := newAPIServer(t)
 	got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(tokenOf("web", time.Hour)))
 	want := authn.Identity{
@@ -47,7 +47,7 @@ func (b bearing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(req)
 }
 
-func TestATransportBringsItsOwnCredential(t *testing.T) {
+func TestTransportBringsItsOwnCredential(t *testing.T) {
 	s := newAPIServer(t)
 	cfg := s.config()
 	cfg.Token, cfg.RootFile, cfg.Transport = nil, "", bearing{s.Client().Transport}
@@ -81,7 +81,7 @@ func userWith(name string, value any) map[string]any {
 	return status
 }
 
-func TestWhatTheAPIServerDoesNotVouchForIsRefused(t *testing.T) {
+func TestUnconfirmedTokenIsRefused(t *testing.T) {
 	s := newAPIServer(t)
 	token := tokenOf("web", time.Hour)
 	for name, test := range map[string]struct {
@@ -121,7 +121,7 @@ func mustBeFit(t *testing.T, name string, err error, token ca.Token) {
 	}
 }
 
-func TestAnAPIServerThatDoesNotAnswerAsItShouldLeavesTheCallerUnverified(t *testing.T) {
+func TestAPIServerFaultLeavesCallerUnverified(t *testing.T) {
 	s := newAPIServer(t)
 	token := tokenOf("web", time.Hour)
 	caught := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another server was asked") }))
@@ -165,7 +165,7 @@ func TestAnAPIServerThatDoesNotAnswerAsItShouldLeavesTheCallerUnverified(t *test
 	}
 }
 
-func TestOurOwnTokenIsAskedForEachReviewAndNeverShown(t *testing.T) {
+func TestOwnTokenIsReadPerReviewAndNeverShown(t *testing.T) {
 	s := newAPIServer(t)
 	cfg := s.config()
 	for name, test := range map[string]struct {
@@ -202,7 +202,7 @@ func (s source) Token(context.Context) (ca.Bearer, error) {
 
 func (s source) Rejected(t ca.Token) { *s.rejected = append(*s.rejected, t) }
 
-func TestASourceIsToldThatOurTokenWasNotAccepted(t *testing.T) {
+func TestSourceLearnsOfRejectedOwnToken(t *testing.T) {
 	s := newAPIServer(t)
 	for code, want := range map[int]int{http.StatusUnauthorized: 1, http.StatusForbidden: 0, http.StatusInternalServerError: 0} {
 		s.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
@@ -218,7 +218,7 @@ func TestASourceIsToldThatOurTokenWasNotAccepted(t *testing.T) {
 	}
 }
 
-func TestTheRootsAreReadForEachReview(t *testing.T) {
+func TestRootsAreReadForEachReview(t *testing.T) {
 	s := newAPIServer(t)
 	r := reviewer(t, s.config())
 	good, err := os.ReadFile(s.rootFile)
@@ -240,7 +240,7 @@ func TestTheRootsAreReadForEachReview(t *testing.T) {
 	}
 }
 
-func TestATokenThatCannotBeOneIsNotSent(t *testing.T) {
+func TestMalformedTokenIsNotSent(t *testing.T) {
 	s := newAPIServer(t)
 	for name, token := range map[string]ca.Token{
 		"long": ca.Token(strings.Repeat("x", maxToken+1)), "two lines": "a\nb", "a space": "a b", "not ASCII": "tökén", "not UTF-8": "a\xff", "control": "a\x00",
@@ -254,7 +254,7 @@ func TestATokenThatCannotBeOneIsNotSent(t *testing.T) {
 	}
 }
 
-func TestASlowAPIServerCostsTheCallerHisDeadlineAndTheOthersOneReview(t *testing.T) {
+func TestSlowAPIServerCostsOneReview(t *testing.T) {
 	s := newAPIServer(t)
 	hold, arrived := make(chan struct{}), make(chan struct{}, 100)
 	s.answer(func(w http.ResponseWriter, r *http.Request) {
@@ -287,7 +287,7 @@ func TestASlowAPIServerCostsTheCallerHisDeadlineAndTheOthersOneReview(t *testing
 	}
 }
 
-func TestMadeUpTokensReachTheAPIServerAFewAtATime(t *testing.T) {
+func TestConcurrentReviewsAreLimited(t *testing.T) {
 	s := newAPIServer(t)
 	hold, arrived := make(chan struct{}), make(chan struct{}, 100)
 	s.answer(func(w http.ResponseWriter, r *http.Request) {
@@ -316,7 +316,7 @@ func TestMadeUpTokensReachTheAPIServerAFewAtATime(t *testing.T) {
 	all.Wait()
 }
 
-func TestWrongSettingsAreRefusedBySentence(t *testing.T) {
+func TestWrongSettingsAreOneSentence(t *testing.T) {
 	good := Config{URL: "https://10.0.0.1:6443", Audiences: []string{"istio-ca"}, Token: token.Static{}}
 	for name, test := range map[string]struct {
 		change func(*Config)

@@ -36,7 +36,7 @@ func silentReviewer(t *testing.T) (*Reviewer, silent) {
 	return reviewer(t, Config{URL: "https://10.0.0.1", Audiences: []string{"istio-ca"}, Transport: s}), s
 }
 
-func TestOnePeerHasAShareOfTheReviews(t *testing.T) {
+func TestReviewsPerPeerAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, api := silentReviewer(t)
 		for i := range 100 {
@@ -55,7 +55,7 @@ func TestOnePeerHasAShareOfTheReviews(t *testing.T) {
 	})
 }
 
-func TestCallersThatComeAndGoLeaveNoReviewsBehind(t *testing.T) {
+func TestDepartedCallersLeaveNoReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, api := silentReviewer(t)
 		for i := range 500 {
@@ -77,7 +77,7 @@ func TestCallersThatComeAndGoLeaveNoReviewsBehind(t *testing.T) {
 	})
 }
 
-func TestAFreedSlotGoesToThePeerWithTheFewest(t *testing.T) {
+func TestFreedSlotGoesToPeerWithFewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slots{most: 3, ofPeer: 2, by: map[string]int{}}
 		var served []string

@@ -54,7 +54,7 @@ func linger() {
 	}
 }
 
-func TestAGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
+func TestGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
 
 // latecomer tells its roots when a request has brought a token to ask for them with.
 func latecomer() func() wire.Provider {
@@ -89,7 +89,7 @@ func latecomer() func() wire.Provider {
 	}).Provider
 }
 
-func TestAProviderThatGetsReadyAMomentLaterPasses(t *testing.T) {
+func TestSlowlyReadyProviderPasses(t *testing.T) {
 	results := runAll(t, goodKit(), Value(wrapped(func(o *outer) {
 		var waits atomic.Int64
 		o.configure = func(ctx context.Context, settings map[string]any) error {
@@ -111,7 +111,7 @@ func TestAProviderThatGetsReadyAMomentLaterPasses(t *testing.T) {
 	}
 }
 
-func TestAProviderThatAsksForItsRootsWithARequestsTokenPasses(t *testing.T) {
+func TestProviderFetchingRootsWithRequestTokenPasses(t *testing.T) {
 	for _, r := range runAll(t, goodKit(), Value(latecomer())) {
 		if r.Outcome == Failed || r.ID == "META-08" && r.Took > 4*time.Second {
 			t.Errorf("%s %s after %s: %s", r.ID, r.Outcome, r.Took, r.Seen)
@@ -127,7 +127,7 @@ func TestAProviderThatAsksForItsRootsWithARequestsTokenPasses(t *testing.T) {
 }
 
 // notRunFor are what cannot be seen of a value or over the boundary.
-func TestWhatIsNotRunIsSaidAndNothingElseIs(t *testing.T) {
+func TestOnlyUnobservableChecksAreNotRun(t *testing.T) {
 	for form, c := range map[string]struct {
 		subject Subject
 		want    string
@@ -209,7 +209,7 @@ func spoiledWire(with spoil) Subject {
 	return subject
 }
 
-func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
+func TestProtocolViolationFailsExactlyItsCheck(t *testing.T) {
 	for id, with := range spoilers() {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -221,7 +221,7 @@ func TestAProviderThatBreaksTheProtocolFailsExactlyThatCheck(t *testing.T) {
 	}
 }
 
-func TestEveryCheckHasItsOwnIDARuleAReasonAndAMutant(t *testing.T) {
+func TestEveryCheckHasIDRuleReasonAndMutant(t *testing.T) {
 	seen, mutated := map[string]bool{}, mutants()
 	for _, c := range Checks() {
 		if seen[c.ID] || !strings.HasSuffix(c.Rule, ".") || !strings.HasSuffix(c.Why, ".") || c.Level == "" {

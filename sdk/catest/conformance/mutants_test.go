@@ -58,7 +58,7 @@ func mutants() map[string]func() wire.Provider {
 	return all
 }
 
-func TestAProviderThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
+func TestProviderThatBreaksOneRuleFailsExactlyThatCheck(t *testing.T) {
 	for name, make := range mutants() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

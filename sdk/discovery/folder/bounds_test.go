@@ -18,7 +18,7 @@ func deep(levels int) string {
 	return "resources: " + strings.Repeat("[", levels) + strings.Repeat("]", levels)
 }
 
-func TestABoundIsNotYetTooMuch(t *testing.T) {
+func TestExactBoundsAreAccepted(t *testing.T) {
 	host := func(length int) string { return "hosts: {" + strings.Repeat("h", length) + ": {ips: [10.0.0.1]}}" }
 	entries := func(n int) string {
 		return "for: {namespaces: [" + strings.Repeat("a, ", n-1) + "a]}\n---\n" + named("a")
@@ -53,7 +53,7 @@ func grown(size int) string {
 	return b.String()
 }
 
-func TestAFileIsNoDeeperThanAHundredLevels(t *testing.T) {
+func TestNestingIsLimitedToHundredLevels(t *testing.T) {
 	for levels, want := range map[int]string{
 		99: "[0]: unexpected list; write a resource", 100: "[0]: unexpected list; write a resource",
 		101: "nested more than 100 levels deep", 102: "nested more than 100 levels deep",
@@ -68,7 +68,7 @@ func TestAFileIsNoDeeperThanAHundredLevels(t *testing.T) {
 	}
 }
 
-func TestAFolderDoesNotGrowWithoutEnd(t *testing.T) {
+func TestFolderIsBounded(t *testing.T) {
 	some := func(of string, n int) *file {
 		f := &file{versions: make(map[key]string, n)}
 		for i := range n {
@@ -88,7 +88,7 @@ func TestAFolderDoesNotGrowWithoutEnd(t *testing.T) {
 }
 
 // The same name for callers apart is as many resources.
-func TestANameCountsForEachFileThatHasIt(t *testing.T) {
+func TestNameCountsForEachFile(t *testing.T) {
 	g := newGeneration()
 	for i := range 3 {
 		f := &file{versions: map[key]string{}, to: selector{Namespaces: []string{fmt.Sprint(i)}, text: fmt.Sprint(i)}}
@@ -101,7 +101,7 @@ func TestANameCountsForEachFileThatHasIt(t *testing.T) {
 	}
 }
 
-func TestAFolderOfAThousandFilesIsRead(t *testing.T) {
+func TestThousandFilesAreRead(t *testing.T) {
 	d := newDir(t)
 	for i := range 1000 {
 		d.must(os.WriteFile(filepath.Join(d.path, fmt.Sprintf("%d.yaml", i)), nil, 0o600))
@@ -117,7 +117,7 @@ func TestAFolderOfAThousandFilesIsRead(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadToItsLastByteAndNoFurther(t *testing.T) {
+func TestFileSizeIsBounded(t *testing.T) {
 	d := newDir(t)
 	d.write("most.yaml", strings.Repeat("#", maxFile))
 	d.write("more.yaml", strings.Repeat("#", maxFile+1))
@@ -129,7 +129,7 @@ func TestAFileIsReadToItsLastByteAndNoFurther(t *testing.T) {
 	}
 }
 
-func TestFilesTogetherHaveABoundAndTheLastByNameAreOverIt(t *testing.T) {
+func TestTotalSizeBoundRefusesLastFilesByName(t *testing.T) {
 	d := newDir(t)
 	for i := range 18 {
 		name := filepath.Join(d.path, fmt.Sprintf("%02d.yaml", i))
@@ -144,7 +144,7 @@ func TestFilesTogetherHaveABoundAndTheLastByNameAreOverIt(t *testing.T) {
 	}
 }
 
-func TestTheBoundOfAllFilesIsNotYetTooMuch(t *testing.T) {
+func TestExactTotalSizeIsAccepted(t *testing.T) {
 	d := newDir(t)
 	d.write("a.yaml", cluster)
 	e := &entry{name: "a.yaml"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheExamplesInTheDocumentationAreGoodFiles(t *testing.T) {
+func TestDocsExamplesAreValid(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/discovery-folder.md")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ filter_chains:
 const aboutHTTP = `stat_prefix: ingress
       rds: {route_config_name: routes, config_source: {ads: {}}}`
 
-func TestABadFileIsRefusedWithOneSentence(t *testing.T) {
+func TestBadFileIsRefusedWithOneSentence(t *testing.T) {
 	for name, c := range map[string]struct{ content, want string }{
 		"empty":             {"", `empty file; write resources, or remove it`},
 		"a comment":         {"# soon\n---\n", `empty file`},
@@ -154,7 +154,7 @@ func bomb() string {
 	return b.String()
 }
 
-func TestAFileIsReadInEachOfItsForms(t *testing.T) {
+func TestEachFileFormIsRead(t *testing.T) {
 	web, names := key{ClusterURL, "web"}, key{NameTableURL, "db.example.org"}
 	for name, c := range map[string]struct {
 		content string
@@ -191,7 +191,7 @@ func TestAFileIsReadInEachOfItsForms(t *testing.T) {
 	}
 }
 
-func TestAVersionIsOfTheContent(t *testing.T) {
+func TestVersionDependsOnContent(t *testing.T) {
 	a, errA := parse([]byte("resources: [{\"@type\": " + ClusterURL + ", name: web, connect_timeout: 1s}]"))
 	b, errB := parse([]byte("# the same, by other words\n" + strings.Replace(cluster, "connect_timeout", "connectTimeout", 1)))
 	if errA != nil || errB != nil {
@@ -204,7 +204,7 @@ func TestAVersionIsOfTheContent(t *testing.T) {
 }
 
 // Protobuf may write the entries of a map in any order.
-func TestAVersionIsTheSameEachTime(t *testing.T) {
+func TestVersionIsDeterministic(t *testing.T) {
 	content := []byte(cluster + "metadata: {filter_metadata: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}}}")
 	versions := map[string]bool{}
 	for range 20 {
@@ -219,14 +219,14 @@ func TestAVersionIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestAClusterWithoutEndpointsOfItsOwnNamesNone(t *testing.T) {
+func TestClusterWithoutEndpointsReferencesNone(t *testing.T) {
 	f, err := parse([]byte(cluster + "type: STATIC"))
 	if err != nil || len(f.refs) != 0 || len(f.resources[key{ClusterURL, "web"}].Refreshes) != 0 {
 		t.Errorf("%v, %v", f, err)
 	}
 }
 
-func TestAFileKnowsWhatItNames(t *testing.T) {
+func TestFileKnowsItsReferences(t *testing.T) {
 	f, err := parse([]byte(fmt.Sprintf(listener, aboutHTTP) + "---\n" + cluster + `type: EDS
 eds_cluster_config: {service_name: web-eds, eds_config: {ads: {}}}
 ---

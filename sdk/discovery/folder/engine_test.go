@@ -113,7 +113,7 @@ const edsCluster = cluster + `type: EDS
 eds_cluster_config: {eds_config: {ads: {}}}
 `
 
-func TestAnEnvoyGetsAllThatTheFolderHas(t *testing.T) {
+func TestClientGetsWholeFolder(t *testing.T) {
 	d := newDir(t)
 	d.write("a.yaml", edsCluster+"---\n"+second+"---\n"+endpoints("10.0.0.1")+"---\n"+fmtListener()+
 		"---\n\"@type\": "+RouteURL+"\nname: routes\n---\nhosts: {db.example.org: {ips: [10.0.0.9]}}")
@@ -139,7 +139,7 @@ func TestAnEnvoyGetsAllThatTheFolderHas(t *testing.T) {
 }
 
 // Envoy waits for the endpoints of a cluster that has changed, even if they are the same.
-func TestAChangedClusterBringsItsEndpoints(t *testing.T) {
+func TestChangedClusterBringsItsEndpoints(t *testing.T) {
 	d := newDir(t)
 	d.write("c.yaml", edsCluster)
 	d.write("e.yaml", endpoints("10.0.0.1"))
@@ -176,7 +176,7 @@ func TestChangedEndpointsSendOnlyThatCluster(t *testing.T) {
 	unconcerned.none()
 }
 
-func TestTheIncrementalProtocolTellsWhatIsRemoved(t *testing.T) {
+func TestDeltaReportsRemovals(t *testing.T) {
 	d := newDir(t)
 	d.write("a.yaml", cluster)
 	d.write("b.yaml", second)
@@ -203,7 +203,7 @@ func TestTheIncrementalProtocolTellsWhatIsRemoved(t *testing.T) {
 	}
 }
 
-func TestCallersOfOneClassShareWhatWasMadeForThem(t *testing.T) {
+func TestCallersOfOneClassShareView(t *testing.T) {
 	d := newDir(t)
 	d.write("a.yaml", "for: {namespaces: [ingress]}\n---\n"+cluster+"---\nhosts: {db.example.org: {ips: [10.0.0.9]}}")
 	f := d.open()
@@ -221,7 +221,7 @@ func TestCallersOfOneClassShareWhatWasMadeForThem(t *testing.T) {
 	}
 }
 
-func TestAClientDoesNotMakeClassesWithoutEnd(t *testing.T) {
+func TestClientClassesAreBounded(t *testing.T) {
 	d := newDir(t)
 	for i := range 12 {
 		name := string(rune('a' + i))

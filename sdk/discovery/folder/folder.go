@@ -27,7 +27,7 @@ type Config struct {
 	// Poll is the interval between checks without file events, which some file systems
 	// do not deliver. Default: 10 s.
 	Poll time.Duration
-	// Log receives accepted and rejected files. Default: no logging.
+	// Log receives accepted and rejected files. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -50,7 +50,7 @@ func New(cfg Config) (*Folder, error) {
 		return nil, errors.New("folder: Config.Path is required")
 	}
 	cfg.Settle = cmp.Or(cfg.Settle, 200*time.Millisecond)
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	f := &Folder{cfg: cfg, hub: hub.New[key](hub.Config{}), entries: map[string]*entry{}}
 	f.now.Store(newGeneration())
 	f.look(time.Time{})

@@ -13,7 +13,7 @@ const second = `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 name: second
 `
 
-func TestAFolderThatCannotBeReadIsAnError(t *testing.T) {
+func TestUnreadableFolderIsAnError(t *testing.T) {
 	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "Config.Path is required") {
 		t.Error(err)
 	}
@@ -22,7 +22,7 @@ func TestAFolderThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestOnlyFilesOfResourcesAreRead(t *testing.T) {
+func TestOnlyResourceFilesAreRead(t *testing.T) {
 	d := newDir(t)
 	for _, name := range []string{"README.md", ".hidden.yaml", "web.yaml.bak"} {
 		d.write(name, "not: a resource")
@@ -42,7 +42,7 @@ func TestOnlyFilesOfResourcesAreRead(t *testing.T) {
 	}
 }
 
-func TestFilesAreFollowedAsTheyComeChangeAndGo(t *testing.T) {
+func TestFilesAreFollowed(t *testing.T) {
 	d := newDir(t)
 	f, c := d.run(), gateway(t)
 	d.write("web.yaml", cluster)
@@ -57,7 +57,7 @@ func TestFilesAreFollowedAsTheyComeChangeAndGo(t *testing.T) {
 	}
 }
 
-func TestABadFileKeepsWhatItHeldAndSaysWhy(t *testing.T) {
+func TestBadFileKeepsOldContentAndSaysWhy(t *testing.T) {
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")
 	d.write("web.yaml", cluster)
@@ -82,7 +82,7 @@ func TestABadFileKeepsWhatItHeldAndSaysWhy(t *testing.T) {
 }
 
 // Each piece of this file is good YAML, and the first would delete a cluster.
-func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
+func TestHalfWrittenFileIsNotTaken(t *testing.T) {
 	both := cluster + "---\n" + second
 	d := newDir(t)
 	d.write("web.yaml", both)
@@ -115,7 +115,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestAFolderThatGoesAwayKeepsWhatItHeld(t *testing.T) {
+func TestRemovedFolderKeepsOldContent(t *testing.T) {
 	d := newDir(t)
 	d.write("web.yaml", cluster)
 	f, c := d.run(), gateway(t)
@@ -130,7 +130,7 @@ func TestAFolderThatGoesAwayKeepsWhatItHeld(t *testing.T) {
 }
 
 // Kubernetes mounts a ConfigMap as links through ..data, which it swaps.
-func TestAMountedConfigMapIsFollowed(t *testing.T) {
+func TestMountedConfigMapIsFollowed(t *testing.T) {
 	d := newDir(t)
 	generation := func(name, content string) {
 		d.must(os.Mkdir(filepath.Join(d.path, name), 0o700))
@@ -151,7 +151,7 @@ func TestAMountedConfigMapIsFollowed(t *testing.T) {
 	eventually(t, "a link to nothing is bad", func() bool { return d.state(f, "web.yaml").State == Kept })
 }
 
-func TestAFileThatIsNoneIsRefused(t *testing.T) {
+func TestIrregularOrOversizedFileIsRefused(t *testing.T) {
 	d := newDir(t)
 	d.must(os.Symlink("/dev/zero", filepath.Join(d.path, "zero.yaml")))
 	d.write("big.yaml", strings.Repeat("#", maxFile+1))
@@ -163,7 +163,7 @@ func TestAFileThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheFirstOfTwoFilesWithANameIsServed(t *testing.T) {
+func TestFirstOfTwoFilesWithSameNameIsServed(t *testing.T) {
 	d := newDir(t)
 	d.write("b.yaml", strings.Replace(cluster, "1s", "2s", 1)+"---\n"+second)
 	f, c := d.run(), gateway(t)
@@ -184,7 +184,7 @@ func TestTheFirstOfTwoFilesWithANameIsServed(t *testing.T) {
 	}
 }
 
-func TestTwoFilesMayHaveANameForCallersApart(t *testing.T) {
+func TestSameNameIsAllowedForDisjointCallers(t *testing.T) {
 	d := newDir(t)
 	d.write("a.yaml", "for: {namespaces: [ingress]}\n---\n"+cluster)
 	d.write("b.yaml", "for: {namespaces: [shop]}\n---\n"+strings.Replace(cluster, "1s", "2s", 1))
@@ -195,7 +195,7 @@ func TestTwoFilesMayHaveANameForCallersApart(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedFolderIsNotServedAnew(t *testing.T) {
+func TestUnchangedFolderKeepsGeneration(t *testing.T) {
 	d := newDir(t)
 	d.write("web.yaml", cluster)
 	d.write("bad.yaml", "x: 1")
@@ -210,7 +210,7 @@ func TestAnUnchangedFolderIsNotServedAnew(t *testing.T) {
 }
 
 // The links of a folder may lead to where its own changes tell nothing.
-func TestALinkToAFileElsewhereIsFollowed(t *testing.T) {
+func TestLinkToFileElsewhereIsFollowed(t *testing.T) {
 	d, elsewhere := newDir(t), newDir(t)
 	elsewhere.write("web.yaml", cluster)
 	d.must(os.Symlink(filepath.Join(elsewhere.path, "web.yaml"), filepath.Join(d.path, "web.yaml")))

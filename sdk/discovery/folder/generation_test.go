@@ -25,7 +25,7 @@ func generationOf(t *testing.T, files ...string) *generation {
 	return g
 }
 
-func TestWhatHasChangedBetweenTwoGenerations(t *testing.T) {
+func TestChangesBetweenGenerations(t *testing.T) {
 	to := func(namespace string) string { return "for: {namespaces: [" + namespace + "]}\n---\n" }
 	host := func(ip string) string { return "hosts: {db: {ips: [" + ip + "]}}" }
 	slow := strings.Replace(cluster, "1s", "2s", 1)
@@ -57,7 +57,7 @@ func TestWhatHasChangedBetweenTwoGenerations(t *testing.T) {
 	}
 }
 
-func TestACallerHasWhatAllFilesHaveForIt(t *testing.T) {
+func TestCallerGetsResourcesOfAllMatchingFiles(t *testing.T) {
 	of := func(name string) string {
 		return strings.Replace(second, "second", name, 1) + "---\nhosts: {" + name + ": {ips: [10.0.0.1]}}"
 	}
@@ -77,7 +77,7 @@ func TestACallerHasWhatAllFilesHaveForIt(t *testing.T) {
 }
 
 // Of several reasons it is the same each time, so that it is logged once.
-func TestTheFirstNameThatTwoFilesHaveIsTold(t *testing.T) {
+func TestFirstDuplicateNameIsReported(t *testing.T) {
 	const want = `cluster "second" is already in 0.yaml`
 	routes := "---\n\"@type\": " + RouteURL + "\nname: a"
 	f, err := parse([]byte(cluster + "---\n" + second + routes))
@@ -91,7 +91,7 @@ func TestTheFirstNameThatTwoFilesHaveIsTold(t *testing.T) {
 	}
 }
 
-func TestWarningsAreSortedAndEachIsThereOnce(t *testing.T) {
+func TestWarningsAreSortedAndUnique(t *testing.T) {
 	var routes strings.Builder
 	for i := range 22 {
 		fmt.Fprintf(&routes, "  - {match: {prefix: /}, route: {cluster: c%02d}}\n", 21-i/2)

@@ -24,7 +24,7 @@ func selectorOf(t interface{ Fatal(...any) }, text string) selector {
 	return s
 }
 
-func TestASelectorMatchesWhatItSays(t *testing.T) {
+func TestSelectorMatching(t *testing.T) {
 	c := gateway(t)
 	c.Node = discovery.Node{ID: "gateway~1", Labels: map[string]string{"app": "gateway", "version": "v1"}}
 	for text, want := range map[string]bool{
@@ -59,7 +59,7 @@ func TestASelectorMatchesWhatItSays(t *testing.T) {
 }
 
 // What a caller has not proven, no pattern is like, not even *.
-func TestACallerWithoutSomethingIsNoneThatHasIt(t *testing.T) {
+func TestMissingAttributeMatchesNoPattern(t *testing.T) {
 	nobody := &discovery.Caller{}
 	for _, text := range []string{
 		"{trust_domains: [example.org]}", "{spiffe_ids: [spiffe://example.org/**]}", "{namespaces: [\"*\"]}",
@@ -73,7 +73,7 @@ func TestACallerWithoutSomethingIsNoneThatHasIt(t *testing.T) {
 
 // All that a client can say of itself it says here, and has nothing of it that its
 // identity may not have.
-func TestWhatAClientSaysOfItselfGivesNoRight(t *testing.T) {
+func TestClaimedNodeDataGivesNoRight(t *testing.T) {
 	d := newDir(t)
 	claims := ", labels: {app: gateway, namespace: ingress}, node_ids: [gateway]}\n---\n"
 	d.write("a.yaml", "for: {namespaces: [ingress]"+claims+cluster)
@@ -108,7 +108,7 @@ func TestWhatAClientSaysOfItselfGivesNoRight(t *testing.T) {
 
 func fmtListener() string { return strings.Replace(listener, "%s", aboutHTTP, 1) }
 
-func TestFilesOverlapWhereACallerMayBeWhomBothAreFor(t *testing.T) {
+func TestFileOverlap(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want bool
@@ -139,7 +139,7 @@ func TestFilesOverlapWhereACallerMayBeWhomBothAreFor(t *testing.T) {
 }
 
 // Two that match one caller overlap: else a caller had two resources with one name.
-func TestSelectorsThatMatchOneCallerOverlap(t *testing.T) {
+func TestSelectorsMatchingOneCallerOverlap(t *testing.T) {
 	word := rapid.StringMatching(`[ab]{1,3}`)
 	pattern := rapid.StringMatching(`[ab*]{1,4}`)
 	words := func(of *rapid.Generator[string]) *rapid.Generator[[]string] { return rapid.SliceOfN(of, 0, 2) }

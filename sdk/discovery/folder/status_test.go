@@ -19,7 +19,7 @@ func (d dir) state(f *Folder, name string) FileStatus {
 	return FileStatus{}
 }
 
-func TestWhatIsNamedAndMissingIsAWarning(t *testing.T) {
+func TestMissingReferenceIsAWarning(t *testing.T) {
 	d := newDir(t)
 	d.write("in.yaml", "for: {namespaces: [ingress]}\n---\n"+fmt.Sprintf(listener, aboutHTTP))
 	d.write("routes.yaml", "for: {namespaces: [shop]}\n---\n\"@type\": "+RouteURL+"\nname: routes")
@@ -35,7 +35,7 @@ func TestWhatIsNamedAndMissingIsAWarning(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedWarnsOfNothing(t *testing.T) {
+func TestRefusedFileWarnsOfNothing(t *testing.T) {
 	d := newDir(t)
 	d.write("in.yaml", fmtListener())
 	f := d.open()
@@ -49,7 +49,7 @@ func TestWhatIsRefusedWarnsOfNothing(t *testing.T) {
 	}
 }
 
-func TestAFileIsInTheStatusOnceItWasRead(t *testing.T) {
+func TestFileIsInStatusOnceRead(t *testing.T) {
 	d := newDir(t)
 	f := d.open()
 	d.write("web.yaml", cluster)
@@ -63,7 +63,7 @@ func TestAFileIsInTheStatusOnceItWasRead(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAFileIsFitForALog(t *testing.T) {
+func TestFileNameIsEscapedInReason(t *testing.T) {
 	d := newDir(t)
 	d.must(os.Symlink("nowhere", filepath.Join(d.path, "a\nb.yaml")))
 	f := d.open()
@@ -72,7 +72,7 @@ func TestTheNameOfAFileIsFitForALog(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsBadInAnotherWayIsLoggedAnew(t *testing.T) {
+func TestNewFaultOfFileIsLoggedAgain(t *testing.T) {
 	var text strings.Builder
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")
@@ -85,7 +85,7 @@ func TestAFileThatIsBadInAnotherWayIsLoggedAnew(t *testing.T) {
 	}
 }
 
-func TestARefusedFileIsLoggedOnce(t *testing.T) {
+func TestRefusedFileIsLoggedOnce(t *testing.T) {
 	var text strings.Builder
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")

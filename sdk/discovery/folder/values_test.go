@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-func TestAScalarOfYAMLIsWhatProtobufsJSONHasForIt(t *testing.T) {
+func TestYAMLScalarsBecomeProtobufJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		".nan": `"NaN"`, ".inf": `"Infinity"`, "-.inf": `"-Infinity"`, "1.5": "1.5", "1e3": "1000", "0x10": "16", "-3": "-3", "12345678901234567890": "12345678901234567000",
 		"2001-01-01": `"2001-01-01"`, "2001-01-01T00:00:00Z": `"2001-01-01T00:00:00Z"`, "!!binary aGk=": `"aGk="`, "5s": `"5s"`, "1e400": `"1e400"`,
@@ -36,7 +36,7 @@ func TestAScalarOfYAMLIsWhatProtobufsJSONHasForIt(t *testing.T) {
 const pemKey = "-----BEGIN PRIVATE KEY-----\\nMIGHAgEAMBMGByqGSM49\\n-----END PRIVATE KEY-----\\n"
 
 // A key that stands in the wrong place, or in the wrong form, is in no status.
-func TestNoReasonShowsAPrivateKeyOrAPassword(t *testing.T) {
+func TestReasonsShowNoKeyOrPassword(t *testing.T) {
 	tls := cluster + `transport_socket: {name: tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext,
   common_tls_context: {tls_certificates: [{%s}]}}}`
 	const place = "document 1, transport_socket.typed_config.common_tls_context.tls_certificates[0]."
@@ -57,7 +57,7 @@ func TestNoReasonShowsAPrivateKeyOrAPassword(t *testing.T) {
 	}
 }
 
-func TestAReasonIsShortAndOneLine(t *testing.T) {
+func TestReasonIsOneShortLine(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for name, content := range map[string]string{
 		"text":       long,

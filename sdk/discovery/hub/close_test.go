@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAClosedHubTellsNothing(t *testing.T) {
+func TestClosedHubNotifiesNoWatcher(t *testing.T) {
 	for name, before := range map[string]func(h *Hub[string]){
 		"nothing waits":     func(*Hub[string]) {},
 		"a change waits":    func(h *Hub[string]) { h.Changed("foo") },

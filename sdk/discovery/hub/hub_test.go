@@ -49,7 +49,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestThoseWhoWatchAreToldAndNobodyElse(t *testing.T) {
+func TestOnlyWatchersAreNotified(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		foo, other := newEar(), newEar()
 		defer h.Watch("foo", foo.notify)()
@@ -67,7 +67,7 @@ func TestThoseWhoWatchAreToldAndNobodyElse(t *testing.T) {
 	})
 }
 
-func TestABurstIsToldOnceAndOneThatNeverEndsIsToldAllTheSame(t *testing.T) {
+func TestBurstIsNotifiedOnceAndEndlessBurstToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		e := newEar()
 		defer h.Watch("foo", e.notify)()
@@ -90,7 +90,7 @@ func TestABurstIsToldOnceAndOneThatNeverEndsIsToldAllTheSame(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyWatchesHoldsNobodyUp(t *testing.T) {
+func TestUnwatchedKeysDelayNoWatcher(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		e := newEar()
 		defer h.Watch("foo", e.notify)()
@@ -105,7 +105,7 @@ func TestWhatNobodyWatchesHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-func TestABurstOverSeveralKeysIsToldOnceToWhoWatchesThemAll(t *testing.T) {
+func TestBurstOverSeveralKeysIsNotifiedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		e := newEar()
 		stop := h.WatchAny([]string{"foo", "foo-cacert"}, e.notify)
@@ -131,7 +131,7 @@ func TestABurstOverSeveralKeysIsToldOnceToWhoWatchesThemAll(t *testing.T) {
 	})
 }
 
-func TestWhoHasLeftIsToldNoMore(t *testing.T) {
+func TestStoppedWatcherIsNotNotified(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		var ears [2]*ear
 		var stops [2]func()
@@ -158,7 +158,7 @@ func TestWhoHasLeftIsToldNoMore(t *testing.T) {
 	})
 }
 
-func TestWhatConcernsManyIsSpread(t *testing.T) {
+func TestLargeNotificationsAreSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		mine, other := newEar(), newEar()
 		const watchers = 9*batch + 1 // in ten parts, the last of one
@@ -185,7 +185,7 @@ func TestWhatConcernsManyIsSpread(t *testing.T) {
 }
 
 // Events may come faster than they are spread: nobody may wait for ever.
-func TestOneWhoIsLateKeepsThePlaceInTheQueue(t *testing.T) {
+func TestLateWatcherKeepsItsPlaceInQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		ears := make([]*ear, 20*batch)
 		for i := range ears {
@@ -207,7 +207,7 @@ func TestOneWhoIsLateKeepsThePlaceInTheQueue(t *testing.T) {
 	})
 }
 
-func TestASecondEventDoesNotHurryTheFirst(t *testing.T) {
+func TestSecondEventDoesNotHurryFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		e := newEar()
 		for range 10 * batch {
@@ -227,7 +227,7 @@ func TestASecondEventDoesNotHurryTheFirst(t *testing.T) {
 	})
 }
 
-func TestTheTimesAreTheConfigs(t *testing.T) {
+func TestConfiguredTimesAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New[string](Config{Quiet: time.Second, Longest: 3 * time.Second, Spread: 20 * time.Second})
 		defer h.Close()
@@ -253,7 +253,7 @@ func TestTheTimesAreTheConfigs(t *testing.T) {
 	})
 }
 
-func TestAThousandAreToldWithinTheTenthOfASecond(t *testing.T) {
+func TestThousandWatchersAreNotifiedWithin100ms(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		e := newEar()
 		for range 1000 {

@@ -155,7 +155,7 @@ func (o *other) tell(line string) {
 	must(o.t, err)
 }
 
-func TestWhatCannotBeWrittenLeavesTheOldFilesWholeAndIsTriedAgain(t *testing.T) {
+func TestFailedWriteKeepsOldFilesAndIsRetried(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"", "current"} {
 		dir := openDir(t)
@@ -185,7 +185,7 @@ func TestWhatCannotBeWrittenLeavesTheOldFilesWholeAndIsTriedAgain(t *testing.T) 
 	}
 }
 
-func TestAFileThatCannotBeReplacedLeavesTheOthersAsTheyWere(t *testing.T) {
+func TestUnreplaceableFileLeavesOthersUnchanged(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "key.pem", "a-folder"), 0o700), os.WriteFile(filepath.Join(dir, "cert-chain.pem"), []byte("old"), 0o600))
 	r := start(t, output.Config{Folder: dir}, source)

@@ -86,7 +86,7 @@ type Config struct {
 
 	// Observe receives events. It must not block. Default: none.
 	Observe func(Event)
-	// Log receives no key. Default: silent.
+	// Log receives no key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -156,7 +156,7 @@ func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	c.Log = c.Log.With("output", c.Name)
 	return c
 }

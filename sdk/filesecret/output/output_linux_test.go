@@ -45,7 +45,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-func TestTheFilesFollowEveryRotation(t *testing.T) {
+func TestFilesFollowEveryRotation(t *testing.T) {
 	source, dir := newRotating(t), filepath.Join(t.TempDir(), "made", "here")
 	r := start(t, output.Config{Folder: dir}, source)
 	for n := range 5 {
@@ -74,7 +74,7 @@ func TestTheFilesFollowEveryRotation(t *testing.T) {
 	}
 }
 
-func TestAReaderSeesAWholeSetBehindALinkAndInACombinedFile(t *testing.T) {
+func TestReaderSeesConsistentSet(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	r := start(t, output.Config{Folder: dir, Link: "current", Files: []output.File{
 		{Name: "key.pem", Content: output.Key}, {Name: "chain.pem", Content: output.Chain}, {Name: "both.pem", Content: output.Combined},
@@ -119,7 +119,7 @@ func loadUntil(stop <-chan struct{}, dir string) error {
 	}
 }
 
-func TestInTheFlatLayoutTheKeyIsWrittenLastAndTheReloadComesAfterIt(t *testing.T) {
+func TestFlatLayoutWritesKeyLastThenReloads(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	watcher, err := fsnotify.NewBufferedWatcher(100)
 	must(t, err, watcher.Add(dir))
@@ -142,7 +142,7 @@ func TestInTheFlatLayoutTheKeyIsWrittenLastAndTheReloadComesAfterIt(t *testing.T
 	}
 }
 
-func TestStoresHoldWhatIsHeld(t *testing.T) {
+func TestStoresHoldCurrentSecrets(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	r := start(t, output.Config{Folder: dir, Password: func() (string, error) { return "open sesame", nil }, Files: []output.File{
 		{Name: "key.p12", Content: output.PKCS12}, {Name: "roots.p12", Content: output.PKCS12Roots}, {Name: "roots.jks", Content: output.JKSRoots},
@@ -196,7 +196,7 @@ func TestWrongOutputsAreRefused(t *testing.T) {
 	}
 }
 
-func TestABurstOfChangesIsOneReload(t *testing.T) {
+func TestBurstOfChangesIsOneReload(t *testing.T) {
 	source, reloads := newRotating(t), make(chan time.Time, 100)
 	const pause = 500 * time.Millisecond
 	r := start(t, output.Config{Folder: t.TempDir(), Pause: pause, Reload: func(context.Context, *slog.Logger) error {

@@ -26,7 +26,7 @@ func another() (uid, gid int) {
 	return os.Getuid(), os.Getgid()
 }
 
-func TestAFileHasItsModeAndOwnerBeforeItsContent(t *testing.T) {
+func TestFileHasModeAndOwnerBeforeContent(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	uid, gid := another()
 	happens := watchFolder(t, dir)
@@ -72,7 +72,7 @@ func watchFolder(t *testing.T, dir string) (happened func() []string) {
 	}
 }
 
-func TestAnOwnerThatTheAgentCannotGiveIsRefusedAndTheOldFilesStay(t *testing.T) {
+func TestImpossibleOwnerIsRefusedAndOldFilesStay(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"", "current"} {
 		dir, root := openDir(t), 0
@@ -89,7 +89,7 @@ func TestAnOwnerThatTheAgentCannotGiveIsRefusedAndTheOldFilesStay(t *testing.T) 
 }
 
 // Which an agent that is not root gets from its service manager.
-func TestToGiveFilesAwayTheAgentNeedsCapChownAlone(t *testing.T) {
+func TestCapChownSufficesToGiveFilesAway(t *testing.T) {
 	dir := openDir(t)
 	uid := os.Getuid()
 	if uid == 0 {
@@ -103,7 +103,7 @@ func TestToGiveFilesAwayTheAgentNeedsCapChownAlone(t *testing.T) {
 	}
 }
 
-func TestOtherUsersMayEnterTheFoldersWhateverTheUmask(t *testing.T) {
+func TestFoldersAreTraversableWhateverTheUmask(t *testing.T) {
 	dir := openDir(t)
 	startOther(t, job{Folder: filepath.Join(dir, "made", "here"), Link: "current"}).await(output.Written)
 	for _, folder := range []string{"made", "made/here", "made/here/current"} {
@@ -122,7 +122,7 @@ func TestOtherUsersMayEnterTheFoldersWhateverTheUmask(t *testing.T) {
 	}
 }
 
-func TestTwoLinksInOneFolderLeaveEachOtherAlone(t *testing.T) {
+func TestTwoLinksInOneFolderAreIndependent(t *testing.T) {
 	source, dir := newRotating(t), t.TempDir()
 	a, b := start(t, output.Config{Folder: dir, Link: "a"}, source), start(t, output.Config{Folder: dir, Link: "a-b"}, source)
 	for range 4 {

@@ -29,7 +29,7 @@ func waitForHangup() {
 	}
 }
 
-func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
+func TestOnlyIntendedProcessIsSignalled(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
@@ -73,7 +73,7 @@ func TestAProcessIsSignalledOnlyIfItIsTheOneThatWasMeant(t *testing.T) {
 	}
 }
 
-func TestACommandRunsWithoutShellAndSecretsAndEndsInTime(t *testing.T) {
+func TestCommandRunsWithoutShellOrSecretsAndTimesOut(t *testing.T) {
 	t.Setenv("SOME_TOKEN", "a-secret")
 	var text logtest.Log
 	log := text.Logger()
@@ -99,7 +99,7 @@ func TestACommandRunsWithoutShellAndSecretsAndEndsInTime(t *testing.T) {
 }
 
 // A program that goes on in the background has been told all the same.
-func TestACommandThatLeavesAChildHasEndedWell(t *testing.T) {
+func TestCommandLeavingChildSucceeds(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	err := output.Command([]string{"/bin/sh", "-c", `sleep 60 & echo $! >"$0"`, pidFile}, patience)(t.Context(), slog.New(slog.DiscardHandler))
 	text, readErr := os.ReadFile(pidFile)
@@ -111,7 +111,7 @@ func TestACommandThatLeavesAChildHasEndedWell(t *testing.T) {
 	}
 }
 
-func TestAReloadThatFailedIsTriedAgain(t *testing.T) {
+func TestFailedReloadIsRetried(t *testing.T) {
 	t.Parallel()
 	tries := 0
 	r := start(t, output.Config{Folder: t.TempDir(), Reload: func(context.Context, *slog.Logger) error {

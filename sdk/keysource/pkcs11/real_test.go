@@ -205,7 +205,7 @@ func handshake(t *testing.T, m *secret.Manager, version uint16) {
 	}
 }
 
-func TestRealTokensKeysServeTLSAndCannotBeExported(t *testing.T) {
+func TestRealTokenKeysServeTLSAndStayInside(t *testing.T) {
 	s, authority := newSoftToken(t), catest.NewCA(catest.Options{})
 	for _, keyType := range []pki.KeyType{pki.ECDSAP256, pki.ECDSAP384, pki.RSA2048} {
 		t.Run(string(keyType), func(t *testing.T) {
@@ -251,7 +251,7 @@ func (s *softToken) mustKeep(t *testing.T, item *secret.Item) {
 	}
 }
 
-func TestRealTokenThatChangedItsPINIsNotLockedByUs(t *testing.T) {
+func TestRealTokenIsNotLockedByChangedPIN(t *testing.T) {
 	s := newSoftToken(t)
 	if _, err := s.NewKey(t.Context(), "default", pki.ECDSAP256); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRealTokenThatChangedItsPINIsNotLockedByUs(t *testing.T) {
 	}
 }
 
-func TestRealTokenForgetsKeysThatNobodyHoldsAndThoseOfARunThatCrashed(t *testing.T) {
+func TestRealTokenForgetsUnusedKeysAndThoseOfCrashedRun(t *testing.T) {
 	s := newSoftToken(t)
 	func() {
 		key, err := s.NewKey(t.Context(), "default", pki.ECDSAP256)
@@ -302,7 +302,7 @@ func TestRealTokenForgetsKeysThatNobodyHoldsAndThoseOfARunThatCrashed(t *testing
 	runtime.KeepAlive(key)
 }
 
-func TestRealTokenSignsForManyWhileItsSessionsAreLost(t *testing.T) {
+func TestRealTokenSignsConcurrentlyWhileSessionsAreLost(t *testing.T) {
 	s := newSoftToken(t)
 	key, err := s.NewKey(t.Context(), "default", pki.ECDSAP256)
 	if err != nil {
@@ -327,7 +327,7 @@ func TestRealTokenSignsForManyWhileItsSessionsAreLost(t *testing.T) {
 	}
 }
 
-func TestRealTokenThatIsNotThereIsUnavailable(t *testing.T) {
+func TestRealMissingTokenIsUnavailable(t *testing.T) {
 	s := newSoftToken(t)
 	other, missing, nameless := s.config, s.config, s.config
 	missing.Module, nameless.Label = "/missing.so", ""

@@ -32,7 +32,7 @@ type Config struct {
 	// Label is the CKA_LABEL of the generated keys. Open destroys those left by an
 	// earlier run, so it must be unique to the program. Required.
 	Label string
-	// Log never receives the PIN. Default: no logging.
+	// Log never receives the PIN. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -56,7 +56,7 @@ func Open(ctx context.Context, config Config) (*Token, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
+	config.Log = cmp.Or(config.Log, slog.Default())
 	module := pkcs11.New(config.Module)
 	if module == nil {
 		return nil, fmt.Errorf("pkcs11: the library %q cannot be loaded", config.Module)

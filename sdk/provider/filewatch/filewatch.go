@@ -17,7 +17,7 @@ type Options struct {
 	Poll time.Duration
 	// PollOnly turns events off. Default: false.
 	PollOnly bool
-	// Log gets a warning where the system has no events left. Default: none.
+	// Log gets a warning where the system has no events left. Default: [slog.Default].
 	Log *slog.Logger
 }
 

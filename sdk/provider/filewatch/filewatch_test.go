@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAChangeIsSignaledByEventAndByPoll(t *testing.T) {
+func TestChangeIsSignaledByEventAndByPoll(t *testing.T) {
 	for name, opts := range map[string]filewatch.Options{
 		"event": {Poll: time.Hour},
 		"poll":  {Poll: 10 * time.Millisecond, PollOnly: true},

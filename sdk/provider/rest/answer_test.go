@@ -37,7 +37,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoneIsTheServersFaultAndIsNotQuoted(t *testing.T) {
+func TestMalformedAnswerIsServerFaultAndNotQuoted(t *testing.T) {
 	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		size, _ := strconv.Atoi(r.URL.Path[1:])
 		_, _ = io.WriteString(w, strings.Repeat("sesame ", size))
@@ -52,7 +52,7 @@ func TestAnAnswerThatIsNoneIsTheServersFaultAndIsNotQuoted(t *testing.T) {
 	must(t, client.Do(t.Context(), rest.Call{Path: "/299000"}, nil))
 }
 
-func TestWhatCannotBeWrittenAsJSONIsNotSent(t *testing.T) {
+func TestUnencodableBodyIsNotSent(t *testing.T) {
 	client, _ := serve(t, rest.Config{}, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
 	if err := client.Do(t.Context(), rest.Call{Path: "/x", Body: func() {}}, nil); !errors.Is(err, ca.ErrInternal) {
 		t.Errorf("%v", err)
@@ -77,7 +77,7 @@ func pairOf(t *testing.T, authority *catest.CA, name string) (pair rest.Pair, lo
 	return rest.Pair{CertFile: fileOf(t, cert.Chain), KeyFile: fileOf(t, text)}, loaded
 }
 
-func TestACallShowsItsOwnCertificateOrTheClients(t *testing.T) {
+func TestCallUsesItsOwnCertificateOrTheClients(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	own, _ := pairOf(t, authority, "own.example.org")
 	config, _ := pairOf(t, authority, "config.example.org")
@@ -102,7 +102,7 @@ func TestACallShowsItsOwnCertificateOrTheClients(t *testing.T) {
 }
 
 // A certificate's names are the server's words, too.
-func TestAServerThatIsNotTrustedDoesNotHaveTheCredentialShown(t *testing.T) {
+func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 	const token = "sesame-open-sesame-open.example.org"
 	authority := catest.NewCA(catest.Options{})
 	_, pair := pairOf(t, authority, token)
@@ -123,7 +123,7 @@ func TestAServerThatIsNotTrustedDoesNotHaveTheCredentialShown(t *testing.T) {
 	}
 }
 
-func TestAPairHasBothFilesOrNone(t *testing.T) {
+func TestPairHasBothFilesOrNone(t *testing.T) {
 	for pair, good := range map[rest.Pair]bool{{}: true, {CertFile: "c", KeyFile: "k"}: true, {CertFile: "c"}: false, {KeyFile: "k"}: false} {
 		err := pair.Check("client_cert_file", "client_key_file")
 		if good != (err == nil) || !good && (!errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `client_key_file is "`+pair.KeyFile)) {
@@ -132,7 +132,7 @@ func TestAPairHasBothFilesOrNone(t *testing.T) {
 	}
 }
 
-func TestTheSystemsRootsNeedNoFile(t *testing.T) {
+func TestSystemRootsNeedNoFile(t *testing.T) {
 	if rest.RootFile("") != nil || rest.RootFile(rest.SystemRoots) != nil || rest.RootFile("/a/file") == nil {
 		t.Error("no file, or SYSTEM, is not the operating system's roots, or a file is")
 	}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestTheProxyOfTheEnvironmentIsAsked(t *testing.T) {
+func TestProxyFromEnvironmentIsUsed(t *testing.T) {
 	client, err := rest.New(rest.Config{URL: "https://192.0.2.1"})
 	must(t, err)
 	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "proxyconnect") {
@@ -83,7 +83,7 @@ func serve(t *testing.T, config rest.Config, handle http.HandlerFunc) (*rest.Cli
 	return client, root
 }
 
-func TestACallIsJSONThereAndBack(t *testing.T) {
+func TestCallIsJSONBothWays(t *testing.T) {
 	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"method":"` + r.Method + `","type":"` + r.Header.Get("Content-Type") + `","own":"` + r.Header.Get("X-Own") + `","accept":"` + r.Header.Get("Accept") + `","new":1}`))
 	})
@@ -107,7 +107,7 @@ func TestACallIsJSONThereAndBack(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestRedirectIsNotFollowed(t *testing.T) {
 	asked := 0
 	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		asked++
@@ -119,7 +119,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestTheServersWordsAreBoundedAndHaveNoCredential(t *testing.T) {
+func TestServerTextIsBoundedAndHasNoCredential(t *testing.T) {
 	client, _ := serve(t, rest.Config{Failure: func(body []byte) string { return string(body) }}, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte("no, " + r.Header.Get("X-Token") + "\n" + strings.Repeat("x", 5000)))
@@ -131,7 +131,7 @@ func TestTheServersWordsAreBoundedAndHaveNoCredential(t *testing.T) {
 	}
 }
 
-func TestTheProviderMayKnowBetterWhatAStatusIs(t *testing.T) {
+func TestProviderCanOverrideReasonOfStatus(t *testing.T) {
 	client, _ := serve(t, rest.Config{Reason: func(status int, body []byte) (ca.Reason, bool) {
 		return ca.Unavailable, strings.Contains(string(body), "sealed")
 	}}, func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func TestRetryAfterIsReadInBothFormsAndBounded(t *testing.T) {
 	}
 }
 
-func TestAServerThatHangsCostsItsTimeout(t *testing.T) {
+func TestHangingServerTakesItsTimeout(t *testing.T) {
 	client, _ := serve(t, rest.Config{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	begin := time.Now()
 	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrDeadline) || time.Since(begin) > 8*time.Second {
@@ -174,7 +174,7 @@ func TestAServerThatHangsCostsItsTimeout(t *testing.T) {
 	}
 }
 
-func TestAnotherRootOrAnotherNameIsNotTrusted(t *testing.T) {
+func TestOtherRootOrNameIsNotTrusted(t *testing.T) {
 	answer := func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }
 	other := filepath.Join(t.TempDir(), "root.pem")
 	must(t, os.WriteFile(other, catest.NewCA(catest.Options{}).Bundle().PEM(), 0o600))
@@ -186,7 +186,7 @@ func TestAnotherRootOrAnotherNameIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestAPairThatCannotBeUsedIsNamedWithoutItsKey(t *testing.T) {
+func TestUnusablePairIsNamedWithoutKey(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(folder, name)
@@ -220,7 +220,7 @@ func TestAPairThatCannotBeUsedIsNamedWithoutItsKey(t *testing.T) {
 	}
 }
 
-func TestTheURLIsHTTPSWithAHostAlone(t *testing.T) {
+func TestURLMustBeHTTPSWithHostOnly(t *testing.T) {
 	for _, text := range []string{"http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://ca\n", "https://:443", "https://ca?"} {
 		_, err := rest.New(rest.Config{URL: text})
 		if !errors.Is(err, ca.ErrInvalid) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "\n") {

@@ -27,7 +27,7 @@ func send(t *testing.T, transport *rest.Transport, url string) (status int, body
 	return resp.StatusCode, string(content), nil
 }
 
-func TestATransportPassesBodiesAndRedirectsThroughAsTheyAre(t *testing.T) {
+func TestTransportPassesBodiesAndRedirectsThrough(t *testing.T) {
 	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
@@ -43,7 +43,7 @@ func TestATransportPassesBodiesAndRedirectsThroughAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestATransportBoundsTheReplyAndTheWait(t *testing.T) {
+func TestTransportBoundsReplyAndWait(t *testing.T) {
 	client, root := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			_, _ = io.ReadAll(r.Body) // else the server does not notice that the client left

@@ -25,7 +25,7 @@ func install(t *testing.T, name string) (dir, path string) {
 	return dir, path
 }
 
-func TestOutsideTheRepositoryProgramsAreOnThePath(t *testing.T) {
+func TestProgramsOutsideRepositoryAreFoundOnPath(t *testing.T) {
 	dir, path := install(t, "countersign-provider-acme")
 	t.Chdir(t.TempDir())
 	t.Setenv("COUNTERSIGN_PROGRAMS", "")
@@ -48,7 +48,7 @@ func TestRunReturnsTheOutput(t *testing.T) {
 	}
 }
 
-func TestACheckHoldsAReplyToItsRequest(t *testing.T) {
+func TestCheckHoldsReplyToItsRequest(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	req, key := testkit.Request(t, "spiffe://example.org/web", "web.example.org")
 	reply, err := authority.CSRSign(t.Context(), req)

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-func TestEachReasonCrossesAsItsCodeAndComesBackAsItself(t *testing.T) {
+func TestReasonsSurviveRoundTrip(t *testing.T) {
 	for reason, code := range map[ca.Reason]codes.Code{
 		ca.Unknown: codes.Unknown, ca.Invalid: codes.InvalidArgument, ca.Denied: codes.PermissionDenied,
 		ca.Unauthenticated: codes.Unauthenticated, ca.RateLimited: codes.ResourceExhausted, ca.Unavailable: codes.Unavailable,
@@ -39,7 +39,7 @@ func TestEachReasonCrossesAsItsCodeAndComesBackAsItself(t *testing.T) {
 }
 
 // A provider in another language may send a code and nothing else.
-func TestEachCodeAloneHasAReason(t *testing.T) {
+func TestBareCodesHaveReasons(t *testing.T) {
 	for code, reason := range map[codes.Code]ca.Reason{
 		codes.Canceled: ca.Canceled, codes.Unknown: ca.Unknown, codes.InvalidArgument: ca.Invalid,
 		codes.DeadlineExceeded: ca.Deadline, codes.NotFound: ca.Invalid, codes.AlreadyExists: ca.Aborted,
@@ -57,7 +57,7 @@ func TestEachCodeAloneHasAReason(t *testing.T) {
 	}
 }
 
-func TestErrorsOfPackageContextStayThemselvesOverTheWire(t *testing.T) {
+func TestContextErrorsSurviveTheWire(t *testing.T) {
 	for _, err := range []error{context.DeadlineExceeded, context.Canceled} {
 		if got := wire.FromStatus(wire.ToStatus(err)); !errors.Is(got, err) {
 			t.Errorf("%v came back as %v", err, got)
@@ -75,7 +75,7 @@ func TestForeignTextIsBoundedAndEscaped(t *testing.T) {
 	}
 }
 
-func TestAHostileRetryInfoIsBounded(t *testing.T) {
+func TestHostileRetryInfoIsBounded(t *testing.T) {
 	for name, delay := range map[string]*durationpb.Duration{
 		"negative": durationpb.New(-time.Hour), "huge": {Seconds: 1 << 62}, "invalid": {Seconds: 1, Nanos: -5},
 	} {
@@ -89,7 +89,7 @@ func TestAHostileRetryInfoIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheStartUpDataNeverPrintsItsKey(t *testing.T) {
+func TestStartDataNeverPrintsItsKey(t *testing.T) {
 	data := wire.StartData{ServerCert: "cert", ServerKey: "SECRET"}
 	var line strings.Builder
 	if _, err := data.WriteTo(&line); err != nil {
@@ -114,7 +114,7 @@ func FuzzReadStartData(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, line string) { _, _ = wire.ReadStartData(strings.NewReader(line)) })
 }
 
-func TestOurReasonWinsWhereTheCodeIsVagueAndLosesWhereItContradicts(t *testing.T) {
+func TestReasonWinsOverVagueCodeOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   codes.Code
 		domain string
@@ -140,7 +140,7 @@ func TestOurReasonWinsWhereTheCodeIsVagueAndLosesWhereItContradicts(t *testing.T
 }
 
 // An author returns what the CA's own gRPC client gave him.
-func TestAStatusOfTheAuthoritysOwnSpeaksOfTheAuthority(t *testing.T) {
+func TestUpstreamStatusIsAttributedToAuthority(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		want := ca.ReasonFor(wire.FromStatus(status.Error(code, "x")))
 		switch code {
@@ -169,7 +169,7 @@ func TestAStatusOfTheAuthoritysOwnSpeaksOfTheAuthority(t *testing.T) {
 	}
 }
 
-func TestAnAuthoritysTextComesWithoutTheTokenItWasSent(t *testing.T) {
+func TestUpstreamTextOmitsSentToken(t *testing.T) {
 	echo := status.Error(codes.Unauthenticated, strings.Repeat("x", 240)+" \"Bearer eyJhbGciOi.token\"")
 	if got := wire.FromUpstream(echo, "eyJhbGciOi.token").Error(); strings.Contains(got, "eyJ") || !strings.Contains(got, "xxx") {
 		t.Errorf("got %s", got)
@@ -179,7 +179,7 @@ func TestAnAuthoritysTextComesWithoutTheTokenItWasSent(t *testing.T) {
 	}
 }
 
-func TestAReplyOfTheAuthoritysThatIsTooLargeIsNoQuota(t *testing.T) {
+func TestOversizedUpstreamReplyIsNotRateLimited(t *testing.T) {
 	// The words are gRPC's own, of a client that takes no such message.
 	err := status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3145728 vs. 2097152)")
 	if got := wire.FromUpstream(err, ""); !errors.Is(got, ca.ErrInternal) {
@@ -202,7 +202,7 @@ func TestTextIsCutBetweenRunesAndEscapes(t *testing.T) {
 	}
 }
 
-func TestPiecesOfATokenAreDroppedToo(t *testing.T) {
+func TestTokenFragmentsAreRemoved(t *testing.T) {
 	const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJlLW9mLXRva2Vu"
 	for text, want := range map[string]string{
 		"bad: " + token:                         "bad: (token)",

@@ -11,7 +11,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-func TestAFloodOfRootsIsPassedOnOnceASecondTheNewest(t *testing.T) {
+func TestFloodOfRootsIsPassedOnOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -43,7 +43,7 @@ func TestAFloodOfRootsIsPassedOnOnceASecondTheNewest(t *testing.T) {
 	})
 }
 
-func TestTheFirstSetIsPassedOnAtOnceAndTheLastIsNotLost(t *testing.T) {
+func TestFirstSetPassesAtOnceAndLastIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := make(chan string, 3)
 		sets <- "a"
@@ -70,7 +70,7 @@ func TestTheFirstSetIsPassedOnAtOnceAndTheLastIsNotLost(t *testing.T) {
 	})
 }
 
-func TestRootsThatAreDearToCheckAreTakenLessOften(t *testing.T) {
+func TestExpensiveRootsAreTakenLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
@@ -86,7 +86,7 @@ func TestRootsThatAreDearToCheckAreTakenLessOften(t *testing.T) {
 	})
 }
 
-func TestAReceiverThatRefusesEndsTheWatch(t *testing.T) {
+func TestReceiverErrorEndsWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := pace(ctx, func() ([]byte, error) { return []byte("roots"), ctx.Err() }, func([]byte) error { return errBroken })

@@ -97,7 +97,7 @@ func good() ca.SignRequest {
 	}
 }
 
-func TestARequestArrivesAsItWasSentAndSoDoesTheReply(t *testing.T) {
+func TestRequestAndReplyArriveUnchanged(t *testing.T) {
 	var got ca.SignRequest
 	want := ca.Certificate{Chain: []byte("chain"), Roots: []byte("roots")}
 	remote := wire.NewRemote(serve(t, &fake{sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -110,7 +110,7 @@ func TestARequestArrivesAsItWasSentAndSoDoesTheReply(t *testing.T) {
 	}
 }
 
-func TestARequestOutOfBoundsIsRefusedAtBothEnds(t *testing.T) {
+func TestOutOfBoundsRequestIsRefusedAtBothEnds(t *testing.T) {
 	for name, spoil := range map[string]func(*ca.SignRequest){
 		"no UUID":           func(r *ca.SignRequest) { r.ID = "1" },
 		"UUID with braces":  func(r *ca.SignRequest) { r.ID = "{" + r.ID[2:] + "}" },
@@ -145,7 +145,7 @@ func TestARequestOutOfBoundsIsRefusedAtBothEnds(t *testing.T) {
 	}
 }
 
-func TestARogueReplyIsAnInternalError(t *testing.T) {
+func TestRogueReplyIsAnInternalError(t *testing.T) {
 	huge := make([]byte, 1<<20+1)
 	rogue := &fake{sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
 		if req.TTL == 0 {
@@ -174,7 +174,7 @@ func TestARogueReplyIsAnInternalError(t *testing.T) {
 	}
 }
 
-func TestACallWithoutADeadlineGetsOneAndAnotherKeepsIts(t *testing.T) {
+func TestCallGetsDefaultDeadline(t *testing.T) {
 	left := make(chan time.Duration, 1)
 	remote := wire.NewRemote(serve(t, &fake{sign: func(ctx context.Context, _ ca.SignRequest) (ca.Certificate, error) {
 		deadline, _ := ctx.Deadline()
@@ -198,7 +198,7 @@ func TestACallWithoutADeadlineGetsOneAndAnotherKeepsIts(t *testing.T) {
 	}
 }
 
-func TestAProviderCannotEndARequestByCallingItCancelled(t *testing.T) {
+func TestProviderCannotCancelRequest(t *testing.T) {
 	remote := wire.NewRemote(serve(t, &fake{sign: func(context.Context, ca.SignRequest) (ca.Certificate, error) {
 		return ca.Certificate{}, ca.Errorf(ca.Canceled, "no more")
 	}}), wire.RemoteOptions{})
@@ -216,7 +216,7 @@ func (rude) CSRSign(_ context.Context, in *providerv1.CSRSignRequest) (*provider
 	return nil, status.Errorf(codes.PermissionDenied, "no access for %s, cut: %.12s...", in.GetToken(), in.GetToken())
 }
 
-func TestTheTokenIsInNoErrorWhoeverQuotesIt(t *testing.T) {
+func TestQuotedTokenIsInNoError(t *testing.T) {
 	version := wire.V1()
 	version.Register = func(r grpc.ServiceRegistrar, _ ca.Client) {
 		providerv1.RegisterCertificateAuthorityServer(r, rude{})
@@ -228,7 +228,7 @@ func TestTheTokenIsInNoErrorWhoeverQuotesIt(t *testing.T) {
 	}
 }
 
-func TestSettingsArriveAsJSONHasThem(t *testing.T) {
+func TestSettingsArriveAsJSONValues(t *testing.T) {
 	f := &fake{}
 	remote := wire.NewRemote(serve(t, f), wire.RemoteOptions{})
 	type named string
@@ -302,7 +302,7 @@ func FuzzSignRequestFromProto(f *testing.F) {
 	})
 }
 
-func TestAProviderSaysWhetherItAskedItsAuthority(t *testing.T) {
+func TestProviderSaysWhetherAuthorityWasAsked(t *testing.T) {
 	warning := wire.Diagnostic{Summary: "odd", Warning: true}
 	for name, c := range map[string]struct {
 		p    wire.Provider

@@ -98,9 +98,9 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 
 // ServerOptions returns the options for the gRPC server of a provider: the message limits, and
 // a recovery that turns a panic into an Internal status and logs the stack, so that the
-// process survives. log may be nil.
+// process survives. A nil log is [slog.Default].
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
-	log = cmp.Or(log, slog.New(slog.DiscardHandler))
+	log = cmp.Or(log, slog.Default())
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),

@@ -135,7 +135,7 @@ func serverOf(t *testing.T, client healthv1.HealthClient) string {
 	return pki.Fingerprint(with.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0])
 }
 
-func TestAConnectionSurvivesARotationAndTheNextUsesTheNewCertificate(t *testing.T) {
+func TestConnectionSurvivesRotationAndNextUsesNewCertificate(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := hold(t, authority, "spiffe://example.org/web"), hold(t, authority, "spiffe://example.org/app")
 	address := serve(t, options(web))
@@ -153,7 +153,7 @@ func TestAConnectionSurvivesARotationAndTheNextUsesTheNewCertificate(t *testing.
 	}
 }
 
-func TestAServerOfAnotherTrustDomainIsNotCalled(t *testing.T) {
+func TestServerOfOtherTrustDomainIsNotCalled(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := hold(t, authority, "spiffe://example.com/web"), hold(t, authority, "spiffe://example.org/app")
 	creds, err := grpccreds.Client(options(app))

@@ -182,7 +182,7 @@ func (s *scene) connections() int {
 
 var protocols = map[string]*http.Transport{"HTTP/2.0": nil, "HTTP/1.1": {}}
 
-func TestOnlyADroppedRootTakesTheConnectionsThatWereMadeUnderIt(t *testing.T) {
+func TestOnlyDroppedRootClosesItsConnections(t *testing.T) {
 	for protocol, base := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			s := newScene(t, base)
@@ -204,7 +204,7 @@ func TestOnlyADroppedRootTakesTheConnectionsThatWereMadeUnderIt(t *testing.T) {
 	}
 }
 
-func TestARequestInFlightSurvivesADroppedRoot(t *testing.T) {
+func TestRequestInFlightSurvivesDroppedRoot(t *testing.T) {
 	for protocol, base := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			s := newScene(t, base)
@@ -231,7 +231,7 @@ func TestARequestInFlightSurvivesADroppedRoot(t *testing.T) {
 	}
 }
 
-func TestWithoutRootsNothingIsSent(t *testing.T) {
+func TestNothingIsSentWithoutRoots(t *testing.T) {
 	s := newScene(t, nil)
 	s.must("/")
 	s.app.trust()
@@ -249,7 +249,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-func TestAServerUnderAnotherRootIsRefused(t *testing.T) {
+func TestServerUnderOtherRootIsRefused(t *testing.T) {
 	s := newScene(t, nil)
 	s.app.trust(catest.NewCA(catest.Options{}).Bundle())
 	if _, _, err := s.get("/"); !errors.Is(err, tlsconfig.ErrUntrusted) {
@@ -264,7 +264,7 @@ func TestPlaintextIsRefused(t *testing.T) {
 	}
 }
 
-func TestABaseThatDialsTLSItselfIsRefused(t *testing.T) {
+func TestBaseTransportWithOwnTLSDialIsRefused(t *testing.T) {
 	base := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return &tls.Conn{}, nil }}
 	s := newScene(t, nil)
 	if _, err := httptransport.New(s.options(s.app), base); err == nil || !strings.Contains(err.Error(), "DialTLSContext") {

@@ -26,7 +26,7 @@ import (
 
 func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
-func TestATokenIsExchangedAsTheRFCSays(t *testing.T) {
+func TestExchangeFollowsRFC8693(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	client := server.client(t, func(c *exchange.Config) { c.Actor = token.Static{Value: "the-actor"} })
 	before := time.Now()
@@ -55,7 +55,7 @@ func TestATokenIsExchangedAsTheRFCSays(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAskedForIsNotSent(t *testing.T) {
+func TestUnsetParametersAreNotSent(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	if _, err := server.client(t, nil).ExchangeToken(t.Context(), ca.TokenRequest{SubjectToken: subject}); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestWhatIsNotAskedForIsNotSent(t *testing.T) {
 	}
 }
 
-func TestAClientMakesItselfKnownByASecret(t *testing.T) {
+func TestClientAuthenticatesBySecret(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	file := write(t, filepath.Join(t.TempDir(), "secret"), "s+c/r%t\n")
 	auth := exchange.Auth{ClientID: "agent:1", SecretFile: file}
@@ -91,7 +91,7 @@ func TestAClientMakesItselfKnownByASecret(t *testing.T) {
 	}
 }
 
-func TestAClientMakesItselfKnownByACertificate(t *testing.T) {
+func TestClientAuthenticatesByCertificate(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) != 1 || r.TLS.PeerCertificates[0].SerialNumber.Int64() != 7 || r.PostForm.Get("client_id") != "agent" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -134,7 +134,7 @@ func selfSigned(t *testing.T) (certFile, keyFile string) {
 		write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
 }
 
-func TestTheServerIsVerified(t *testing.T) {
+func TestServerIsVerified(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	for name, file := range map[string]string{"the system's roots": "", "a missing file": "/none", "no PEM": write(t, filepath.Join(t.TempDir(), "f"), "x")} {
 		_, err := trade(t.Context(), server.client(t, func(c *exchange.Config) { c.RootFile = file }))
@@ -147,7 +147,7 @@ func TestTheServerIsVerified(t *testing.T) {
 	}
 }
 
-func TestASlowServerIsGivenUp(t *testing.T) {
+func TestSlowServerIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -166,7 +166,7 @@ func TestASlowServerIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsWaitedFor(t *testing.T) {
+func TestAbsentServerIsUnavailable(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	client := server.client(t, nil)
 	server.Close()
@@ -175,7 +175,7 @@ func TestAServerThatIsNotThereIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnActorWithoutATokenIsNoExchange(t *testing.T) {
+func TestActorWithoutTokenPreventsExchange(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good))
 	for _, actor := range []token.Source{token.File{Path: "/none"}, token.Static{}} {
 		if _, err := trade(t.Context(), server.client(t, func(c *exchange.Config) { c.Actor = actor })); !errors.Is(err, ca.ErrUnavailable) {
@@ -187,7 +187,7 @@ func TestAnActorWithoutATokenIsNoExchange(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPIsForLoopbackWhereItIsAllowed(t *testing.T) {
+func TestPlainHTTPIsAllowedForLoopbackOnly(t *testing.T) {
 	plain := httptest.NewServer(says(http.StatusOK, good))
 	defer plain.Close()
 	client, err := exchange.New(exchange.Config{URL: plain.URL, AllowLoopbackHTTP: true})
@@ -199,7 +199,7 @@ func TestPlainHTTPIsForLoopbackWhereItIsAllowed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
+func TestImpossibleConfigIsRefusedAtStart(t *testing.T) {
 	const url = "https://sts.example.org/token"
 	for says, config := range map[string]exchange.Config{
 		"write https://HOST/PATH":      {URL: "sts"},
@@ -225,7 +225,7 @@ func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-func TestATokenNearItsEndIsExchangedAnew(t *testing.T) {
+func TestTokenNearExpiryIsExchangedAgain(t *testing.T) {
 	server := serve(t, says(http.StatusOK, good)) // for an hour
 	now := time.Now
 	cache := token.NewCache(server.client(t, nil), token.CacheOptions{Now: func() time.Time { return now() }})

@@ -45,7 +45,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 	}
 }
 
-func TestTheServersWordOnWhenToComeBack(t *testing.T) {
+func TestServerRetryAfterIsUsed(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"7": 7 * time.Second, "999999999": 24 * time.Hour, "-1": 0, "soon": 0, "99999999999999999999": 0, "": 0,
 		time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0,
@@ -69,7 +69,7 @@ func TestTheServersWordOnWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestARefusalShowsTheServersWordsButNoCredential(t *testing.T) {
+func TestRefusalShowsServerTextWithoutCredential(t *testing.T) {
 	const secret, actor = "a-very/secret+word", "the-actors-own-token-is-long"
 	file := write(t, filepath.Join(t.TempDir(), "secret"), secret)
 	for name, echo := range map[string]func(*http.Request) string{
@@ -101,7 +101,7 @@ func TestARefusalShowsTheServersWordsButNoCredential(t *testing.T) {
 	}
 }
 
-func TestACredentialIsHiddenAsTheFormHasItToo(t *testing.T) {
+func TestFormEncodedCredentialIsHidden(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "secret"), "very/secret+word") // too short for a piece of it to tell
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		says(http.StatusBadRequest, fmt.Sprintf(`{"error":"invalid_request","error_description":%q}`, r.PostForm.Encode()))(w, r)
@@ -114,14 +114,14 @@ func TestACredentialIsHiddenAsTheFormHasItToo(t *testing.T) {
 	}
 }
 
-func TestALongRefusalIsCut(t *testing.T) {
+func TestLongRefusalIsCut(t *testing.T) {
 	server := serve(t, says(http.StatusForbidden, `{"error":"`+strings.Repeat("e", 5000)+`","error_description":"`+strings.Repeat("d", 5000)+`"}`))
 	if _, err := trade(t.Context(), server.client(t, nil)); len(err.Error()) > 700 {
 		t.Errorf("%d bytes", len(err.Error()))
 	}
 }
 
-func TestAReplyThatIsNotTheStandardsIsNoToken(t *testing.T) {
+func TestNonStandardReplyIsNoToken(t *testing.T) {
 	reply := func(change string) string {
 		key, value, _ := strings.Cut(change, "=")
 		fields := map[string]string{"access_token": `"given"`, "issued_token_type": `"urn:x"`, "token_type": `"bearer"`, "expires_in": "60"}
@@ -157,7 +157,7 @@ func TestAReplyThatIsNotTheStandardsIsNoToken(t *testing.T) {
 	}
 }
 
-func TestATokenIsNotSentToWhereARedirectPoints(t *testing.T) {
+func TestTokenIsNotSentToRedirectTarget(t *testing.T) {
 	elsewhere := serve(t, says(http.StatusOK, good))
 	to := func(code int, target string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

@@ -29,6 +29,7 @@ type settings struct {
 	Asks   string `json:"asks" jsonschema:"the agent's socket"`
 	Mood   string `json:"mood" jsonschema:"the file with the name of a mood"`
 	Accept string `json:"accept" jsonschema:"the file with the only token that is accepted, where it is there"`
+	Quiet  bool   `json:"quiet,omitempty" jsonschema:"tells its roots only with certificates"`
 }
 
 // moody is an authority that is away at times.
@@ -59,6 +60,22 @@ func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate,
 	cert, err := m.CA.CSRSign(ctx, req)
 	fmt.Fprintln(os.Stderr, "asked the agent for its key:", ask(ctx, m.Asks))
 	return cert, err
+}
+
+// Roots is missing where it is quiet.
+func (m moody) Roots(ctx context.Context) ([]byte, error) {
+	if m.Quiet {
+		return nil, ca.ErrUnimplemented
+	}
+	return m.CA.Roots(ctx)
+}
+
+// WatchRoots is missing where it is quiet.
+func (m moody) WatchRoots(ctx context.Context, changed func([]byte) error) error {
+	if m.Quiet {
+		return ca.ErrUnimplemented
+	}
+	return m.CA.WatchRoots(ctx, changed)
 }
 
 // ExchangeToken gives a token that tells of the one that it was made from.

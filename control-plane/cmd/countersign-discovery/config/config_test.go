@@ -26,7 +26,7 @@ trust_domains:
   own_ca: true
 `
 
-func TestTheLeastConfigurationHasTheDefaults(t *testing.T) {
+func TestMinimalConfigurationHasDefaults(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(working))
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestTheLeastConfigurationHasTheDefaults(t *testing.T) {
 	}
 }
 
-func TestAWrongSettingIsNamedWithItsValueAndWhatIsAllowed(t *testing.T) {
+func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(t.TempDir(), "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -159,14 +159,14 @@ func spoiled(text string) string {
 	return kept.String() + text + "\n"
 }
 
-func TestACertificateInFilesNeedsNoProvider(t *testing.T) {
+func TestFileCertificateNeedsNoProvider(t *testing.T) {
 	c, err := Parse("c.yaml", []byte("certificate: {chain_file: a, key_file: b}\ntrust_domains: [{name: a, roots_file: r}]\n"))
 	if err != nil || c.Signed() != nil {
 		t.Errorf("%v, %v", c.Signed(), err)
 	}
 }
 
-func TestWhatMayBeACredentialIsNotExplained(t *testing.T) {
+func TestExplainHidesCredentials(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(strings.Replace(working, "- name: file", "- name: file\n  settings: {password: hunter2}\n  env: {TOKEN: hunter2}", 1)))
 	if err != nil {
 		t.Fatal(err)

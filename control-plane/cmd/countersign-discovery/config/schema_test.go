@@ -37,7 +37,7 @@ func settings(t reflect.Type, path string) (all []string) {
 // shared are settings that the agent has, too, and its page explains.
 var shared = regexp.MustCompile(`^providers\[\]\.`)
 
-func TestTheOperatorsPageHasEachSettingAndNoOther(t *testing.T) {
+func TestDocsListExactlyTheSettings(t *testing.T) {
 	page, err := os.ReadFile(programs.File(t, "docs/discovery.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestTheOperatorsPageHasEachSettingAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheExamplesOfThePageAreGood(t *testing.T) {
+func TestDocsExamplesAreValid(t *testing.T) {
 	page, err := os.ReadFile(programs.File(t, "docs/discovery.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func validate(t *testing.T, text string) error {
 	return resolved.Validate(says)
 }
 
-func TestTheSchemaRefusesWhatTheServiceRefuses(t *testing.T) {
+func TestSchemaMatchesServiceValidation(t *testing.T) {
 	if err := validate(t, working); err != nil {
 		t.Error(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestWhatIsDueOfAProviderIsWhatItsEndedStartCosts(t *testing.T) {
+func TestProviderDueTimeIsEarliestDueExpiry(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	in := now.Add
 	pair := func(change func(*secret.Status)) secret.Status {
@@ -43,7 +43,7 @@ func TestWhatIsDueOfAProviderIsWhatItsEndedStartCosts(t *testing.T) {
 	}
 }
 
-func TestStreamsWithoutACertificateMakeNothingDue(t *testing.T) {
+func TestStreamsWithoutCertificateMakeNothingDue(t *testing.T) {
 	end := time.Unix(1_000_000, 0)
 	for name, test := range map[string]struct {
 		counts identities.Counts

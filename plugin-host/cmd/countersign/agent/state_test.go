@@ -25,13 +25,13 @@ func openWith(t *testing.T, m *metrics.Metrics, script string) (kept bool, log s
 	return storage != nil, text.String(), err
 }
 
-func TestACommandPrintsTheKeyOfTheState(t *testing.T) {
+func TestCommandPrintsStateKey(t *testing.T) {
 	if kept, log, err := openWith(t, metrics.New(&status.Recorder{}, (&providers{}).all), "echo "+goodKey); !kept || err != nil || log != "" {
 		t.Errorf("got %v, %v\n%s", kept, err, log)
 	}
 }
 
-func TestACommandThatHasNoKeyTodayKeepsNoAgentFromStarting(t *testing.T) {
+func TestFailingKeyCommandDoesNotBlockStart(t *testing.T) {
 	m := metrics.New(&status.Recorder{}, (&providers{}).all)
 	kept, log, err := openWith(t, m, "echo "+goodKey+" >&2; echo "+goodKey+"; exit 3")
 	if kept || err != nil || !strings.Contains(log, "exit status 3") {
@@ -62,7 +62,7 @@ func stateFailures(t *testing.T, m *metrics.Metrics) (sum float64) {
 	return sum
 }
 
-func TestACommandThatPrintsNoKeyIsAWrongSetting(t *testing.T) {
+func TestInvalidKeyCommandOutputIsWrongSetting(t *testing.T) {
 	for script, says := range map[string]string{
 		"true": "the key has 0 bytes", "yes": "more than 4096 bytes", "yes | head -c 100": "too regular", "echo " + goodKey[:31]: "32 random bytes",
 	} {

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-func TestAProviderIsAskedAgainWhenItsTokenFileChanges(t *testing.T) {
+func TestTokenFileChangeRetriesProvider(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")
 	write := func(target, content string) {
@@ -57,7 +57,7 @@ func TestAProviderIsAskedAgainWhenItsTokenFileChanges(t *testing.T) {
 	}
 }
 
-func TestTheWatchOfTokenFilesEnds(t *testing.T) {
+func TestTokenFileWatchEnds(t *testing.T) {
 	entry := fileToken(filepath.Join(t.TempDir(), "token"), false)
 	told := make(chan string)
 	stop := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}}).watch(time.Millisecond, func(name string) { told <- name })
@@ -84,17 +84,24 @@ func fileToken(path string, optional bool) config.Provider {
 	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }
 
-func TestAProviderIsAskedAgainWhenItsClientCertificateAppears(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "client.pem")
-	entry := config.Provider{Name: "citadel", Settings: map[string]any{"client_cert_file": path}}
-	files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}})
-	if got := files.changed(); len(got) != 0 {
-		t.Errorf("told of %v", got)
-	}
-	if err := os.WriteFile(path, []byte("certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := files.changed(); !slices.Equal(got, []string{"citadel"}) {
-		t.Errorf("told of %v", got)
+func TestProviderIsRetriedWhenClientCertificateChanges(t *testing.T) {
+	for _, setting := range []string{"client_cert_file", "client_key_file"} {
+		path := filepath.Join(t.TempDir(), "client.pem")
+		entry := config.Provider{Name: "citadel", Settings: map[string]any{setting: path}}
+		files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}})
+		if got := files.changed(); len(got) != 0 {
+			t.Errorf("%s: told of %v", setting, got)
+		}
+		for _, content := range []string{"certificate", "its successor"} {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := files.changed(); !slices.Equal(got, []string{"citadel"}) {
+				t.Errorf("%s: told of %v", setting, got)
+			}
+			if got := files.changed(); len(got) != 0 {
+				t.Errorf("%s: told twice of %v", setting, got)
+			}
+		}
 	}
 }

@@ -16,7 +16,7 @@ default_provider: file
 secrets: [{name: api.v1, dns_names: [a.example]}, {name: gone, dns_names: [b.example]}]
 `
 
-func TestWhatChangedIsNamedAndWhatOfItNeedsARestart(t *testing.T) {
+func TestChangedSettingsAndRestartsAreNamed(t *testing.T) {
 	for file, want := range map[string]struct{ changed, restart []string }{
 		running: {},
 		`
@@ -47,7 +47,7 @@ secrets: [{name: api.v1, dns_names: [c.example]}, {name: new, dns_names: [b.exam
 	}
 }
 
-func TestASettingThatFollowsFromAnotherIsNotNamedBesideIt(t *testing.T) {
+func TestDerivedSettingIsNotNamed(t *testing.T) {
 	before := read(t, working)
 	if got := Changed(before, read(t, working+"ttl: 1h\n")); !slices.Equal(got, []string{"ttl"}) {
 		t.Errorf("got %q", got)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheAuthorityIsChosenByTheFirstRuleThatSaysSomething(t *testing.T) {
+func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 	const (
 		two    = "providers: [{name: a, provider: file}, {name: b, provider: citadel}]\n"
 		custom = "providers: [{name: mesh, provider: citadel}]\n"
@@ -69,7 +69,7 @@ func sameSettings(got, want map[string]any) bool {
 	return len(got) == 0 && len(want) == 0 || reflect.DeepEqual(got, want)
 }
 
-func TestAnAddressThatNoProviderCanHaveIsRefused(t *testing.T) {
+func TestImpossibleCAAddressIsRefused(t *testing.T) {
 	for environ, want := range map[string]string{
 		"CA_ADDR=file://relative/ca":                                    `CA_ADDR is "file://relative/ca": write file:///FOLDER`,
 		"CA_ADDR=file:relative":                                         `CA_ADDR is "file:relative": write file:///FOLDER`,

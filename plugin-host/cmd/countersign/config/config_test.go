@@ -65,7 +65,7 @@ func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	}
 }
 
-func TestEverySettingWithAFlagIsInTheFile(t *testing.T) {
+func TestEveryFlagIsAFileSetting(t *testing.T) {
 	for _, s := range Settings() {
 		c := defaults()
 		if err := c.assign(Assignment{s.Path, "1", "--" + s.Flag}); err != nil && strings.Contains(err.Error(), "unknown") {
@@ -74,7 +74,7 @@ func TestEverySettingWithAFlagIsInTheFile(t *testing.T) {
 	}
 }
 
-func TestDefaultAndRootsAreThereByThemselves(t *testing.T) {
+func TestDefaultAndRootsExistImplicitly(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
 	if len(c.Secrets) != 2 {
 		t.Fatalf("got %d secrets, want 2", len(c.Secrets))
@@ -89,7 +89,7 @@ func TestDefaultAndRootsAreThereByThemselves(t *testing.T) {
 	}
 }
 
-func TestAnEntryOfDefaultSetsItsDetails(t *testing.T) {
+func TestDefaultEntrySetsDetails(t *testing.T) {
 	c, _ := mustLoad(t, working+`
 secrets:
   - {name: api, dns_names: [api.example.org], key_type: rsa-2048, ttl: 10m}
@@ -104,7 +104,7 @@ secrets:
 	}
 }
 
-func TestRootsAreOfTheProviderThatSignsDefault(t *testing.T) {
+func TestRootsComeFromProviderOfDefault(t *testing.T) {
 	c, _ := mustLoad(t, `
 dev: true
 namespace: demo
@@ -121,7 +121,7 @@ secrets: [{name: default, provider: a}, {name: both, kind: trust-bundle, provide
 	}
 }
 
-func TestSetMakesAndChangesEntriesByName(t *testing.T) {
+func TestSetCreatesAndChangesNamedEntries(t *testing.T) {
 	c, _ := mustLoad(t, "", nil,
 		flag("namespace", "demo"), flag("service_account", "web"),
 		flag("providers.file.sha256", strings.ToUpper(pin)),
@@ -143,7 +143,7 @@ func TestSetMakesAndChangesEntriesByName(t *testing.T) {
 	}
 }
 
-func TestATokenIsOfTheProviderWhoseEntryNamesItsFile(t *testing.T) {
+func TestTokenFileBelongsToItsProviderEntry(t *testing.T) {
 	c, _ := mustLoad(t, `
 dev: true
 namespace: demo
@@ -161,7 +161,7 @@ providers:
 	}
 }
 
-func TestRootOverlapOfNothingIsNotNone(t *testing.T) {
+func TestUnsetRootOverlapIsNil(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
 	if c.Providers[0].RootOverlap != nil {
 		t.Errorf("root_overlap is %v, want nil", c.Providers[0].RootOverlap)
@@ -289,7 +289,7 @@ func wantError(t *testing.T, err error, want string) {
 	}
 }
 
-func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedAtOnce(t *testing.T) {
 	_, _, err := load(working+"ttl: 1ms\nlog: {level: loud}\nrotation: {ratio: 7}", nil)
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 3 {
 		t.Errorf("got %d sentences, want 3:\n%v", lines, err)
@@ -310,14 +310,14 @@ func TestProviderSettingsAreNeverPrinted(t *testing.T) {
 	}
 }
 
-func TestAWrongValueNamesWhatSetIt(t *testing.T) {
+func TestWrongValueNamesItsSource(t *testing.T) {
 	_, _, err := load(working, []string{"SECRET_TTL=1ms"})
 	wantError(t, err, "ttl is 1ms (from SECRET_TTL): write 1s or more")
 	_, _, err = load(working, nil, Assignment{"ttl", "soon", "--ttl"})
 	wantError(t, err, `--ttl: ttl is "soon": write a number with a unit`)
 }
 
-func TestSetOfAnUnknownPathIsRefused(t *testing.T) {
+func TestSetOfUnknownPathIsRefused(t *testing.T) {
 	for path, want := range map[string]string{
 		"providers.file.sha265": `did you mean "providers.file.sha256"?`,
 		"ttl.seconds":           `unknown setting "ttl.seconds": ttl has no settings of its own`,

@@ -19,7 +19,7 @@ func citadel(t *testing.T, environ ...string) Provider {
 	return c.Providers[0]
 }
 
-func TestWhatIstioSaysOfItsCAIsTheProvidersSettings(t *testing.T) {
+func TestIstioCAVariablesBecomeProviderSettings(t *testing.T) {
 	entry := citadel(t, "CA_ADDR=istiod:15012", "ISTIOD_SAN=ca.mesh", "ISTIO_META_CLUSTER_ID=1", "ISTIO_META_CERT_SIGNER=true", "JWT_POLICY=first-party-jwt",
 		"CA_HEADER_x-tenant=blue: yes", "CA_HEADER_KEY=2")
 	want := map[string]any{
@@ -31,7 +31,7 @@ func TestWhatIstioSaysOfItsCAIsTheProvidersSettings(t *testing.T) {
 	}
 }
 
-func TestAMountedCertificateIsShownToIstiodAndTheTokenMayBeMissing(t *testing.T) {
+func TestMountedCertificateMakesTokenOptional(t *testing.T) {
 	entry := citadel(t, "CA_ADDR=istiod:15012", "PROV_CERT=/etc/prov")
 	want := map[string]any{
 		"address": "istiod:15012", "client_cert_file": "/etc/prov/cert-chain.pem", "client_key_file": "/etc/prov/key.pem", "root_file": "/etc/prov/root-cert.pem",
@@ -41,7 +41,7 @@ func TestAMountedCertificateIsShownToIstiodAndTheTokenMayBeMissing(t *testing.T)
 	}
 }
 
-func TestTheRootForTheConnectionIsTheFirstThatIstiosRulesGive(t *testing.T) {
+func TestFirstIstioRuleGivesConnectionRoot(t *testing.T) {
 	for environ, want := range map[string]any{
 		"":                                  nil,
 		"PILOT_CERT_PROVIDER=istiod":        nil,
@@ -61,7 +61,7 @@ func TestTheRootForTheConnectionIsTheFirstThatIstiosRulesGive(t *testing.T) {
 	}
 }
 
-func TestAnEntryOfTheFileKeepsWhatNoVariableSays(t *testing.T) {
+func TestFileEntryKeepsSettingsUnsetByVariables(t *testing.T) {
 	file := "providers: [{name: citadel, sha256: " + pin + ", token: {file: /run/token}, settings: {server_name: x, cluster_id: file}}]"
 	c, _ := mustLoad(t, file, append([]string{"CA_ADDR=istiod:15012", "ISTIO_META_CLUSTER_ID=variable"}, identity...))
 	got := c.Providers[0]
@@ -71,7 +71,7 @@ func TestAnEntryOfTheFileKeepsWhatNoVariableSays(t *testing.T) {
 	}
 }
 
-func TestIstiosVariablesAreHonoured(t *testing.T) {
+func TestIstioVariablesAreHonoured(t *testing.T) {
 	for _, test := range []struct {
 		environ string
 		got     func(Config) any
@@ -100,7 +100,7 @@ func TestIstiosVariablesAreHonoured(t *testing.T) {
 	}
 }
 
-func TestNoVariableOfIstiosIsIgnoredInSilence(t *testing.T) {
+func TestNoIstioVariableIsIgnoredSilently(t *testing.T) {
 	warned := []string{
 		"PILOT_CERT_PROVIDER=istiod", "CA_ROOT_CA=SYSTEM", "ISTIOD_SAN=x", "ISTIO_META_CLUSTER_ID=c", "ISTIO_META_CERT_SIGNER=s",
 		"JWT_POLICY=first-party-jwt", "CA_HEADER_X=y", "PKCS8_KEY=false",
@@ -147,7 +147,7 @@ func TestWrongVariablesAreOneSentenceEach(t *testing.T) {
 	}
 }
 
-func TestOthersVariablesOfOurPrefixAreLeftAlone(t *testing.T) {
+func TestOtherVariablesWithOurPrefixAreAllowed(t *testing.T) {
 	mustLoad(t, working, []string{
 		"COUNTERSIGN_CONFIG=x", "COUNTERSIGN_PROVIDER_PATH=/p", "COUNTERSIGN_PROVIDER=cookie", "COUNTERSIGN_BINARY=/p/countersign-provider-x", "COUNTERSIGN_LIFELINE_FD=3", "COUNTERSIGN_CHANNEL_FD=4",
 	})

@@ -19,7 +19,7 @@ func explained(t *testing.T, c Config, path string) Explained {
 	return Explained{}
 }
 
-func TestEachSettingIsExplainedByWhatSetIt(t *testing.T) {
+func TestExplainNamesSourceOfEachSetting(t *testing.T) {
 	c, _ := mustLoad(t, `
 ttl: 1h
 dev: true
@@ -57,14 +57,14 @@ secrets: [{name: api.example, dns_names: [a.example]}]
 	}
 }
 
-func TestTheOnlyProviderIsTheDefaultByThatRule(t *testing.T) {
+func TestExplainNamesRuleForOnlyProvider(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
 	if got := explained(t, c, "default_provider"); got.From != "it is the only configured provider" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestWhatMayBeACredentialIsNotExplained(t *testing.T) {
+func TestExplainHidesCredentials(t *testing.T) {
 	c, _ := mustLoad(t, `
 dev: true
 providers:
@@ -97,7 +97,7 @@ providers:
 	}
 }
 
-func TestATokenBlockIsExplainedByItsPlacesAndWithoutCredentials(t *testing.T) {
+func TestExplainOfTokenBlockHidesCredentials(t *testing.T) {
 	c, _ := mustLoad(t, withToken(`
 sources: [{file: /token}, {command: {args: [/bin/print-token], env: {KEY: geheim}}}]
 exchange: [{url: "https://u:geheim@sts.example/token"}, {provider: true}]

@@ -23,7 +23,7 @@ func mount(t *testing.T, paths ...string) {
 	}
 }
 
-func TestWhatIsMountedComesFirstEachNameForItself(t *testing.T) {
+func TestMountedFilesComeFirstPerName(t *testing.T) {
 	layouts := filesecret.Layouts()
 	istio, gke, etc := layouts[0], layouts[1], layouts[2]
 	for name, test := range map[string]struct {
@@ -67,7 +67,7 @@ func TestWhatIsMountedComesFirstEachNameForItself(t *testing.T) {
 }
 
 // Some CAs tell their roots only with a certificate.
-func TestRootsBesideAMountedCertificateAreOrderedWithTheWorkloadsNames(t *testing.T) {
+func TestRootsBesideMountedCertificateUseWorkloadNames(t *testing.T) {
 	etc := filesecret.Layouts()[2]
 	mount(t, etc.Chain, etc.Key)
 	c, _ := mustLoad(t, working, nil)
@@ -77,7 +77,7 @@ func TestRootsBesideAMountedCertificateAreOrderedWithTheWorkloadsNames(t *testin
 	}
 }
 
-func TestWhatTheAgentItselfWritesOrShowsIsNotMounted(t *testing.T) {
+func TestFilesOfTheAgentAreNotMounted(t *testing.T) {
 	etc := filesecret.Layouts()[2]
 	mount(t, etc.Chain, etc.Key, etc.Roots)
 	folder, err := filepath.Abs(filesecret.CertificatesFolder)

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
 )
 
-func TestTheGatewayIsOffAndTheWorkloadsSocketOnUnlessTheyAreSwitched(t *testing.T) {
+func TestGatewayIsOffAndWorkloadSocketOnByDefault(t *testing.T) {
 	c, _ := mustLoad(t, working, nil)
 	if c.Gateway.Enabled || c.Gateway.Address != "" || !c.Socket.Enabled || c.ListenPath() != istiocompat.Socket {
 		t.Errorf("without a word there is %+v, %+v", c.Gateway, c.Socket)
@@ -25,7 +25,7 @@ func TestTheGatewayIsOffAndTheWorkloadsSocketOnUnlessTheyAreSwitched(t *testing.
 	}
 }
 
-func TestIstiosVariablesSwitchTheTwoSockets(t *testing.T) {
+func TestIstioVariablesSwitchBothSockets(t *testing.T) {
 	file := working
 	for name, test := range map[string]struct {
 		environ           []string
@@ -53,7 +53,7 @@ func TestIstiosVariablesSwitchTheTwoSockets(t *testing.T) {
 	}
 }
 
-func TestAWrongGatewayIsRefused(t *testing.T) {
+func TestWrongGatewayIsRefused(t *testing.T) {
 	for file, want := range map[string]string{
 		"gateway: {enabled: true, address: istiod}\n":                                    `gateway.address is "istiod": write host:port`,
 		"gateway: {enabled: true, address: ':15012'}\n":                                  "write host:port",
@@ -84,7 +84,7 @@ func TestAWrongGatewayIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAgentOfManyIdentitiesHasNoGateway(t *testing.T) {
+func TestAgentOfManyIdentitiesHasNoGateway(t *testing.T) {
 	file := "workloads: {verified_by: authority}\ngateway: {enabled: true, node_id: node-1}\n"
 	if _, _, err := load(judging+file, nil); err == nil || !strings.Contains(err.Error(), "remove gateway, or workloads") {
 		t.Errorf("got %v", err)

@@ -13,7 +13,7 @@ const gkeCluster = "https://container.googleapis.com/v1/projects/p/locations/us-
 // withGoogle is a file with one google provider.
 func withGoogle(lines string) string { return "dev: true\nproviders:\n- name: google\n" + lines }
 
-func TestAProviderThatKnowsHowExchangesTheTokenByItself(t *testing.T) {
+func TestProviderExchangesTokenByDefault(t *testing.T) {
 	for name, lines := range map[string]string{
 		"with Istio's token": "  settings: {exchange: {audience: a}}",
 		"from a file":        "  token: {file: /token}\n  settings: {exchange: {audience: a}}",
@@ -43,7 +43,7 @@ func TestAProviderThatKnowsHowExchangesTheTokenByItself(t *testing.T) {
 	}
 }
 
-func TestTheProvidersExchangeComesAfterTheServers(t *testing.T) {
+func TestProviderExchangeFollowsServerExchange(t *testing.T) {
 	for lines, want := range map[string]string{
 		"{url: https://sts.example}":                             token.TypeJWT,
 		"{url: https://sts.example, requested_token_type: u:id}": "u:id",
@@ -55,7 +55,7 @@ func TestTheProvidersExchangeComesAfterTheServers(t *testing.T) {
 	}
 }
 
-func TestAMachineOfGooglesShowsItsOwnToken(t *testing.T) {
+func TestGoogleMachineUsesItsOwnToken(t *testing.T) {
 	environ := []string{"CA_ADDR=projects/p/locations/l/caPools/n", "CREDENTIAL_FETCHER_TYPE=GoogleComputeEngine", "TRUST_DOMAIN=p.svc.id.goog", "POD_NAMESPACE=n", "SERVICE_ACCOUNT=s", "COUNTERSIGN_DEV=true"}
 	c, _ := mustLoad(t, "", environ)
 	entry := c.Providers[0]
@@ -71,7 +71,7 @@ func TestAMachineOfGooglesShowsItsOwnToken(t *testing.T) {
 	wantError(t, err, `CREDENTIAL_FETCHER_TYPE is "Magic": the metadata server's token is only for`)
 }
 
-func TestTheClusterOfGoogleSaysWhereAndForWhom(t *testing.T) {
+func TestGKEClusterSetsLocationAndAudience(t *testing.T) {
 	audience := "identitynamespace:p.svc.id.goog:" + gkeCluster
 	for _, test := range []struct {
 		environ, file      string

@@ -15,10 +15,10 @@ const (
 	kubernetesToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
-// TestEveryVariableOfIstiosStandsBetweenFlagAndFile holds the table of Istio's
+// TestIstioVariablesRankBetweenFlagAndFile holds the table of Istio's
 // environment: what each variable sets, that a flag comes before it, that it comes
 // before the file, and what there is without any.
-func TestEveryVariableOfIstiosStandsBetweenFlagAndFile(t *testing.T) {
+func TestIstioVariablesRankBetweenFlagAndFile(t *testing.T) {
 	const citadel = "providers.citadel."
 	for _, test := range []struct {
 		variable, setting string

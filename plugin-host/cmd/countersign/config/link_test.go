@@ -28,11 +28,11 @@ COUNTERSIGN_2_PORT_9_SCTP_PROTO=sctp
 COUNTERSIGN_TRUST_DOMAIN_SERVICE_HOST=10.0.0.3
 `
 
-func TestTheVariablesOfAServiceThatIsCalledAsWeAreChangeNothing(t *testing.T) {
+func TestServiceLinkVariablesChangeNothing(t *testing.T) {
 	mustLoad(t, working, strings.Fields(links))
 }
 
-func TestWhatOnlyLooksLikeAServicesVariableIsRefused(t *testing.T) {
+func TestFakeServiceLinkVariableIsRefused(t *testing.T) {
 	for entry, want := range map[string]string{
 		"COUNTERSIGN_STATUS_PORT=8080":                     "unset it",
 		"COUNTERSIGN_PORT=8080":                            "unset it",
@@ -62,7 +62,7 @@ func TestWhatOnlyLooksLikeAServicesVariableIsRefused(t *testing.T) {
 }
 
 // Otherwise a Service could set it.
-func TestNoSettingsVariableIsOneOfAService(t *testing.T) {
+func TestSettingVariablesAreNoServiceLinks(t *testing.T) {
 	for _, s := range append(Settings(), Setting{Flag: ConfigFlag}) {
 		if linkName.MatchString(s.Variable()) {
 			t.Errorf("%s is what a Service of some name has", s.Variable())

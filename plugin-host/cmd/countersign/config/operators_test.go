@@ -76,7 +76,7 @@ func named(t *testing.T) map[string]bool {
 
 var aVariable = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
 
-func TestTheOperatorsPageHasEachVariableThatIsReadAndNoOther(t *testing.T) {
+func TestDocsListExactlyTheVariables(t *testing.T) {
 	page, code := rows(t), named(t)
 	for _, name := range slices.Sorted(maps.Keys(code)) {
 		if page[name] == nil {
@@ -93,7 +93,7 @@ func TestTheOperatorsPageHasEachVariableThatIsReadAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheOperatorsPageHasEachSettingWithItsDefault(t *testing.T) {
+func TestDocsListSettingsWithDefaults(t *testing.T) {
 	page, c := rows(t), defaults()
 	values := map[string]any{}
 	for _, e := range c.Explain() {
@@ -126,7 +126,7 @@ func written(value any) string {
 	return "`" + text + "`"
 }
 
-func TestTheOperatorsPageNamesEachKeyOfTheFile(t *testing.T) {
+func TestDocsNameEachKeyOfTheFile(t *testing.T) {
 	text, err := os.ReadFile(programs.File(t, "docs/operators.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAProxyHasDefaultsAndItsCommandFromTheFileOrFromTheCommandLine(t *testing.T) {
+func TestProxyDefaultsAndCommand(t *testing.T) {
 	file := working + "proxy: {command: [envoy, -c, 'e,1.yaml'], watch: {folders: [certs]}, reload: {hot_restart: true}}"
 	c, _ := mustLoad(t, file, nil)
 	x := c.Proxy

@@ -17,7 +17,7 @@ import (
 
 const schemaFile = "docs/config.schema.json"
 
-func TestEveryChoiceOfTheSchemaIsOne(t *testing.T) {
+func TestEverySchemaChoiceIsAccepted(t *testing.T) {
 	choices := choicesOf(schema(t), "")
 	if len(choices) < 7 {
 		t.Fatalf("only %d settings of a few words: %v", len(choices), choices)
@@ -56,7 +56,7 @@ func choicesOf(s *jsonschema.Schema, path string) map[string][]any {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-func TestTheExamplesAreOfTheSchema(t *testing.T) {
+func TestExamplesMatchSchema(t *testing.T) {
 	examples := map[string]string{"working": working, "running": running}
 	for _, name := range []string{"README.md", "providers/citadel/README.md", "providers/file/README.md"} {
 		for _, block := range yamlBlock.FindAllStringSubmatch(readRepository(t, name), -1) {
@@ -112,7 +112,7 @@ func validate(t *testing.T, text string) error {
 	return resolved.Validate(says)
 }
 
-func TestTheSchemaRefusesWhatTheAgentRefuses(t *testing.T) {
+func TestSchemaMatchesAgentValidation(t *testing.T) {
 	for _, text := range []string{
 		"trustdomain: x", "socket: {pth: x}", "providers: [{sha256: x}]", "providers: [{name: a, sha256: abc}]", "ttl: 20", "ttl: soon",
 		"socket: {mode: 0600}", "log: {level: loud}", "secrets: [{name: a, kind: jwt}]", "dev: maybe", "key_type: dsa",

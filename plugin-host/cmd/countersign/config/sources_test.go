@@ -18,7 +18,7 @@ func sources(t *testing.T, c Config) map[string]string {
 	return all
 }
 
-func TestTheLineOfASettingIsToldWhereverItStands(t *testing.T) {
+func TestSourceLineOfSettingIsFound(t *testing.T) {
 	c, _ := mustLoad(t, strings.ReplaceAll(`---
 # a comment
 dev: true
@@ -52,7 +52,7 @@ socket:
 	}
 }
 
-func TestEachNameHasOneSourceAndItsRule(t *testing.T) {
+func TestSourcesListOneSourceAndRulePerName(t *testing.T) {
 	c, _ := mustLoad(t, `
 dev: true
 providers: [{name: file}, {name: other}]
@@ -79,7 +79,7 @@ files: {secrets: [{name: legacy, chain: /c.pem, key: /k.pem}], folders: [/certs]
 	}
 }
 
-func TestMountedFilesAreASourceByTheirRule(t *testing.T) {
+func TestSourcesListMountedFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.MkdirAll("etc/certs", 0o700); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func beside(t *testing.T, file string, environ ...string) (Config, error) {
 	return c, c.Complete()
 }
 
-func TestBesideAForeignSocketOnlyWhatElseIsConfiguredIsServed(t *testing.T) {
+func TestOnlyConfiguredSecretsAreServedBesideForeignSocket(t *testing.T) {
 	c, err := beside(t, "", "CA_ADDR=istiod:15012")
 	if err != nil {
 		t.Fatal(err) // no identity, pin or token is needed any more
@@ -126,7 +126,7 @@ func TestBesideAForeignSocketOnlyWhatElseIsConfiguredIsServed(t *testing.T) {
 	}
 }
 
-func TestBesideAForeignSocketOtherSecretsAreSignedAndWritten(t *testing.T) {
+func TestOtherSecretsAreSignedBesideForeignSocket(t *testing.T) {
 	c, err := beside(t, `
 dev: true
 providers: [{name: file}]
@@ -143,7 +143,7 @@ outputs: [{name: web, secret: api, folder: /out, files: [{name: a.pem, content: 
 	}
 }
 
-func TestAnOutputOfWhatAForeignSocketServesIsRefused(t *testing.T) {
+func TestOutputOfForeignSecretIsRefused(t *testing.T) {
 	_, err := beside(t, "", "OUTPUT_CERTS=/out")
 	wantError(t, err, `outputs.istio.secret is "default": another program (uid 7) serves ./var/run/secrets/workload-spiffe-uds/socket and serves it; remove the output, or stop that program`)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAStateNeedsAFolderAndOneKeyFromElsewhere(t *testing.T) {
+func TestStateNeedsFolderAndOneExternalKey(t *testing.T) {
 	for block, says := range map[string]string{
 		"{dir: /var/lib/a}": `state.key_file is not set`,
 		"{key_file: /k}":    `state.dir is not set`,
@@ -29,7 +29,7 @@ func TestAStateNeedsAFolderAndOneKeyFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestAStateIsExplainedAndNeedsARestart(t *testing.T) {
+func TestStateIsExplainedAndNeedsRestart(t *testing.T) {
 	with := read(t, working+"state: {dir: /a, key_file: /k}")
 	if got := explained(t, with, "state.key_file"); got.Value != "/k" || got.From != "c.yaml:8" {
 		t.Errorf("got %+v", got)

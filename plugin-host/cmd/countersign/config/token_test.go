@@ -11,7 +11,7 @@ func withToken(lines string) string {
 	return working + "    token:\n      " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n      ") + "\n"
 }
 
-func TestTheWholeTokenBlockIsRead(t *testing.T) {
+func TestWholeTokenBlockIsRead(t *testing.T) {
 	c, _ := mustLoad(t, withToken(`
 sources:
   - {file: /token, optional: true}
@@ -34,7 +34,7 @@ exchange:
 	}
 }
 
-func TestATokenMayComeFromAFileOrAVariable(t *testing.T) {
+func TestTokenComesFromFileOrVariable(t *testing.T) {
 	c, _ := mustLoad(t, withToken("{file: /token, optional: true}"), nil)
 	if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].File != "/token" || !got[0].Optional {
 		t.Errorf("%+v", got)
@@ -45,7 +45,7 @@ func TestATokenMayComeFromAFileOrAVariable(t *testing.T) {
 	}
 }
 
-func TestTheTokenOfIstioIsTheDefaultOfCitadelOnly(t *testing.T) {
+func TestIstioTokenIsDefaultOfCitadelOnly(t *testing.T) {
 	file := strings.ReplaceAll(working, "name: file", "name: citadel")
 	c, _ := mustLoad(t, file, nil)
 	if got := c.Providers[0].TokenSources()[0].File; got != istioToken {
@@ -57,7 +57,7 @@ func TestTheTokenOfIstioIsTheDefaultOfCitadelOnly(t *testing.T) {
 	}
 }
 
-func TestWhatATokenBlockCannotMeanIsNamed(t *testing.T) {
+func TestMeaninglessTokenBlockIsRefused(t *testing.T) {
 	for lines, says := range map[string]string{
 		"{file: /a, env: B}":                                       "providers.file.token has 2 sources of a token",
 		"{sources: [{}]}":                                          "providers.file.token.sources.0 has 0 sources of a token",
@@ -86,7 +86,7 @@ func TestWhatATokenBlockCannotMeanIsNamed(t *testing.T) {
 	}
 }
 
-func TestAChangedTokenBlockIsTakenOverWhileRunning(t *testing.T) {
+func TestChangedTokenBlockNeedsNoRestart(t *testing.T) {
 	old, _ := mustLoad(t, withToken("{file: /a}"), nil)
 	now, _ := mustLoad(t, withToken("{env: B, exchange: [{provider: true}]}"), nil)
 	changed := Changed(old, now)
@@ -98,7 +98,7 @@ func TestAChangedTokenBlockIsTakenOverWhileRunning(t *testing.T) {
 	}
 }
 
-func TestIstiosFetcherOfComputeEngineIsItsMetadataServer(t *testing.T) {
+func TestGoogleFetcherUsesMetadataServer(t *testing.T) {
 	for _, environ := range [][]string{
 		{"TRUST_DOMAIN=mesh.example.org"}, {"TRUST_DOMAIN=mesh.example.org", "PROV_CERT=/certs"}, {"TRUST_DOMAIN=mesh.example.org", "JWT_POLICY=first-party-jwt"},
 	} {

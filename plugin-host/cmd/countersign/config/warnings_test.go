@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhatHasLessEffectThanMeantIsWarnedAbout(t *testing.T) {
+func TestIneffectiveSettingsAreWarnedAbout(t *testing.T) {
 	const names = "secrets: [{name: default, dns_names: [web.example]}]\n"
 	const pair = "files: {secrets: [{name: default, chain: c, key: k}]}\n"
 	for name, c := range map[string]struct{ file, want string }{
@@ -30,7 +30,7 @@ func TestWhatHasLessEffectThanMeantIsWarnedAbout(t *testing.T) {
 }
 
 // A piece of the identity must not bring in other pieces.
-func TestEachPieceOfTheIdentityIsOneSegment(t *testing.T) {
+func TestIdentityPartsAreSingleSegments(t *testing.T) {
 	for want, flags := range map[string][]Assignment{
 		`trust_domain is "example.org/x"`: {flag("trust_domain", "example.org/x")},
 		`namespace is "a/sa/b"`:           {flag("namespace", "a/sa/b")},

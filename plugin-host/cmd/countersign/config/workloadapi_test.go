@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheWorkloadAPIOffersDefaultUnlessItSaysMore(t *testing.T) {
+func TestWorkloadAPIOffersDefaultIdentity(t *testing.T) {
 	if c, _ := mustLoad(t, working, nil); c.WorkloadAPI.Socket != "" || len(c.WorkloadAPI.Identities) != 0 {
 		t.Errorf("without a word there is %+v", c.WorkloadAPI)
 	}
@@ -30,7 +30,7 @@ workload_api:
 	}
 }
 
-func TestAWrongWorkloadAPIIsRefused(t *testing.T) {
+func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 	secrets := working + "secrets: [{name: names, dns_names: [a.example]}, {name: edge, spiffe_id: \"spiffe://example.org/edge\"}]\n"
 	for file, want := range map[string]string{
 		"{identities: [{name: default}]}":                                               "workload_api.socket is not set",

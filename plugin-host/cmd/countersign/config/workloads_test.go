@@ -16,7 +16,7 @@ providers:
     settings: {address: "istiod.test:15012"}
 `
 
-func TestWorkloadsHaveTheIdentitiesOfTheirTokensAndPeers(t *testing.T) {
+func TestWorkloadsTakeIdentitiesOfTokensAndPeers(t *testing.T) {
 	c, _ := mustLoad(t, judging+`
 trust_domain: shop.test
 workloads:
@@ -45,7 +45,7 @@ workloads:
 	}
 }
 
-func TestTokensAreVerifiedByAnIssuersKeysOrAnAPIServer(t *testing.T) {
+func TestTokensAreVerifiedByJWKSOrTokenReview(t *testing.T) {
 	// With them, the authority may be one that signs for anybody.
 	for _, by := range []string{
 		"{verified_by: jwks, jwks: {issuer: \"https://i.test\", audiences: [ca]}, spiffe_id: \"spiffe://a/{email}\"}",
@@ -56,7 +56,7 @@ func TestTokensAreVerifiedByAnIssuersKeysOrAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestAnExchangeWithoutASourceIsForTheTokensOfStreams(t *testing.T) {
+func TestExchangeWithoutSourceServesStreamTokens(t *testing.T) {
 	const exchanging = working + "    token: {exchange: [{url: \"https://sts.test\"}]}\n"
 	mustLoad(t, exchanging+"workloads: {verified_by: jwks, jwks: {issuer: \"https://i.test\", audiences: [ca]}}\n", nil)
 	if _, _, err := load(exchanging, nil); err == nil || !strings.Contains(err.Error(), "has no token to exchange") {
@@ -64,7 +64,7 @@ func TestAnExchangeWithoutASourceIsForTheTokensOfStreams(t *testing.T) {
 	}
 }
 
-func TestTheJitterThatIsWrittenIsKept(t *testing.T) {
+func TestConfiguredJitterIsKept(t *testing.T) {
 	c, _ := mustLoad(t, judging+"workloads: {verified_by: authority}\nrotation: {jitter: 0.01}\n", nil)
 	if c.Rotation.Jitter != 0.01 {
 		t.Errorf("jitter is %v", c.Rotation.Jitter)
@@ -126,7 +126,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 	}
 }
 
-func TestAnAuthorityThatSignsForAnybodyTellsNobodysIdentity(t *testing.T) {
+func TestUnverifyingAuthorityCannotVerifyWorkloads(t *testing.T) {
 	_, _, err := load(working+"workloads: {verified_by: authority}\n", nil)
 	if err == nil || !strings.Contains(err.Error(), "does not verify tokens") {
 		t.Errorf("got %v", err)
@@ -134,7 +134,7 @@ func TestAnAuthorityThatSignsForAnybodyTellsNobodysIdentity(t *testing.T) {
 	mustLoad(t, working+"workloads: {peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}]}\n", nil)
 }
 
-func TestWhatWorkloadsDoNotTakeOverIsNamed(t *testing.T) {
+func TestWorkloadChangesNeedingRestartAreNamed(t *testing.T) {
 	changed := []string{"ttl", "rotation.ratio", "secrets.default.provider", "log.level", "workloads.idle_time"}
 	if got := (Workloads{VerifiedBy: ByAuthority}).NeedRestart(changed); !slices.Equal(got, changed[:3]) {
 		t.Errorf("got %q", got)

@@ -28,7 +28,7 @@ func exposed() map[string]bool {
 	return names
 }
 
-func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
+func TestAlertsAndDashboardMatchMetrics(t *testing.T) {
 	names, used := exposed(), map[string]bool{}
 	for _, file := range []string{"prometheus/alerts.yaml", "grafana/countersign.json"} {
 		text, err := os.ReadFile(programs.File(t, "deploy/"+file))
@@ -52,7 +52,7 @@ func TestAlertsAndDashboardNameWhatMetricsExpose(t *testing.T) {
 	}
 }
 
-func TestTheDashboardIsOneThatGrafanaReads(t *testing.T) {
+func TestDashboardIsValidForGrafana(t *testing.T) {
 	text, err := os.ReadFile(programs.File(t, "deploy/grafana/countersign.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func flagOf(argv []string, name string) string {
 	return ""
 }
 
-func TestAnEpochFollowsTheOtherByTheBaseIDOfTheFirst(t *testing.T) {
+func TestEpochsShareTheFirstBaseID(t *testing.T) {
 	begun(t, watching(Reload{HotRestart: true}), func(t *testing.T, w *world) {
 		first := w.last()
 		if !slices.Contains(first.argv, "--use-dynamic-base-id") || flagOf(first.argv, "--restart-epoch") != "0" ||
@@ -58,7 +58,7 @@ func TestAnEpochFollowsTheOtherByTheBaseIDOfTheFirst(t *testing.T) {
 	})
 }
 
-func TestAConfigurationThatIsNotValidLeavesTheEpochThatRuns(t *testing.T) {
+func TestInvalidConfigurationKeepsRunningEpoch(t *testing.T) {
 	begun(t, watching(Reload{HotRestart: true}), func(t *testing.T, w *world) {
 		w.set(func() { w.failing = errors.New("not valid") })
 		w.change("other")
@@ -70,7 +70,7 @@ func TestAConfigurationThatIsNotValidLeavesTheEpochThatRuns(t *testing.T) {
 	})
 }
 
-func TestAnEpochThatEndsBeforeItTookOverLeavesTheOneBefore(t *testing.T) {
+func TestEpochEndingEarlyKeepsPreviousEpoch(t *testing.T) {
 	begun(t, watching(Reload{HotRestart: true}), func(t *testing.T, w *world) {
 		w.change("other")
 		time.Sleep(12 * time.Second)
@@ -94,7 +94,7 @@ func TestAnEpochThatEndsBeforeItTookOverLeavesTheOneBefore(t *testing.T) {
 	})
 }
 
-func TestAnEpochThatEndsAfterItTookOverIsACrash(t *testing.T) {
+func TestEpochEndingAfterTakeoverIsACrash(t *testing.T) {
 	begun(t, watching(Reload{HotRestart: true}), func(t *testing.T, w *world) {
 		w.change("other")
 		time.Sleep(12 * time.Second)
@@ -112,7 +112,7 @@ func TestAnEpochThatEndsAfterItTookOverIsACrash(t *testing.T) {
 	})
 }
 
-func TestTheEndTakesBothEpochs(t *testing.T) {
+func TestStopEndsBothEpochs(t *testing.T) {
 	begun(t, watching(Reload{HotRestart: true}), func(t *testing.T, w *world) {
 		w.change("other")
 		time.Sleep(12 * time.Second)

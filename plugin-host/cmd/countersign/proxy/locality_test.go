@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestALocalityComesFromASettingAVariableAFileOrAnAddress(t *testing.T) {
+func TestLocalitySources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zone")
 	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestALocalityComesFromASettingAVariableAFileOrAnAddress(t *testing.T) {
 	}
 }
 
-func TestTheProxyGetsTheAgentsEnvironmentWithoutWhatIsTheAgents(t *testing.T) {
+func TestProxyEnvironmentOmitsAgentVariables(t *testing.T) {
 	p := &Proxy{locality: "eu-1", cfg: Config{
 		Environ: []string{
 			"PATH=/bin", "COUNTERSIGN_SOCKET=x", "CA_HEADER_KEY=x", "PLUGIN_CLIENT_CERT=x", "VAULT_TOKEN=x", "token=x",

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestTheProxyStartsWhenTheFirstSecretsAreHeld(t *testing.T) {
+func TestProxyWaitsForFirstSecrets(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
 		w.starts(t, 0)
@@ -25,7 +25,7 @@ func TestTheProxyStartsWhenTheFirstSecretsAreHeld(t *testing.T) {
 	})
 }
 
-func TestAnAgentThatEndsBeforeTheProxyStartedEndsWithZero(t *testing.T) {
+func TestStopBeforeProxyStartExitsWithZero(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, w *world) {
 		w.stop()
 		w.ended(t, 0)
@@ -33,7 +33,7 @@ func TestAnAgentThatEndsBeforeTheProxyStartedEndsWithZero(t *testing.T) {
 	})
 }
 
-func TestAProxyThatEndsIsStartedAgainAsItsPolicySays(t *testing.T) {
+func TestRestartPolicies(t *testing.T) {
 	for _, test := range []struct {
 		restart Restart
 		code    int
@@ -63,7 +63,7 @@ func TestAProxyThatEndsIsStartedAgainAsItsPolicySays(t *testing.T) {
 	}
 }
 
-func TestRestartsComeLaterAndLaterAndAreLimitedInARow(t *testing.T) {
+func TestRestartsBackOffAndAreLimited(t *testing.T) {
 	begun(t, Config{RestartLimit: 8}, func(t *testing.T, w *world) {
 		for n := range 8 {
 			w.ends(1)
@@ -87,7 +87,7 @@ func TestRestartsComeLaterAndLaterAndAreLimitedInARow(t *testing.T) {
 	})
 }
 
-func TestAProgramThatCannotBeStartedIsTriedAgainAndGivenUp(t *testing.T) {
+func TestUnstartableProgramIsRetriedThenGivenUp(t *testing.T) {
 	inBubble(t, Config{RestartLimit: 2}, func(t *testing.T, w *world) {
 		w.refuse = errors.New("no such file")
 		close(w.ready)
@@ -100,7 +100,7 @@ func TestAProgramThatCannotBeStartedIsTriedAgainAndGivenUp(t *testing.T) {
 	})
 }
 
-func TestTheEndIsSIGTERMAndThenSIGKILL(t *testing.T) {
+func TestStopSendsSIGTERMThenSIGKILL(t *testing.T) {
 	begun(t, Config{}, func(t *testing.T, w *world) {
 		w.stop()
 		w.ended(t, 0)
@@ -126,7 +126,7 @@ func TestTheEndIsSIGTERMAndThenSIGKILL(t *testing.T) {
 	}
 }
 
-func TestNothingIsStartedWhileItEnds(t *testing.T) {
+func TestNothingStartsWhileStopping(t *testing.T) {
 	begun(t, Config{RestartLimit: 9}, func(t *testing.T, w *world) {
 		w.ends(1)
 		w.stop()
@@ -145,7 +145,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 	})
 }
 
-func TestOnlyADeathByAnotherSignalIsNoOrderlyEnd(t *testing.T) {
+func TestCrashBySignalGivesItsExitCode(t *testing.T) {
 	begun(t, Config{Restart: Never}, func(t *testing.T, w *world) {
 		w.last().end(exit{code: 139, signal: syscall.SIGSEGV})
 		w.ended(t, 139)

@@ -174,7 +174,7 @@ func (r real) wait(t *testing.T) exit {
 	return r.Exit()
 }
 
-func TestTheExitCodeIsAsAShellHasIt(t *testing.T) {
+func TestExitCodeFollowsShellConvention(t *testing.T) {
 	for what, want := range map[string]exit{"exit 3": {code: 3}, "kill": {137, syscall.SIGKILL}} {
 		if got := launchReal(t, what).wait(t); got != want {
 			t.Errorf("%s: %v", what, got)
@@ -182,7 +182,7 @@ func TestTheExitCodeIsAsAShellHasIt(t *testing.T) {
 	}
 }
 
-func TestASignalReachesTheProcessAndWhatIsLeftOfItsGroupGoesWithIt(t *testing.T) {
+func TestSignalReachesProcessAndGroupEndsWithIt(t *testing.T) {
 	c := launchReal(t, "family", path())
 	grandchild, _ := strconv.Atoi(c.line(t, "grandchild"))
 	c.line(t, "ready")
@@ -201,7 +201,7 @@ func TestASignalReachesTheProcessAndWhatIsLeftOfItsGroupGoesWithIt(t *testing.T)
 	awaitGone(t, grandchild)
 }
 
-func TestAKillTakesTheWholeGroup(t *testing.T) {
+func TestKillEndsWholeGroup(t *testing.T) {
 	c := launchReal(t, "stubborn family", path())
 	grandchild, _ := strconv.Atoi(c.line(t, "grandchild"))
 	c.line(t, "ready")
@@ -227,7 +227,7 @@ func awaitGone(t *testing.T, pid int) {
 	}
 }
 
-func TestTheProxyInheritsNoDescriptor(t *testing.T) {
+func TestProxyInheritsNoDescriptor(t *testing.T) {
 	// One that is not close-on-exec, as a shell hands it to the agent.
 	null, err := syscall.Open("/dev/zero", syscall.O_RDONLY, 0)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestTheProxyInheritsNoDescriptor(t *testing.T) {
 	}
 }
 
-func TestWhetherAProcessListensIsSeen(t *testing.T) {
+func TestListeningProcessIsDetected(t *testing.T) {
 	c := launchReal(t, "listener")
 	c.line(t, "listens")
 	if !c.Listens() {
@@ -270,7 +270,7 @@ func TestWhetherAProcessListensIsSeen(t *testing.T) {
 	}
 }
 
-func TestOrphansAreReapedAndOnesOwnChildrenAreNot(t *testing.T) {
+func TestOrphansAreReapedButOwnChildrenAreNot(t *testing.T) {
 	c := launchReal(t, "subreaper", path())
 	if got := c.line(t, "orphan gone"); got != "true" {
 		t.Error("the orphan was not reaped")
@@ -285,7 +285,7 @@ func TestOrphansAreReapedAndOnesOwnChildrenAreNot(t *testing.T) {
 	ReapOrphans(t.Context(), time.Hour, nil)
 }
 
-func TestRunHasARealProcessFromStartToEnd(t *testing.T) {
+func TestRunWithRealProcess(t *testing.T) {
 	p, err := New(Config{Command: []string{"sh", "-c", "exit 9"}, Restart: Never})
 	if err != nil {
 		t.Fatal(err)

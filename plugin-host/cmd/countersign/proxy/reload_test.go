@@ -16,7 +16,7 @@ func watching(r Reload) Config {
 	return Config{RestartLimit: 5, Watch: Watch{Folders: []string{"x"}, Interval: time.Second, MinDelay: 10 * time.Second}, Reload: r}
 }
 
-func TestABurstOfChangesIsOneReload(t *testing.T) {
+func TestBurstOfChangesIsOneReload(t *testing.T) {
 	begun(t, watching(Reload{Signal: syscall.SIGHUP}), func(t *testing.T, w *world) {
 		for n := range 9 {
 			w.change(fmt.Sprint(n))
@@ -35,7 +35,7 @@ func TestABurstOfChangesIsOneReload(t *testing.T) {
 	})
 }
 
-func TestChangesWithoutEndAreToldOnceInTheMinimumDelay(t *testing.T) {
+func TestEndlessChangesAreLimitedByMinimumDelay(t *testing.T) {
 	begun(t, watching(Reload{Signal: syscall.SIGHUP}), func(t *testing.T, w *world) {
 		for n := range 100 {
 			w.change(fmt.Sprint(n))
@@ -47,7 +47,7 @@ func TestChangesWithoutEndAreToldOnceInTheMinimumDelay(t *testing.T) {
 	})
 }
 
-func TestWhatWasChangedBackIsNotTold(t *testing.T) {
+func TestRevertedChangeIsNotReported(t *testing.T) {
 	begun(t, watching(Reload{Signal: syscall.SIGHUP}), func(t *testing.T, w *world) {
 		w.change("other")
 		time.Sleep(3 * time.Second)
@@ -59,7 +59,7 @@ func TestWhatWasChangedBackIsNotTold(t *testing.T) {
 	})
 }
 
-func TestAStartTakesInWhatHasChanged(t *testing.T) {
+func TestRestartAbsorbsPendingChanges(t *testing.T) {
 	begun(t, watching(Reload{Signal: syscall.SIGHUP}), func(t *testing.T, w *world) {
 		w.change("other")
 		time.Sleep(2 * time.Second)
@@ -72,7 +72,7 @@ func TestAStartTakesInWhatHasChanged(t *testing.T) {
 	})
 }
 
-func TestAReloadCommandGetsThePIDAndIsNotRunTwiceAtOnce(t *testing.T) {
+func TestReloadCommandGetsPIDAndRunsOnceAtATime(t *testing.T) {
 	begun(t, watching(Reload{Command: []string{"true", "{pid}"}}), func(t *testing.T, w *world) {
 		w.set(func() { w.slow = 25 * time.Second })
 		for n := range 30 {
@@ -92,7 +92,7 @@ func TestAReloadCommandGetsThePIDAndIsNotRunTwiceAtOnce(t *testing.T) {
 	})
 }
 
-func TestACommandThatFailsIsNotTriedAgainUntilSomethingElseHasChanged(t *testing.T) {
+func TestFailedReloadCommandWaitsForNextChange(t *testing.T) {
 	begun(t, watching(Reload{Command: []string{"true"}}), func(t *testing.T, w *world) {
 		w.set(func() { w.failing = errors.New("no") })
 		w.change("other")
@@ -108,7 +108,7 @@ func TestACommandThatFailsIsNotTriedAgainUntilSomethingElseHasChanged(t *testing
 	})
 }
 
-func TestACommandIsCutShortByTheEnd(t *testing.T) {
+func TestStopInterruptsReloadCommand(t *testing.T) {
 	begun(t, watching(Reload{Command: []string{"true"}}), func(t *testing.T, w *world) {
 		w.set(func() { w.slow = 29 * time.Second })
 		w.change("other")

@@ -19,7 +19,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-func TestEachChangeOfAFolderIsAnotherDigest(t *testing.T) {
+func TestEachFolderChangeChangesDigest(t *testing.T) {
 	dir := t.TempDir()
 	folder, file := filepath.Join(dir, "folder"), filepath.Join(dir, "file")
 	w := &watched{paths: []string{folder, file}, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -73,7 +73,7 @@ func TestEachChangeOfAFolderIsAnotherDigest(t *testing.T) {
 	check("a larger file")
 }
 
-func TestAFolderThatIsTooMuchIsSaidOnce(t *testing.T) {
+func TestOversizedFolderIsLoggedOnce(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(".", filepath.Join(dir, "loop")); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func located(r Reload, zones string) Config {
 	return cfg
 }
 
-func TestALocalityThatIsThereIsThereAtTheStart(t *testing.T) {
+func TestKnownLocalityIsUsedAtStart(t *testing.T) {
 	inBubble(t, located(Reload{HotRestart: true}, "eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Hour)
@@ -29,7 +29,7 @@ func TestALocalityThatIsThereIsThereAtTheStart(t *testing.T) {
 	})
 }
 
-func TestALocalityThatComesLateIsHandedOverByAReload(t *testing.T) {
+func TestLateLocalityIsPassedByReload(t *testing.T) {
 	inBubble(t, located(Reload{HotRestart: true}, ",,eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		w.starts(t, 0) // the first try is waited for
@@ -50,7 +50,7 @@ func TestALocalityThatComesLateIsHandedOverByAReload(t *testing.T) {
 	})
 }
 
-func TestALocalityThatNobodyKnowsIsTriedSoOftenAndNoMore(t *testing.T) {
+func TestUnknownLocalityIsTriedThreeTimes(t *testing.T) {
 	inBubble(t, located(Reload{HotRestart: true}, ",,,,eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Hour)
@@ -61,7 +61,7 @@ func TestALocalityThatNobodyKnowsIsTriedSoOftenAndNoMore(t *testing.T) {
 	})
 }
 
-func TestALateLocalityIsInAFileBeforeTheSignal(t *testing.T) {
+func TestLateLocalityIsWrittenBeforeSignal(t *testing.T) {
 	cfg := located(Reload{Signal: syscall.SIGHUP}, ",eu-1")
 	cfg.Locality.WriteFile = filepath.Join(t.TempDir(), "zone")
 	inBubble(t, cfg, func(t *testing.T, w *world) {
@@ -85,7 +85,7 @@ func TestALateLocalityIsInAFileBeforeTheSignal(t *testing.T) {
 	}
 }
 
-func TestALocalityWhoseFileCannotBeWrittenIsTriedAgain(t *testing.T) {
+func TestUnwritableLocalityFileIsRetried(t *testing.T) {
 	cfg := located(Reload{Signal: syscall.SIGHUP}, "eu-1,eu-1,eu-1")
 	folder := filepath.Join(t.TempDir(), "late")
 	cfg.Locality.WriteFile = filepath.Join(folder, "zone")
@@ -102,7 +102,7 @@ func TestALocalityWhoseFileCannotBeWrittenIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAProxyIsReplacedOnceForALateLocalityWhereThatIsWanted(t *testing.T) {
+func TestLateLocalityReplacesProxyOnceIfWanted(t *testing.T) {
 	for name, reload := range map[string]Reload{"signal": {Signal: syscall.SIGHUP}, "none": {}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := located(reload, ",eu-1")
@@ -124,7 +124,7 @@ func TestAProxyIsReplacedOnceForALateLocalityWhereThatIsWanted(t *testing.T) {
 	}
 }
 
-func TestAProxyThatStartedWithItsLocalityIsNotReplaced(t *testing.T) {
+func TestProxyStartedWithLocalityIsNotReplaced(t *testing.T) {
 	cfg := located(Reload{Signal: syscall.SIGHUP}, "eu-1")
 	cfg.Locality.Restart = true
 	inBubble(t, cfg, func(t *testing.T, w *world) {
@@ -140,7 +140,7 @@ func TestAProxyThatStartedWithItsLocalityIsNotReplaced(t *testing.T) {
 	})
 }
 
-func TestASignalCarriesNoLocality(t *testing.T) {
+func TestSignalCarriesNoLocality(t *testing.T) {
 	inBubble(t, located(Reload{Signal: syscall.SIGHUP}, ",eu-1"), func(t *testing.T, w *world) {
 		close(w.ready)
 		time.Sleep(time.Minute)

@@ -49,7 +49,7 @@ func offline(t *testing.T, dir string, args ...string) string {
 
 // The provider builds offline as it is written, its tests pass, its settings are what
 // its page says, and it signs under the host.
-func TestANewProviderBuildsOfflineAndSigns(t *testing.T) {
+func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	base := t.TempDir()
 	dir, err := scaffold.Write(scaffold.Plan{Name: "4-acme", Dir: filepath.Join(base, "new"), Module: "example.org/me/acme", SDK: sdk(t)})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestABinaryInACloneFindsTheSDKAroundIt(t *testing.T) {
+func TestBinaryInCloneFindsItsSDK(t *testing.T) {
 	clone := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module " + module + "\n", "go.sum": ""} {
 		if err := os.WriteFile(filepath.Join(clone, name), []byte(text), 0o600); err != nil {

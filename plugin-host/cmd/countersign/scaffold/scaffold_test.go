@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestWhatCannotBeWrittenLeavesNothingBehind(t *testing.T) {
+func TestRefusedPlanLeavesNothingBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan scaffold.Plan
 		want string
@@ -44,7 +44,7 @@ func TestWhatCannotBeWrittenLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestTheSDKIsAFolder(t *testing.T) {
+func TestSDKMustBeAFolder(t *testing.T) {
 	if _, err := scaffold.SourceSDK(t.TempDir()); err == nil || !strings.Contains(err.Error(), "there is no sdk in") || !strings.Contains(err.Error(), "--sdk") {
 		t.Errorf("got %v", err)
 	}
@@ -59,7 +59,7 @@ func TestTheSDKIsAFolder(t *testing.T) {
 	}
 }
 
-func TestTheModuleSaysHowToLeaveTheClone(t *testing.T) {
+func TestREADMESaysHowToLeaveTheClone(t *testing.T) {
 	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: scaffold.SDK{Version: "v0.0.0", Replace: "/clone"}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-func TestEachSettingIsReadHoweverDeep(t *testing.T) {
+func TestNestedSettingsAreRead(t *testing.T) {
 	got, err := Parse(`{"type": "object", "required": ["z"], "properties": {
 		"z": {"type": "string", "title": "Zone", "description": "where", "enum": ["a", "b"]},
 		"key": {"type": ["null", "object"], "properties": {"file": {"type": "string", "writeOnly": true, "default": "hidden"}}},
@@ -35,7 +35,7 @@ func TestEachSettingIsReadHoweverDeep(t *testing.T) {
 	}
 }
 
-func TestAHostileSchemaIsRefusedOrBounded(t *testing.T) {
+func TestHostileSchemaIsRefusedOrBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"properties": 7}`:        "cannot parse",
 		`{"properties": {"a": 7}}`: "cannot parse",
@@ -54,7 +54,7 @@ func TestAHostileSchemaIsRefusedOrBounded(t *testing.T) {
 	}
 }
 
-func TestForeignTextIsNoMarkup(t *testing.T) {
+func TestForeignTextIsNotMarkup(t *testing.T) {
 	settings, err := Parse(`{"properties": {"a|b` + "`" + `c": {"description": "<img src=x> [click](http://x) *b* | next\nline", "type": "<b>"}}}`)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever answers at the socket must neither clear the terminal nor forge a row.
-func TestNamesInCertificatesAreEscaped(t *testing.T) {
+func TestCertificateNamesAreEscaped(t *testing.T) {
 	const hostile = "\x1b[2J\nforged"
 	cert := certtest.SelfSigned(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: hostile}, DNSNames: []string{hostile}, NotAfter: time.Now().Add(time.Hour),

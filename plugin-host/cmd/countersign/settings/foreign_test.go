@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-func TestOnlyAllowedUsersMayServeTheWorkloadsIdentity(t *testing.T) {
+func TestOnlyAllowedUsersServeWorkloadIdentity(t *testing.T) {
 	s := config.Socket{ForeignUIDs: []uint32{4242}}
 	for uid, want := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4242: true, 4243: false} {
 		if got := mayBeLeft(s, uid); got != want {
@@ -17,7 +17,7 @@ func TestOnlyAllowedUsersMayServeTheWorkloadsIdentity(t *testing.T) {
 	}
 }
 
-func TestNobodyIsForeignWhereNobodyListens(t *testing.T) {
+func TestNoForeignServerWithoutListener(t *testing.T) {
 	began := time.Now()
 	for _, path := range []string{t.TempDir() + "/none", t.TempDir(), "/dev/null"} {
 		if foreign, err := foreignAt(config.Socket{Path: path}); foreign != nil || err != nil {

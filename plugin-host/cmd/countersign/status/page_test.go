@@ -99,7 +99,7 @@ func text(n *html.Node) string {
 	return out.String()
 }
 
-func TestForeignTextIsTextAndBounded(t *testing.T) {
+func TestForeignTextIsEscapedAndBounded(t *testing.T) {
 	answer, doc := open(t, hostileReport())
 	if n := answer.Body.Len(); n > 1<<20 {
 		t.Errorf("the page has %d bytes", n)
@@ -137,7 +137,7 @@ func mustBePlain(t *testing.T, text string) {
 	}
 }
 
-func TestThePageSaysWhenTheTokenForTheNextRequestEnds(t *testing.T) {
+func TestPageShowsTokenExpiry(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for want, end := range map[string]time.Time{
 		"until 12:10:00 (in 10 min)": now.Add(10 * time.Minute), "expired 11:50:00 (10 min ago)": now.Add(-10 * time.Minute), "": {},
@@ -150,13 +150,13 @@ func TestThePageSaysWhenTheTokenForTheNextRequestEnds(t *testing.T) {
 	}
 }
 
-func TestNoKeyIsOnThePage(t *testing.T) {
+func TestPageShowsNoKey(t *testing.T) {
 	if answer, _ := open(t, hostileReport()); strings.Contains(answer.Body.String(), "MIGHAgEAMBMG") || strings.Contains(answer.Body.String(), "PRIVATE KEY") {
 		t.Error("there is")
 	}
 }
 
-func TestThePageSaysWhatIsFromTheLastRun(t *testing.T) {
+func TestPageMarksRestoredSecrets(t *testing.T) {
 	for restored, want := range map[bool]int{true: 2, false: 0} {
 		r := Report{At: time.Now(), Secrets: []secret.Status{
 			{Name: "default", Kind: "key-pair", Restored: restored},
@@ -169,7 +169,7 @@ func TestThePageSaysWhatIsFromTheLastRun(t *testing.T) {
 	}
 }
 
-func TestThePageMayRunAndLoadNothingButItself(t *testing.T) {
+func TestContentSecurityPolicyAllowsOnlyOwnPage(t *testing.T) {
 	answer, doc := open(t, hostileReport())
 	got := answer.Header().Get("Content-Security-Policy")
 	for _, unsafe := range []string{"unsafe", "http:", "https:", "*"} {
@@ -195,7 +195,7 @@ func TestThePageMayRunAndLoadNothingButItself(t *testing.T) {
 	}
 }
 
-func TestThePageIsReadByAScreenReaderAndByKeyboard(t *testing.T) {
+func TestPageIsAccessible(t *testing.T) {
 	_, doc := open(t, hostileReport())
 	if attr(elements(doc, "html")[0], "lang") != "en" || len(elements(doc, "main")) != 1 || len(elements(doc, "h1")) != 1 {
 		t.Error("no language, or no single main part and title")
@@ -243,7 +243,7 @@ func TestThePageIsReadByAScreenReaderAndByKeyboard(t *testing.T) {
 	}
 }
 
-func TestWithoutAScriptThePageIsLoadedAgain(t *testing.T) {
+func TestPageReloadsWithoutScript(t *testing.T) {
 	_, doc := open(t, Report{})
 	// html.Parse takes a reader's part, who has no script.
 	if got := text(elements(doc, "noscript")[0]); got != `<meta http-equiv="refresh" content="15">` {
@@ -251,7 +251,7 @@ func TestWithoutAScriptThePageIsLoadedAgain(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutAnythingHasAPage(t *testing.T) {
+func TestEmptyAgentHasAPage(t *testing.T) {
 	_, doc := open(t, Report{At: time.Now()})
 	for _, want := range []string{"All secrets are held.", "No secret is configured.", "No provider is configured.", "None since the agent started."} {
 		if !strings.Contains(text(doc), want) {

@@ -18,7 +18,7 @@ func complete(r *Recorder, report Report) Report {
 	return report
 }
 
-func TestAnErrorThatComesAgainIsCountedAndDrivesNoOtherOut(t *testing.T) {
+func TestRepeatedErrorIsCountedAndDisplacesNoOther(t *testing.T) {
 	var r Recorder
 	for i := range 3 * maxErrors {
 		r.Secret(secret.Event{Type: secret.Failed, Secret: "default", Reason: "denied", Failure: &secret.Failure{At: time.Unix(int64(i), 0), Action: ca.EndAttempt, Text: fmt.Sprint(i)}})
@@ -40,7 +40,7 @@ func TestAnErrorThatComesAgainIsCountedAndDrivesNoOtherOut(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsOvercomeWhenTheStatusHasItNoLonger(t *testing.T) {
+func TestErrorIsResolvedWhenStatusDropsIt(t *testing.T) {
 	var r Recorder
 	failure := &secret.Failure{At: time.Unix(1, 0), Text: "away"}
 	r.Secret(secret.Event{Type: secret.Failed, Secret: "default", Reason: "unavailable", Failure: failure})
@@ -52,7 +52,7 @@ func TestAnErrorIsOvercomeWhenTheStatusHasItNoLonger(t *testing.T) {
 	}
 }
 
-func TestWhatAProviderSuffersIsRememberedOnce(t *testing.T) {
+func TestProviderFaultIsRecordedOnce(t *testing.T) {
 	var r Recorder
 	s := pluginhost.Status{Name: "file", State: pluginhost.Backoff, Since: time.Unix(1, 0), LastError: "it was killed"}
 	r.Provider(s)
@@ -75,7 +75,7 @@ func TestWhatAProviderSuffersIsRememberedOnce(t *testing.T) {
 	}
 }
 
-func TestOpenStreamsAreRememberedUntilTheyEnd(t *testing.T) {
+func TestOpenStreamsAreRecordedUntilTheyEnd(t *testing.T) {
 	var r Recorder
 	caller := secret.Caller{ID: "uid:0", PID: 7}
 	tell := func(kind xds.EventKind, stream uint64) {
@@ -105,7 +105,7 @@ func TestOpenStreamsAreRememberedUntilTheyEnd(t *testing.T) {
 	}
 }
 
-func TestNoMoreStreamsAreRememberedThanFit(t *testing.T) {
+func TestRecordedStreamsAreBounded(t *testing.T) {
 	var r Recorder
 	for id := range uint64(maxKept + 100) {
 		r.Stream(xds.Event[secret.Caller]{Kind: xds.Opened, Stream: id + 1, Err: errors.New("x")})
@@ -115,7 +115,7 @@ func TestNoMoreStreamsAreRememberedThanFit(t *testing.T) {
 	}
 }
 
-func TestARefusedConfigurationIsPresentUntilOneIsTakenOver(t *testing.T) {
+func TestRefusedConfigurationIsShownUntilOneIsAccepted(t *testing.T) {
 	var r Recorder
 	r.Configuration(time.Unix(1, 0), errors.New("ttl is 1ms: write 1s\x1b or more"))
 	got := complete(&r, Report{})

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestABarShowsNowAndTheRenewal(t *testing.T) {
+func TestLifeBarShowsNowAndRenewal(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := Report{At: now}
 	item := &secret.Item{Kind: secret.KeyPair, NotBefore: now.Add(-2 * time.Hour), Issued: now.Add(-time.Hour), RenewAt: now.Add(time.Hour), NotAfter: now.Add(3 * time.Hour)}
@@ -28,7 +28,7 @@ func TestABarShowsNowAndTheRenewal(t *testing.T) {
 	}
 }
 
-func TestThereIsAdviceForEveryReasonAndEveryAction(t *testing.T) {
+func TestEveryReasonAndActionHasAdvice(t *testing.T) {
 	for reason := ca.Unknown; reason <= ca.Canceled; reason++ {
 		if advice[reason.String()] == "" || does[ca.ActionFor(&ca.Error{Reason: reason})] == "" {
 			t.Errorf("there is none for %q", reason)
@@ -42,7 +42,7 @@ func TestThereIsAdviceForEveryReasonAndEveryAction(t *testing.T) {
 	}
 }
 
-func TestTheSummaryIsAsGraveAsTheGravest(t *testing.T) {
+func TestSummaryShowsWorstState(t *testing.T) {
 	held := secret.Status{Held: true}
 	failing := secret.Status{Held: true, Failure: &secret.Failure{}}
 	for _, c := range []struct {

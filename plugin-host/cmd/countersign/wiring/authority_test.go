@@ -16,7 +16,7 @@ func fileToken(path string, optional bool) config.Provider {
 	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }
 
-func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
+func TestTokenFileIsReadPerRequestOfItsProvider(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	authority, err := Authority(fileToken(file, false), nil, NewTokenCache(silent))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestATokenFileIsReadForEachRequestOfItsProviderAlone(t *testing.T) {
 	}
 }
 
-func TestATokenFileThatIsOptionalMayBeMissing(t *testing.T) {
+func TestOptionalTokenFileCanBeMissing(t *testing.T) {
 	authority, err := Authority(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, NewTokenCache(silent))
 	if err != nil {
 		t.Fatal(err)

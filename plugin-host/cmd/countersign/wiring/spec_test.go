@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func TestATrustBundleHasNamesOnlyToOrderItsRoots(t *testing.T) {
+func TestTrustBundleSpecTakesNamesToOrderRoots(t *testing.T) {
 	entry := config.Secret{Name: config.RootCA, Kind: config.TrustBundle, Providers: []string{"citadel"}}
 	if spec, err := Spec(entry, config.Rotation{}); err != nil || !spec.Identity.IsZero() || spec.Kind != secret.TrustBundle {
 		t.Errorf("got %+v, %v", spec, err)

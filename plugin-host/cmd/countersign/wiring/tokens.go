@@ -160,7 +160,8 @@ func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, err
 		},
 	}
 	if step.Actor.IsSet() {
-		own.Actor = token.Ordered{Sources: []token.Source{sourceOf(step.Actor)}}
+		quiet := slog.New(slog.DiscardHandler) // the failure of the only source is that of the exchange
+		own.Actor = token.Ordered{Sources: []token.Source{sourceOf(step.Actor)}, Log: quiet}
 	}
 	return exchange.New(own)
 }

@@ -27,7 +27,7 @@ func (p *exchangingProvider) ExchangeToken(_ context.Context, req ca.TokenReques
 	return ca.ExchangedToken{AccessToken: "by-provider-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, nil
 }
 
-func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
+func TestTokenExchangesRunInOrder(t *testing.T) {
 	calls := 0
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls++
@@ -66,7 +66,7 @@ func TestATokenGoesThroughItsExchangesInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
+func TestExchangedTokenSurvivesReloadOfSameEntry(t *testing.T) {
 	t.Setenv("MY_TOKEN", "mine")
 	calls := 0
 	provider := &exchangingProvider{asking: func() { calls++ }}
@@ -97,7 +97,7 @@ func TestWhatWasExchangedOutlivesAReloadOfTheSameEntryOnly(t *testing.T) {
 	}
 }
 
-func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
+func TestImpossibleExchangeIsNamed(t *testing.T) {
 	for says, step := range map[string]config.Exchange{
 		"https only":               {ExchangeServer: config.ExchangeServer{URL: "http://sts.example.org"}},
 		"does not exchange tokens": {Provider: true},
@@ -111,7 +111,7 @@ func TestAnExchangeThatCannotBeIsNamed(t *testing.T) {
 	}
 }
 
-func TestACommandGetsNothingOfTheAgentsButWhatItNeedsToRun(t *testing.T) {
+func TestCommandGetsMinimalEnvironment(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("LANG", "C")
 	got := strings.Join(CommandEnv(map[string]string{"OWN": "y"}), "\n")

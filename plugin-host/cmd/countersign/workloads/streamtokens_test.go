@@ -28,7 +28,7 @@ func (p *exchangingProvider) ExchangeToken(_ context.Context, req ca.TokenReques
 	return ca.ExchangedToken{AccessToken: "by-provider-" + req.SubjectToken, Expiry: time.Now().Add(time.Hour)}, nil
 }
 
-func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
+func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
 	t.Setenv("MY_TOKEN", "mine")
 	calls := map[ca.Token]int{}
 	provider := &exchangingProvider{}
@@ -66,7 +66,7 @@ func TestTheTokenOfAStreamGoesThroughTheExchangesOfItsProvider(t *testing.T) {
 	}
 }
 
-func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
+func TestStreamTokenIsSentAsIsWithoutExchange(t *testing.T) {
 	cache := wiring.NewTokenCache(silent)
 	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, cache); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestATokenOfAStreamIsSentAsItIsWhereNothingIsExchanged(t *testing.T) {
 	hook.Rejected("web")
 }
 
-func TestARunningAgentFollowsTheExchangesOfItsAuthorityAlone(t *testing.T) {
+func TestRunningAgentFollowsItsAuthoritysExchanges(t *testing.T) {
 	with := func(authority string, prefix ca.Token) *identities.Config {
 		cfg := &identities.Config{Certificate: secret.Spec{Authorities: []string{authority}}}
 		if prefix != "" {

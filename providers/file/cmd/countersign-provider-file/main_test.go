@@ -28,7 +28,7 @@ func start(t *testing.T) *wire.Remote {
 	return testkit.Start(t, exec.Command(testkit.Program(t, "countersign-provider-file")), io.Discard) //nolint:gosec // built by the tests
 }
 
-func TestAsAProcessItIsConfiguredSignsAndTellsItsRoots(t *testing.T) {
+func TestProcessSignsAndReportsRoots(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	remote := start(t)
@@ -66,7 +66,7 @@ func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir stri
 	}
 }
 
-func TestItKeepsTheRulesOfTheKit(t *testing.T) {
+func TestConformance(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	conformance.Run(t, conformance.Kit{
 		Settings:        map[string]any{"dir": dir, "self_signed": true, "trust_domain": "example.org"},

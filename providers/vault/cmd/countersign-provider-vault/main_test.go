@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheSettingsAreThoseOfTheREADME(t *testing.T) {
+func TestSettingsMatchREADME(t *testing.T) {
 	vault := provider.Define("vault", "", open)
 	settings := map[string]any{
 		"url": "https://vault.example.org:8200", "root_file": "/etc/countersign/vault-root.pem", "role": "web",

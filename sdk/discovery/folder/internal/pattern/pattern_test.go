@@ -2,7 +2,7 @@ package pattern
 
 import "testing"
 
-func TestAStarStandsForAnyText(t *testing.T) {
+func TestStarMatchesAnyText(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string
 		want          bool
@@ -16,7 +16,7 @@ func TestAStarStandsForAnyText(t *testing.T) {
 	}
 }
 
-func TestAStarStaysWithinItsPartAndTwoAsTheLastDoNot(t *testing.T) {
+func TestOnlyTrailingDoubleStarCrossesSegments(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string
 		want          bool
