@@ -118,8 +118,10 @@ func serial(e *example, address string) string {
 func TestGRPCPeersVerifySPIFFEIDs(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), testkit.Program(t, "grpc-mtls"), "-ca", filepath.Join(t.TempDir(), "ca"))
-	if got, err := cmd.CombinedOutput(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
+	log := &strings.Builder{}
+	cmd.Stderr = log
+	if got, err := cmd.Output(); string(got) != "spiffe://example.org/web is SERVING\n" || err != nil {
+		t.Errorf("got %q, %v\n%s", got, err, log)
 	}
 }
 
