@@ -117,6 +117,24 @@ func TestReloadOrdersNoSecondCertificateForRoots(t *testing.T) {
 	})
 }
 
+func TestReloadDuringRootOrderLosesNoRoots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var config secret.Config
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Delay: 10 * time.Second})
+			rootsOnly(t, "spiffe://example.org/web")(c)
+			config = *c
+		})
+		after(5 * time.Second)
+		e.notReady("ROOTCA")
+		if err := e.Reload(config.Secrets, config.Authorities); err != nil {
+			t.Fatal(err)
+		}
+		after(time.Minute)
+		e.serves(e.root())
+	})
+}
+
 func TestStatusSaysRootsComeOnlyWithCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, rootsOnly(t, ""))
