@@ -1,0 +1,5 @@
+//go:build race && linux
+
+package main
+
+func init() { strangersMemory *= 5 }
