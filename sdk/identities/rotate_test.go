@@ -292,7 +292,7 @@ func TestAuthorityRejectingGoodTokensEndsNoStream(t *testing.T) {
 		}
 		e.requests(4) // each token once, and then the pause
 		e.ca.Always(catest.Fault{})
-		after(2 * time.Minute)
+		after(4 * time.Minute) // two refusals in a row: a pause of 90 to 150 s
 		if a.held() == first {
 			t.Error("it was not asked again")
 		}
