@@ -17,8 +17,8 @@ func validateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
 		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
-Start nothing and connect to nothing. Run it where the service will run: files, folders
-and providers are looked for.
+Start nothing and connect to nothing. Run it where the service will run, as it looks for
+files, folders and providers.
 
 Notes name what serve would wait for, such as a file that does not exist yet. The exit
 code is 2 if a setting is wrong.`,
