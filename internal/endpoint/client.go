@@ -3,7 +3,8 @@
 // in this repository stands on it: sdk/provider/rest for authorities, sdk/token/exchange
 // and google's for token services, sdk/authn for keys, bundles and API servers.
 //
-// What stays with those is what an answer means. A status of 403 is an authority's no,
+// What stays with those is what an answer means, but for authorities' ([Reason]), which two
+// packages share. A status of 403 is an authority's no,
 // a token service's no to a credential, and an API server's no to ourselves; each has a
 // table of its own, and its own words. So has each its rule of what URL it takes: an
 // authority's has no query as paths are put behind it, a token service's may have one,

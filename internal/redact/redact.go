@@ -9,7 +9,7 @@ import (
 )
 
 // Error returns err or, if its text quotes a token or a piece of one, a [*ca.Error] of the
-// same reason and wait with "(token)" in place of it. That error wraps nothing, as what it
+// same reason and wait with "(secret)" in place of it. That error wraps nothing, as what it
 // would wrap quotes the token.
 func Error(err error, tokens ...ca.Token) error {
 	if err == nil {

@@ -49,6 +49,9 @@ func (m *model) step() (wake time.Duration) {
 	if do.Ask {
 		m.ask()
 	}
+	if do.Consult {
+		m.consult()
+	}
 	return do.Wake
 }
 
@@ -58,6 +61,32 @@ func (m *model) install() {
 		m.fail("what is served is not valid: %v", m.issued)
 	}
 	m.served, m.issued, m.reported = m.issued, Term{}, false
+	m.Advisable(m.now(), m.wall)
+}
+
+func (m *model) consult() {
+	if m.advice.asking || m.inFlight || m.Waiting() || !m.Wanted() {
+		m.fail("a question that nobody wants, or another one")
+	}
+	m.Consult()
+}
+
+// advised settles the question in flight with a window that begins after in, or not at all.
+func (m *model) advised(in time.Duration) {
+	if m.advice == nil || !m.advice.asking {
+		return
+	}
+	renew, moved := m.Advised(m.now(), ca.RenewalInfo{Start: m.wall.Add(in), End: m.wall.Add(in + time.Minute)})
+	tenth := m.held.Ends.Sub(m.advice.since) / 10
+	if moved && (renew.Before(m.wall) || renew.Before(m.advice.since.Add(tenth)) || renew.After(m.held.Ends.Add(-tenth)) && renew.After(m.wall)) {
+		m.fail("advice moves the renewal of what began %s and ends %s to %s", m.advice.since, m.held.Ends, renew)
+	}
+}
+
+func (m *model) unadvised(err error) {
+	if m.advice != nil && m.advice.asking {
+		m.Unadvised(m.now(), err)
+	}
 }
 
 func (m *model) ask() {
@@ -132,6 +161,11 @@ var happenings = map[string]func(*model){
 	"brought forward": func(m *model) { m.BringForward(m.wall) },
 	"nobody wants it": func(m *model) { m.Want(false) },
 	"it is wanted":    func(m *model) { m.Want(true) },
+	"renew now":       func(m *model) { m.advised(-time.Hour) },
+	"renew later":     func(m *model) { m.advised(20 * time.Minute) },
+	"renew too late":  func(m *model) { m.advised(20 * time.Hour) },
+	"no advice":       func(m *model) { m.unadvised(ca.ErrUnavailable) },
+	"never any":       func(m *model) { m.unadvised(ca.ErrUnimplemented) },
 	"set forward":     func(m *model) { m.jump(20 * time.Minute) },
 	"suspended":       func(m *model) { m.jump(3 * time.Hour) },
 	"set back":        func(m *model) { m.jump(-20 * time.Minute) },

@@ -65,6 +65,7 @@ type Machine struct {
 	lost     time.Time // monotonic: when a root was last lost
 	losses   uint8     // in a row, each within calm of the one before
 	waits    Waits
+	advice   *advice // nil: nobody gives any
 }
 
 // Actions is what a Step asks of the owner.
@@ -75,6 +76,9 @@ type Actions struct {
 	ReportExpired bool
 	// Ask means to call Begin and to request a certificate. It repeats until Begin.
 	Ask bool
+	// Consult means to call Consult and to ask the authority when to renew. It repeats until
+	// Consult.
+	Consult bool
 	// Wake is when to call Step again at the latest if nothing happens; zero: never.
 	Wake time.Duration
 }
@@ -88,6 +92,7 @@ func (m *Machine) Step(now Time) (do Actions) {
 		m.reported, do.ReportExpired = true, true
 	}
 	do.Ask = m.Due(now)
+	do.Consult = !do.Ask && m.consultable(now) && m.advice.pause.over(now)
 	do.Wake = m.wake(now)
 	return do
 }
@@ -104,7 +109,7 @@ func (m *Machine) install(now time.Time) bool {
 
 // Hold takes over a certificate that is served already, as one of the last run.
 func (m *Machine) Hold(t Term) {
-	m.held, m.reported, m.replace, m.forward, m.bare = t, false, nil, time.Time{}, time.Time{}
+	m.held, m.reported, m.replace, m.forward, m.bare, m.advice = t, false, nil, time.Time{}, time.Time{}, nil
 }
 
 // Due reports whether to begin an attempt now. It goes by the wall clock: setting it back
@@ -144,6 +149,9 @@ func (m *Machine) wake(now Time) (d time.Duration) {
 	sooner(m.held.Renew.Sub(now.Wall))
 	if m.replace != nil {
 		sooner(m.replace.left(now))
+	}
+	if m.consultable(now) {
+		sooner(m.advice.pause.left(now))
 	}
 	if !m.forward.IsZero() {
 		sooner(m.forward.Sub(now.Wall))
@@ -241,8 +249,13 @@ func (m *Machine) BeginBy(t time.Time) {
 // Discard drops a certificate that waits to begin.
 func (m *Machine) Discard() { m.next = Term{} }
 
-// RenewAt moves the renewal of what is held.
-func (m *Machine) RenewAt(t time.Time) { m.held.Renew = t }
+// RenewAt moves the renewal of what is held. Advice is asked for again.
+func (m *Machine) RenewAt(t time.Time) {
+	m.held.Renew = t
+	if m.advice != nil {
+		m.advice = &advice{asking: m.advice.asking, since: m.advice.since}
+	}
+}
 
 // BringForward makes an attempt due by t at the latest; zero takes that back. The attempt
 // may end as Postponed.

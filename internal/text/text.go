@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxText    = 256
-	tokenShown = "(token)"
+	maxText     = 256
+	secretShown = "(secret)"
 	// A shorter end of a message that happens to begin like the token is left.
 	minTokenPart = 8
 	// So many bytes in a row that stand in the token are a piece of it.
@@ -57,12 +57,12 @@ func Redact[T interface{ Reveal() string }](text string, tokens ...T) string {
 }
 
 // WithoutTokens replaces each token, and each piece of one of 16 bytes or more, by
-// "(token)". It leaves the rest as it is.
+// "(secret)". It leaves the rest as it is.
 func WithoutTokens[T interface{ Reveal() string }](text string, tokens ...T) string {
 	// Whole ones go before pieces, as two of one issuer begin alike.
 	for _, token := range tokens {
 		if whole := strings.TrimSpace(token.Reveal()); whole != "" {
-			text = strings.ReplaceAll(text, whole, tokenShown)
+			text = strings.ReplaceAll(text, whole, secretShown)
 		}
 	}
 	for _, token := range tokens {
@@ -91,7 +91,7 @@ func dropParts(text, token string) string {
 	end := strings.TrimRight(text, ".…")
 	for n := min(len(token), len(end)); n >= minTokenPart; n-- {
 		if cut, found := strings.CutSuffix(end, token[:n]); found {
-			text = cut + tokenShown
+			text = cut + secretShown
 			break
 		}
 	}
@@ -115,7 +115,7 @@ func dropPieces(text, token string) string {
 			i++
 			continue
 		}
-		out.WriteString(tokenShown)
+		out.WriteString(secretShown)
 		i = end + tokenPiece - 1
 	}
 	return out.String()

@@ -12,8 +12,8 @@ func TestTokensWithSharedPrefixAreReplacedWhole(t *testing.T) {
 	const begin = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9."
 	first, second := ca.Token(begin+"Zmlyc3Q.c2ln"), ca.Token(begin+"c2Vjb25k.bmF0dXJl")
 	for foreign, want := range map[string]string{
-		"not for " + second.Reveal() + ", nor " + first.Reveal() + ".": "not for (token), nor (token).",
-		"begins with " + begin + " as all do":                          "begins with (token) as all do",
+		"not for " + second.Reveal() + ", nor " + first.Reveal() + ".": "not for (secret), nor (secret).",
+		"begins with " + begin + " as all do":                          "begins with (secret) as all do",
 		"no token at all\n":                                            `no token at all\n`,
 	} {
 		if got := text.Redact(foreign, first, second, ""); got != want {

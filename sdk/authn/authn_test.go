@@ -121,7 +121,7 @@ func TestCallerSeesOneSentenceAndLogSeesReasons(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("refused", "why", err)
 	line := log.String()
-	for _, want := range []string{"why.certificate=", "the trust domain is unknown", "why.jwt=", "bad token (token)", "why.long=xxx"} {
+	for _, want := range []string{"why.certificate=", "the trust domain is unknown", "why.jwt=", "bad token (secret)", "why.long=xxx"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("the log lacks %q: %s", want, line)
 		}

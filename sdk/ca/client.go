@@ -3,8 +3,8 @@
 //
 // The package imports the standard library only and holds no state. A CA offers
 // optional abilities through further small interfaces, found by type assertion:
-// [RootSource], [RootWatcher], [TokenExchanger] and [io.Closer]. They are the same in
-// process and across the boundary to a provider process; a client that crosses the
+// [RootSource], [RootWatcher], [TokenExchanger], [NameCertifier], [RenewalAdvisor] and
+// [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
 // boundary has all methods and returns [ErrUnimplemented] for a missing ability.
 package ca
 
@@ -39,7 +39,8 @@ type SignRequest struct {
 	// SubjectID is the requested SPIFFE ID; empty if there is none.
 	SubjectID string
 	// DNSNames and IPAddresses are the further requested names, for authorities that
-	// certify names. They repeat the names in the CSR.
+	// certify names. They and SubjectID repeat the names in the CSR; for a
+	// [NameCertifier] they take their place.
 	DNSNames    []string
 	IPAddresses []netip.Addr
 	// TTL is the requested lifetime; zero leaves it to the authority. The leaf's
@@ -75,6 +76,44 @@ type RootWatcher interface {
 	// set, one call at a time. It returns when ctx ends, when changed returns an error
 	// (that error), or when the watch breaks; the caller then watches again.
 	WatchRoots(ctx context.Context, changed func(roots []byte) error) error
+}
+
+// NameCertifier is an authority that certifies the names and the lifetime of the request,
+// whatever the CSR says. From its CSRSign, a certificate has SubjectID, DNSNames and
+// IPAddresses, all of them and no other name; the CSR, which may have no names or others,
+// tells the key alone. A request without names is [ErrInvalid]. It is safe for concurrent
+// use.
+type NameCertifier interface {
+	// CertifiesNames returns nil if the authority does so, [ErrUnimplemented] if it never
+	// does, [ErrInvalid] if its settings do not allow it, and another error if it cannot
+	// tell now. It signs nothing.
+	//
+	// Across the boundary to a provider process, its metadata answer, which know no
+	// settings: where those do not allow it, CSRSign refuses the request as [ErrInvalid]
+	// or [ErrDenied].
+	CertifiesNames(ctx context.Context) error
+}
+
+// RenewalAdvisor is an authority that says when a certificate had better be renewed: ACME's
+// renewal information (RFC 9773). It is safe for concurrent use.
+type RenewalAdvisor interface {
+	// RenewalInfo returns the advice for a leaf of this authority: one PEM block
+	// "CERTIFICATE". It signs nothing. A certificate that the authority does not know is
+	// [ErrInvalid].
+	RenewalInfo(ctx context.Context, leaf []byte) (RenewalInfo, error)
+}
+
+// RenewalInfo is an authority's advice on one certificate. The caller bounds what it does
+// with it: no advice keeps a certificate until it expires, and none has it renewed over and
+// over.
+type RenewalInfo struct {
+	// Start and End are the window to renew in; the moment is drawn uniformly between.
+	// A window in the past means now. End is after Start.
+	Start, End time.Time
+	// Explanation is a URL that tells people why, of at most 2,048 bytes; it may be empty.
+	Explanation string
+	// RetryAfter is when to ask again; zero leaves it to the caller.
+	RetryAfter time.Duration
 }
 
 // TokenExchanger is the token-exchange hook: it exchanges the workload's token for one

@@ -11,7 +11,7 @@ import (
 // can be logged safely; only [Token.Reveal] returns the text.
 type Token string
 
-const tokenShown = "(set)"
+const secretShown = "(set)"
 
 // Reveal returns the credential itself.
 func (t Token) Reveal() string { return string(t) }
@@ -21,7 +21,7 @@ func (t Token) String() string {
 	if t == "" {
 		return ""
 	}
-	return tokenShown
+	return secretShown
 }
 
 // GoString keeps %#v from printing the token.

@@ -33,6 +33,9 @@ type Options struct {
 	// TTL is the lifetime of every leaf, whatever is requested. Default: the requested
 	// TTL, or 24 hours.
 	TTL time.Duration
+	// NamesFromRequest makes it certify the names of a request, whatever the CSR says, as a
+	// [ca.NameCertifier] does. Default: those of the CSR.
+	NamesFromRequest bool
 }
 
 // CA is a [ca.Client], [ca.RootSource] and [ca.RootWatcher] that signs every request
@@ -102,7 +105,8 @@ func (c *CA) Requests() []ca.SignRequest {
 	return slices.Clone(c.requests)
 }
 
-// CSRSign implements [ca.Client]. It signs the names in the CSR.
+// CSRSign implements [ca.Client]. It signs the names in the CSR, or with
+// [Options.NamesFromRequest] those of the request.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	fault := c.begin(req)
 	if err := fault.before(ctx); err != nil {
@@ -129,6 +133,11 @@ func (c *CA) sign(req ca.SignRequest, fault Fault) (ca.Certificate, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
+	}
+	if c.opts.NamesFromRequest {
+		if err := takeNames(csr, req); err != nil {
+			return ca.Certificate{}, ca.Errorf(ca.Invalid, "the request: %w", err)
+		}
 	}
 	draft := c.draft(req, csr)
 	if fault.Break != nil {

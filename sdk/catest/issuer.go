@@ -5,8 +5,11 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"net"
+	"net/url"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -52,6 +55,22 @@ func leafTemplate(csr *x509.CertificateRequest, now time.Time, ttl time.Duration
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		NotBefore:   now.Add(-2 * time.Minute), NotAfter: now.Add(ttl),
 	}
+}
+
+// takeNames puts the names of the request in the place of the CSR's.
+func takeNames(csr *x509.CertificateRequest, req ca.SignRequest) error {
+	id, err := pki.RequestedIdentity(req.SubjectID, req.DNSNames, req.IPAddresses)
+	if err != nil {
+		return err
+	}
+	csr.URIs, csr.DNSNames, csr.IPAddresses = nil, id.DNSNames, nil
+	if id.SPIFFEID != nil {
+		csr.URIs = []*url.URL{id.SPIFFEID}
+	}
+	for _, ip := range id.IPAddresses {
+		csr.IPAddresses = append(csr.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	return nil
 }
 
 // IstioFiles returns the CA in Istio's file layout, keyed by name: ca-cert.pem,

@@ -178,7 +178,7 @@ func TestTokenQuotedByServiceIsNotInStatus(t *testing.T) {
 		w.watch(web)
 		w.pass()
 		w.end()
-		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "no such token: (token)") || strings.Contains(w.log.String(), "sesame") {
+		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "no such token: (secret)") || strings.Contains(w.log.String(), "sesame") {
 			t.Errorf("status %+v\n%s", s.Failure, w.log)
 		}
 	})

@@ -28,10 +28,14 @@ type Counts struct {
 	// Failure is the most recent failure that persists; nil if there is none.
 	Failure *secret.Failure `json:"failure,omitempty"`
 
+	// Advice is the last word of the authority that moved a renewal; nil if there is none.
+	Advice *secret.Advice `json:"advice,omitempty"`
+
 	// The fields below count since the start.
 	Requests  int `json:"requests"`           // attempts to get a certificate
 	Rotations int `json:"rotations"`          // certificates served
 	Joins     int `json:"joins"`              // requests that only identified a token's owner
+	Advised   int `json:"advised,omitempty"`  // renewals moved as the authority advised
 	Failures  int `json:"failures,omitempty"` // attempts that failed
 	Refused   int `json:"refused,omitempty"`  // tokens that the authority refused
 	Ended     int `json:"ended,omitempty"`    // streams ended by the Set

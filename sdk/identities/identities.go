@@ -48,6 +48,7 @@ type Set struct {
 	deadlines   queue             // all entries by due time
 	ready       queue             // entries to request a certificate for, with an identity
 	readyNew    queue             // the same, without an identity yet
+	counsel     counsel
 	starts      int
 	idle        []*secret.Signer // not in use
 	strangers   strangers        // tokens that the authority must vouch for
@@ -75,6 +76,8 @@ func New(cfg Config) (*Set, error) {
 		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
 	}
 	c.idle = slices.Clone(c.signers)
+	c.counsel = counsel{signer: cfg.Manager.Signer(cfg.Certificate.Authorities[0]), wake: make(chan struct{}, 1)}
+	c.signers = append(c.signers, c.counsel.signer)
 	c.flights = make(chan *flight, cfg.Limits.InFlight)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
@@ -83,6 +86,7 @@ func New(cfg Config) (*Set, error) {
 		return nil, fmt.Errorf("watch the trust bundle %q: %w", c.rootsAt, err)
 	}
 	c.tasks.Go(c.run)
+	c.tasks.Go(c.advise)
 	for range cfg.Limits.InFlight {
 		c.tasks.Go(c.work)
 	}
@@ -119,9 +123,14 @@ func (c *Set) closeSigners() {
 func (c *Set) Kick() {
 	c.mu.Lock()
 	defer c.unlock()
+	silent := c.counsel.silent
+	c.counsel.silent = false // its provider may be another
 	for _, e := range c.deadlines.all() {
 		e.rotation.Kick()
-		if e.trouble != nil {
+		if silent && e.item != nil {
+			c.advisable(e, c.now())
+		}
+		if e.trouble != nil || silent {
 			c.schedule(e)
 		}
 	}

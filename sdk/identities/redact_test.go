@@ -45,7 +45,7 @@ func TestTokenFragmentReachesNoLogOrFailure(t *testing.T) {
 				if f := e.Counts().Failure; f != nil {
 					shown += f.Text
 				}
-				if strings.Contains(shown, half(forged)) || !strings.Contains(shown, "not accepted: (token)") {
+				if strings.Contains(shown, half(forged)) || !strings.Contains(shown, "not accepted: (secret)") {
 					t.Errorf("it is shown: %s", shown)
 				}
 			})

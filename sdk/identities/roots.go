@@ -30,7 +30,7 @@ func (c *Set) checkRoots() {
 	defer c.unlock()
 	losses := 0
 	for i, item := range lost {
-		if e := c.entries[item.Identity.SPIFFEID.String()]; e != nil && e.item == item {
+		if e := c.entries[item.Identity.SPIFFEID.String()]; e != nil && e.item != nil && e.item.Fingerprint == item.Fingerprint {
 			losses += c.follow(e, roots[i])
 		}
 	}

@@ -93,6 +93,9 @@ func (c *Set) step(e *entry, now time.Time) {
 		c.reportExpired(e)
 	}
 	c.enqueue(e, now, do.Ask)
+	if do.Consult {
+		c.consult(e)
+	}
 	if due := e.nextDue(at, do.Wake, c.cfg.Idle); due.IsZero() {
 		c.deadlines.put(e, now.Add(look)) // nothing is due, and a look is cheap
 	} else {

@@ -60,6 +60,7 @@ func (c *Set) install(e *entry, now time.Time) {
 	item := e.next
 	item.Issued = now
 	e.item, e.next = item, nil
+	c.advisable(e, now)
 	c.counts.Rotations++
 	c.tellSessions(e)
 	c.tell(secret.Event{Type: secret.Rotated, NotAfter: item.NotAfter})

@@ -63,7 +63,7 @@ type Chain struct {
 type CheckError struct {
 	// Check is one word from a fixed list, fit for a metric label: format, key, usage, ca,
 	// names, order, roots, not-before, not-after, expired or chain; package secret adds
-	// anchor.
+	// anchor, package ra backdating, lifetime and too-long.
 	Check  string
 	Detail string
 }

@@ -60,6 +60,20 @@ func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 	return id.normal()
 }
 
+// RequestedIdentity returns the names that a ca.SignRequest spells out; one at least. Beside
+// a provider that certifies them, these count, whatever its CSR says.
+func RequestedIdentity(subjectID string, dnsNames []string, addresses []netip.Addr) (Identity, error) {
+	ips := make([]string, len(addresses))
+	for i, address := range addresses {
+		ips[i] = address.String()
+	}
+	id, err := NewIdentity(subjectID, dnsNames, ips)
+	if err == nil && id.IsZero() {
+		err = errors.New("it has no names: want a SPIFFE ID, a DNS name or an IP address")
+	}
+	return id, err
+}
+
 // normal sorts the names, so that identities with the same names are equal.
 func (id Identity) normal() (Identity, error) {
 	if len(id.DNSNames)+len(id.IPAddresses) > maxNames {

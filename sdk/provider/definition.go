@@ -3,6 +3,7 @@ package provider
 import (
 	"cmp"
 	"context"
+	"reflect"
 	"sync"
 
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
@@ -26,16 +27,18 @@ type Definition struct {
 // Define describes a provider. name is that of countersign-provider-NAME, 1 to 63 of a-z, 0-9
 // and -. version is up to its author; if empty, it is that of the main module as the go command
 // recorded it: the release after `go install`, else devel. S is the struct of the settings: the
-// package comment has its tags and methods. The methods of C are the provider's abilities.
+// package comment has its tags and methods. The methods of C are the provider's abilities; a C that
+// is an interface must not hide any. What is wrong with the name, the version or a tag, such as a
+// default of another type, is an error of [Definition.Open] and [Definition.Serve].
 //
 // open gets checked settings and returns a client that is ready for use. Its context is for
 // opening only. When settings change, open is called again, and the earlier client is closed
 // after its calls have ended if it is an [io.Closer].
 func Define[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) *Definition {
-	var client C
+	abilities := abilitiesOf(reflect.TypeFor[C]())
 	return &Definition{
 		name: name, version: cmp.Or(version, buildinfo.This().Version), protocols: []wire.Protocol{wire.V1()},
-		abilities: abilitiesOf(client),
+		abilities: abilities,
 		// On first use: reflection takes time, and starts should be fast.
 		schema: sync.OnceValues(schemaOf[S]),
 		check: func(settings map[string]any) []Diagnostic {
@@ -55,7 +58,11 @@ func Define[S any, C ca.Client](name, version string, open func(ctx context.Cont
 			if err != nil {
 				return nil, err
 			}
-			return open(ctx, checked)
+			client, err := open(ctx, checked)
+			if err != nil {
+				return nil, err
+			}
+			return opened(client, abilities)
 		},
 	}
 }
@@ -84,6 +91,9 @@ func (d *Definition) WithProtocols(protocols ...wire.Protocol) *Definition {
 // Open opens the authority in this process and starts no other. The caller closes the client
 // if it is an [io.Closer].
 func (d *Definition) Open(ctx context.Context, settings map[string]any) (ca.Client, error) {
+	if _, err := d.metadata(); err != nil {
+		return nil, err
+	}
 	return d.open(ctx, settings)
 }
 
@@ -94,18 +104,4 @@ func (d *Definition) metadata() (wire.Metadata, error) {
 	}
 	m := wire.Metadata{Name: d.name, Version: d.version, Abilities: d.abilities, SettingsSchema: schema}
 	return m, m.Check()
-}
-
-func abilitiesOf(client any) []wire.Ability {
-	abilities := []wire.Ability{wire.CertificateAuthority}
-	if _, ok := client.(ca.RootSource); ok {
-		abilities = append(abilities, wire.RootSource)
-	}
-	if _, ok := client.(ca.RootWatcher); ok {
-		abilities = append(abilities, wire.RootWatcher)
-	}
-	if _, ok := client.(ca.TokenExchanger); ok {
-		abilities = append(abilities, wire.TokenExchanger)
-	}
-	return abilities
 }

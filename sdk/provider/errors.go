@@ -70,6 +70,6 @@ func messageOf(err error) string {
 }
 
 // CleanText makes text of an authority safe for an error or a log. It replaces each token, and
-// each piece of one of 16 bytes or more, with "(token)", escapes what does not print as Go
+// each piece of one of 16 bytes or more, with "(secret)", escapes what does not print as Go
 // does (\n, \x00, \u202e), and cuts the result to 256 bytes.
 func CleanText(text string, tokens ...Token) string { return wire.CleanText(text, tokens...) }

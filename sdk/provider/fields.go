@@ -16,6 +16,7 @@ type field struct {
 	byDefault json.RawMessage // nil: none
 	enum      []string        // nil: any value
 	secret    bool
+	tag       reflect.StructTag
 }
 
 // fieldsOf returns the settings of a struct in order, or nil for any other type and for one
@@ -37,7 +38,7 @@ func fieldsOf(t reflect.Type) []field {
 func newField(f reflect.StructField, tag string) field {
 	name, options, _ := strings.Cut(tag, ",")
 	name = cmp.Or(name, f.Name)
-	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true"}
+	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true", tag: f.Tag}
 	if text, ok := f.Tag.Lookup("default"); ok {
 		out.byDefault = defaultOf(f.Type, text)
 	}
@@ -50,16 +51,16 @@ func newField(f reflect.StructField, tag string) field {
 
 // defaultOf returns a tag as JSON if it fits the type, else as a JSON string.
 func defaultOf(t reflect.Type, text string) json.RawMessage {
-	if json.Unmarshal([]byte(text), reflect.New(t).Interface()) == nil {
+	if !isScalar(t) && json.Unmarshal([]byte(text), reflect.New(t).Interface()) == nil {
 		return json.RawMessage(text)
 	}
 	quoted, _ := json.Marshal(text) // a string always is JSON
 	return quoted
 }
 
-// readsItself reports whether a type has its own UnmarshalJSON.
+// readsItself reports whether a type has its own UnmarshalJSON or UnmarshalText.
 func readsItself(t reflect.Type) bool {
-	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) || readsText(t)
 }
 
 // bare returns what a pointer points to.

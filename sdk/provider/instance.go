@@ -201,6 +201,34 @@ func (i *instance) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.E
 	return exchanger.ExchangeToken(ctx, req)
 }
 
+// CertifiesNames implements [ca.NameCertifier].
+func (i *instance) CertifiesNames(ctx context.Context) error {
+	c, err := i.use()
+	if err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	certifier, ok := c.client.(ca.NameCertifier)
+	if !ok {
+		return missing(wire.NamesFromRequest)
+	}
+	return certifier.CertifiesNames(ctx)
+}
+
+// RenewalInfo implements [ca.RenewalAdvisor].
+func (i *instance) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	c, err := i.use()
+	if err != nil {
+		return ca.RenewalInfo{}, err
+	}
+	defer c.calls.Done()
+	advisor, ok := c.client.(ca.RenewalAdvisor)
+	if !ok {
+		return ca.RenewalInfo{}, missing(wire.RenewalInfo)
+	}
+	return advisor.RenewalInfo(ctx, leaf)
+}
+
 func missing(ability wire.Ability) error {
 	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
 }

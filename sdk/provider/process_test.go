@@ -265,7 +265,7 @@ func TestPanicLogsStackWithoutToken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	record := c.logged(t, "call panicked")
-	if record["panic"] != "on purpose, with (token)" || !strings.Contains(record["stack"].(string), "CSRSign") {
+	if record["panic"] != "on purpose, with (secret)" || !strings.Contains(record["stack"].(string), "CSRSign") {
 		t.Errorf("got %v", record)
 	}
 }

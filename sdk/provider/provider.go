@@ -5,7 +5,7 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
-// [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
+// [NameCertifier], [RenewalAdvisor], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
 // what it means to the host: [Denied], [Unavailable], [RetryAfter] and so on.
 //
 // The struct of the settings documents and checks them. Its fields take these tags beside
@@ -16,15 +16,21 @@
 //	enum:"cas,meshca"  the only values of a string or of a list of strings
 //	secret:"true"      never print the value; writeOnly and x-secret in the schema
 //
+// An operator may write a secret as {file: PATH}, {env: NAME} or {command: [PROGRAM]}: the host
+// reads it, and the provider gets the text. A time.Duration is written with a unit, as in
+// "24h"; package setting has types for sizes, URLs, files, certificates and TLS.
+//
 // A field without a default and without omitempty or omitzero is required. Checks beyond the
 // tags are methods of the struct: Validate() without network access, ValidateOnline(ctx) with
-// calls to the authority. Each returns an error (for several, errors.Join) or a []Diagnostic.
+// calls to the authority. Each returns an error (for several, errors.Join) or a []Diagnostic. An
+// error of ValidateOnline that is Unavailable, Denied and so on, or a network error, does not
+// blame the settings.
 //
 // The methods of the type are called from any goroutine, several at once. Everything else is
 // this package's: the process, its log, the connection to the host.
 //
-// Packages beside it help with common authorities: rest with JSON over HTTPS, filewatch with
-// files that change, testkit with tests.
+// Packages beside it help with common authorities: rest with JSON over HTTPS, setting with
+// the types of settings, filewatch with files that change, testkit with tests.
 package provider
 
 import (
@@ -42,6 +48,9 @@ type (
 	RootSource     = ca.RootSource
 	RootWatcher    = ca.RootWatcher
 	TokenExchanger = ca.TokenExchanger
+	NameCertifier  = ca.NameCertifier
+	RenewalAdvisor = ca.RenewalAdvisor
+	RenewalInfo    = ca.RenewalInfo
 	TokenRequest   = ca.TokenRequest
 	ExchangedToken = ca.ExchangedToken
 	Token          = ca.Token

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -14,7 +15,7 @@ const draft = "https://json-schema.org/draft/2020-12/schema"
 // schemaOf returns the JSON Schema of the settings S, from its fields and tags.
 func schemaOf[S any]() (string, error) {
 	t := reflect.TypeFor[S]()
-	schema, err := jsonschema.For[S](nil)
+	schema, err := jsonschema.For[S](&jsonschema.ForOptions{TypeSchemas: scalarsIn(t, map[reflect.Type]*jsonschema.Schema{}, map[reflect.Type]bool{})})
 	if err == nil {
 		schema.Schema = draft
 		err = decorate(schema, t)
@@ -24,6 +25,55 @@ func schemaOf[S any]() (string, error) {
 	}
 	text, err := json.Marshal(schema)
 	return string(text), err
+}
+
+// scalarsIn collects the types that describe themselves, at any depth; the tags of their fields
+// are not known here.
+func scalarsIn(t reflect.Type, found map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) map[reflect.Type]*jsonschema.Schema {
+	t = bare(t)
+	switch {
+	case seen[t]:
+		return found
+	case isScalar(t):
+		found[t] = &jsonschema.Schema{Type: "string"}
+		return found
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		scalarsIn(t.Elem(), found, seen)
+	}
+	for _, f := range fieldsOf(t) {
+		scalarsIn(f.kind, found, seen)
+	}
+	return found
+}
+
+// describe puts what a type says of itself into a property, at any depth of lists and maps.
+func describe(property *jsonschema.Schema, t reflect.Type, tag reflect.StructTag) error {
+	pointer := t.Kind() == reflect.Pointer
+	t = bare(t)
+	switch {
+	case property == nil:
+		return nil
+	case !isScalar(t) && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
+		return describe(property.Items, t.Elem(), tag)
+	case !isScalar(t) && t.Kind() == reflect.Map:
+		return describe(property.AdditionalProperties, t.Elem(), tag)
+	case !isScalar(t):
+		return nil
+	}
+	said := jsonschema.Schema{}
+	if err := json.Unmarshal([]byte(schemaOfScalar(t, tag)), &said); err != nil {
+		return fmt.Errorf("the schema of %s: %w", t, err)
+	}
+	if pointer {
+		said.Types = append([]string{"null"}, append(said.Types, said.Type)...)
+		said.Types, said.Type = slices.DeleteFunc(said.Types, func(name string) bool { return name == "" }), ""
+	}
+	said.Description = property.Description
+	*property = said
+	return nil
 }
 
 // decorate adds what this package's own tags say, at any depth.
@@ -57,11 +107,17 @@ func decorate(schema *jsonschema.Schema, t reflect.Type) error {
 }
 
 func (f field) decorate(property *jsonschema.Schema) error {
+	if err := describe(property, f.kind, f.tag); err != nil {
+		return err
+	}
 	if f.byDefault != nil {
-		if err := json.Unmarshal(f.byDefault, reflect.New(f.kind).Interface()); err != nil {
+		if !f.takes(f.byDefault) {
 			return fmt.Errorf("the default of %s is %s, which is not of type %s", f.name, f.byDefault, f.kind)
 		}
 		property.Default = f.byDefault
+	}
+	if err := f.defaultIsAllowed(); err != nil {
+		return err
 	}
 	if f.enum != nil {
 		of := property
@@ -76,6 +132,31 @@ func (f field) decorate(property *jsonschema.Schema) error {
 	if f.secret {
 		property.WriteOnly = true
 		property.Extra = map[string]any{"x-secret": true}
+	}
+	return nil
+}
+
+// takes reports whether a value is one of the field's type.
+func (f field) takes(raw json.RawMessage) bool {
+	var s shape
+	encoded, err := json.Marshal(s.value(spot{tag: f.tag}, decoded(raw), f.kind))
+	return err == nil && len(s.found) == 0 && json.Unmarshal(encoded, reflect.New(f.kind).Interface()) == nil
+}
+
+// defaultIsAllowed compares the default, a string or a list of them, with the enum.
+func (f field) defaultIsAllowed() error {
+	if f.enum == nil || f.byDefault == nil {
+		return nil
+	}
+	value := decoded(f.byDefault)
+	list, many := value.([]any)
+	if !many {
+		list = []any{value}
+	}
+	for _, one := range list {
+		if text, isText := one.(string); isText && !slices.Contains(f.enum, text) {
+			return fmt.Errorf("the default of %s is %q, which is not in its enum %s", f.name, text, strings.Join(f.enum, ","))
+		}
 	}
 	return nil
 }

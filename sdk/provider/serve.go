@@ -41,6 +41,10 @@ func Main[S any, C ca.Client](name, version string, open func(ctx context.Contex
 // output is redirected to standard error, as only the handshake line belongs there. Records
 // of [slog.Default] reach the host's log.
 func (d *Definition) Serve() {
+	if _, err := d.metadata(); err != nil { // its author sees it at the first start, by hand, too
+		fmt.Fprintf(os.Stderr, "%s %s cannot be served: %v\n", d.name, d.version, err)
+		os.Exit(1)
+	}
 	if os.Getenv(wire.MagicCookieKey) != wire.MagicCookieValue {
 		fmt.Fprintf(os.Stderr, "%s %s is a Countersign provider: a host such as `countersign agent` starts it, not you.\n", d.name, d.version)
 		os.Exit(1)

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -22,7 +23,7 @@ func decode[S any](settings map[string]any) (out S, found []Diagnostic) {
 		return out, []Diagnostic{{Summary: "the settings cannot be written as JSON: " + err.Error()}}
 	}
 	s := &shape{}
-	s.object("", "", plain, reflect.TypeFor[S]())
+	s.value(spot{}, plain, reflect.TypeFor[S]())
 	if len(s.found) > 0 {
 		return out, s.found
 	}
@@ -50,12 +51,15 @@ func plainJSON(settings map[string]any) (map[string]any, error) {
 	return plain, decoder.Decode(&plain)
 }
 
+// withArticle are the JSON types whose words are not package json's.
+var withArticle = map[string]string{"object": "an object", "array": "a list"}
+
 // settingsFault describes an error without the value, which may be secret.
 func settingsFault(err error) Diagnostic {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		kind, _, _ := strings.Cut(wrong.Value, " ") // the rest is the value
 		return Diagnostic{
-			Summary: "the setting " + wrong.Field + " is a " + kind + ": it takes a " + wrong.Type.String(),
+			Summary: "the setting " + wrong.Field + " is " + cmp.Or(withArticle[kind], "a "+kind) + ": it takes a " + wrong.Type.String(),
 			Pointer: "/" + strings.ReplaceAll(wrong.Field, ".", "/"),
 		}
 	}
@@ -69,69 +73,89 @@ func settingsFault(err error) Diagnostic {
 // Names are case-sensitive, as in the schema and unlike in package json.
 type shape struct{ found []Diagnostic }
 
+// spot is where a value is, and what the tags of its field say.
+type spot struct {
+	path, pointer string
+	tag           reflect.StructTag
+	secret        bool
+}
+
+func (at spot) below(name string) spot {
+	path := wire.CleanText(name, "")
+	if at.path != "" {
+		path = at.path + "." + path
+	}
+	return spot{path, at.pointer + "/" + escape(name), "", at.secret}
+}
+
 func (s *shape) fault(pointer, summary, detail string) {
 	s.found = append(s.found, Diagnostic{Summary: summary, Detail: detail, Pointer: pointer})
 }
 
-// value checks a value. Type errors are left to the decoder.
-func (s *shape) value(path, pointer string, value any, t reflect.Type) {
+// value checks a value and returns it as package json reads it. Type errors are left to the
+// decoder.
+func (s *shape) value(at spot, value any, t reflect.Type) any {
 	t = bare(t)
+	if value == nil {
+		return nil
+	}
+	if isScalar(t) {
+		return s.scalar(at, value, t)
+	}
 	if readsItself(t) {
-		return
+		return s.foreign(at, value, t)
 	}
 	switch value := value.(type) {
 	case map[string]any:
-		s.object(path, pointer, value, t)
+		s.object(at, value, t)
+		s.whole(at, value, t)
 	case []any:
 		for i, element := range value {
 			if t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
-				index := strconv.Itoa(i)
-				s.value(path+"["+index+"]", pointer+"/"+index, element, t.Elem())
+				one := at
+				one.path, one.pointer = at.path+"["+strconv.Itoa(i)+"]", at.pointer+"/"+strconv.Itoa(i)
+				value[i] = s.value(one, element, t.Elem())
 			}
 		}
 	}
+	return value
 }
 
-func (s *shape) object(path, pointer string, object map[string]any, t reflect.Type) {
-	t = bare(t)
-	prefix := path
-	if path != "" {
-		prefix += "."
-	}
+func (s *shape) object(at spot, object map[string]any, t reflect.Type) {
 	if t.Kind() == reflect.Map {
 		for _, key := range slices.Sorted(maps.Keys(object)) {
-			s.value(prefix+wire.CleanText(key, ""), pointer+"/"+escape(key), object[key], t.Elem())
+			object[key] = s.value(at.below(key), object[key], t.Elem())
 		}
 	}
-	if t.Kind() != reflect.Struct || readsItself(t) {
+	if t.Kind() != reflect.Struct {
 		return
 	}
 	fields := fieldsOf(t)
-	s.unknown(prefix, pointer, object, namesOf(fields))
+	s.unknown(at, object, namesOf(fields))
 	for _, f := range fields {
-		s.field(prefix+f.name, pointer+"/"+escape(f.name), object, f)
+		below := at.below(f.name)
+		below.tag, below.secret = f.tag, at.secret || f.secret
+		s.field(below, object, f)
 	}
 }
 
-func (s *shape) field(path, pointer string, object map[string]any, f field) {
+func (s *shape) field(at spot, object map[string]any, f field) {
 	value, set := object[f.name]
 	switch {
 	case value != nil:
 	case f.byDefault != nil:
-		object[f.name] = f.byDefault
-		return
+		value = decoded(f.byDefault)
 	case bare(f.kind).Kind() == reflect.Struct && f.kind.Kind() != reflect.Pointer && !readsItself(f.kind) && !f.required:
 		// Not set, but there may be defaults inside.
 		value = map[string]any{}
-		object[f.name] = value
 	case f.required:
-		s.fault(pointer, "the setting "+path+" is not set", f.about)
+		s.fault(at.pointer, "the setting "+at.path+" is not set", f.about)
 		return
 	case !set:
 		return
 	}
-	s.enumerated(path, pointer, value, f)
-	s.value(path, pointer, value, f.kind)
+	s.enumerated(at.path, at.pointer, value, f)
+	object[f.name] = s.value(at, value, f.kind)
 }
 
 // enumerated checks a value, or each of a list, against the enum.
@@ -153,7 +177,11 @@ func (s *shape) enumerated(path, pointer string, value any, f field) {
 	}
 }
 
-func (s *shape) unknown(prefix, pointer string, object map[string]any, known []string) {
+func (s *shape) unknown(at spot, object map[string]any, known []string) {
+	prefix := at.path
+	if prefix != "" {
+		prefix += "."
+	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if slices.Contains(known, key) {
 			continue
@@ -166,7 +194,7 @@ func (s *shape) unknown(prefix, pointer string, object map[string]any, known []s
 		} else {
 			summary += "; there are: " + strings.Join(known, ", ")
 		}
-		s.fault(pointer+"/"+escape(key), summary, "")
+		s.fault(at.pointer+"/"+escape(key), summary, "")
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -49,6 +51,15 @@ func (d described) Validate() []provider.Diagnostic {
 func (d described) ValidateOnline(context.Context) error {
 	if d.Address == "away" {
 		return errors.Join(errors.New("nobody is there"), provider.Unavailable(errors.New("nor here")))
+	}
+	if d.Address == "down" {
+		return fmt.Errorf("ask the CA: %w", provider.Unavailable(errors.New("maintenance")))
+	}
+	if d.Address == "refused" {
+		return fmt.Errorf("ask the CA: %w", &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
+	}
+	if d.Address == "forbidden" {
+		return errors.Join(provider.Denied(errors.New("this role may not sign")))
 	}
 	return nil
 }
@@ -132,6 +143,8 @@ func TestEveryFaultIsADiagnosticWithPointer(t *testing.T) {
 		"in a list":    {map[string]any{"address": "x", "uses": []any{"server", "sever"}}, []string{`/uses is "sever"`}},
 		"nested":       {map[string]any{"address": "x", "pools": []any{map[string]any{"a/b": 1}}}, []string{"/pools/0/a~1b there is no setting pools[0].a/b", "/pools/0/id is not set"}},
 		"a secret one": {map[string]any{"address": "x", "mode": "hidden"}, []string{"/mode is another: it takes a or b"}},
+		"object":       {map[string]any{"address": map[string]any{"file": "x"}}, []string{"/address the setting address is an object: it takes a string"}},
+		"list":         {map[string]any{"address": []any{"x"}}, []string{"/address the setting address is a list: it takes a string"}},
 		"wrong type":   {map[string]any{"address": "x", "tls": map[string]any{"name": 1}}, []string{"/tls/name the setting tls.name is a number"}},
 		"its own":      {map[string]any{"address": "both"}, []string{"/address is odd", `/address is "both"`}},
 	} {
@@ -173,6 +186,22 @@ func TestAuthorityIsAskedOnlyWithGoodSettings(t *testing.T) {
 	}
 	if found, err := none.ValidateOnline(t.Context(), map[string]any{"zzz": 1}); err != nil || !wire.HasErrors(found) {
 		t.Errorf("with wrong settings: %v, %v", found, err)
+	}
+}
+
+// An authority that is down says nothing about the settings.
+func TestAuthorityThatCannotTellIsNoWrongSetting(t *testing.T) {
+	p := define(new(described)).Provider()
+	for address, want := range map[string]error{"down": ca.ErrUnavailable, "refused": ca.ErrUnavailable, "forbidden": ca.ErrDenied} {
+		found, err := p.ValidateOnline(t.Context(), map[string]any{"address": address})
+		if !errors.Is(err, want) || len(found) > 0 {
+			t.Errorf("%s: %v, %v", address, found, err)
+		}
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.ValidateOnline(late, map[string]any{"address": "away"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("too late: %v", err)
 	}
 }
 

@@ -2,6 +2,9 @@ package provider
 
 import (
 	"context"
+	"errors"
+	"net"
+	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -26,13 +29,38 @@ func online(ctx context.Context, settings any) ([]Diagnostic, error) {
 	case interface {
 		ValidateOnline(ctx context.Context) error
 	}:
-		return diagnosticsOf(s.ValidateOnline(ctx)), ctx.Err()
+		return judged(s.ValidateOnline(ctx), ctx.Err())
 	case interface {
 		ValidateOnline(ctx context.Context) []Diagnostic
 	}:
 		return s.ValidateOnline(ctx), ctx.Err()
 	}
 	return nil, ca.Errorf(ca.Unimplemented, "the provider has no online check")
+}
+
+// judged returns what is wrong with the settings, or an error that says why the authority could
+// not tell: it is down, it does not know the caller. late is the error of the call's context.
+func judged(err, late error) ([]Diagnostic, error) {
+	switch {
+	case late != nil:
+		return nil, late
+	case err == nil || blamesSettings(err):
+		return diagnosticsOf(err), nil
+	case ca.ReasonFor(err) == ca.Unknown:
+		return nil, Unavailable(err)
+	}
+	return nil, err
+}
+
+// blamesSettings reports whether err, or one that was joined to it, is about the settings: it has
+// the reason Invalid, or none and is no error of the network.
+func blamesSettings(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as in diagnosticsOf
+		return slices.ContainsFunc(joined.Unwrap(), blamesSettings)
+	}
+	_, network := errors.AsType[net.Error](err)
+	reason := ca.ReasonFor(err)
+	return reason == ca.Invalid || reason == ca.Unknown && !network
 }
 
 // diagnosticsOf returns a diagnostic for each joined error.

@@ -251,7 +251,7 @@ func (a *authority) learn() {
 	a.stopFeed()
 	ctx, cancel := context.WithCancel(a.ctx)
 	a.stopFeed = cancel
-	f := &feed{authority: a, conf: a.settings(), scout: a.scout()}
+	f := a.feed()
 	a.spawn(func() { f.run(ctx) })
 }
 

@@ -75,6 +75,15 @@ func (c credential) kicked() credential {
 	return c
 }
 
+// moved returns the credential after the renewal has moved: to a later one, the token may not
+// last.
+func (c credential) moved(now, renew time.Time) credential {
+	if c.look.IsZero() && !c.spent && !c.doubt {
+		c.look = read(ca.Bearer{Expiry: c.ends}, now, renew).look
+	}
+	return c
+}
+
 // lookForToken brings the rotation forward to the time at which to look for a later token.
 func (l *leaf) lookForToken() {
 	if l.credential.doubt {

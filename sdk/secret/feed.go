@@ -3,12 +3,10 @@ package secret
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/rootfeed"
 	"github.com/countersign-dev/countersign/internal/rotation"
-	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // minPoll limits how often failing certificates trigger a request for roots.
@@ -19,10 +17,19 @@ const minPoll = time.Second
 // is a scout. It runs in its own goroutine, as it makes outside calls.
 type feed struct {
 	*authority
-	conf              *Authority
-	noWatch, noSource bool // an ability that turned out to be missing
-	waits             rotation.Waits
-	scout             scout
+	conf   *Authority
+	source rootfeed.Feed
+	waits  rotation.Waits
+	scout  scout
+}
+
+func (a *authority) feed() *feed {
+	f := &feed{authority: a, conf: a.settings(), scout: a.scout()}
+	f.source = rootfeed.Feed{
+		Client: f.conf.Client, Timeout: f.conf.Timeout, Interval: f.conf.RootInterval, Turn: f.asks,
+		Take: f.take, Refused: func(err error) { f.note(err, rotation.Never) },
+	}
+	return f
 }
 
 func (f *feed) run(ctx context.Context) {
@@ -42,23 +49,11 @@ func (f *feed) run(ctx context.Context) {
 // call.
 func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 	if f.kicked.Swap(false) { // a new provider may have other abilities
-		f.noWatch, f.noSource = false, false
+		f.source.Forget()
 		f.waits.Reset()
 	}
-	if w, ok := f.conf.Client.(ca.RootWatcher); ok && !f.noWatch {
-		err := f.watch(ctx, w)
-		if ca.ActionFor(err) != ca.Missing {
-			return 0, err
-		}
-		f.noWatch = true
-	}
-	if s, ok := f.conf.Client.(ca.RootSource); ok && !f.noSource {
-		err := f.ask(ctx, s)
-		if ca.ActionFor(err) != ca.Missing {
-			interval := f.conf.RootInterval - f.conf.RootInterval/10
-			return interval + rand.N(f.conf.RootInterval/5+1), err
-		}
-		f.noSource = true
+	if wait, tells, err := f.source.Listen(ctx); tells {
+		return wait, err
 	}
 	f.do(func() {
 		if ctx.Err() == nil {
@@ -71,31 +66,6 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 		return rotation.Never, nil
 	}
 	return f.scouts(ctx)
-}
-
-// watch always returns an error: a watch that ends has broken.
-func (f *feed) watch(ctx context.Context, w ca.RootWatcher) error {
-	_, err := call.Do(ctx, 0, f.asks, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.WatchRoots(ctx, func(roots []byte) error {
-			// A bad set must not end the watch: the next may be good.
-			if err := f.take(ctx, roots); err != nil {
-				f.note(err, rotation.Never)
-			}
-			return ctx.Err()
-		})
-	})
-	if err == nil {
-		err = ca.Errorf(ca.Unavailable, "the watch for roots ended")
-	}
-	return err
-}
-
-func (f *feed) ask(ctx context.Context, s ca.RootSource) error {
-	roots, err := call.Do(ctx, f.conf.Timeout, f.asks, s.Roots)
-	if err != nil {
-		return err
-	}
-	return f.take(ctx, roots)
 }
 
 func (f *feed) take(ctx context.Context, given []byte) error {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -49,6 +50,7 @@ type leaf struct {
 
 	credential credential
 	refused    refusedToken
+	counsel    counsel
 
 	failure  *Failure
 	restored bool // held comes from the last run
@@ -67,6 +69,7 @@ func newLeaf(m *Manager, p plan) *leaf {
 		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
 		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
+		counsel: counsel{turn: call.NewTurn(), answers: make(chan *question)},
 	}
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
 	l.rotation.Want(true)
@@ -90,6 +93,8 @@ func (l *leaf) run() {
 			f()
 		case a := <-l.replies:
 			l.settle(a)
+		case q := <-l.counsel.answers:
+			l.advised(q)
 		}
 	}
 }
@@ -123,6 +128,9 @@ func (l *leaf) step() time.Duration {
 	if do.Ask {
 		l.ask()
 	}
+	if do.Consult {
+		l.consult()
+	}
 	l.publish(now)
 	sleep := look
 	if l.holding {
@@ -152,6 +160,7 @@ func (l *leaf) install(now time.Time) {
 	l.lookForToken()
 	l.count++
 	item.Issued = now
+	l.advisable(now, now)
 	l.put(item)
 	l.keep(item)
 	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
@@ -177,6 +186,7 @@ func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
 	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.rotation.Asking(), !l.rotation.Wanted(), l.failure
 	s.Restored, s.TokenExpiry, s.Missing = l.restored, l.credential.ends, l.missing()
+	s.Advice = l.counsel.last
 	l.report.Store(&s)
 }
 

@@ -223,7 +223,7 @@ func TestKeysAndTokensAreNeverShown(t *testing.T) {
 				t.Errorf("%s is shown", name)
 			}
 		}
-		if !strings.Contains(shown, "(token) is fine") {
+		if !strings.Contains(shown, "(secret) is fine") {
 			t.Error("the failure is not shown at all")
 		}
 	})

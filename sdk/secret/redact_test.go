@@ -53,7 +53,7 @@ func TestTokenQuotedByClientReachesNoEventOrLog(t *testing.T) {
 					shown += fmt.Sprintf("%+v", event.Failure)
 				}
 				hasNoToken(t, shown)
-				if !strings.Contains(shown, "not accepted: (token)") {
+				if !strings.Contains(shown, "not accepted: (secret)") {
 					t.Errorf("the reason is not shown: %s", shown)
 				}
 			})

@@ -116,6 +116,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 		item.RenewAt = kept.RenewAt // drawn once, with these settings
 	}
 	l.rotation.Hold(termOf(item))
+	l.advisable(l.now(), item.Issued)
 	if l.choices[0].settings().Token != nil {
 		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
 		l.lookForToken()

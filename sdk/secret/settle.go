@@ -107,6 +107,7 @@ func endsOrder(err error) bool {
 // kick retries at once, as the token, settings or provider have changed.
 func (l *leaf) kick() {
 	l.at = 0
+	l.askSilentAgain()
 	l.rotation.Kick()
 	l.credential = l.credential.kicked()
 	l.lookForToken()
@@ -116,7 +117,7 @@ func (l *leaf) kick() {
 func (l *leaf) release() {
 	l.abandon()
 	l.at, l.order, l.next, l.held = 0, nil, nil, nil
-	l.failure, l.roots, l.anchor, l.credential = nil, rootCheck{}, anchored{}, credential{}
+	l.failure, l.roots, l.anchor, l.credential, l.counsel.last = nil, rootCheck{}, anchored{}, credential{}, nil
 	l.rotation.Release()
 	l.restored, l.holding = false, false
 	l.item.Store(nil)

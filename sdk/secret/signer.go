@@ -97,6 +97,16 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	return a.newItem(by.now())
 }
 
+// Advice asks the authority when to renew the item's certificate. A Signer that is asked for
+// advice should sign nothing: an authority that hangs would block both.
+func (s *Signer) Advice(ctx context.Context, item *Item) (ca.RenewalInfo, error) {
+	by := s.manager.current.Load().authorities[s.authority]
+	if by == nil {
+		return ca.RenewalInfo{}, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)
+	}
+	return advice(ctx, s.run, by.settings(), s.asks, item.Chain)
+}
+
 func (s *Signer) run(job func()) { s.jobs <- job }
 
 // Leads returns the fingerprint of the authority's current root that the item's chain

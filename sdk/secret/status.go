@@ -32,6 +32,9 @@ type Status struct {
 	// TokenExpiry is the expiry of the token last used for a request, or of a later one
 	// found since; zero if unknown.
 	TokenExpiry time.Time `json:"token_expiry,omitzero"`
+	// Advice is the authority's last word on when to renew the held item; nil if there is
+	// none.
+	Advice *Advice `json:"advice,omitempty"`
 	// Failure is the last failure, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
 	// Missing says what keeps peers from verifying the secret, or which authority has no

@@ -1,15 +1,11 @@
 package token
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/command"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -17,7 +13,6 @@ const (
 	commandTimeout = 30 * time.Second
 	// maxOutput leaves room for a token and the JSON around it.
 	maxOutput = 2 * maxToken
-	maxStderr = 4 << 10
 )
 
 // Command is a source that runs a program for each token, without a shell. Where the
@@ -56,31 +51,8 @@ func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
 }
 
 func (c Command) run(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stdout, stderr := &command.Head{Most: maxOutput, Full: cancel}, &command.Head{Most: maxStderr}
 	program := command.Program{Args: c.Args, Env: append([]string{execInfo}, c.Env...), KillRest: true}
-	err := program.Run(ctx, stdout, stderr)
-	switch {
-	case stdout.Over():
-		return nil, fmt.Errorf("it wrote more than %d bytes", maxOutput)
-	case err != nil:
-		return nil, fmt.Errorf("%w%s", err, said(stderr.Bytes(), stdout.Bytes()))
-	}
-	return stdout.Bytes(), nil
+	return program.Output(ctx, maxOutput)
 }
 
 func (c Command) String() string { return "token command " + c.Args[0] }
-
-// looksSecret matches words that may be a credential, as a failed program may have written
-// a token to its standard error.
-var looksSecret = regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]*`)
-
-// said formats the program's standard error for an error text.
-func said(stderr, stdout []byte) string {
-	message := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
-	if len(message) == 0 {
-		return ""
-	}
-	return ", and says: " + text.Redact(string(message), ca.Token(stdout))
-}

@@ -54,7 +54,7 @@ func TestFailingCommandSaysWhyWithoutToken(t *testing.T) {
 	for name, test := range map[string]struct{ lines, says string }{
 		"exit code":         {"echo oops >&2; exit 4", "exit status 4, and says: oops"},
 		"token on stderr":   {"echo token " + jwt + " >&2; exit 4", "exit status 4, and says: token (hidden)"},
-		"stdout on stderr":  {"echo short-one-of-20-char; echo no short-one-of-20-char >&2; exit 4", "and says: no (token)"},
+		"stdout on stderr":  {"echo short-one-of-20-char; echo no short-one-of-20-char >&2; exit 4", "and says: no (secret)"},
 		"control on stderr": {`printf 'a\033[2J' >&2; exit 4`, `says: a\x1b[2J`},
 		"no JSON":           {"echo " + jwt, "did not print an ExecCredential"},
 		"other version":     {`echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{"token":"x"}}'`, "something else"},

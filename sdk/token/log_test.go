@@ -56,7 +56,7 @@ func TestLogHandlerMayUseTheCache(t *testing.T) {
 	go func() { _, _ = handler.cache.ExchangeToken(t.Context(), request) }()
 	select {
 	case line := <-handler.asked:
-		if strings.Contains(line, "the-subject-token") || !strings.Contains(line, "no answer for (token)") {
+		if strings.Contains(line, "the-subject-token") || !strings.Contains(line, "no answer for (secret)") {
 			t.Errorf("the log says %q", line)
 		}
 	case <-time.After(10 * time.Second):

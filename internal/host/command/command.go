@@ -1,7 +1,8 @@
 // Package command runs a program that the operator configured: without a shell, with only
 // the given environment, in a separate process group that is killed at the deadline. Call
-// [Program.RunLogged] to log its output, or [Program.Run] with a [Head] to capture it.
-// Token sources, outputs and health checks call it. It keeps no state.
+// [Program.RunLogged] to log its output, [Program.Output] to take a credential that it
+// prints, or [Program.Run] with a [Head] to capture it. Token sources, references to secrets,
+// outputs and health checks call it. It keeps no state.
 package command
 
 import (

@@ -43,7 +43,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Ability is something that a provider can do; each is a service of its own.
+// Ability is something that a provider can do; each is a service of its own, but
+// ABILITY_NAMES_FROM_REQUEST, which says how CSRSign behaves.
 type Ability int32
 
 const (
@@ -52,6 +53,8 @@ const (
 	Ability_ABILITY_ROOT_SOURCE           Ability = 2
 	Ability_ABILITY_ROOT_WATCHER          Ability = 3
 	Ability_ABILITY_TOKEN_EXCHANGER       Ability = 4
+	Ability_ABILITY_NAMES_FROM_REQUEST    Ability = 5
+	Ability_ABILITY_RENEWAL_INFO          Ability = 6
 )
 
 // Enum value maps for Ability.
@@ -62,6 +65,8 @@ var (
 		2: "ABILITY_ROOT_SOURCE",
 		3: "ABILITY_ROOT_WATCHER",
 		4: "ABILITY_TOKEN_EXCHANGER",
+		5: "ABILITY_NAMES_FROM_REQUEST",
+		6: "ABILITY_RENEWAL_INFO",
 	}
 	Ability_value = map[string]int32{
 		"ABILITY_UNSPECIFIED":           0,
@@ -69,6 +74,8 @@ var (
 		"ABILITY_ROOT_SOURCE":           2,
 		"ABILITY_ROOT_WATCHER":          3,
 		"ABILITY_TOKEN_EXCHANGER":       4,
+		"ABILITY_NAMES_FROM_REQUEST":    5,
+		"ABILITY_RENEWAL_INFO":          6,
 	}
 )
 
@@ -602,9 +609,10 @@ type CSRSignRequest struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Required. One PEM block CERTIFICATE REQUEST (PKCS #10).
 	Csr []byte `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`
-	// Optional. The SPIFFE ID asked for.
+	// Optional. The SPIFFE ID asked for: a URI name of the certificate.
 	SubjectId string `protobuf:"bytes,3,opt,name=subject_id,json=subjectId,proto3" json:"subject_id,omitempty"`
-	// Optional. The DNS names asked for; those of the CSR, spelled out.
+	// Optional. The DNS names asked for. These and the other names repeat those of the
+	// CSR; with ABILITY_NAMES_FROM_REQUEST they take their place.
 	DnsNames []string `protobuf:"bytes,4,rep,name=dns_names,json=dnsNames,proto3" json:"dns_names,omitempty"`
 	// Optional. The IP addresses asked for, textual (RFC 4291, RFC 5952).
 	IpAddresses []string `protobuf:"bytes,5,rep,name=ip_addresses,json=ipAddresses,proto3" json:"ip_addresses,omitempty"`
@@ -1066,6 +1074,124 @@ func (x *ExchangeTokenResponse) GetExpiry() *timestamppb.Timestamp {
 	return nil
 }
 
+type GetRenewalInfoRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. One PEM block CERTIFICATE: a leaf that this authority issued.
+	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRenewalInfoRequest) Reset() {
+	*x = GetRenewalInfoRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRenewalInfoRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRenewalInfoRequest) ProtoMessage() {}
+
+func (x *GetRenewalInfoRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRenewalInfoRequest.ProtoReflect.Descriptor instead.
+func (*GetRenewalInfoRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetRenewalInfoRequest) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+type GetRenewalInfoResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The start of the suggested window; one in the past means now, as when
+	// the authority is about to revoke the certificate.
+	WindowStart *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=window_start,json=windowStart,proto3" json:"window_start,omitempty"`
+	// Required. Its end, after the start. The host draws the moment uniformly between.
+	WindowEnd *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=window_end,json=windowEnd,proto3" json:"window_end,omitempty"`
+	// Optional. A URL of at most 2,048 bytes that tells people why.
+	ExplanationUrl string `protobuf:"bytes,3,opt,name=explanation_url,json=explanationUrl,proto3" json:"explanation_url,omitempty"`
+	// Optional. When to ask again: 1 minute to 24 hours; absent: 6 hours.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRenewalInfoResponse) Reset() {
+	*x = GetRenewalInfoResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRenewalInfoResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRenewalInfoResponse) ProtoMessage() {}
+
+func (x *GetRenewalInfoResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRenewalInfoResponse.ProtoReflect.Descriptor instead.
+func (*GetRenewalInfoResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetRenewalInfoResponse) GetWindowStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WindowStart
+	}
+	return nil
+}
+
+func (x *GetRenewalInfoResponse) GetWindowEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WindowEnd
+	}
+	return nil
+}
+
+func (x *GetRenewalInfoResponse) GetExplanationUrl() string {
+	if x != nil {
+		return x.ExplanationUrl
+	}
+	return ""
+}
+
+func (x *GetRenewalInfoResponse) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
 var File_provider_v1_provider_proto protoreflect.FileDescriptor
 
 const file_provider_v1_provider_proto_rawDesc = "" +
@@ -1127,13 +1253,24 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x15ExchangeTokenResponse\x12&\n" +
 	"\faccess_token\x18\x01 \x01(\tB\x03\x80\x01\x01R\vaccessToken\x12*\n" +
 	"\x11issued_token_type\x18\x02 \x01(\tR\x0fissuedTokenType\x122\n" +
-	"\x06expiry\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06expiry*\x95\x01\n" +
+	"\x06expiry\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06expiry\"9\n" +
+	"\x15GetRenewalInfoRequest\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xf7\x01\n" +
+	"\x16GetRenewalInfoResponse\x12=\n" +
+	"\fwindow_start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\vwindowStart\x129\n" +
+	"\n" +
+	"window_end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\twindowEnd\x12'\n" +
+	"\x0fexplanation_url\x18\x03 \x01(\tR\x0eexplanationUrl\x12:\n" +
+	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter*\xcf\x01\n" +
 	"\aAbility\x12\x17\n" +
 	"\x13ABILITY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dABILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n" +
 	"\x13ABILITY_ROOT_SOURCE\x10\x02\x12\x18\n" +
 	"\x14ABILITY_ROOT_WATCHER\x10\x03\x12\x1b\n" +
-	"\x17ABILITY_TOKEN_EXCHANGER\x10\x042\x91\x03\n" +
+	"\x17ABILITY_TOKEN_EXCHANGER\x10\x04\x12\x1e\n" +
+	"\x1aABILITY_NAMES_FROM_REQUEST\x10\x05\x12\x18\n" +
+	"\x14ABILITY_RENEWAL_INFO\x10\x062\x91\x03\n" +
 	"\bProvider\x12h\n" +
 	"\vGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n" +
 	"\bValidate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12b\n" +
@@ -1148,7 +1285,9 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\n" +
 	"WatchRoots\x12*.countersign.provider.v1.WatchRootsRequest\x1a+.countersign.provider.v1.WatchRootsResponse0\x012\x80\x01\n" +
 	"\x0eTokenExchanger\x12n\n" +
-	"\rExchangeToken\x12-.countersign.provider.v1.ExchangeTokenRequest\x1a..countersign.provider.v1.ExchangeTokenResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
+	"\rExchangeToken\x12-.countersign.provider.v1.ExchangeTokenRequest\x1a..countersign.provider.v1.ExchangeTokenResponse2\x80\x01\n" +
+	"\vRenewalInfo\x12q\n" +
+	"\x0eGetRenewalInfo\x12..countersign.provider.v1.GetRenewalInfoRequest\x1a/.countersign.provider.v1.GetRenewalInfoResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
 
 var (
 	file_provider_v1_provider_proto_rawDescOnce sync.Once
@@ -1163,60 +1302,67 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_provider_v1_provider_proto_goTypes = []any{
-	(Ability)(0),                  // 0: countersign.provider.v1.Ability
-	(Diagnostic_Severity)(0),      // 1: countersign.provider.v1.Diagnostic.Severity
-	(*GetMetadataRequest)(nil),    // 2: countersign.provider.v1.GetMetadataRequest
-	(*GetMetadataResponse)(nil),   // 3: countersign.provider.v1.GetMetadataResponse
-	(*ValidateRequest)(nil),       // 4: countersign.provider.v1.ValidateRequest
-	(*ValidateResponse)(nil),      // 5: countersign.provider.v1.ValidateResponse
-	(*Diagnostic)(nil),            // 6: countersign.provider.v1.Diagnostic
-	(*ConfigureRequest)(nil),      // 7: countersign.provider.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),     // 8: countersign.provider.v1.ConfigureResponse
-	(*ReadyRequest)(nil),          // 9: countersign.provider.v1.ReadyRequest
-	(*ReadyResponse)(nil),         // 10: countersign.provider.v1.ReadyResponse
-	(*CSRSignRequest)(nil),        // 11: countersign.provider.v1.CSRSignRequest
-	(*CSRSignResponse)(nil),       // 12: countersign.provider.v1.CSRSignResponse
-	(*GetRootsRequest)(nil),       // 13: countersign.provider.v1.GetRootsRequest
-	(*GetRootsResponse)(nil),      // 14: countersign.provider.v1.GetRootsResponse
-	(*WatchRootsRequest)(nil),     // 15: countersign.provider.v1.WatchRootsRequest
-	(*WatchRootsResponse)(nil),    // 16: countersign.provider.v1.WatchRootsResponse
-	(*ExchangeTokenRequest)(nil),  // 17: countersign.provider.v1.ExchangeTokenRequest
-	(*ExchangeTokenResponse)(nil), // 18: countersign.provider.v1.ExchangeTokenResponse
-	(*structpb.Struct)(nil),       // 19: google.protobuf.Struct
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(Ability)(0),                   // 0: countersign.provider.v1.Ability
+	(Diagnostic_Severity)(0),       // 1: countersign.provider.v1.Diagnostic.Severity
+	(*GetMetadataRequest)(nil),     // 2: countersign.provider.v1.GetMetadataRequest
+	(*GetMetadataResponse)(nil),    // 3: countersign.provider.v1.GetMetadataResponse
+	(*ValidateRequest)(nil),        // 4: countersign.provider.v1.ValidateRequest
+	(*ValidateResponse)(nil),       // 5: countersign.provider.v1.ValidateResponse
+	(*Diagnostic)(nil),             // 6: countersign.provider.v1.Diagnostic
+	(*ConfigureRequest)(nil),       // 7: countersign.provider.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),      // 8: countersign.provider.v1.ConfigureResponse
+	(*ReadyRequest)(nil),           // 9: countersign.provider.v1.ReadyRequest
+	(*ReadyResponse)(nil),          // 10: countersign.provider.v1.ReadyResponse
+	(*CSRSignRequest)(nil),         // 11: countersign.provider.v1.CSRSignRequest
+	(*CSRSignResponse)(nil),        // 12: countersign.provider.v1.CSRSignResponse
+	(*GetRootsRequest)(nil),        // 13: countersign.provider.v1.GetRootsRequest
+	(*GetRootsResponse)(nil),       // 14: countersign.provider.v1.GetRootsResponse
+	(*WatchRootsRequest)(nil),      // 15: countersign.provider.v1.WatchRootsRequest
+	(*WatchRootsResponse)(nil),     // 16: countersign.provider.v1.WatchRootsResponse
+	(*ExchangeTokenRequest)(nil),   // 17: countersign.provider.v1.ExchangeTokenRequest
+	(*ExchangeTokenResponse)(nil),  // 18: countersign.provider.v1.ExchangeTokenResponse
+	(*GetRenewalInfoRequest)(nil),  // 19: countersign.provider.v1.GetRenewalInfoRequest
+	(*GetRenewalInfoResponse)(nil), // 20: countersign.provider.v1.GetRenewalInfoResponse
+	(*structpb.Struct)(nil),        // 21: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 22: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
-	19, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	21, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
 	6,  // 2: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
 	1,  // 3: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	19, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	20, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
-	21, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	2,  // 7: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
-	4,  // 8: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
-	7,  // 9: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
-	9,  // 10: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
-	11, // 11: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
-	13, // 12: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
-	15, // 13: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
-	17, // 14: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
-	3,  // 15: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	5,  // 16: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	8,  // 17: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	10, // 18: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	12, // 19: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	14, // 20: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	16, // 21: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	18, // 22: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	15, // [15:23] is the sub-list for method output_type
-	7,  // [7:15] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	21, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	22, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	23, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	23, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	23, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	22, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 10: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
+	4,  // 11: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
+	7,  // 12: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
+	9,  // 13: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
+	11, // 14: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
+	13, // 15: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
+	15, // 16: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
+	17, // 17: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
+	19, // 18: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
+	3,  // 19: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	5,  // 20: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	8,  // 21: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	10, // 22: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	12, // 23: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	14, // 24: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	16, // 25: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	18, // 26: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	20, // 27: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	19, // [19:28] is the sub-list for method output_type
+	10, // [10:19] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_provider_v1_provider_proto_init() }
@@ -1230,9 +1376,9 @@ func file_provider_v1_provider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
-			NumServices:   5,
+			NumServices:   6,
 		},
 		GoTypes:           file_provider_v1_provider_proto_goTypes,
 		DependencyIndexes: file_provider_v1_provider_proto_depIdxs,

@@ -309,6 +309,14 @@ type CertificateAuthorityClient interface {
 	//
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
+	//
+	// Whose names: those of the CSR, which the request repeats. A provider with the
+	// ability ABILITY_NAMES_FROM_REQUEST certifies the names of the request (subject_id,
+	// dns_names, ip_addresses), all of them and no others, and its ttl, whatever the CSR
+	// says: the CSR may have no names or other ones, and tells the key alone. A request
+	// without names is INVALID_ARGUMENT. Where its settings or the authority do not allow
+	// the request's names to win, the provider answers INVALID_ARGUMENT or
+	// PERMISSION_DENIED, never with other names, and Validate with online says so.
 	CSRSign(ctx context.Context, in *CSRSignRequest, opts ...grpc.CallOption) (*CSRSignResponse, error)
 }
 
@@ -348,6 +356,14 @@ type CertificateAuthorityServer interface {
 	//
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
+	//
+	// Whose names: those of the CSR, which the request repeats. A provider with the
+	// ability ABILITY_NAMES_FROM_REQUEST certifies the names of the request (subject_id,
+	// dns_names, ip_addresses), all of them and no others, and its ttl, whatever the CSR
+	// says: the CSR may have no names or other ones, and tells the key alone. A request
+	// without names is INVALID_ARGUMENT. Where its settings or the authority do not allow
+	// the request's names to win, the provider answers INVALID_ARGUMENT or
+	// PERMISSION_DENIED, never with other names, and Validate with online says so.
 	CSRSign(context.Context, *CSRSignRequest) (*CSRSignResponse, error)
 	mustEmbedUnimplementedCertificateAuthorityServer()
 }
@@ -760,6 +776,126 @@ var TokenExchanger_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExchangeToken",
 			Handler:    _TokenExchanger_ExchangeToken_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "provider/v1/provider.proto",
+}
+
+const (
+	RenewalInfo_GetRenewalInfo_FullMethodName = "/countersign.provider.v1.RenewalInfo/GetRenewalInfo"
+)
+
+// RenewalInfoClient is the client API for RenewalInfo service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// RenewalInfo is the ability ABILITY_RENEWAL_INFO (RFC 9773).
+type RenewalInfoClient interface {
+	// GetRenewalInfo says when a certificate had better be renewed. It signs nothing.
+	// It is advice: the host renews at 0.9 of the certificate's life at the latest,
+	// and by advice no more often than a tenth of its life.
+	//
+	//	INVALID_ARGUMENT    the authority does not know this certificate.
+	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//	UNAVAILABLE         the authority cannot be reached.
+	GetRenewalInfo(ctx context.Context, in *GetRenewalInfoRequest, opts ...grpc.CallOption) (*GetRenewalInfoResponse, error)
+}
+
+type renewalInfoClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRenewalInfoClient(cc grpc.ClientConnInterface) RenewalInfoClient {
+	return &renewalInfoClient{cc}
+}
+
+func (c *renewalInfoClient) GetRenewalInfo(ctx context.Context, in *GetRenewalInfoRequest, opts ...grpc.CallOption) (*GetRenewalInfoResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRenewalInfoResponse)
+	err := c.cc.Invoke(ctx, RenewalInfo_GetRenewalInfo_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RenewalInfoServer is the server API for RenewalInfo service.
+// All implementations must embed UnimplementedRenewalInfoServer
+// for forward compatibility.
+//
+// RenewalInfo is the ability ABILITY_RENEWAL_INFO (RFC 9773).
+type RenewalInfoServer interface {
+	// GetRenewalInfo says when a certificate had better be renewed. It signs nothing.
+	// It is advice: the host renews at 0.9 of the certificate's life at the latest,
+	// and by advice no more often than a tenth of its life.
+	//
+	//	INVALID_ARGUMENT    the authority does not know this certificate.
+	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//	UNAVAILABLE         the authority cannot be reached.
+	GetRenewalInfo(context.Context, *GetRenewalInfoRequest) (*GetRenewalInfoResponse, error)
+	mustEmbedUnimplementedRenewalInfoServer()
+}
+
+// UnimplementedRenewalInfoServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRenewalInfoServer struct{}
+
+func (UnimplementedRenewalInfoServer) GetRenewalInfo(context.Context, *GetRenewalInfoRequest) (*GetRenewalInfoResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRenewalInfo not implemented")
+}
+func (UnimplementedRenewalInfoServer) mustEmbedUnimplementedRenewalInfoServer() {}
+func (UnimplementedRenewalInfoServer) testEmbeddedByValue()                     {}
+
+// UnsafeRenewalInfoServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RenewalInfoServer will
+// result in compilation errors.
+type UnsafeRenewalInfoServer interface {
+	mustEmbedUnimplementedRenewalInfoServer()
+}
+
+func RegisterRenewalInfoServer(s grpc.ServiceRegistrar, srv RenewalInfoServer) {
+	// If the following call panics, it indicates UnimplementedRenewalInfoServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&RenewalInfo_ServiceDesc, srv)
+}
+
+func _RenewalInfo_GetRenewalInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRenewalInfoRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RenewalInfoServer).GetRenewalInfo(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RenewalInfo_GetRenewalInfo_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RenewalInfoServer).GetRenewalInfo(ctx, req.(*GetRenewalInfoRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// RenewalInfo_ServiceDesc is the grpc.ServiceDesc for RenewalInfo service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var RenewalInfo_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "countersign.provider.v1.RenewalInfo",
+	HandlerType: (*RenewalInfoServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetRenewalInfo",
+			Handler:    _RenewalInfo_GetRenewalInfo_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -91,7 +91,7 @@ func TestUnconfirmedTokenIsRefused(t *testing.T) {
 		"not authenticated":             {changed("authenticated", false), "rejected the token"},
 		"nothing said about it":         {changed("authenticated", nil), "rejected the token"},
 		"an error":                      {map[string]any{"error": "[invalid bearer token, square/go-jose: error]"}, "invalid bearer token"},
-		"an error with the token":       {map[string]any{"error": "bad " + token.Reveal()}, "bad (token)"},
+		"an error with the token":       {map[string]any{"error": "bad " + token.Reveal()}, "bad (secret)"},
 		"an error with lines":           {map[string]any{"error": "one\ntwo" + strings.Repeat("x", 5000)}, `one\ntwo`},
 		"another audience":              {changed("audiences", []string{"vault"}), "audiences are [vault]"},
 		"an audience that looks alike":  {changed("audiences", []string{"istio-ca "}), "audiences are [istio-ca ]"},
@@ -143,7 +143,7 @@ func TestAPIServerFaultLeavesCallerUnverified(t *testing.T) {
 		"403":                       {status(403, `{"message":"cannot create resource \"tokenreviews\""}`), "cannot create resource"},
 		"429":                       {status(429, `{"message":"too many"}`), "status 429: too many"},
 		"500":                       {status(500, "<html>"), "status 500: no reason given"},
-		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), "status 503: (token) by (token)"},
+		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), "status 503: (secret) by (secret)"},
 		"204":                       {status(204, ""), "status 204"},
 		"no JSON":                   {status(201, "ok"), "did not return JSON"},
 		"nothing":                   {status(201, ""), "did not return JSON"},
@@ -174,7 +174,7 @@ func TestOwnTokenIsReadPerReviewAndNeverShown(t *testing.T) {
 		says  string
 	}{
 		"no token is there":     {"", errors.New("token file: /var/run/token: no such file"), "/var/run/token"},
-		"an error that shows":   {ownToken, errors.New("bad " + ownToken.Reveal()), "bad (token)"},
+		"an error that shows":   {ownToken, errors.New("bad " + ownToken.Reveal()), "bad (secret)"},
 		"one that is two lines": {ownToken + "\r\nX-Admin: 1", nil, "not usable in an HTTP header"},
 	} {
 		cfg.Token = source{test.token, test.err, nil}

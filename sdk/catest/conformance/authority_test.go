@@ -29,7 +29,7 @@ func goodKit() Kit {
 	return Kit{
 		Settings:        map[string]any{"address": "ca.example.org"},
 		WrongSettings:   map[string]any{"address": "wrong"},
-		Identity:        Names{SPIFFEID: "spiffe://example.org/web", DNSNames: []string{"web.example.org"}, IPAddresses: []string{"192.0.2.1"}},
+		Identity:        Names{SPIFFEID: "spiffe://example.org/web", DNSNames: []string{"web.example.org", "www.example.org"}, IPAddresses: []string{"192.0.2.1", "2001:db8::1"}},
 		RefusedIdentity: Names{SPIFFEID: "spiffe://stranger.test/web"},
 		Token:           goodToken, RefusedToken: staleToken, TokenRequired: true,
 		Exchange: ca.TokenRequest{SubjectToken: goodSubject, Audience: "ca"}, RefusedSubjectToken: badSubject,
@@ -52,12 +52,13 @@ func (g goodOnes) Validate() error {
 
 func (g goodOnes) ValidateOnline(context.Context) error { return nil }
 
-// signs, tells, watches and exchanges are what a provider's author writes.
+// signs, tells, watches, exchanges and advises are what a provider's author writes.
 type (
 	signs     func(context.Context, ca.SignRequest) (ca.Certificate, error)
 	tells     func(context.Context) ([]byte, error)
 	watches   func(context.Context, func([]byte) error) error
 	exchanges func(context.Context, ca.TokenRequest) (ca.ExchangedToken, error)
+	advises   func(context.Context, []byte) (ca.RenewalInfo, error)
 )
 
 // authority keeps every rule. A mutant replaces one of its methods.
@@ -67,11 +68,13 @@ type authority struct {
 	tell     tells
 	follow   watches
 	exchange exchanges
+	advise   advises
 }
 
 func newAuthority(opts catest.Options) *authority {
+	opts.NamesFromRequest = true
 	a := &authority{CA: catest.NewCA(opts)}
-	a.sign, a.tell, a.follow, a.exchange = a.goodSign, a.CA.Roots, a.CA.WatchRoots, a.goodExchange
+	a.sign, a.tell, a.follow, a.exchange, a.advise = a.goodSign, a.CA.Roots, a.CA.WatchRoots, a.goodExchange, a.goodAdvice
 	return a
 }
 
@@ -92,6 +95,24 @@ func (a *authority) goodExchange(_ context.Context, req ca.TokenRequest) (ca.Exc
 		return ca.ExchangedToken{}, provider.Errorf(provider.Unauthenticated, "the subject token is not taken")
 	}
 	return ca.ExchangedToken{AccessToken: "eyJ.new", IssuedType: "urn:ietf:params:oauth:token-type:jwt", Expiry: time.Now().Add(time.Hour)}, nil
+}
+
+func (a *authority) goodAdvice(_ context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	certs, err := pki.ParseCertificates(leaf)
+	if err != nil {
+		return ca.RenewalInfo{}, provider.Errorf(provider.Invalid, "%w", err)
+	}
+	if certs[0].Issuer.CommonName == certs[0].Subject.CommonName {
+		return ca.RenewalInfo{}, provider.Errorf(provider.Invalid, "no certificate of this CA")
+	}
+	end := certs[0].NotAfter
+	return ca.RenewalInfo{Start: end.Add(-30 * time.Minute), End: end.Add(-20 * time.Minute), Explanation: "https://ca.example.org/", RetryAfter: time.Hour}, nil
+}
+
+func (a *authority) CertifiesNames(context.Context) error { return nil }
+
+func (a *authority) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	return a.advise(ctx, leaf)
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -235,6 +256,8 @@ type outer struct {
 	roots     func(error) error
 	watch     func(error) error
 	exchange  func(error) error
+	advise    func(error) error
+	certifies func(error) error
 }
 
 func wrapped(change func(o *outer)) func() wire.Provider {
@@ -305,6 +328,15 @@ func (o *outer) WatchRoots(ctx context.Context, changed func([]byte) error) erro
 func (o *outer) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	token, err := o.Provider.ExchangeToken(ctx, req)
 	return token, through(o.exchange, err)
+}
+
+func (o *outer) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	info, err := o.Provider.RenewalInfo(ctx, leaf)
+	return info, through(o.advise, err)
+}
+
+func (o *outer) CertifiesNames(ctx context.Context) error {
+	return through(o.certifies, o.Provider.CertifiesNames(ctx))
 }
 
 // instead answers another error in the place of one.

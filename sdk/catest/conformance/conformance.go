@@ -29,11 +29,13 @@ const (
 	Roots         Level = "roots"
 	RootWatch     Level = "root-watch"
 	TokenExchange Level = "token-exchange"
+	RequestNames  Level = "names-from-request"
+	Renewal       Level = "renewal-info"
 )
 
 // Levels returns all levels.
 func Levels() []Level {
-	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange}
+	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal}
 }
 
 // Check is one rule.
@@ -52,7 +54,7 @@ type Check struct {
 // Checks returns the checks that need no process, in order.
 func Checks() []Check {
 	return slices.Concat(metadataChecks(), protocolChecks(), settingsChecks(), signChecks(), refusalChecks(),
-		faultChecks(), rootChecks(), watchChecks(), tokenChecks())
+		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks())
 }
 
 // Outcome is the outcome of a check.
@@ -67,38 +69,65 @@ const (
 
 // Result is the result of one check.
 type Result struct {
-	ID      string        `json:"id"`
-	Level   Level         `json:"level"`
-	Outcome Outcome       `json:"outcome"`
-	Rule    string        `json:"rule"`
-	Why     string        `json:"why"`
-	Seen    string        `json:"seen,omitempty"` // what was observed instead, or what is missing
-	Took    time.Duration `json:"took_ns"`
+	ID      string  `json:"id"`
+	Level   Level   `json:"level"`
+	Outcome Outcome `json:"outcome"`
+	Rule    string  `json:"rule"`
+	Why     string  `json:"why"`
+	Seen    string  `json:"seen,omitempty"` // what was observed instead, or what is missing
+	// Needs is the entry of the kit without which the check was not run.
+	Needs string        `json:"needs,omitempty"`
+	Took  time.Duration `json:"took_ns"`
+	// Log is what a process logged during a check that failed: the last lines, a panic whole.
+	Log []string `json:"log,omitempty"`
 }
 
-type notRunError struct{ error }
+type notRunError struct {
+	error
+	needs string // an entry of the kit
+}
 
 // NotRun returns an error that says why a check cannot run here.
-func NotRun(format string, args ...any) error { return notRunError{fmt.Errorf(format, args...)} }
+func NotRun(format string, args ...any) error { return notRunError{fmt.Errorf(format, args...), ""} }
+
+// needs is NotRun for want of an entry of the kit, and says more of it.
+func needs(entry, more string) error {
+	return notRunError{errors.New("needs " + entry + " in the kit" + more), entry}
+}
 
 // Do runs one check. It must not be called concurrently.
 func (s *Session) Do(ctx context.Context, c Check) Result {
-	begin := time.Now()
+	begin, logged := time.Now(), s.logging()
 	err := s.missing(c)
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, s.Kit.limit())
-		err = s.guarded(limited, c)
+		err = s.firstOpening(c, s.guarded(limited, c))
 		cancel()
 	}
 	s.closeAll(&s.opened)
+	s.replaceBroken(ctx, err)
 	out := Result{ID: c.ID, Level: c.Level, Outcome: Passed, Rule: c.Rule, Why: c.Why, Took: time.Since(begin)}
 	if unrun, ok := errors.AsType[notRunError](err); ok {
-		out.Outcome, out.Seen = Unrun, s.clean(unrun.Error())
+		out.Outcome, out.Seen, out.Needs = Unrun, s.clean(unrun.Error()), unrun.needs
 	} else if err != nil {
-		out.Outcome, out.Seen = Failed, s.clean(err.Error())
+		out.Outcome, out.Seen, out.Log = Failed, s.clean(err.Error()), logged()
 	}
 	s.outcomes[c.ID] = out
 	return out
+}
+
+// logging returns a function that returns what the provider logs from now on.
+func (s *Session) logging() func() []string {
+	if s.Subject.Log == nil {
+		return func() []string { return nil }
+	}
+	logged := s.Subject.Log()
+	return func() (lines []string) {
+		for _, line := range logged() {
+			lines = append(lines, s.clean(line))
+		}
+		return lines
+	}
 }
 
 // guarded runs a check and recovers panics of a provider that is a value.
@@ -117,7 +146,7 @@ func (s *Session) missing(c Check) error {
 		case done && before.Outcome == Failed:
 			return NotRun("%s failed, and without it this tells nothing", id)
 		case done && before.Outcome == Unrun:
-			return NotRun("%s", before.Seen)
+			return notRunError{errors.New(before.Seen), before.Needs}
 		}
 	}
 	return nil

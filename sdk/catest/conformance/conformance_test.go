@@ -58,7 +58,7 @@ func TestGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), 
 
 // latecomer tells its roots when a request has brought a token to ask for them with.
 func latecomer() func() wire.Provider {
-	made := catest.NewCA(catest.Options{Intermediates: 2})
+	made := catest.NewCA(catest.Options{Intermediates: 2, NamesFromRequest: true})
 	return provider.Define("kit", "1.0.0", func(context.Context, goodOnes) (*authority, error) {
 		a, came := newAuthority(catest.Options{}), make(chan struct{})
 		a.CA = made

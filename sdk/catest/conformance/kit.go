@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Kit holds input only the author knows. The zero value suits a provider that needs no
@@ -39,8 +41,13 @@ type Kit struct {
 	// exchange fails.
 	Exchange            ca.TokenRequest `json:"-"`
 	RefusedSubjectToken ca.Token        `json:"-"`
-	// CallTimeout limits one call. Default: 10s.
+	// AbilitiesOff are declared abilities that the settings turn off, such as token-exchanger:
+	// they return unimplemented, and their checks are not run.
+	AbilitiesOff []string `json:"abilities_off,omitempty"`
+	// CallTimeout limits one call, and the start of a process. Default: 10s.
 	CallTimeout Duration `json:"call_timeout,omitempty"`
+	// Env are variables for a process. A value has those of its own process.
+	Env map[string]string `json:"env,omitempty"`
 }
 
 // Names are the names to request in a certificate.
@@ -68,6 +75,9 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // madeUp is nobody's token: a provider that leaks it leaks others, too.
 const madeUp = "eyJ.conformance-kit-made-this-token-up.4f1c8d0b9a7e"
 
+// madeUpLeaf is a block of the right type that no authority issued.
+const madeUpLeaf = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
+
 func (k Kit) withDefaults() Kit {
 	if k.Identity.none() {
 		k.Identity.SPIFFEID = "spiffe://example.org/ns/kit/sa/conformance"
@@ -83,6 +93,9 @@ func (k Kit) withDefaults() Kit {
 
 // limit bounds one check, which makes many parallel calls but few in sequence.
 func (k Kit) limit() time.Duration { return 4 * time.Duration(k.CallTimeout) }
+
+// off reports whether the kit's settings turn off an ability.
+func (k Kit) off(a wire.Ability) bool { return slices.Contains(k.AbilitiesOff, a.String()) }
 
 func (k Kit) nameCheck() pki.NameCheck {
 	return map[string]pki.NameCheck{"trust-domain": pki.TrustDomainName, "any": pki.AnyName}[k.NameCheck]

@@ -18,9 +18,9 @@ func metadataChecks() []Check {
 		{"META-03", Behaviour, "Its version is 1 to 64 printable bytes.", "People compare it in tables and logs.", []string{"META-01"}, versionIsWellFormed},
 		{"META-04", Behaviour, "It has the ability certificate-authority.", "Without it, a provider cannot sign anything.", []string{"META-01"}, canSign},
 		{"META-05", Behaviour, "It lists each ability once, and none is 0.", "Such a list comes from generated code that nobody completed.", []string{"META-01"}, abilitiesAreDistinct},
-		{"META-06", Behaviour, "Its metadata does not depend on its settings.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
-		{"META-07", Behaviour, "Calls to an ability that it does not declare return unimplemented.", "The host remembers that and stops calling; after any other error it retries forever.", []string{"META-01"}, undeclaredIsUnimplemented},
-		{"META-08", Behaviour, "It implements each ability that it declares.", "The host relies on it, and would find out only when it needs it.", []string{"META-01"}, declaredIsThere},
+		{"META-06", Behaviour, "Its metadata does not depend on its settings: it declares each ability that some settings turn on.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
+		{"META-07", Behaviour, "Calls to an ability that it does not declare, or that its settings turn off, return unimplemented.", "The host remembers that and stops calling; after any other error it retries forever.", []string{"META-01"}, undeclaredIsUnimplemented},
+		{"META-08", Behaviour, "It implements each ability that it declares and that its settings do not turn off.", "The host relies on it, and would find out only when it needs it.", []string{"META-01"}, declaredIsThere},
 	}
 }
 
@@ -120,6 +120,10 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 		err = i.WatchRoots(ctx, func([]byte) error { return enough })
 	case wire.TokenExchanger:
 		_, err = i.ExchangeToken(ctx, ca.TokenRequest{SubjectToken: madeUp})
+	case wire.NamesFromRequest:
+		err = i.CertifiesNames(ctx)
+	case wire.RenewalInfo:
+		_, err = i.RenewalInfo(ctx, []byte(madeUpLeaf))
 	}
 	return err
 }
@@ -127,7 +131,7 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 func undeclaredIsUnimplemented(ctx context.Context, s *Session) error {
 	return eachAbility(ctx, s, false, func(i *Instance, ability wire.Ability) error {
 		if err := asked(ctx, s, i, ability); !errors.Is(err, ca.ErrUnimplemented) {
-			return fmt.Errorf("it does not declare %q, which answers %w", ability, orNone(err))
+			return fmt.Errorf("it does not declare %q, or its settings turn that off, and it answers %w", ability, orNone(err))
 		}
 		return nil
 	})
@@ -140,7 +144,7 @@ func declaredIsThere(ctx context.Context, s *Session) error {
 			ask = watchIsThere // it may have nothing to send yet
 		}
 		if err := ask(ctx, s, i, ability); errors.Is(err, ca.ErrUnimplemented) {
-			return fmt.Errorf("it declares %q, which answers %w", ability, err)
+			return fmt.Errorf("it declares %q, which answers %w; if the settings turn it off, write abilities_off: [%[1]s] in the kit", ability, err)
 		}
 		return nil
 	})
@@ -157,8 +161,8 @@ func watchIsThere(ctx context.Context, s *Session, i *Instance, _ wire.Ability) 
 	return nil
 }
 
-// eachAbility judges every declared ability, or every undeclared one.
-func eachAbility(ctx context.Context, s *Session, declared bool, judge func(*Instance, wire.Ability) error) error {
+// eachAbility judges every ability that is declared and not turned off, or every other one.
+func eachAbility(ctx context.Context, s *Session, on bool, judge func(*Instance, wire.Ability) error) error {
 	i, err := s.Ready()
 	if err != nil {
 		return err
@@ -167,9 +171,12 @@ func eachAbility(ctx context.Context, s *Session, declared bool, judge func(*Ins
 	if err != nil {
 		return err
 	}
-	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger} {
-		if m.Has(ability) != declared {
+	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo} {
+		if (m.Has(ability) && !s.Kit.off(ability)) != on {
 			continue
+		}
+		if ability == wire.NamesFromRequest && s.Kit.off(ability) {
+			continue // it has no call of its own, and the metadata know no settings
 		}
 		if err := judge(i, ability); err != nil {
 			return err

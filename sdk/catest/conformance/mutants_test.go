@@ -52,7 +52,7 @@ func failedOf(results []Result) []string {
 // Each of these breaks exactly one rule. A name after a slash distinguishes mutants of one rule.
 func mutants() map[string]func() wire.Provider {
 	all := map[string]func() wire.Provider{}
-	for _, some := range []map[string]func() wire.Provider{outerMutants(), schemaMutants(), chainMutants(), signMutants(), refusalMutants(), faultMutants(), rootMutants(), watchMutants(), tokenMutants()} {
+	for _, some := range []map[string]func() wire.Provider{outerMutants(), schemaMutants(), chainMutants(), signMutants(), refusalMutants(), faultMutants(), rootMutants(), watchMutants(), tokenMutants(), nameMutants(), renewalMutants()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -122,6 +122,13 @@ func outerMutants() map[string]func() wire.Provider {
 		"META-08/watch": watchingRoots(func(*authority) watches {
 			return func(context.Context, func([]byte) error) error { return ca.ErrUnimplemented }
 		}),
+		"META-07/names": described(func(m *wire.Metadata) {
+			m.Abilities = slices.DeleteFunc(m.Abilities, func(a wire.Ability) bool { return a == wire.NamesFromRequest })
+		}),
+		"META-08/names": wrapped(func(o *outer) {
+			o.certifies = func(error) error { return ca.ErrUnimplemented }
+		}),
+		"RENEW-07": wrapped(func(o *outer) { o.advise = unavailable }),
 		"PROTO-01": wrapped(func(o *outer) { o.sign = unavailable }),
 		"PROTO-02": wrapped(func(o *outer) { o.ready = instead(ca.ErrNotConfigured, nil) }),
 		"ROOT-09":  wrapped(func(o *outer) { o.roots = unavailable }),
@@ -341,7 +348,9 @@ func signMutants() map[string]func() wire.Provider {
 			}
 		}),
 		"SIGN-26": replying(func(req ca.SignRequest, c *ca.Certificate) error {
-			req.DNSNames[0] = strings.ToUpper(req.DNSNames[0])
+			if len(req.DNSNames) > 0 {
+				req.DNSNames[0] = strings.ToUpper(req.DNSNames[0])
+			}
 			return nil
 		}),
 		"SIGN-27": replying(func(_ ca.SignRequest, c *ca.Certificate) error {

@@ -138,7 +138,9 @@ func emptyRequest(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	_, err = providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, &providerv1.CSRSignRequest{})
+	// With the token: a provider may authenticate before it looks at anything else.
+	empty := &providerv1.CSRSignRequest{Token: s.Kit.Token.Reveal()}
+	_, err = providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, empty)
 	if status.Code(err) != codes.InvalidArgument {
 		return fmt.Errorf("it answers %w", orNone(err))
 	}
@@ -154,7 +156,7 @@ func hugeMessage(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	huge := &providerv1.CSRSignRequest{RequestId: req.ID, Csr: append(req.CSR, bytes.Repeat([]byte{'\n'}, wire.MaxMessage)...)}
+	huge := &providerv1.CSRSignRequest{RequestId: req.ID, Token: req.Token.Reveal(), Csr: append(req.CSR, bytes.Repeat([]byte{'\n'}, wire.MaxMessage)...)}
 	if _, err := providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, huge); err == nil {
 		return fmt.Errorf("it took %d bytes", len(huge.GetCsr()))
 	}
@@ -170,7 +172,7 @@ func errorInfoFits(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	nonsense := &providerv1.CSRSignRequest{RequestId: req.ID, Csr: nonsenseCSR()}
+	nonsense := &providerv1.CSRSignRequest{RequestId: req.ID, Token: req.Token.Reveal(), Csr: nonsenseCSR()}
 	_, err = providerv1.NewCertificateAuthorityClient(i.Conn).CSRSign(ctx, nonsense)
 	st, _ := status.FromError(err)
 	for _, detail := range st.Details() {

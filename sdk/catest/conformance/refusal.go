@@ -128,7 +128,7 @@ func (s *Session) Shows(text string) bool {
 
 func strangerIsDenied(ctx context.Context, s *Session) error {
 	if s.Kit.RefusedIdentity.none() {
-		return NotRun("needs refused_identity in the kit")
+		return needs("refused_identity", "")
 	}
 	other, _, err := s.Request(s.Kit.RefusedIdentity, pki.ECDSAP256)
 	if err != nil {
@@ -139,14 +139,14 @@ func strangerIsDenied(ctx context.Context, s *Session) error {
 
 func tokenIsRefused(ctx context.Context, s *Session) error {
 	if s.Kit.RefusedToken == "" {
-		return NotRun("needs refused_token_file in the kit, with an expired token for instance")
+		return needs("refused_token_file", ", with an expired token for instance")
 	}
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = s.Kit.RefusedToken }), ca.Unauthenticated, ca.Denied)
 }
 
 func tokenIsMissing(ctx context.Context, s *Session) error {
 	if !s.Kit.TokenRequired {
-		return NotRun("needs token_required in the kit, where a token is")
+		return needs("token_required", ", where a token is")
 	}
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = "" }), ca.Unauthenticated, ca.Denied, ca.Invalid)
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -30,21 +33,41 @@ func (r *Report) Add(result Result) {
 	}
 }
 
-// WriteLine writes one result as text; a failure with its rule and reason.
+// WriteLine writes one result as text; a failure with its rule and reason. What the kit lacks is
+// told once, by [Report.WriteSummary].
 func WriteLine(w io.Writer, r Result) {
 	switch r.Outcome {
 	case Passed:
 		fmt.Fprintf(w, "ok       %-9s %s\n", r.ID, r.Rule)
 	case Unrun:
-		fmt.Fprintf(w, "not run  %-9s %s\n                   %s\n", r.ID, r.Rule, r.Seen)
+		fmt.Fprintf(w, "not run  %-9s %s\n", r.ID, r.Rule)
+		if r.Needs == "" {
+			fmt.Fprintf(w, "                   %s\n", r.Seen)
+		}
 	case Failed:
 		fmt.Fprintf(w, "FAILED   %-9s %s\n         seen      %s\n         why       %s\n", r.ID, r.Rule, r.Seen, r.Why)
+		if len(r.Log) > 0 {
+			fmt.Fprintf(w, "         log       %s\n", strings.Join(r.Log, "\n                   "))
+		}
 	}
 }
 
-// WriteSummary writes the summary line as text.
+// WriteSummary writes the summary as text: the numbers, and what the kit lacks.
 func (r *Report) WriteSummary(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %d passed, %d failed, %d not run\n", r.Provider, r.Passed, r.Failed, r.NotRun)
+	checks := map[string][]string{}
+	for _, result := range r.Results {
+		if result.Needs != "" {
+			checks[result.Needs] = append(checks[result.Needs], result.ID)
+		}
+	}
+	if len(checks) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "not run for want of input; give it in a kit file with --kit (docs/conformance.md):")
+	for _, entry := range slices.Sorted(maps.Keys(checks)) {
+		fmt.Fprintf(w, "  %-26s for %s\n", entry, strings.Join(checks[entry], ", "))
+	}
 }
 
 // WriteJSON writes one JSON object.
@@ -102,7 +125,7 @@ func (r Result) junit() junitCase {
 	c := junitCase{Class: string(r.Level), Name: r.ID + " " + r.Rule, Time: seconds(r.Took)}
 	switch r.Outcome {
 	case Failed:
-		c.Failure = &junitMessage{Message: r.Seen, Text: r.Why}
+		c.Failure = &junitMessage{Message: r.Seen, Text: strings.Join(append([]string{r.Why}, r.Log...), "\n")}
 	case Unrun:
 		c.Skipped = &junitMessage{Message: r.Seen}
 	}

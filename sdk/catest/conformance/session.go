@@ -25,8 +25,9 @@ type Session struct {
 	Subject Subject
 
 	outcomes map[string]Result
+	unopened string        // the check that first could open no instance
 	quiet    time.Duration // how long a watch with no events is observed
-	held     []*Instance   // for the whole session: the configured one
+	held     []*Instance   // for many checks: the configured one and the blank one
 	opened   []*Instance   // for one check
 	readied  func() (*Instance, error)
 	blank    func() (*Instance, error) // without settings; checks must not configure it
@@ -36,10 +37,15 @@ type Session struct {
 // NewSession applies the kit's defaults; it opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
 	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second}
+	s.share()
+	return s
+}
+
+// share has the shared instances opened when a check first needs them.
+func (s *Session) share() {
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
 	s.blank = sync.OnceValues(func() (*Instance, error) { return s.open(context.Background(), &s.held) })
 	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
-	return s
 }
 
 // Close ends everything still open.
@@ -76,7 +82,7 @@ func (s *Session) Ready() (*Instance, error) {
 func (s *Session) open(ctx context.Context, list *[]*Instance) (*Instance, error) {
 	i, err := s.Subject.Open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("it cannot be opened: %w", err)
+		return nil, openError{fmt.Errorf("it cannot be opened: %w", err)}
 	}
 	*list = append(*list, i)
 	return i, nil
@@ -140,6 +146,9 @@ func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, 
 	m, err := s.metadata(ctx, i)
 	if err == nil && !m.Has(ability) {
 		return nil, NotRun("the provider has no ability %q", ability)
+	}
+	if s.Kit.off(ability) {
+		return nil, NotRun("the kit says that its settings turn %q off", ability)
 	}
 	if s.Kit.TokenRequired {
 		_, _ = s.reply() // another check covers whether it signs

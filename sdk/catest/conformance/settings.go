@@ -47,6 +47,9 @@ func settingsChecks() []Check {
 
 func goodSettings(_ context.Context, s *Session) error {
 	_, err := s.readied()
+	if errors.Is(err, ca.ErrInvalid) && len(s.Kit.Settings) == 0 {
+		return fmt.Errorf("%w; the kit has no settings: give valid ones with --kit or --settings", err)
+	}
 	return err
 }
 
@@ -181,7 +184,7 @@ func outsideEnumIsFound(ctx context.Context, s *Session) error {
 	return err
 }
 
-var errNoWrongSettings = NotRun("needs wrong_settings in the kit")
+var errNoWrongSettings = needs("wrong_settings", "")
 
 func wrongIsFound(ctx context.Context, s *Session) error {
 	if s.Kit.WrongSettings == nil {

@@ -21,6 +21,9 @@ type Subject struct {
 	Form string // value, wire or process
 	// Open returns a provider without settings.
 	Open func(ctx context.Context) (*Instance, error)
+	// Log is called before a check, and what it returns after one that failed: for the lines
+	// that the provider has logged meanwhile, fit to be shown. Nil: it has no log.
+	Log func() func() []string
 }
 
 // Instance is one instance of the provider.

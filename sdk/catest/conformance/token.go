@@ -34,7 +34,7 @@ func (s *Session) exchange(ctx context.Context) (ca.ExchangedToken, error) {
 		return ca.ExchangedToken{}, err
 	}
 	if s.Kit.Exchange.SubjectToken == "" {
-		return ca.ExchangedToken{}, NotRun("needs exchange.subject_token_file in the kit")
+		return ca.ExchangedToken{}, needs("exchange.subject_token_file", "")
 	}
 	return s.exchangeBy(ctx, i)
 }
@@ -89,7 +89,7 @@ func (s *Session) refusedExchange(ctx context.Context) error {
 		return err
 	}
 	if s.Kit.RefusedSubjectToken == "" {
-		return NotRun("needs refused_subject_token_file in the kit")
+		return needs("refused_subject_token_file", "")
 	}
 	req := s.Kit.Exchange
 	req.SubjectToken = s.Kit.RefusedSubjectToken

@@ -114,7 +114,7 @@ func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 	client, err := rest.New(rest.Config{URL: server.URL, ServerName: "ca.example.org", Roots: rest.RootFile(fileOf(t, authority.Bundle().PEM()))})
 	must(t, err)
 	err = client.Do(t.Context(), rest.Call{Path: "/x", Hide: []ca.Token{token}}, nil)
-	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "is not trusted: ") || !strings.Contains(err.Error(), "(token)") || strings.Contains(err.Error(), "sesame") {
+	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "is not trusted: ") || !strings.Contains(err.Error(), "(secret)") || strings.Contains(err.Error(), "sesame") {
 		t.Errorf("%v", err)
 	}
 	server.Close()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net/http"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -15,26 +14,7 @@ import (
 // ca: 401 to [ca.Unauthenticated], 403 to [ca.Denied], 409 to [ca.Aborted], 425 and 429 to
 // [ca.RateLimited], 500 to [ca.Internal], 408 and all other 5xx to [ca.Unavailable], and
 // everything else, redirects included, to [ca.Invalid].
-func Reason(status int) ca.Reason {
-	switch status {
-	case http.StatusUnauthorized:
-		return ca.Unauthenticated
-	case http.StatusForbidden:
-		return ca.Denied
-	case http.StatusConflict:
-		return ca.Aborted
-	case http.StatusTooManyRequests, http.StatusTooEarly:
-		return ca.RateLimited
-	case http.StatusInternalServerError:
-		return ca.Internal
-	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
-		return ca.Unavailable
-	}
-	if status >= 500 {
-		return ca.Unavailable
-	}
-	return ca.Invalid
-}
+func Reason(status int) ca.Reason { return endpoint.Reason(status) }
 
 // failure returns the error that a reply other than 2xx stands for.
 func (c *Client) failure(reply endpoint.Reply, call Call) error {
@@ -46,16 +26,10 @@ func (c *Client) failure(reply endpoint.Reply, call Call) error {
 		}
 	}
 	said := ""
-	if status/100 == 3 {
-		said = ": redirects are not followed; configure the URL that it redirects to" // its Location may repeat a token
-	} else if c.config.Failure != nil {
-		if text := text.Redact(c.config.Failure(reply.Body), call.Hide...); text != "" {
-			said = ": " + text
-		}
+	if c.config.Failure != nil {
+		said = text.Redact(c.config.Failure(reply.Body), call.Hide...)
 	}
-	failed := ca.Errorf(reason, "%s answered %s with %d%s", c.Host(), call.name(), status, said)
-	failed.RetryAfter = RetryAfter(reply.Header)
-	return failed
+	return endpoint.Refusal{Reason: reason, Host: c.Host(), Call: call.name(), Status: status, Header: reply.Header, Said: said}.Error()
 }
 
 // unanswered returns the error of a call without a usable reply.

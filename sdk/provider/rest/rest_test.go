@@ -126,7 +126,7 @@ func TestServerTextIsBoundedAndHasNoCredential(t *testing.T) {
 	})
 	token := "sesame-open-sesame-open"
 	err := client.Do(t.Context(), rest.Call{Path: "/x?q=quiet", Header: http.Header{"X-Token": {token}}, Hide: []ca.Token{ca.Token(token)}}, nil)
-	if text := err.Error(); !errors.Is(err, ca.ErrDenied) || !strings.Contains(text, ` with 403: no, (token)\nxxx`) || strings.Contains(text, "sesame") || strings.Contains(text, "\n") || strings.Contains(text, "quiet") || len(text) > 400 {
+	if text := err.Error(); !errors.Is(err, ca.ErrDenied) || !strings.Contains(text, ` with 403: no, (secret)\nxxx`) || strings.Contains(text, "sesame") || strings.Contains(text, "\n") || strings.Contains(text, "quiet") || len(text) > 400 {
 		t.Errorf("%s", text)
 	}
 }

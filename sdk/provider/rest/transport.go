@@ -23,10 +23,18 @@ type Transport struct {
 	// TLS are the settings of each connection. Default: TLS 1.2 or later, verified with
 	// the roots of the operating system.
 	TLS *tls.Config
+	// NewTLS makes the settings of each connection instead, such as the method Config of
+	// setting.TLS, which reads files.
+	NewTLS func() (*tls.Config, error)
 	// Timeout ends a request. Default: 20 seconds.
 	Timeout time.Duration
 	// MaxReply is the size limit of a reply's body, in bytes. Default: 2 MiB.
 	MaxReply int64
+}
+
+// Client returns an HTTP client that uses the Transport and follows no redirect.
+func (t *Transport) Client() *http.Client {
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // RoundTrip implements [http.RoundTripper]. A request that ran out of time or was canceled
@@ -41,7 +49,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	reply, err := t.server().Do(req.Context(), req.Method, req.URL.String(), req.Header, body)
+	server, err := t.server()
+	if err != nil {
+		return nil, err
+	}
+	reply, err := server.Do(req.Context(), req.Method, req.URL.String(), req.Header, body)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +63,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (t *Transport) server() *endpoint.Client {
+func (t *Transport) server() (*endpoint.Client, error) {
 	settings := t.TLS
+	if t.NewTLS != nil {
+		var err error
+		if settings, err = t.NewTLS(); err != nil {
+			return nil, err
+		}
+	}
 	if settings == nil {
 		settings = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -60,7 +78,7 @@ func (t *Transport) server() *endpoint.Client {
 		TLS:   settings.Clone,
 		Proxy: http.ProxyFromEnvironment, Redirects: endpoint.ReplyRedirects,
 		MaxBody: cmp.Or(t.MaxReply, maxReply), Timeout: cmp.Or(t.Timeout, defaultTimeout),
-	})
+	}), nil
 }
 
 // RetryAfter returns the wait that a reply's Retry-After header asks for, in seconds or

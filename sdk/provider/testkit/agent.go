@@ -1,13 +1,12 @@
 package testkit
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Agent is a running `countersign agent`. It is used by the test's goroutine alone.
@@ -22,35 +21,26 @@ type Agent struct {
 // about 100 bytes.
 func Folder(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "cs")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
+	return proctest.Folder(tb)
 }
 
 // StartAgent runs `countersign agent --dev` in a [Folder] until the test ends, with further
 // arguments and environment variables. The agent finds the provider by its path, and serves
 // on the socket "s" in the folder, which the arguments or the environment have to configure.
-// The test fails if the agent does not exit with 0 within 20 seconds of SIGTERM.
+// The test fails if the agent does not exit with 0 within 30 seconds of SIGTERM.
 func StartAgent(tb testing.TB, dir, provider string, args, environ []string) *Agent {
 	tb.Helper()
 	a := &Agent{&Log{}, tb, filepath.Join(dir, "s")}
 	cmd := exec.Command(Program(tb, "countersign"), append([]string{"agent", "--dev"}, args...)...) //nolint:gosec // built by the tests
 	cmd.Dir, cmd.Stderr, cmd.Stdout = dir, a.Log, a.Log
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "COUNTERSIGN_PROVIDER_PATH=" + filepath.Dir(provider)}, environ...)
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	cmd.Env = append(append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+filepath.Dir(provider)), environ...)
+	var p *proctest.Process
 	tb.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			tb.Errorf("agent: %v\n%s", err, a.Take())
+		if code := p.Ended().ExitCode(); code != 0 {
+			tb.Errorf("the agent exited with %d\n%s", code, a.Take())
 		}
 	})
+	p = proctest.Start(tb, cmd)
 	return a
 }
 

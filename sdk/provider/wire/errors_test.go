@@ -205,10 +205,10 @@ func TestTextIsCutBetweenRunesAndEscapes(t *testing.T) {
 func TestTokenFragmentsAreRemoved(t *testing.T) {
 	const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJlLW9mLXRva2Vu"
 	for text, want := range map[string]string{
-		"bad: " + token:                         "bad: (token)",
-		"bad: " + token[:30] + " is no token":   "bad: (token) is no token",
-		"signature " + token[36:] + " is wrong": "signature (token) is wrong",
-		"bad: " + token[5:25] + "|" + token[:9]: "bad: (token)|(token)",
+		"bad: " + token:                         "bad: (secret)",
+		"bad: " + token[:30] + " is no token":   "bad: (secret) is no token",
+		"signature " + token[36:] + " is wrong": "signature (secret) is wrong",
+		"bad: " + token[5:25] + "|" + token[:9]: "bad: (secret)|(secret)",
 		"short: " + token[:12] + " is common":   "short: eyJhbGciOiJF is common",
 	} {
 		if got := wire.CleanText(text, token); got != want {
@@ -224,7 +224,7 @@ func FuzzCleanText(f *testing.F) {
 		if len(got) > 256 || strings.ContainsFunc(got, unicode.IsControl) || !utf8.ValidString(got) {
 			t.Errorf("%q became %q", text, got)
 		}
-		if token = strings.TrimSpace(token); len(token) > len("(token)") && strings.Contains(got, token) && strings.Contains(text, token) {
+		if token = strings.TrimSpace(token); len(token) > len("(secret)") && strings.Contains(got, token) && strings.Contains(text, token) {
 			t.Errorf("the token %q is in %q", token, got)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // The limits of a provider's metadata: bytes of version and schema, numbers of the others.
@@ -17,7 +18,7 @@ const (
 	maxDiagnostics = 64
 )
 
-// Ability is a service that a provider implements.
+// Ability is a service that a provider implements, or for NamesFromRequest how it signs.
 type Ability int32
 
 // The abilities, numbered as in provider.proto.
@@ -26,6 +27,8 @@ const (
 	RootSource           = Ability(providerv1.Ability_ABILITY_ROOT_SOURCE)
 	RootWatcher          = Ability(providerv1.Ability_ABILITY_ROOT_WATCHER)
 	TokenExchanger       = Ability(providerv1.Ability_ABILITY_TOKEN_EXCHANGER)
+	NamesFromRequest     = Ability(providerv1.Ability_ABILITY_NAMES_FROM_REQUEST)
+	RenewalInfo          = Ability(providerv1.Ability_ABILITY_RENEWAL_INFO)
 )
 
 var abilityNames = map[Ability]string{
@@ -33,6 +36,8 @@ var abilityNames = map[Ability]string{
 	RootSource:           "root-source",
 	RootWatcher:          "root-watcher",
 	TokenExchanger:       "token-exchanger",
+	NamesFromRequest:     "names-from-request",
+	RenewalInfo:          "renewal-info",
 }
 
 // String returns the name of the ability, such as "root-source".
@@ -57,6 +62,14 @@ type Metadata struct {
 
 // Has reports whether the provider has an ability.
 func (m Metadata) Has(a Ability) bool { return slices.Contains(m.Abilities, a) }
+
+// Lacks returns nil if the provider has an ability, and [ca.ErrUnimplemented] if not.
+func (m Metadata) Lacks(a Ability) error {
+	if m.Has(a) {
+		return nil
+	}
+	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", a)
+}
 
 // Check returns an error if the metadata are invalid.
 func (m Metadata) Check() error {

@@ -32,6 +32,7 @@ type Remote struct {
 	roots    providerv1.RootSourceClient
 	watcher  providerv1.RootWatcherClient
 	tokens   providerv1.TokenExchangerClient
+	renewals providerv1.RenewalInfoClient
 }
 
 var _ Provider = (*Remote)(nil)
@@ -51,6 +52,7 @@ func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 		roots:    providerv1.NewRootSourceClient(conn),
 		watcher:  providerv1.NewRootWatcherClient(conn),
 		tokens:   providerv1.NewTokenExchangerClient(conn),
+		renewals: providerv1.NewRenewalInfoClient(conn),
 	}
 }
 
@@ -183,6 +185,15 @@ func (r *Remote) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exc
 // failed converts the error of a call.
 func failed(ctx context.Context, err error, token ca.Token) error {
 	return stillWanted(ctx, fromStatus(err, token))
+}
+
+// CertifiesNames implements [ca.NameCertifier] by the metadata.
+func (r *Remote) CertifiesNames(ctx context.Context) error {
+	m, err := r.Metadata(ctx)
+	if err != nil {
+		return err
+	}
+	return m.Lacks(NamesFromRequest)
 }
 
 // limited sets the message limits on each call, where they override go-plugin's 2 GiB for the

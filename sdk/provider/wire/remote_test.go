@@ -223,7 +223,7 @@ func TestQuotedTokenIsInNoError(t *testing.T) {
 	}
 	remote := wire.NewRemote(serveVersion(t, version, &fake{}), wire.RemoteOptions{})
 	_, err := remote.CSRSign(t.Context(), good())
-	if want := "denied: no access for (token), cut: (token)"; err == nil || err.Error() != want {
+	if want := "denied: no access for (secret), cut: (secret)"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -332,4 +332,17 @@ type asking struct {
 
 func (a *asking) ValidateOnline(context.Context, map[string]any) ([]wire.Diagnostic, error) {
 	return a.found, a.err
+}
+
+func TestCertifyingNamesIsAnsweredByTheMetadata(t *testing.T) {
+	for _, has := range []bool{true, false} {
+		m := wire.Metadata{Name: "acme", Version: "1", Abilities: []wire.Ability{wire.CertificateAuthority}}
+		if has {
+			m.Abilities = append(m.Abilities, wire.NamesFromRequest)
+		}
+		remote := wire.NewRemote(serve(t, &fake{metadata: m}), wire.RemoteOptions{})
+		if err := remote.CertifiesNames(t.Context()); has != (err == nil) || !has && !errors.Is(err, ca.ErrUnimplemented) {
+			t.Errorf("declared %t: %v", has, err)
+		}
+	}
 }

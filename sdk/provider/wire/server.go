@@ -21,6 +21,7 @@ func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
 	providerv1.RegisterRootSourceServer(r, s)
 	providerv1.RegisterRootWatcherServer(r, s)
 	providerv1.RegisterTokenExchangerServer(r, s)
+	providerv1.RegisterRenewalInfoServer(r, s)
 }
 
 // server embeds no Unimplemented type, so that the compiler finds methods that are missing
@@ -30,6 +31,7 @@ type server struct {
 	providerv1.UnsafeRootSourceServer
 	providerv1.UnsafeRootWatcherServer
 	providerv1.UnsafeTokenExchangerServer
+	providerv1.UnsafeRenewalInfoServer
 	p Provider
 }
 

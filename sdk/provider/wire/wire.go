@@ -61,6 +61,8 @@ type Provider interface {
 	ca.RootSource
 	ca.RootWatcher
 	ca.TokenExchanger
+	ca.NameCertifier
+	ca.RenewalAdvisor
 	// Metadata describes the provider. It needs no settings and no network.
 	Metadata(ctx context.Context) (Metadata, error)
 	// Validate checks settings without applying them. It returns what is wrong with them; an

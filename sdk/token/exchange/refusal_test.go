@@ -90,7 +90,7 @@ func TestRefusalShowsServerTextWithoutCredential(t *testing.T) {
 			c.Auth = exchange.Auth{ClientID: "agent", SecretFile: file}
 		}))
 		text := err.Error()
-		if !strings.Contains(text, `invalid_request: not \x1b[2J good: `) || !strings.Contains(text, "(token)") {
+		if !strings.Contains(text, `invalid_request: not \x1b[2J good: `) || !strings.Contains(text, "(secret)") {
 			t.Errorf("%s: %s", name, text)
 		}
 		for _, never := range []string{subject[10:30], actor, secret, base64.StdEncoding.EncodeToString([]byte("agent:a-very"))[:14], "%2F"} {
@@ -109,7 +109,7 @@ func TestFormEncodedCredentialIsHidden(t *testing.T) {
 	_, err := trade(t.Context(), server.client(t, func(c *exchange.Config) {
 		c.Auth = exchange.Auth{ClientID: "agent", SecretFile: file, SecretInBody: true}
 	}))
-	if text := err.Error(); !strings.Contains(text, "client_secret=(token)") || strings.Contains(text, "very") {
+	if text := err.Error(); !strings.Contains(text, "client_secret=(secret)") || strings.Contains(text, "very") {
 		t.Error(text)
 	}
 }

@@ -1,0 +1,103 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// maxFile bounds a kit file and a token, in bytes.
+const maxFile = 1 << 20
+
+// kitFile is the kit as YAML or JSON, with the names of files in place of tokens.
+type kitFile struct {
+	Kit
+	TokenFile               string       `json:"token_file"`
+	RefusedTokenFile        string       `json:"refused_token_file"`
+	Exchange                exchangeFile `json:"exchange"`
+	RefusedSubjectTokenFile string       `json:"refused_subject_token_file"`
+}
+
+type exchangeFile struct {
+	SubjectTokenFile   string   `json:"subject_token_file"`
+	SubjectTokenType   string   `json:"subject_token_type"`
+	Audience           string   `json:"audience"`
+	Resource           string   `json:"resource"`
+	Scopes             []string `json:"scopes"`
+	RequestedTokenType string   `json:"requested_token_type"`
+}
+
+// LoadKit reads a kit file, YAML or JSON, and the tokens whose files it names by paths from its
+// own folder. docs/conformance.md lists the entries; an unknown one is an error.
+func LoadKit(path string) (Kit, error) {
+	var file kitFile
+	if err := LoadYAML(path, &file); err != nil {
+		return Kit{}, err
+	}
+	kit, e := file.Kit, file.Exchange
+	kit.Exchange = ca.TokenRequest{SubjectTokenType: e.SubjectTokenType, Audience: e.Audience, Resource: e.Resource, Scopes: e.Scopes, RequestedType: e.RequestedTokenType}
+	dir := filepath.Dir(path)
+	return kit, errors.Join(
+		readToken(dir, file.TokenFile, &kit.Token), readToken(dir, file.RefusedTokenFile, &kit.RefusedToken),
+		readToken(dir, e.SubjectTokenFile, &kit.Exchange.SubjectToken), readToken(dir, file.RefusedSubjectTokenFile, &kit.RefusedSubjectToken),
+	)
+}
+
+// LoadYAML reads a file of at most 1 MiB, YAML or JSON, into a value with json tags. A name that
+// the value does not have is an error.
+func LoadYAML(path string, into any) error {
+	text, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	var plain any
+	if err := yaml.Unmarshal(text, &plain); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if text, err = json.Marshal(plain); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func readToken(dir, name string, into *ca.Token) error {
+	if name == "" {
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	text, err := readFile(name)
+	*into = ca.Token(strings.TrimSpace(string(text)))
+	if err == nil && *into == "" {
+		return fmt.Errorf("the token file %s is empty", name)
+	}
+	return err
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFile)
+	}
+	return text, err
+}

@@ -1,0 +1,93 @@
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func kitFolder(t *testing.T, kit string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"kit.yaml": kit, "token": "eyJ.good\n", "empty": "\n", "large": strings.Repeat("x", maxFile+1)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "kit.yaml")
+}
+
+func TestKitFileHasTokensInFilesBesideIt(t *testing.T) {
+	kit, err := LoadKit(kitFolder(t, `
+settings: {address: ca.example.org, tries: 3}
+identity: {spiffe_id: "spiffe://example.org/web"}
+ttl: 90m
+token_file: token
+exchange: {subject_token_file: token, audience: ca}
+abilities_off: [root-watcher]
+env: {AWS_REGION: eu-central-1}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kit.Token != "eyJ.good" || kit.Exchange.SubjectToken != "eyJ.good" || kit.Exchange.Audience != "ca" || kit.Env["AWS_REGION"] != "eu-central-1" {
+		t.Errorf("%+v", kit)
+	}
+	if want := map[string]any{"address": "ca.example.org", "tries": 3.0}; !reflect.DeepEqual(kit.Settings, want) || kit.TTL != Duration(90*time.Minute) {
+		t.Errorf("%v, %v", kit.Settings, kit.TTL)
+	}
+}
+
+func TestWrongKitFileIsRefused(t *testing.T) {
+	for kit, want := range map[string]string{
+		"setings: {}":                    `unknown field "setings"`,
+		"token_file: empty":              "empty is empty",
+		"token_file: large":              "has more than 1048576 bytes",
+		"token_file: none":               "no such file",
+		"ttl: soon":                      "invalid duration",
+		"settings: [1":                   "yaml",
+		"settings: {a: {1: 2, b: .nan}}": "kit.yaml",
+		"settings: {a: 1, a: 2}":         "already defined",
+	} {
+		if _, err := LoadKit(kitFolder(t, kit)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", kit, err, want)
+		}
+	}
+	if _, err := LoadKit(filepath.Join(t.TempDir(), "kit.yaml")); err == nil {
+		t.Error("there is no such file")
+	}
+}
+
+// What is missing is told once, with what it is missing for.
+func TestSummarySaysWhatTheKitLacks(t *testing.T) {
+	report := &Report{Provider: "acme 1"}
+	kit := goodKit()
+	kit.RefusedToken, kit.RefusedIdentity, kit.WrongSettings = "", Names{}, nil
+	for _, r := range runAll(t, kit, Value(good())) {
+		report.Add(r)
+	}
+	var text strings.Builder
+	for _, r := range report.Results {
+		WriteLine(&text, r)
+	}
+	if strings.Contains(text.String(), "in the kit") {
+		t.Errorf("it is told twice:\n%s", text.String())
+	}
+	text.Reset()
+	report.WriteSummary(&text)
+	for _, want := range []string{"--kit", "\n  refused_token_file         for DENY-06\n", "\n  wrong_settings             for SET-13, SET-14\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+}
+
+func TestProviderWithoutKitSaysThatItNeedsSettings(t *testing.T) {
+	results := runAll(t, Kit{}, Value(good()))
+	if r := resultOf(t, results, "SET-06"); r.Outcome != Failed || !strings.Contains(r.Seen, "the setting address is not set") || !strings.Contains(r.Seen, "--kit or --settings") {
+		t.Errorf("SET-06 %s: %s", r.Outcome, r.Seen)
+	}
+}

@@ -1,0 +1,127 @@
+/** A certificate signing request. One that comes again with the same id is a retry. */
+export interface SignRequest {
+  /** A UUID. */
+  readonly id: string;
+  /** One PEM block CERTIFICATE REQUEST. */
+  readonly csr: string;
+  /** The SPIFFE ID that is asked for, or ''. */
+  readonly subjectId: string;
+  readonly dnsNames: readonly string[];
+  readonly ipAddresses: readonly string[];
+  /** The lifetime that is asked for, in milliseconds; undefined: the CA's own. */
+  readonly ttl?: number;
+  /** The workload's bearer credential, or ''. Never log it. */
+  readonly token: string;
+}
+
+/** PEM: the leaf first, then each one's issuer, never the root. Leave out roots if only roots() tells them. */
+export interface Certificate {
+  chain: string | Uint8Array;
+  roots?: string | Uint8Array;
+}
+
+/** A token exchange (RFC 8693). */
+export interface TokenRequest {
+  readonly subjectToken: string;
+  readonly subjectTokenType: string;
+  readonly audience: string;
+  readonly resource: string;
+  readonly scopes: readonly string[];
+  readonly requestedType: string;
+}
+
+/** When a certificate had better be renewed (RFC 9773). */
+export interface RenewalWindow {
+  start: Date;
+  end: Date;
+  explanationUrl?: string;
+  /** When to ask again, in milliseconds: 1 minute to 24 hours; undefined: 6 hours. */
+  retryAfter?: number;
+}
+
+export interface Token {
+  accessToken: string;
+  issuedType?: string;
+  /** When it ends; undefined: not known. */
+  expiry?: Date;
+}
+
+/** Of one call: the signal aborts when the agent gives up. */
+export interface Call {
+  readonly signal: AbortSignal;
+}
+
+/** A CA that was opened with its settings. Only sign is required; many calls run at the same time. */
+export interface Authority {
+  sign(request: SignRequest, call: Call): Certificate | Promise<Certificate>;
+  /** The CA's roots now, PEM. */
+  roots?(call: Call): string | Uint8Array | Promise<string | Uint8Array>;
+  /** The roots now, and each later set. */
+  watchRoots?(call: Call): AsyncIterable<string | Uint8Array>;
+  exchangeToken?(request: TokenRequest, call: Call): Token | Promise<Token>;
+  /** When a leaf (PEM) had better be renewed. */
+  renewalInfo?(certificate: string, call: Call): RenewalWindow | Promise<RenewalWindow>;
+  /** Called after the last call. */
+  close?(): void | Promise<void>;
+}
+
+/** The class of an authority. Its methods are its abilities. */
+export interface AuthorityClass<S = any> {
+  new (settings: S): Authority;
+  prototype: Authority;
+  settings?: Record<string, Field>;
+  /** sign certifies the names of the request, whatever the CSR says. */
+  namesFromRequest?: boolean;
+  /** Opens the authority instead of new, where that must wait. */
+  open?(settings: S): Authority | Promise<Authority>;
+  /** Checks, without network, what types cannot say; throws Invalid. */
+  validate?(settings: S): void;
+  /** Asks the CA whether the settings work, and has nothing signed; throws an error of this module. */
+  validateOnline?(settings: S, call: Call): void | Promise<void>;
+}
+
+/** Serves until the host goes away. The console's output reaches the host's log. */
+export function serve(name: string, version: string, authority: AuthorityClass): void;
+
+/** A setting. One without a default is required, unless it is optional. */
+export interface Field { readonly schema: object; readonly optional: boolean }
+export interface FieldOptions<T> {
+  default?: T;
+  optional?: boolean;
+  /** Its value is never printed. */
+  secret?: boolean;
+}
+export function string(description: string, options?: FieldOptions<string> & {enum?: string[]}): Field;
+export function integer(description: string, options?: FieldOptions<number>): Field;
+export function number(description: string, options?: FieldOptions<number>): Field;
+export function boolean(description: string, options?: FieldOptions<boolean>): Field;
+export function list(item: Field, description: string, options?: FieldOptions<unknown[]>): Field;
+export function object(fields: Record<string, Field>, description: string, options?: FieldOptions<object>): Field;
+
+/** An error that is none of those below: the agent waits and tries again. The operator reads the text: no keys, no tokens. */
+export class ProviderError extends Error {
+  /** What the CA asked the agent to wait, in milliseconds. */
+  retryAfter?: number;
+  constructor(text: string, options?: {retryAfter?: number});
+}
+/** The request cannot be signed as it is, or a setting is wrong: the attempt ends. pointer is a JSON Pointer to the setting. */
+export class Invalid extends ProviderError { constructor(text: string, pointer?: string); pointer: string }
+/** The caller is not allowed this certificate: the attempt ends. */
+export class Denied extends ProviderError {}
+/** The token was not accepted: the agent reads it again and tries once more. */
+export class Unauthenticated extends ProviderError {}
+/** Too many requests, or an exhausted quota: the agent waits. */
+export class RateLimited extends ProviderError {}
+/** RateLimited, until so many milliseconds have passed. */
+export class RetryAfter extends RateLimited { constructor(milliseconds: number, text: string) }
+/** The CA cannot be reached or is not ready: the agent waits. */
+export class Unavailable extends ProviderError {}
+/** A conflict with another request: the agent waits. */
+export class Aborted extends ProviderError {}
+/** The CA or this provider failed: the agent waits. */
+export class Internal extends ProviderError {}
+/** There are no settings: the agent sends them and calls again. */
+export class NotConfigured extends ProviderError {}
+
+/** Makes text of a CA safe for an error or a log: no tokens or pieces of them, no control characters, 256 bytes. */
+export function cleanText(text: string, ...tokens: string[]): string;

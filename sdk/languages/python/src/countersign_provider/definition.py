@@ -1,0 +1,55 @@
+"""What an author gives to serve."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import settings
+from .messages import Certificate, SignRequest
+
+# The methods of an authority that are abilities, as the protocol numbers them.
+_ABILITIES = {"sign": 1, "roots": 2, "watch_roots": 3, "exchange_token": 4, "renewal_info": 6}
+_NAMES_FROM_REQUEST = 5
+
+
+class Authority(Protocol):
+    """A CA that was opened with its settings. Only sign is required; the others are
+
+        async def roots(self) -> bytes                          the CA's roots now, PEM
+        async def watch_roots(self) -> AsyncIterator[bytes]     the roots now, and each later set
+        async def exchange_token(self, request: TokenRequest) -> Token
+        async def renewal_info(self, certificate: bytes) -> RenewalWindow   of a leaf, PEM
+        async def open(self) -> None                            after __init__, where that must wait
+        async def close(self) -> None                           after the last call
+
+    With names_from_request = True, sign certifies the names of the request, whatever the CSR says.
+
+    A method without async runs in a thread, and goes on there when its caller has gone away: end
+    it within request.timeout. An async one is cancelled. Many calls run at the same time.
+    """
+
+    def sign(self, request: SignRequest) -> Certificate | Awaitable[Certificate]:
+        """Has a request signed."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A provider: its name, its version, the class of its settings, and how it is opened."""
+
+    name: str
+    version: str
+    settings: type
+    open: Callable[[Any], Authority]
+    schema: dict[str, Any]
+
+    @property
+    def abilities(self) -> list[int]:
+        found = [number for method, number in _ABILITIES.items() if hasattr(self.open, method)]
+        return found + [_NAMES_FROM_REQUEST] * bool(getattr(self.open, "names_from_request", False))
+
+
+def define(name: str, version: str, settings_class: type, authority: Callable[[Any], Authority]) -> Definition:
+    """Raises TypeError for a class that no settings or no authority can be made of."""
+    if not hasattr(authority, "sign"):
+        raise TypeError("the class of the authority has no method sign")
+    return Definition(name, version, settings_class, authority, settings.schema_of(settings_class))

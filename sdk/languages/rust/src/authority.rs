@@ -1,0 +1,92 @@
+use std::future::Future;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::{Certificate, Error, RenewalWindow, SignRequest, Token, TokenRequest};
+
+/// What a provider can do besides signing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ability {
+    /// [`Authority::roots`]
+    Roots,
+    /// [`Authority::watch_roots`]
+    WatchRoots,
+    /// [`Authority::exchange_token`]
+    ExchangeToken,
+    /// [`Authority::sign`] certifies the names of the request, whatever the CSR says.
+    NamesFromRequest,
+    /// [`Authority::renewal_info`]
+    RenewalInfo,
+}
+
+/// A CA that was opened with its settings. Many calls run at the same time; one whose caller goes
+/// away is dropped where it awaits. New settings open another one; the old one is dropped after
+/// its last call. A panic is an error to the agent.
+pub trait Authority: Send + Sync + Sized + 'static {
+    /// What a configuration says below the provider's settings: a struct whose fields' doc comments
+    /// are the documentation. Derive `Deserialize` and `JsonSchema`, and add
+    /// `#[serde(deny_unknown_fields)]`. A field of type [`crate::Secret`] is never printed.
+    type Settings: DeserializeOwned + JsonSchema + Send + 'static;
+
+    /// The methods below that are there, besides [`Authority::sign`].
+    const ABILITIES: &'static [Ability] = &[];
+
+    /// Checks, without network, what types cannot say.
+    ///
+    /// # Errors
+    /// [`Error::invalid`] with [`Error::at`].
+    fn validate(_settings: &Self::Settings) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Asks the CA whether the settings work, and has nothing signed. None: there is no such check.
+    fn validate_online(_settings: Self::Settings) -> impl Future<Output = Option<Result<(), Error>>> + Send {
+        async { None }
+    }
+
+    /// Opens the CA.
+    fn open(settings: Self::Settings) -> impl Future<Output = Result<Self, Error>> + Send;
+
+    /// Has a request signed.
+    fn sign(&self, request: SignRequest) -> impl Future<Output = Result<Certificate, Error>> + Send;
+
+    /// The CA's roots now, PEM.
+    fn roots(&self) -> impl Future<Output = Result<String, Error>> + Send {
+        async { Err(missing()) }
+    }
+
+    /// Sends the roots now and each later set, until a send fails.
+    fn watch_roots(&self, _roots: RootSender) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Err(missing()) }
+    }
+
+    /// Exchanges a token for one that the CA takes.
+    fn exchange_token(&self, _request: TokenRequest) -> impl Future<Output = Result<Token, Error>> + Send {
+        async { Err(missing()) }
+    }
+
+    /// When a leaf (PEM) had better be renewed.
+    fn renewal_info(&self, _certificate: String) -> impl Future<Output = Result<RenewalWindow, Error>> + Send {
+        async { Err(missing()) }
+    }
+}
+
+pub(crate) fn missing() -> Error {
+    Error::new(crate::Reason::Unimplemented, "the provider has no such ability")
+}
+
+/// Takes sets of roots for the agent.
+#[derive(Debug)]
+pub struct RootSender(pub(crate) mpsc::Sender<String>);
+
+impl RootSender {
+    /// Sends a set, PEM; one that is as the last one is left out. It waits until the agent has room.
+    ///
+    /// # Errors
+    /// Fails when nobody watches any more.
+    pub async fn send(&self, roots: String) -> Result<(), Error> {
+        self.0.send(roots).await.map_err(|_| Error::unavailable("nobody watches any more"))
+    }
+}

@@ -1,0 +1,24 @@
+//! Write a [Countersign](https://github.com/countersign-dev/countersign) provider: implement
+//! [`Authority`] for a type and call [`serve`] in `main`. The type of its settings is their JSON
+//! Schema, their documentation and their check; an [`Error`] says what the agent does next.
+
+mod authority;
+mod error;
+mod host;
+mod messages;
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+mod proto;
+mod service;
+mod settings;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod text;
+
+pub use authority::{Ability, Authority, RootSender};
+pub use error::{Error, Reason};
+pub use host::serve;
+pub use messages::{Certificate, RenewalWindow, SignRequest, Token, TokenRequest};
+pub use schemars;
+pub use serde;
+pub use settings::Secret;
+pub use text::clean_text;

@@ -1,0 +1,184 @@
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+
+use crate::{Error, Secret, proto, text::clean_text};
+
+const MAX_PEM: usize = 1 << 20;
+const MAX_CSR: usize = 64 << 10;
+const MAX_TOKEN: usize = 64 << 10;
+const MAX_NAMES: usize = 1000;
+const MAX_WORD: usize = 2048;
+
+/// A certificate signing request. One that comes again with the same id is a retry.
+#[derive(Clone, Debug)]
+pub struct SignRequest {
+    /// A UUID.
+    pub id: String,
+    /// One PEM block CERTIFICATE REQUEST.
+    pub csr: String,
+    /// The SPIFFE ID that is asked for, or empty.
+    pub subject_id: String,
+    /// The DNS names that are asked for.
+    pub dns_names: Vec<String>,
+    /// The IP addresses that are asked for.
+    pub ip_addresses: Vec<IpAddr>,
+    /// The lifetime that is asked for; none: the CA's own.
+    pub ttl: Option<Duration>,
+    /// The workload's bearer credential, or empty.
+    pub token: Secret,
+}
+
+/// The answer to a [`SignRequest`], in PEM.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The leaf first, then each one's issuer, never the root.
+    pub chain: String,
+    /// The roots that the chain leads to; empty if only [`crate::Authority::roots`] tells them.
+    pub roots: String,
+}
+
+/// A token exchange (RFC 8693).
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct TokenRequest {
+    pub subject_token: Secret,
+    pub subject_token_type: String,
+    pub audience: String,
+    pub resource: String,
+    pub scopes: Vec<String>,
+    pub requested_type: String,
+}
+
+/// The answer to a [`TokenRequest`].
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// The new token.
+    pub access_token: Secret,
+    /// A URN of RFC 8693, section 3, or empty.
+    pub issued_type: String,
+    /// When it ends; none: not known.
+    pub expiry: Option<SystemTime>,
+}
+
+/// When a certificate had better be renewed (RFC 9773).
+#[derive(Clone, Debug)]
+pub struct RenewalWindow {
+    /// The start; one in the past means now.
+    pub start: SystemTime,
+    /// The end, after the start.
+    pub end: SystemTime,
+    /// A URL that tells people why, or empty.
+    pub explanation_url: String,
+    /// When to ask again: 1 minute to 24 hours; none: 6 hours.
+    pub retry_after: Option<Duration>,
+}
+
+impl TryFrom<proto::CsrSignRequest> for SignRequest {
+    type Error = Error;
+
+    /// Refuses what no host of ours sends.
+    fn try_from(m: proto::CsrSignRequest) -> Result<Self, Error> {
+        check_token(&m.token)?;
+        if m.dns_names.len() > MAX_NAMES || m.ip_addresses.len() > MAX_NAMES {
+            return Err(Error::invalid(format!("the request has more than {MAX_NAMES} names")));
+        }
+        check_words(m.dns_names.iter().chain([&m.subject_id]), &m.token)?;
+        let ip = |text: &String| text.parse().map_err(|_| Error::invalid("the request has an IP address that cannot be read"));
+        let ttl = m.ttl.map(Duration::try_from).transpose().map_err(|_| Error::invalid("the lifetime in the request is negative"))?;
+        Ok(SignRequest {
+            id: m.request_id,
+            csr: pem(m.csr, MAX_CSR, "the CSR")?,
+            subject_id: m.subject_id,
+            dns_names: m.dns_names,
+            ip_addresses: m.ip_addresses.iter().map(ip).collect::<Result<_, _>>()?,
+            ttl: ttl.filter(|t| !t.is_zero()),
+            token: m.token.into(),
+        })
+    }
+}
+
+impl TryFrom<proto::ExchangeTokenRequest> for TokenRequest {
+    type Error = Error;
+
+    /// Refuses what no host of ours sends.
+    fn try_from(m: proto::ExchangeTokenRequest) -> Result<Self, Error> {
+        check_token(&m.subject_token)?;
+        if m.subject_token.is_empty() || m.scopes.len() > MAX_NAMES {
+            return Err(Error::invalid(format!("the request has no token, or more than {MAX_NAMES} scopes")));
+        }
+        let words = [&m.subject_token_type, &m.audience, &m.resource, &m.requested_token_type];
+        check_words(m.scopes.iter().chain(words), &m.subject_token)?;
+        Ok(TokenRequest {
+            subject_token: m.subject_token.into(),
+            subject_token_type: m.subject_token_type,
+            audience: m.audience,
+            resource: m.resource,
+            scopes: m.scopes,
+            requested_type: m.requested_token_type,
+        })
+    }
+}
+
+/// Returns the certificate that a request for advice is about.
+pub(crate) fn leaf(m: proto::GetRenewalInfoRequest) -> Result<String, Error> {
+    pem(m.certificate, MAX_CSR, "the certificate")
+}
+
+fn pem(bytes: Vec<u8>, most: usize, what: &str) -> Result<String, Error> {
+    if bytes.is_empty() || bytes.len() > most {
+        return Err(Error::invalid(format!("{what} has {} bytes, want 1 to {most}", bytes.len())));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("{what} is not PEM")))
+}
+
+/// Refuses what could break out of a header.
+fn check_token(token: &str) -> Result<(), Error> {
+    if token.len() > MAX_TOKEN || token.contains(char::is_control) {
+        return Err(Error::invalid(format!("the token has more than {MAX_TOKEN} bytes, or control characters")));
+    }
+    Ok(())
+}
+
+fn check_words<'a>(mut words: impl Iterator<Item = &'a String>, token: &str) -> Result<(), Error> {
+    match words.find(|w| w.len() > MAX_WORD || w.contains(char::is_control)) {
+        Some(word) => {
+            let word = clean_text(word, &[token]);
+            Err(Error::invalid(format!("\"{word}\" in the request does not have at most {MAX_WORD} printable bytes")))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn certificate(reply: Certificate) -> Result<proto::CsrSignResponse, Error> {
+    Ok(proto::CsrSignResponse { chain: bounded(reply.chain, 1)?, roots: bounded(reply.roots, 0)? })
+}
+
+/// Checks the size of a CA's certificates.
+pub(crate) fn bounded(pem: String, least: usize) -> Result<Vec<u8>, Error> {
+    if pem.len() < least || pem.len() > MAX_PEM {
+        return Err(Error::internal(format!("the CA's certificates have {} bytes, want {least} to {MAX_PEM}", pem.len())));
+    }
+    Ok(pem.into())
+}
+
+pub(crate) fn exchanged(reply: Token) -> proto::ExchangeTokenResponse {
+    proto::ExchangeTokenResponse {
+        access_token: reply.access_token.reveal().to_owned(),
+        issued_token_type: reply.issued_type,
+        expiry: reply.expiry.map(Into::into),
+    }
+}
+
+pub(crate) fn advice(reply: RenewalWindow) -> Result<proto::GetRenewalInfoResponse, Error> {
+    if reply.start >= reply.end {
+        return Err(Error::internal("the CA's renewal window does not end after its start"));
+    }
+    Ok(proto::GetRenewalInfoResponse {
+        window_start: Some(reply.start.into()),
+        window_end: Some(reply.end.into()),
+        explanation_url: reply.explanation_url,
+        retry_after: reply.retry_after.and_then(|d| d.try_into().ok()),
+    })
+}

@@ -1,0 +1,242 @@
+//! The services of one provider, over its current authority.
+
+use std::{future::Future, sync::Arc, sync::RwLock};
+
+use serde_json::Value;
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    task::{JoinError, JoinSet},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    Ability, Authority, Error, Reason, RootSender,
+    authority::missing,
+    messages,
+    proto::{self, diagnostic::Severity},
+    settings,
+    text::clean_text,
+};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// An authority; the other end of `replaced` is gone when new settings have replaced it.
+struct Current<A> {
+    authority: A,
+    replaced: watch::Receiver<()>,
+}
+
+struct Inner<A> {
+    name: &'static str,
+    version: &'static str,
+    schema: Value,
+    configuring: Mutex<()>,
+    current: RwLock<Option<(Arc<Current<A>>, watch::Sender<()>)>>,
+}
+
+pub(crate) struct Service<A>(Arc<Inner<A>>);
+
+impl<A> Clone for Service<A> {
+    fn clone(&self) -> Self {
+        Service(self.0.clone())
+    }
+}
+
+impl<A: Authority> Service<A> {
+    pub(crate) fn new(name: &'static str, version: &'static str) -> Self {
+        let schema = settings::schema_of::<A::Settings>();
+        Service(Arc::new(Inner { name, version, schema, configuring: Mutex::new(()), current: RwLock::new(None) }))
+    }
+
+    /// Drops the authority after its calls.
+    pub(crate) fn close(&self) {
+        self.install(None);
+    }
+
+    fn install(&self, next: Option<A>) {
+        let next = next.map(|authority| {
+            let (sender, replaced) = watch::channel(());
+            (Arc::new(Current { authority, replaced }), sender)
+        });
+        let old = std::mem::replace(&mut *self.0.current.write().unwrap_or_else(|e| e.into_inner()), next);
+        drop(old); // without the lock: it is the author's code
+    }
+
+    fn current(&self, needed: Option<Ability>) -> Result<Arc<Current<A>>, Error> {
+        if needed.is_some_and(|a| !A::ABILITIES.contains(&a)) {
+            return Err(missing());
+        }
+        let current = self.0.current.read().unwrap_or_else(|e| e.into_inner());
+        let configured = current.as_ref().map(|(current, _)| current.clone());
+        configured.ok_or_else(|| Error::new(Reason::NotConfigured, "the provider is not configured yet"))
+    }
+
+    /// Returns the settings, or all that is wrong with them.
+    fn read(&self, fields: Option<prost_types::Struct>) -> Result<A::Settings, Vec<Error>> {
+        let read: A::Settings = settings::read(&self.0.schema, settings::plain(fields.unwrap_or_default()))?;
+        A::validate(&read).map_err(|fault| vec![fault])?;
+        Ok(read)
+    }
+}
+
+/// Runs an author's code in a task, which ends with the call: a panic there is an error here.
+async fn guarded<T: Send + 'static>(code: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+    let mut task = JoinSet::new();
+    task.spawn(code);
+    task.join_next().await.unwrap_or_else(|| Ok(Err(missing()))).unwrap_or_else(|e| Err(bug(&e)))
+}
+
+fn bug(_: &JoinError) -> Error {
+    Error::internal("the provider panicked; its log says where")
+}
+
+fn answer<T>(result: Result<T, Error>, token: &str) -> Answer<T> {
+    result.map(Response::new).map_err(|e| e.status(token))
+}
+
+fn diagnostic(fault: &Error) -> proto::Diagnostic {
+    proto::Diagnostic {
+        severity: Severity::Error.into(),
+        summary: clean_text(&fault.to_string(), &[]),
+        detail: String::new(),
+        pointer: fault.pointer().to_owned(),
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::provider_server::Provider for Service<A> {
+    async fn get_metadata(&self, _: Request<proto::GetMetadataRequest>) -> Answer<proto::GetMetadataResponse> {
+        let abilities = A::ABILITIES.iter().map(|ability| match ability {
+            Ability::Roots => proto::Ability::RootSource,
+            Ability::WatchRoots => proto::Ability::RootWatcher,
+            Ability::ExchangeToken => proto::Ability::TokenExchanger,
+            Ability::NamesFromRequest => proto::Ability::NamesFromRequest,
+            Ability::RenewalInfo => proto::Ability::RenewalInfo,
+        });
+        Ok(Response::new(proto::GetMetadataResponse {
+            name: self.0.name.into(),
+            version: self.0.version.into(),
+            abilities: std::iter::once(proto::Ability::CertificateAuthority).chain(abilities).map(Into::into).collect(),
+            settings_schema: self.0.schema.to_string(),
+        }))
+    }
+
+    async fn validate(&self, request: Request<proto::ValidateRequest>) -> Answer<proto::ValidateResponse> {
+        let request = request.into_inner();
+        let this = self.clone();
+        let read = guarded(async move { Ok(this.read(request.settings)) }).await.map_err(|e| e.status(""))?;
+        let mut out = proto::ValidateResponse::default();
+        match read {
+            Err(faults) => out.diagnostics = faults.iter().map(diagnostic).collect(),
+            Ok(settings) if request.online => {
+                let asked = guarded(async { Ok(A::validate_online(settings).await) }).await.map_err(|e| e.status(""))?;
+                out.online = asked.is_some();
+                out.diagnostics = asked.and_then(Result::err).iter().map(diagnostic).collect();
+            }
+            Ok(_) => {}
+        }
+        Ok(Response::new(out))
+    }
+
+    async fn configure(&self, request: Request<proto::ConfigureRequest>) -> Answer<proto::ConfigureResponse> {
+        let _one = self.0.configuring.lock().await;
+        let this = self.clone();
+        let opened = guarded(async move {
+            let settings = this.read(request.into_inner().settings).map_err(|faults| {
+                let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+                Error::invalid(texts.join("; "))
+            })?;
+            A::open(settings).await
+        });
+        // Replaced only on success: after a failure the earlier settings stay.
+        let opened = opened.await.map_err(|e| e.status(""))?;
+        self.install(Some(opened));
+        Ok(Response::new(proto::ConfigureResponse {}))
+    }
+
+    async fn ready(&self, _: Request<proto::ReadyRequest>) -> Answer<proto::ReadyResponse> {
+        answer(self.current(None).map(|_| proto::ReadyResponse {}), "")
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::certificate_authority_server::CertificateAuthority for Service<A> {
+    async fn csr_sign(&self, request: Request<proto::CsrSignRequest>) -> Answer<proto::CsrSignResponse> {
+        let request = request.into_inner();
+        let (token, current) = (request.token.clone(), self.current(None));
+        let signed = guarded(async move { current?.authority.sign(request.try_into()?).await });
+        answer(signed.await.and_then(messages::certificate), &token)
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::root_source_server::RootSource for Service<A> {
+    async fn get_roots(&self, _: Request<proto::GetRootsRequest>) -> Answer<proto::GetRootsResponse> {
+        let current = self.current(Some(Ability::Roots));
+        let roots = guarded(async move { current?.authority.roots().await }).await;
+        answer(roots.and_then(|pem| Ok(proto::GetRootsResponse { roots: messages::bounded(pem, 1)? })), "")
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::token_exchanger_server::TokenExchanger for Service<A> {
+    async fn exchange_token(&self, request: Request<proto::ExchangeTokenRequest>) -> Answer<proto::ExchangeTokenResponse> {
+        let request = request.into_inner();
+        let (token, current) = (request.subject_token.clone(), self.current(Some(Ability::ExchangeToken)));
+        let exchanged = guarded(async move { current?.authority.exchange_token(request.try_into()?).await });
+        answer(exchanged.await.map(messages::exchanged), &token)
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::renewal_info_server::RenewalInfo for Service<A> {
+    async fn get_renewal_info(&self, request: Request<proto::GetRenewalInfoRequest>) -> Answer<proto::GetRenewalInfoResponse> {
+        let current = self.current(Some(Ability::RenewalInfo));
+        let advice = guarded(async move { current?.authority.renewal_info(messages::leaf(request.into_inner())?).await });
+        answer(advice.await.and_then(messages::advice), "")
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Authority> proto::root_watcher_server::RootWatcher for Service<A> {
+    type WatchRootsStream = ReceiverStream<Result<proto::WatchRootsResponse, Status>>;
+
+    async fn watch_roots(&self, _: Request<proto::WatchRootsRequest>) -> Answer<Self::WatchRootsStream> {
+        let current = self.current(Some(Ability::WatchRoots)).map_err(|e| e.status(""))?;
+        let (out, stream) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = relay(current.clone(), &out) => ended,
+                () = replaced(current.replaced.clone()) => Err(Error::unavailable("the settings changed: watch again")),
+                () = out.closed() => return,
+            };
+            if let Err(e) = ended {
+                let _ = out.send(Err(e.status(""))).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+async fn replaced(mut signal: watch::Receiver<()>) {
+    while signal.changed().await.is_ok() {}
+}
+
+/// Sends each changed set of roots.
+async fn relay<A: Authority>(current: Arc<Current<A>>, out: &mpsc::Sender<Result<proto::WatchRootsResponse, Status>>) -> Result<(), Error> {
+    let (sender, mut sets) = mpsc::channel(1);
+    let mut watch = JoinSet::new();
+    watch.spawn(async move { current.authority.watch_roots(RootSender(sender)).await });
+    let mut sent = String::new();
+    while let Some(roots) = sets.recv().await {
+        if roots != sent {
+            let message = proto::WatchRootsResponse { roots: messages::bounded(roots.clone(), 1)? };
+            if out.send(Ok(message)).await.is_err() {
+                return Ok(());
+            }
+            sent = roots;
+        }
+    }
+    watch.join_next().await.unwrap_or(Ok(Ok(()))).unwrap_or_else(|e| Err(bug(&e)))
+}

@@ -1,0 +1,176 @@
+//! A CA in memory or in a folder, to try a provider with before there is a real one.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Mutex,
+    time::Duration,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::{Authority, Certificate, Error, SignRequest, settings};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MAX_ANSWERS: usize = 1024;
+
+/// Signs what a request asks for, for one trust domain if it is given one.
+#[derive(Debug)]
+pub struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    root: String,
+    trust_domain: String,
+    answers: Mutex<HashMap<(String, String), String>>, // a retry gets the same certificate
+}
+
+impl Ca {
+    /// Opens the CA whose root is root.pem in the folder, with root-key.pem; both are created if
+    /// missing. Without a folder, it is in memory.
+    ///
+    /// # Errors
+    /// [`crate::Reason::Invalid`] if the folder does not serve.
+    pub fn open(dir: &str, trust_domain: &str) -> Result<Self, Error> {
+        let opened = if dir.is_empty() { make_root() } else { stored(Path::new(dir)) };
+        let (key, root) =
+            opened.map_err(|e| Error::invalid(format!("the folder of the CA: {} with root-key.pem or root.pem", e.kind())))?;
+        let issuer = Issuer::from_ca_cert_pem(&root, key).map_err(|_| Error::invalid("root.pem does not fit root-key.pem"))?;
+        Ok(Ca { issuer, root, trust_domain: trust_domain.to_owned(), answers: Mutex::default() })
+    }
+
+    /// The root, PEM.
+    #[must_use]
+    pub fn roots(&self) -> String {
+        self.root.clone()
+    }
+
+    /// Has a request signed.
+    ///
+    /// # Errors
+    /// [`crate::Reason::Invalid`] and [`crate::Reason::Denied`].
+    pub fn sign(&self, request: &SignRequest) -> Result<Certificate, Error> {
+        let id = (request.id.clone(), request.csr.clone());
+        let mut answers = self.answers.lock().unwrap_or_else(|e| e.into_inner());
+        if !answers.contains_key(&id) {
+            if answers.len() >= MAX_ANSWERS {
+                answers.clear();
+            }
+            answers.insert(id.clone(), self.issue(request)?);
+        }
+        Ok(Certificate { chain: answers[&id].clone(), roots: self.roots() })
+    }
+
+    fn issue(&self, request: &SignRequest) -> Result<String, Error> {
+        let csr = CertificateSigningRequestParams::from_pem(&request.csr)
+            .map_err(|_| Error::invalid("the CSR is no PEM CERTIFICATE REQUEST that is signed by its own key"))?;
+        let now = OffsetDateTime::now_utc();
+        let mut leaf = CertificateParams::default();
+        leaf.distinguished_name = DistinguishedName::new();
+        leaf.subject_alt_names = self.names(request)?;
+        leaf.serial_number = Some(serial().map_err(|_| Error::internal("no random numbers"))?);
+        leaf.not_before = now - Duration::from_secs(60);
+        leaf.not_after = now + request.ttl.unwrap_or(HOUR);
+        leaf.is_ca = IsCa::ExplicitNoCa;
+        leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let signed = leaf.signed_by(&csr.public_key, &self.issuer).map_err(|_| Error::invalid("the CSR's names cannot be certified"))?;
+        Ok(signed.pem())
+    }
+
+    /// Returns the names of the request, which count, whatever the CSR says.
+    fn names(&self, request: &SignRequest) -> Result<Vec<SanType>, Error> {
+        let inside = if self.trust_domain.is_empty() { "spiffe://".to_owned() } else { format!("spiffe://{}/", self.trust_domain) };
+        let id = &request.subject_id;
+        if !id.is_empty() && !id.starts_with(&inside) {
+            return Err(Error::denied(format!("the SPIFFE ID is outside the trust domain {}", self.trust_domain)));
+        }
+        let text = |name: &String| name.as_str().try_into().map_err(|_| Error::invalid("a name of the request is not ASCII"));
+        let mut names = Vec::new();
+        if !id.is_empty() {
+            names.push(SanType::URI(text(id)?));
+        }
+        for name in &request.dns_names {
+            names.push(SanType::DnsName(text(name)?));
+        }
+        names.extend(request.ip_addresses.iter().map(|ip| SanType::IpAddress(*ip)));
+        if names.is_empty() {
+            return Err(Error::invalid("the request has no names"));
+        }
+        Ok(names)
+    }
+}
+
+fn make_root() -> io::Result<(KeyPair, String)> {
+    let key = KeyPair::generate().map_err(io::Error::other)?;
+    let mut root = CertificateParams::default();
+    root.distinguished_name.push(DnType::CommonName, "CA for tests");
+    root.serial_number = Some(serial()?);
+    root.not_before = OffsetDateTime::now_utc() - HOUR;
+    root.not_after = root.not_before + 24 * 3650 * HOUR;
+    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    root.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let pem = root.self_signed(&key).map_err(io::Error::other)?.pem();
+    Ok((key, pem))
+}
+
+fn stored(dir: &Path) -> io::Result<(KeyPair, String)> {
+    let (key_file, root_file) = (dir.join("root-key.pem"), dir.join("root.pem"));
+    if !root_file.try_exists()? {
+        let (key, root) = make_root()?;
+        // The key first, with mode 0600: an existing root always has its key.
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(key_file)?;
+        file.write_all(key.serialize_pem().as_bytes())?;
+        fs::write(root_file, &root)?;
+        return Ok((key, root));
+    }
+    let key = KeyPair::from_pem(&fs::read_to_string(key_file)?).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok((key, fs::read_to_string(root_file)?))
+}
+
+/// Returns a random number, positive and always of the same length.
+fn serial() -> io::Result<SerialNumber> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// Opens an authority with the settings of a configuration.
+///
+/// # Errors
+/// The first fault of the settings, or what opening it says.
+pub async fn open<A: Authority>(values: Value) -> Result<A, Error> {
+    let schema = settings::schema_of::<A::Settings>();
+    let read: A::Settings = settings::read(&schema, values).map_err(|mut faults| faults.swap_remove(0))?;
+    A::validate(&read)?;
+    A::open(read).await
+}
+
+/// Returns a request for a SPIFFE ID, with a new key.
+///
+/// # Errors
+/// [`crate::Reason::Invalid`] if the name cannot be in a certificate.
+pub fn sign_request(subject_id: &str) -> Result<SignRequest, Error> {
+    let wrong = |_| Error::invalid("the name cannot be in a CSR");
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.subject_alt_names = vec![SanType::URI(subject_id.try_into().map_err(wrong)?)];
+    let key = KeyPair::generate().map_err(wrong)?;
+    let csr = params.serialize_request(&key).and_then(|csr| csr.pem()).map_err(wrong)?;
+    Ok(SignRequest {
+        id: "5e0c9f6e-3c3b-4a59-9a52-6d0a3f1c7e10".to_owned(),
+        csr,
+        subject_id: subject_id.to_owned(),
+        dns_names: Vec::new(),
+        ip_addresses: Vec::new(),
+        ttl: Some(HOUR),
+        token: String::new().into(),
+    })
+}

@@ -1,0 +1,151 @@
+package ra
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/ra/internal/rootphase"
+	"github.com/countersign-dev/countersign/sdk/ra/internal/schedule"
+)
+
+// authority is a CA with what waits for it. The engine's lock guards what changes.
+type authority struct {
+	engine *Engine
+	conf   Authority
+	wake   chan struct{}
+
+	queue *schedule.Queue
+	slots []slotState
+	stops stops
+	held  time.Time // monotonic: nothing is asked before, as its root is new
+	why   error
+
+	back    time.Duration // by how much it backdates
+	phases  *rootphase.Machine
+	shown   *pki.Bundle // the bundle that RootsChanged was last told
+	given   *pki.Bundle // the roots of the last reply that had others than the one before
+	mute    bool        // they are all that it tells
+	parsed  atomic.Pointer[parsedRoots]
+	heard   chan struct{} // closed once roots are known, or will not be told apart from replies
+	once    sync.Once     // closes heard
+	dirty   bool          // the record changed
+	changed chan struct{} // wakes learn
+
+	asks    call.Turn // for CheckAbilities
+	feed    call.Turn // for RootSource and RootWatcher
+	records call.Turn // for the Store
+}
+
+// slot is the place of a call in flight. One whose client ignores its context keeps it.
+type slot int
+
+type slotState struct {
+	busy bool
+	turn call.Turn
+}
+
+func newAuthority(e *Engine, conf Authority) *authority {
+	a := &authority{
+		engine: e, conf: conf, wake: make(chan struct{}, 1), queue: schedule.New(conf.Limits.schedule()),
+		slots: make([]slotState, conf.Limits.InFlight), stops: stops{}, heard: make(chan struct{}), changed: make(chan struct{}, 1),
+		asks: call.NewTurn(), feed: call.NewTurn(), records: call.NewTurn(),
+	}
+	for i := range a.slots {
+		a.slots[i].turn = call.NewTurn()
+	}
+	return a
+}
+
+// poke has run look again.
+func (a *authority) poke() { poke(a.wake) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// run starts calls as the queue allows until the engine is closed.
+func (a *authority) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if wait := a.dispatch(); wait > 0 {
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-a.engine.ctx.Done():
+			return
+		case <-a.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// dispatch starts what may start now, and returns when to look again; zero for when
+// something happens.
+func (a *authority) dispatch() time.Duration {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for !e.closed {
+		s, free := a.slot()
+		if !free {
+			return 0
+		}
+		now := time.Now()
+		i, wait := a.queue.Next(now)
+		if i == nil {
+			return wait
+		}
+		e.start(i.Value.(*flight), s, now)
+	}
+	return 0
+}
+
+func (a *authority) slot() (slot, bool) {
+	for i, s := range a.slots {
+		if !s.busy && len(s.turn) == 0 {
+			return slot(i), true
+		}
+	}
+	return 0, false
+}
+
+// closed returns why an order may not be tried now, or nil.
+func (a *authority) closed(o *order, now time.Time) error {
+	if left := a.held.Sub(now); left > 0 {
+		err := ca.Errorf(ca.Unavailable, "authority %q: %v", a.conf.Name, a.why)
+		err.RetryAfter = left
+		return err
+	}
+	return a.stops.closed(o, now)
+}
+
+func (a *authority) full(now time.Time) error {
+	err := ca.Errorf(ca.RateLimited, "the queue of authority %q is full", a.conf.Name)
+	err.RetryAfter = min(max(a.queue.Delay(now), time.Second), 10*time.Minute)
+	return err
+}
+
+// certifies returns nil if the authority certifies the names of the request, whatever the
+// CSR says. It may change with the provider, so it is asked each time; the answer comes from
+// memory.
+func (a *authority) certifies(ctx context.Context, turn call.Turn) error {
+	client, ok := a.conf.Client.(ca.NameCertifier)
+	if !ok {
+		return ca.ErrUnimplemented
+	}
+	_, err := call.Do(ctx, a.conf.Timeout, turn, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, client.CertifiesNames(ctx)
+	})
+	return err
+}

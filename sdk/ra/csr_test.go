@@ -1,0 +1,149 @@
+package ra_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+func TestBadCSRIsInvalid(t *testing.T) {
+	for name, make := range map[string]func() []byte{
+		"nothing":      func() []byte { return nil },
+		"DER":          func() []byte { block, _ := pem.Decode(empty(0)); return block.Bytes },
+		"two":          func() []byte { return append(empty(0), empty(1)...) },
+		"too long":     func() []byte { return append(empty(0), make1(1<<20)...) },
+		"damaged":      func() []byte { return damaged(empty(0)) },
+		"dear RSA key": func() []byte { return dear(t) },
+		"an extension": func() []byte {
+			return csr(0, &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}, Value: []byte{5, 0}}}})
+		},
+		"an e-mail address": func() []byte {
+			return csr(0, &x509.CertificateRequest{EmailAddresses: []string{"root@example.org"}})
+		},
+		"another name": func() []byte { // a user principal name, as Windows reads it
+			return csr(0, &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: []byte{0x30, 4, 0xa0, 2, 6, 0}}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			defer h.Close()
+			req := request()
+			req.CSR = make()
+			h.refused(req, ca.ErrInvalid)
+			if len(h.ca.calls()) > 0 {
+				t.Error("the authority was asked")
+			}
+			if n := len(h.paper.lines(t, "refused")); n != 1 {
+				t.Errorf("%d audit lines", n)
+			}
+		})
+	}
+}
+
+func make1(n int) []byte { return []byte(strings.Repeat("a", n)) }
+
+func damaged(pemBytes []byte) []byte {
+	block, _ := pem.Decode(pemBytes)
+	block.Bytes[len(block.Bytes)-3] ^= 1
+	return pem.EncodeToMemory(block)
+}
+
+// dear is a CSR whose signature takes minutes to verify.
+func dear(t *testing.T) []byte {
+	block, _ := pem.Decode(empty(0))
+	var parts struct {
+		Info struct {
+			Version    int
+			Subject    asn1.RawValue
+			Key        asn1.RawValue
+			Attributes asn1.RawValue `asn1:"tag:0"`
+		}
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(block.Bytes, &parts); err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKIXPublicKey(certtest.DearKey(16384, 65537))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts.Info.Key = asn1.RawValue{FullBytes: key}
+	der, err := asn1.Marshal(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+func TestRuleLimitsKeyTypes(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	rule := mesh()
+	rule.KeyTypes = []string{"ecdsa-p256", "rsa-3072"}
+	h := newHouse(t, func(c *ra.Config) { c.Policy = policy(t, rule) })
+	defer h.Close()
+	req := request()
+	req.CSR = small
+	if err := h.refused(req, ca.ErrInvalid); !strings.Contains(err.Error(), "rsa-2048") {
+		t.Error(err)
+	}
+	h.must(request())
+}
+
+func TestDoorLimitsKeyTypes(t *testing.T) {
+	h := newHouse(t, func(c *ra.Config) { c.Doors[0].KeyTypes = []string{"ecdsa-p384", "ed25519"} })
+	defer h.Close()
+	if err := h.refused(request(), ca.ErrInvalid); !errors.Is(err, ra.ErrKeyType) || !strings.Contains(err.Error(), `use one of ["ecdsa-p384" "ed25519"]`) {
+		t.Error(err)
+	}
+	req := request()
+	req.Door = istio
+	h.must(req)
+	h.config.Doors[0].KeyTypes = []string{"dsa"}
+	if _, err := ra.New(h.config); err == nil || !strings.Contains(err.Error(), `door "kubelet": the key type "dsa"`) {
+		t.Errorf("an unknown type: %v", err)
+	}
+}
+
+func TestAuthorityOfCSRNamesIsRefusedForCSRsWithoutThem(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.set(func() { h.ca.unable = ca.ErrUnimplemented })
+		if err := h.CheckAbilities(h.t.Context()); err == nil || !strings.Contains(err.Error(), `rule "mesh": the door "kubelet"`) {
+			t.Errorf("at configuration: %v", err)
+		}
+		h.refused(request(), ca.ErrNotConfigured)
+		req := request()
+		req.Door = istio
+		req.Subject.PodUID = "2"
+		h.refused(req, ca.ErrInvalid) // the next one may name what is granted
+		id := &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/ns/shop/sa/web"}
+		req.Subject.PodUID, req.CSR = "3", csr(1, &x509.CertificateRequest{URIs: []*url.URL{id}})
+		if len(h.ca.calls()) > 0 {
+			t.Error("the authority was asked")
+		}
+		h.must(req)
+		h.ca.set(func() { h.ca.unable = ca.ErrUnavailable })
+		if err := h.CheckAbilities(h.t.Context()); err != nil {
+			t.Errorf("an authority that cannot tell now is refused: %v", err)
+		}
+	})
+}

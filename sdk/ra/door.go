@@ -1,0 +1,48 @@
+package ra
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Door is a way for requests to come in, with what it can take.
+type Door struct {
+	// Name is what [Request.Door] and [Match.Doors] say.
+	Name string
+	// NoNames says that its callers' CSRs have no names, as a kubelet's, so that the
+	// authority must certify the names of the request.
+	NoNames bool
+	// MinLifetime and MaxLifetime bound NotAfter − NotBefore, the backdating included.
+	// With a MaxLifetime, no certificate may live longer than its request says. Default:
+	// no bounds.
+	MinLifetime, MaxLifetime time.Duration
+	// MaxBackdating is how long before the request a certificate may begin. Default: any.
+	MaxBackdating time.Duration
+	// KeyTypes are the types of keys that it can take, as in [Rule.KeyTypes]. Default: all
+	// that the rule has.
+	KeyTypes []string
+}
+
+// strict reports whether the lifetime asked for is exact and includes the backdating.
+func (d Door) strict() bool { return d.MaxLifetime > 0 }
+
+// check compares a leaf with what the door can take; sent is when it was asked for.
+func (d Door) check(leaf *x509.Certificate, ttl time.Duration, sent time.Time) error {
+	lifetime, backdated := leaf.NotAfter.Sub(leaf.NotBefore), sent.Sub(leaf.NotBefore)
+	switch {
+	case d.MaxBackdating > 0 && backdated > d.MaxBackdating:
+		return d.fault("backdating", "the leaf began %s before it was asked for, %s are allowed", backdated.Round(time.Second), d.MaxBackdating)
+	case lifetime < d.MinLifetime:
+		return d.fault("lifetime", "the leaf lives for %s, backdating included; %s is the least", lifetime, d.MinLifetime)
+	case d.strict() && lifetime > ttl:
+		return d.fault("too-long", "the leaf lives for %s, backdating included; %s was granted", lifetime, ttl)
+	}
+	return nil
+}
+
+func (d Door) fault(check, format string, args ...any) error {
+	return &pki.CheckError{Check: check, Detail: fmt.Sprintf("at the door %q, ", d.Name) + fmt.Sprintf(format, args...)}
+}

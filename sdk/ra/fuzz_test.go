@@ -1,0 +1,71 @@
+package ra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// FuzzAttributes lets a caller choose each of his names: whatever is granted has the labels
+// and segments of the template, and nothing that a reader could take for more.
+func FuzzAttributes(f *testing.F) {
+	for _, value := range []string{"web", "payments.prod", "../x", "a/b", "*", "%2e", "\x00", "xn--a", "WEB", "-", "。"} {
+		f.Add(value, value)
+	}
+	rule := mesh()
+	rule.Names.DNSNames = []string{"{pod}.{namespace}.pod.example.org"}
+	p := policy(f, rule)
+	f.Fuzz(func(t *testing.T, pod, account string) {
+		d := p.Try(with(func(s *ra.Subject) { s.Pod, s.ServiceAccount = pod, account }), "door")
+		if d.Denied != "" {
+			return
+		}
+		id, dns := d.Identity.SPIFFEID, d.Identity.DNSNames
+		if id.Path != "/ns/shop/sa/"+account || strings.Count(id.String(), "/") != 6 || strings.ContainsAny(id.String(), "%?#@*") {
+			t.Errorf("service account %q has %s", account, id)
+		}
+		if len(dns) != 1 || dns[0] != pod+".shop.pod.example.org" || strings.Count(dns[0], ".") != 4 {
+			t.Errorf("pod %q has %q", pod, dns)
+		}
+	})
+}
+
+// closedOffice refuses everything, and watches what it is asked for.
+type closedOffice struct{ t testing.TB }
+
+func (closedOffice) CertifiesNames(context.Context) error { return nil }
+func (c closedOffice) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	if req.SubjectID != "spiffe://example.org/ns/shop/sa/web" || len(req.DNSNames) > 0 {
+		c.t.Errorf("asked for %s, %q", req.SubjectID, req.DNSNames)
+	}
+	return ca.Certificate{}, ca.ErrDenied
+}
+
+// FuzzCSR sends anything as a CSR.
+func FuzzCSR(f *testing.F) {
+	f.Add(empty(0))
+	f.Add(empty(0)[:100])
+	e, err := ra.New(ra.Config{
+		Policy: policy(f, mesh()), Audit: nowhere{io.Discard}, Log: slog.New(slog.DiscardHandler), Doors: []ra.Door{{Name: istio}},
+		Authorities: []ra.Authority{{Name: "ca", Client: closedOffice{f}, Limits: ra.Limits{Rate: 1e9, Burst: 1 << 30}}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(e.Close)
+	pods := 0
+	f.Fuzz(func(t *testing.T, pem []byte) {
+		pods++ // none waits after the failure of the one before
+		pod := with(func(s *ra.Subject) { s.PodUID = fmt.Sprint(pods) })
+		if _, err := e.Issue(t.Context(), ra.Request{Subject: pod, Door: istio, CSR: pem}); !errors.Is(err, ca.ErrInvalid) && !errors.Is(err, ca.ErrDenied) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

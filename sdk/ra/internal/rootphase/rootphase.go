@@ -1,0 +1,271 @@
+// Package rootphase decides when a new root may be signed under and an old one may go:
+// [Machine]. It has no clock, no goroutine and no lock.
+//
+// What is written is not delivered: a trust bundle takes a minute to reach a pod's disk and
+// longer to be read again. So a new root is published first, waited for, and only then are
+// certificates below it given out; the old one is withdrawn last.
+//
+//	Told ──▶ announced ── Wrote ──▶ waiting ── the wait is over ──▶ trusted
+//	                                                                   │ not told any more
+//	                             gone ◀── its last certificate ended ── withdrawn
+//
+// The roots that are told first are trusted at once, as nobody holds anything.
+package rootphase
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// maxRoots bounds the roots of one authority, those that are withdrawn included.
+const maxRoots = 100
+
+// Config says how roots reach those who verify with them.
+type Config struct {
+	// Wait is how long a written root takes to reach everybody.
+	Wait time.Duration
+	// Outstanding adds the life of the certificates that are out: those who learn roots
+	// only with their certificates know a new one when the last of these has ended.
+	Outstanding bool
+	// Confirmed says that roots count as written when Wrote says so. Otherwise they do as
+	// soon as they are told.
+	Confirmed bool
+	// Unplanned is how long certificates are held back that the authority signs under a
+	// root before its time.
+	Unplanned time.Duration
+}
+
+// Phase is where a root stands.
+type Phase string
+
+// The phases.
+const (
+	Announced Phase = "announced" // to be written to the bundles
+	Waiting   Phase = "waiting"   // written, not yet everywhere
+	Trusted   Phase = "trusted"   // certificates below it are given out
+	Withdrawn Phase = "withdrawn" // the authority names it no more; certificates below it live
+)
+
+// root is one root with its times; a zero time has not come.
+type root struct {
+	cert      *x509.Certificate
+	announced time.Time
+	after     time.Time // when the last certificate that was out when it was announced ends
+	written   time.Time
+	trusted   time.Time // since when, once it is
+	unplanned bool      // the authority signs below it already
+	withdrawn time.Time
+	ends      time.Time // when the last certificate below it ends
+}
+
+// Machine is what is known of one authority's roots.
+type Machine struct {
+	conf   Config
+	roots  map[string]*root // by fingerprint
+	told   *pki.Bundle      // the last whole set
+	change time.Time        // when that was another one before
+	latest time.Time        // when the last certificate of all ends
+}
+
+// New returns a Machine that knows nothing.
+func New(conf Config) *Machine { return &Machine{conf: conf, roots: map[string]*root{}} }
+
+// Told takes the authority's whole set of roots. An error means that nothing was taken.
+func (m *Machine) Told(set *pki.Bundle, now time.Time) error {
+	if err := m.add(set, now); err != nil {
+		return err
+	}
+	if !set.Equal(m.told) {
+		m.told, m.change = set, now
+	}
+	for _, r := range m.roots {
+		if r.withdrawn.IsZero() && !set.Contains(r.cert) {
+			r.withdrawn = now
+		}
+	}
+	m.Step(now)
+	return nil
+}
+
+// Replied takes the roots of a reply to a request sent at asked, which add to what is told.
+// A reply that was in flight while the told set changed may be outdated, and adds nothing.
+func (m *Machine) Replied(set *pki.Bundle, asked, now time.Time) error {
+	if m.told != nil && asked.Before(m.change) {
+		return nil
+	}
+	if err := m.add(set, now); err != nil {
+		return err
+	}
+	m.Step(now)
+	return nil
+}
+
+// RepliedAll takes the roots of a reply as the whole set, of an authority that tells none
+// elsewhere.
+func (m *Machine) RepliedAll(set *pki.Bundle, asked, now time.Time) error {
+	if asked.Before(m.change) {
+		return nil
+	}
+	return m.Told(set, now)
+}
+
+func (m *Machine) add(set *pki.Bundle, now time.Time) error {
+	first := len(m.roots) == 0
+	var fresh []*x509.Certificate
+	for _, cert := range set.Certificates() {
+		switch r := m.roots[pki.Fingerprint(cert)]; {
+		case r != nil:
+			r.withdrawn = time.Time{}
+		case cert.NotAfter.After(now):
+			fresh = append(fresh, cert)
+		}
+	}
+	if len(m.roots)+len(fresh) > maxRoots {
+		return fmt.Errorf("%d roots are too many: an authority has %d at most, those that are withdrawn included", len(m.roots)+len(fresh), maxRoots)
+	}
+	for _, cert := range fresh {
+		r := &root{cert: cert, announced: now, after: m.latest}
+		if first {
+			r.written, r.trusted = now, now
+		}
+		m.roots[pki.Fingerprint(cert)] = r
+	}
+	return nil
+}
+
+// Wrote says that a bundle with these roots is written wherever it is published.
+func (m *Machine) Wrote(set *pki.Bundle, now time.Time) {
+	for _, r := range m.roots {
+		if r.written.IsZero() && set.Contains(r.cert) {
+			r.written = now
+		}
+	}
+	m.Step(now)
+}
+
+// Early says that the authority has signed below a root, maybe before its time, and returns
+// how long such certificates are held back: zero if the root is trusted.
+func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
+	r := m.roots[pki.Fingerprint(cert)]
+	if r == nil {
+		return time.Second
+	}
+	r.unplanned, r.withdrawn = true, time.Time{}
+	m.Step(now)
+	if !r.trusted.IsZero() {
+		return 0
+	}
+	if r.written.IsZero() {
+		return max(m.conf.Unplanned, time.Second) // until it is written, and then that long
+	}
+	return max(m.due(r).Sub(now), time.Second)
+}
+
+// Issued records a certificate that is given out. It reports whether that changes the
+// record.
+func (m *Machine) Issued(below *x509.Certificate, ends time.Time) (changed bool) {
+	later := func(t *time.Time) {
+		changed = changed || roundUp(ends).After(roundUp(*t))
+		*t = clock.Later(*t, ends)
+	}
+	later(&m.latest)
+	if r := m.roots[pki.Fingerprint(below)]; r != nil {
+		later(&r.ends)
+	}
+	return changed
+}
+
+// Step does what is due at now. It returns when more is; zero for never.
+func (m *Machine) Step(now time.Time) (next time.Time) {
+	for _, r := range m.roots {
+		if r.written.IsZero() && !m.conf.Confirmed {
+			r.written = now
+		}
+		if r.trusted.IsZero() && !r.written.IsZero() && r.withdrawn.IsZero() && !m.due(r).After(now) {
+			r.trusted = now
+		}
+	}
+	maps.DeleteFunc(m.roots, func(_ string, r *root) bool { return m.gone(r, now) })
+	for _, r := range m.roots {
+		if t := m.changes(r); !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
+// due returns when a written root is trusted.
+func (m *Machine) due(r *root) time.Time {
+	planned := r.written.Add(m.conf.Wait)
+	if m.conf.Outstanding {
+		planned = clock.Later(planned, r.after)
+	}
+	if early := r.written.Add(m.conf.Unplanned); r.unplanned && early.Before(planned) {
+		return early
+	}
+	return planned
+}
+
+// gone reports whether a root goes: it has ended, or nothing below it lives any more. The
+// last trusted one stays until another is trusted.
+func (m *Machine) gone(r *root, now time.Time) bool {
+	switch {
+	case !r.cert.NotAfter.After(now):
+		return true
+	case r.withdrawn.IsZero() || m.leaves(r).After(now):
+		return false
+	}
+	return r.trusted.IsZero() || m.another(r)
+}
+
+// leaves returns when a withdrawn root may go. One under which nothing was given out needs
+// no wait.
+func (m *Machine) leaves(r *root) time.Time {
+	if r.trusted.IsZero() {
+		return r.withdrawn
+	}
+	return clock.Later(r.ends, r.withdrawn.Add(m.conf.Wait))
+}
+
+func (m *Machine) another(than *root) bool {
+	for _, r := range m.roots {
+		if r != than && !r.trusted.IsZero() && r.withdrawn.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// changes returns when a root's phase changes by itself; zero for never.
+func (m *Machine) changes(r *root) time.Time {
+	switch {
+	case !r.withdrawn.IsZero() && m.another(r):
+		return m.leaves(r)
+	case r.withdrawn.IsZero() && r.trusted.IsZero() && !r.written.IsZero():
+		return m.due(r)
+	}
+	return r.cert.NotAfter
+}
+
+// Bundle returns the roots to publish: all of them.
+func (m *Machine) Bundle() *pki.Bundle { return m.those(func(*root) bool { return true }) }
+
+// Trusted returns the roots below which certificates are given out.
+func (m *Machine) Trusted() *pki.Bundle {
+	return m.those(func(r *root) bool { return !r.trusted.IsZero() })
+}
+
+func (m *Machine) those(which func(*root) bool) *pki.Bundle {
+	var certs []*x509.Certificate
+	for _, r := range m.roots {
+		if which(r) {
+			certs = append(certs, r.cert)
+		}
+	}
+	return pki.NewBundle(certs...)
+}

@@ -1,0 +1,260 @@
+// Package schedule decides which request goes to an authority next, and when: [Queue]. It
+// has no clock, no goroutine and no lock, so a model can drive it through days in a moment.
+//
+// Turns go round the tenants that have something waiting, one request for each; within a
+// tenant the lowest rank goes first. Each [Limits.Reserve]th turn goes round those that
+// renew, so that a flood of new requests leaves room for what must not expire.
+//
+//	Add ──▶ waiting ── a turn, a slot and the rate's leave: Next ──▶ in flight ── Done
+//	           └── Remove, or a full queue: Add returns it
+//
+// Faults slow down whom they concern. After three in a row a tenant waits and then tries
+// one call at a time; after faults of three tenants in a row, with no success between, the
+// authority itself is taken to be down, and all wait. So a request that makes a provider
+// fail delays its own tenant alone.
+package schedule
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// doubt is the number of faults in a row after which a tenant, and of tenants in a row
+// after which the authority, is waited for.
+const doubt = 3
+
+// Limits bound the calls of one authority. All are more than zero.
+type Limits struct {
+	Rate     float64 // calls a second
+	Burst    float64 // calls at once, after a rest
+	InFlight int     // calls at the same time; a tenant has half of them
+	Length   int     // requests that wait
+	Reserve  int     // every so many turns, one is for renewals
+}
+
+// Item is a request that waits. Its owner sets the exported fields before Add and leaves
+// them alone until it is out of the queue.
+type Item struct {
+	Tenant  string
+	Renewal bool      // something valid is held
+	Rank    time.Time // the earliest goes first
+	Value   any
+
+	tenant *tenant
+	began  time.Time
+	place  int // in its heap, from 1
+}
+
+// Began returns when its turn came; zero if it has not.
+func (i *Item) Began() time.Time { return i.began }
+
+type class int
+
+const (
+	fresh class = iota
+	renewal
+	classes
+)
+
+func (i *Item) class() class {
+	if i.Renewal {
+		return renewal
+	}
+	return fresh
+}
+
+// Queue is what waits for one authority, and what it has been told.
+type Queue struct {
+	limits   Limits
+	rate     rate
+	tenants  map[string]*tenant
+	rings    [rings][]*tenant
+	length   int
+	inFlight int
+	turns    int
+
+	until   time.Time // nothing goes out before
+	probing bool      // one call at a time, until one is answered
+	failing []string  // tenants with faults since the last answer
+	waits   rotation.Waits
+}
+
+// New returns an empty Queue.
+func New(l Limits) *Queue {
+	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}}
+}
+
+// Add puts an item in line. If the queue is full, the tenant with the most waiting loses its
+// last item: Add returns that one, which may be i itself.
+func (q *Queue) Add(i *Item, now time.Time) (dropped *Item) {
+	t := q.tenant(i.Tenant, now)
+	i.tenant = t
+	if q.length >= q.limits.Length {
+		if dropped = q.crowdedOut(t); dropped == nil {
+			q.prune(t, now)
+			return i
+		}
+		q.Remove(dropped)
+	}
+	heap.Push(&t.waiting[i.class()], i)
+	q.length++
+	q.join(everything, t)
+	if i.Renewal {
+		q.join(renewals, t)
+	}
+	return dropped
+}
+
+// tenant returns the tenant of that name. It forgets others that have nothing before there
+// are too many.
+func (q *Queue) tenant(name string, now time.Time) *tenant {
+	t := q.tenants[name]
+	if t != nil {
+		return t
+	}
+	if len(q.tenants) >= 2*q.limits.Length {
+		for _, other := range q.tenants {
+			q.prune(other, now)
+		}
+	}
+	t = &tenant{name: name}
+	q.tenants[name] = t
+	return t
+}
+
+// crowdedOut returns what makes room for one more of t, or nil if nobody has more than it.
+func (q *Queue) crowdedOut(t *tenant) *Item {
+	most := t
+	for _, other := range q.tenants {
+		if other.count() > most.count() {
+			most = other
+		}
+	}
+	if most == t {
+		return nil
+	}
+	return most.last()
+}
+
+// Remove takes an item out of line; it does nothing if the item does not wait.
+func (q *Queue) Remove(i *Item) {
+	if i.place > 0 {
+		heap.Remove(&i.tenant.waiting[i.class()], i.place-1)
+		q.length--
+	}
+}
+
+// Next returns the item whose turn has come; its owner makes the call and then calls Done
+// or Return. Without one it returns how long nothing will change by itself; zero means
+// until Add, Done or Return.
+func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
+	most := q.limits.InFlight
+	if q.probing {
+		most = 1
+	}
+	if q.length == 0 || q.inFlight >= most {
+		return nil, 0
+	}
+	if wait = max(q.until.Sub(now), q.rate.wait(now)); wait > 0 {
+		return nil, wait
+	}
+	t, only, wait := q.turn(now)
+	if t == nil {
+		return nil, wait
+	}
+	i = t.take(only)
+	q.length--
+	q.again(only, t)
+	q.rate.bucket.Spend()
+	q.inFlight++
+	t.inFlight++
+	i.began = now
+	return i, 0
+}
+
+// Done settles an item's call. The error is the authority's own, or nil if it answered with
+// a certificate, good or not.
+func (q *Queue) Done(i *Item, err error, now time.Time) {
+	q.land(i)
+	if err == nil || !waits(err) {
+		q.answered(i.tenant) // a refusal is an answer, too
+		q.prune(i.tenant, now)
+		return
+	}
+	after := told(ca.RetryAfter(err))
+	if after > 0 {
+		q.pause(now.Add(after))
+	}
+	if ca.ReasonFor(err) == ca.RateLimited {
+		q.rate.limited(i.began, now, after)
+		q.probing = q.probing || q.until.After(now)
+		return
+	}
+	q.fault(i.tenant, err, now)
+}
+
+// Return settles an item for which no call was made.
+func (q *Queue) Return(i *Item, now time.Time) {
+	q.land(i)
+	q.rate.bucket.Refund()
+	q.prune(i.tenant, now)
+}
+
+func (q *Queue) land(i *Item) {
+	q.inFlight--
+	i.tenant.inFlight--
+}
+
+// waits reports whether the error is about the authority rather than the request.
+func waits(err error) bool { return ca.ActionFor(err) != ca.EndAttempt }
+
+func (q *Queue) answered(t *tenant) {
+	t.faults = 0
+	t.waits.Reset()
+	q.failing, q.probing = q.failing[:0], false
+	q.waits.Reset()
+}
+
+const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hurry
+
+// fault slows the tenant down, or all if it is one of several in a row.
+func (q *Queue) fault(t *tenant, err error, now time.Time) {
+	if t.faults++; t.faults >= doubt {
+		t.until = now.Add(pauseAfter(&t.waits, err, now))
+	}
+	if slices.Contains(q.failing, t.name) {
+		return
+	}
+	if q.failing = append(q.failing, t.name); len(q.failing) < doubt {
+		return
+	}
+	q.failing = q.failing[:0]
+	q.probing = true
+	q.pause(now.Add(pauseAfter(&q.waits, err, now)))
+}
+
+// pauseAfter returns the next wait; what only a change can help is tried now and then, as
+// nobody tells the queue of changes.
+func pauseAfter(w *rotation.Waits, err error, now time.Time) time.Duration {
+	if wait := w.After(err, now, aDay, 0); wait != rotation.Never {
+		return wait
+	}
+	return time.Minute
+}
+
+func (q *Queue) pause(until time.Time) {
+	if until.After(q.until) {
+		q.until = until
+	}
+}
+
+// prune forgets a tenant that has nothing.
+func (q *Queue) prune(t *tenant, now time.Time) {
+	if t.idle(now) && t.inRing == [rings]bool{} {
+		delete(q.tenants, t.name)
+	}
+}

@@ -1,0 +1,193 @@
+package ra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Issue gets a certificate for a verified subject. It returns when there is one, when it is
+// refused, or when ctx ends. The audit log has a line by then.
+//
+// An error is a [*ca.Error] and keeps its meaning: Denied and Invalid are final, for whoever
+// asked if [Refused] says that they are the engine's own word; RateLimited, Unavailable and
+// all others are not, and RetryAfter says when to ask again. A caller whose
+// ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
+// meanwhile is kept for a minute.
+func (e *Engine) Issue(ctx context.Context, req Request) (Certificate, error) {
+	o, err := e.order(req)
+	if err == nil {
+		err = e.audit.ready(ctx, e.cfg.Now())
+	}
+	var f *flight
+	if err == nil {
+		f, err = e.join(o)
+	}
+	if err != nil {
+		e.report(ctx, o, err)
+		return Certificate{}, err
+	}
+	select {
+	case <-f.done:
+		err = e.take(f)
+	case <-ctx.Done():
+		err = e.leave(ctx, f)
+	}
+	if err != nil {
+		e.missed(ctx, f, err)
+		return Certificate{}, err
+	}
+	return f.cert, nil
+}
+
+// order decides what is granted and reads the CSR. It asks nobody.
+func (e *Engine) order(req Request) (*order, error) {
+	o := &order{Request: req, policy: e.policy.Load()}
+	var known bool
+	if o.door, known = e.doors[req.Door]; !known {
+		return o, ca.Errorf(ca.Invalid, "there is no door %.64q", req.Door)
+	}
+	if len(req.Object) > maxObject || req.TTL < 0 {
+		return o, ca.Errorf(ca.Invalid, "the request's object has %d bytes, its lifetime is %s: use %d bytes at most, 0s at least", len(req.Object), req.TTL, maxObject)
+	}
+	var err error
+	if o.decision, err = o.policy.grant(req); err != nil {
+		return o, refuse(ca.Denied, err)
+	}
+	o.holder = req.Subject.holder(o.decision.Rule)
+	if err := e.paused(o); err != nil { // before the CSR's signature is verified, which costs time
+		return o, err
+	}
+	if err := o.readCSR(); err != nil {
+		return o, refuse(ca.Invalid, err)
+	}
+	if err := o.setTTL(); err != nil {
+		return o, err
+	}
+	o.seal()
+	return o, nil
+}
+
+// grant is Try without the explanation, and with the names that are asked for.
+func (p *Policy) grant(req Request) (d Decision, err error) {
+	r, _ := p.first(req.Subject, req.Door, false)
+	d = p.decide(r, req.Subject)
+	switch {
+	case d.Denied != "":
+		err = errors.New(d.Denied)
+	case len(req.DNSNames) > 0:
+		d.Identity, err = r.names.with(req.DNSNames, req.Subject)
+	}
+	return d, err
+}
+
+func (e *Engine) paused(o *order) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holders.get(o.holder).paused(time.Now())
+}
+
+// report audits a refusal that reached no authority, and counts it.
+func (e *Engine) report(ctx context.Context, o *order, err error) {
+	switch ca.ReasonFor(err) {
+	case ca.Denied, ca.Invalid, ca.RateLimited:
+		e.refuse(ctx, o.Request, o.decision, err)
+	}
+	e.cfg.Observe(Event{Authority: o.decision.Authority, Rule: o.decision.Rule, Result: ca.ReasonFor(err).String()})
+}
+
+// join finds the flight of an equal order, or begins one.
+func (e *Engine) join(o *order) (*flight, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, errClosed
+	}
+	h := e.holders.get(o.holder)
+	if h.callers >= maxCallers {
+		return nil, exhausted(fmt.Sprintf("%d requests of this holder wait already", maxCallers), 5*time.Second)
+	}
+	f := e.flights[o.base]
+	if f == nil {
+		var err error
+		if f, err = e.begin(o, h); err != nil {
+			return nil, err
+		}
+	}
+	f.callers++
+	h.callers++
+	return f, nil
+}
+
+// begin puts a new flight in line.
+func (e *Engine) begin(o *order, h *history) (*flight, error) {
+	now, wall := time.Now(), e.cfg.Now()
+	a := e.authorities[o.decision.Authority]
+	if err := a.closed(o, now); err != nil {
+		return nil, err
+	}
+	if err := e.spend(h, o.Subject.tenant(), now); err != nil {
+		return nil, err
+	}
+	if h.asked.IsZero() {
+		h.asked = o.firstAsk(wall)
+	}
+	f := &flight{order: o, authority: a, history: h, done: make(chan struct{}), begun: now}
+	f.item.Tenant, f.item.Value = o.Subject.tenant(), f
+	f.item.Renewal, f.item.Rank = h.rank()
+	e.flights[o.base] = f
+	if dropped := a.queue.Add(&f.item, now); dropped != nil {
+		out := dropped.Value.(*flight)
+		e.end(out, a.full(now))
+		if out == f {
+			return nil, f.err
+		}
+	}
+	a.poke()
+	return f, nil
+}
+
+// take collects what a flight brought, which is over with that.
+func (e *Engine) take(f *flight) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.callers--
+	f.history.callers--
+	if e.flights[f.order.base] == f {
+		delete(e.flights, f.order.base)
+	}
+	return f.err
+}
+
+// missed reports a flight that ended before its turn; land reports all others.
+func (e *Engine) missed(ctx context.Context, f *flight, err error) {
+	e.mu.Lock()
+	started := f.started
+	e.mu.Unlock()
+	if !started {
+		e.report(ctx, f.order, err)
+	}
+}
+
+// leave ends the wait of one caller. What nobody waits for is dropped, unless the authority
+// is working on it.
+func (e *Engine) leave(ctx context.Context, f *flight) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.callers--
+	f.history.callers--
+	err := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err())
+	err.RetryAfter = min(max(f.authority.queue.Delay(time.Now()), time.Second), time.Minute)
+	if f.callers == 0 && !f.started && !f.landed {
+		f.authority.queue.Remove(&f.item)
+		e.end(f, err)
+		f.authority.poke()
+	}
+	return err
+}
+
+// Try returns what a subject would be granted by the policy in force, and why.
+func (e *Engine) Try(s Subject, door string) Decision { return e.policy.Load().Try(s, door) }

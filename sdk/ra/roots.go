@@ -1,0 +1,202 @@
+package ra
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// learn restores what is known of the roots, listens for new ones, and moves their phases.
+func (a *authority) learn() {
+	if a.restore(); a.engine.ctx.Err() != nil {
+		return
+	}
+	listening := make(chan struct{})
+	go func() { defer close(listening); a.listen(a.engine.ctx) }()
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	for {
+		a.publish()
+		a.save()
+		timer.Reset(a.nextPhase())
+		select {
+		case <-a.engine.ctx.Done():
+			<-listening
+			a.save()
+			return
+		case <-a.changed:
+		case <-timer.C:
+			_ = a.changeRoots(func(time.Time) error { return nil }) // the time alone has changed
+		}
+	}
+}
+
+// look is the longest time between looks at the clock: a jump of it fires no timer.
+const look = 30 * time.Second
+
+func (a *authority) nextPhase() time.Duration {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.cfg.Now()
+	if next := a.phases.Step(now); next.After(now) {
+		return min(look, next.Sub(now))
+	}
+	return look
+}
+
+// publish tells of a changed bundle.
+func (a *authority) publish() {
+	a.engine.mu.Lock()
+	bundle := a.phases.Bundle()
+	changed := !bundle.Equal(a.shown)
+	a.shown = bundle
+	a.engine.mu.Unlock()
+	if changed {
+		a.engine.cfg.Log.Info("roots to publish changed", "authority", a.conf.Name, "fingerprints", bundle.Fingerprints())
+		a.engine.cfg.RootsChanged(a.conf.Name, bundle)
+	}
+}
+
+// changeRoots changes the phases, and has learn do what follows.
+func (a *authority) changeRoots(change func(now time.Time) error) error {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a.phases == nil {
+		return nil // not restored yet
+	}
+	now := e.cfg.Now()
+	err := change(now)
+	a.phases.Step(now)
+	a.dirty = true
+	poke(a.changed)
+	return err
+}
+
+// admit returns the roots that may be taken: those that have not ended and, if there are
+// pins, are pinned.
+func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
+	all, err := a.parse(pemBytes)
+	if err != nil {
+		return nil, &pki.CheckError{Check: "roots", Detail: text.Clean(err.Error())}
+	}
+	now, pins := a.engine.cfg.Now(), a.conf.PinnedRoots
+	roots := all.Filter(func(cert *x509.Certificate) bool {
+		return cert.NotAfter.After(now) && (pins == nil || pins.Contains(cert))
+	})
+	if roots.Len() == 0 {
+		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have ended or are not among the pinned roots"}
+	}
+	return roots, nil
+}
+
+// parse remembers what it parsed last, as each reply has the same roots.
+func (a *authority) parse(pemBytes []byte) (*pki.Bundle, error) {
+	if last := a.parsed.Load(); last != nil && bytes.Equal(last.pem, pemBytes) {
+		return last.bundle, nil
+	}
+	bundle, err := pki.ParseBundle(pemBytes)
+	if err == nil {
+		a.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle})
+	}
+	return bundle, err
+}
+
+type parsedRoots struct {
+	pem    []byte
+	bundle *pki.Bundle
+}
+
+// takeRoots takes the roots of a reply, and returns those to verify it with: the ones that
+// are trusted, and all.
+func (a *authority) takeRoots(given []byte, sent time.Time) (trusted, all *pki.Bundle, err error) {
+	var roots *pki.Bundle
+	if len(given) > 0 {
+		if roots, err = a.admit(given); err != nil {
+			return nil, nil, err
+		}
+	}
+	if a.isNews(roots) {
+		err = a.changeRoots(func(now time.Time) error { return a.replied(roots, sent, now) })
+	}
+	if err != nil {
+		return nil, nil, &pki.CheckError{Check: "roots", Detail: err.Error()}
+	}
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	return a.phases.Trusted(), a.phases.Bundle(), nil
+}
+
+// isNews reports whether the roots of a reply are others than those before.
+func (a *authority) isNews(roots *pki.Bundle) bool {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	return roots.Len() > 0 && !roots.Equal(a.given)
+}
+
+// replied takes the roots of a reply. They are the whole set of an authority that tells them
+// nowhere else. The lock is held.
+func (a *authority) replied(roots *pki.Bundle, sent, now time.Time) error {
+	a.given = roots
+	if a.mute {
+		return a.phases.RepliedAll(roots, sent, now)
+	}
+	return a.phases.Replied(roots, sent, now)
+}
+
+// holdBack keeps a certificate below a root that is not everywhere, and asks for no more
+// until it may be.
+func (a *authority) holdBack(root *x509.Certificate) error {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wait := a.phases.Early(root, e.cfg.Now())
+	a.dirty = true
+	poke(a.changed)
+	if wait <= 0 {
+		return nil
+	}
+	a.why = fmt.Errorf("it signs below the root %s, which is not published for long enough yet", pki.Fingerprint(root))
+	a.held = time.Now().Add(wait)
+	err := ca.Errorf(ca.Unavailable, "%w", a.why)
+	err.RetryAfter = wait
+	return err
+}
+
+// delivered records a certificate that is given out.
+func (a *authority) delivered(chain *pki.Chain) {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	if a.phases.Issued(chain.Root, chain.Ends) {
+		a.dirty = true
+		poke(a.changed)
+	}
+}
+
+// lifetime returns the lifetime to ask for: where the door counts the backdating, without
+// it.
+func (t *try) lifetime() time.Duration {
+	t.engine.mu.Lock()
+	defer t.engine.mu.Unlock()
+	if t.order.door.strict() && t.back < t.order.ttl {
+		return t.order.ttl - t.back
+	}
+	return t.order.ttl
+}
+
+// backdates learns by how much the authority backdates. Times have whole seconds, and what
+// wobbles by one must not change what is asked for, as a repeat asks for the same.
+func (a *authority) backdates(by time.Duration) {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	if by > a.back || by < a.back-time.Second {
+		a.back, a.dirty = by, true
+		poke(a.changed)
+	}
+}

@@ -1,0 +1,273 @@
+package ra
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// try is one call of an authority and what came of it. It runs in its own goroutine and
+// touches nothing that the lock guards.
+type try struct {
+	*authority
+	order *order
+	slot  slot
+	turn  call.Turn
+	ttl   time.Duration // asked for
+
+	bearer ca.Bearer
+	id     string
+	sent   time.Time
+	reply  ca.Certificate
+	chain  *pki.Chain
+	roots  *pki.Bundle // to hand out with the chain
+	called bool        // or its token was asked for
+	call   error       // of the call itself
+}
+
+// fly makes the call for a flight, verifies the reply, writes the audit line and lands.
+func (a *authority) fly(f *flight, s slot, begun time.Time) {
+	t := &try{authority: a, order: f.order, slot: s, turn: a.slots[s].turn}
+	err := t.run(a.engine.ctx)
+	if err != nil && a.engine.ctx.Err() != nil {
+		err = errClosed
+	}
+	out := outcome{err: err, called: t.called, answered: t.call, took: time.Since(begun)}
+	if err == nil {
+		out.cert, out.ends = t.certificate(), t.chain.Ends
+	}
+	a.engine.land(f, s, out)
+}
+
+func (t *try) run(ctx context.Context) error {
+	if err := t.engine.audit.ready(ctx, t.engine.cfg.Now()); err != nil {
+		return err // a certificate that could not be given out
+	}
+	if err := t.able(ctx); err != nil {
+		return err
+	}
+	if err := t.waitForRoots(ctx); err != nil {
+		return err
+	}
+	err := t.once(ctx, "")
+	if err != nil && t.worthAnother(err) {
+		t.discarded(ctx, err)
+		err = t.once(ctx, t.engine.cfg.Now().String())
+	}
+	if err != nil {
+		t.failed(ctx, err)
+		return err
+	}
+	if err := t.auditIssued(ctx); err != nil {
+		return err
+	}
+	t.delivered(t.chain)
+	return nil
+}
+
+// able refuses what the authority cannot certify: the names of the request instead of the
+// CSR's.
+func (t *try) able(ctx context.Context) error {
+	if !t.order.odd && !t.order.nameless() {
+		return nil
+	}
+	err := t.certifies(ctx, t.turn)
+	switch {
+	case err == nil:
+		return nil
+	case ca.ActionFor(err) != ca.Missing:
+		return fmt.Errorf("authority %q: %w", t.conf.Name, err)
+	case t.order.door.NoNames:
+		return ca.Errorf(ca.NotConfigured, "authority %q signs only what a CSR names, and the door %q has CSRs without names", t.conf.Name, t.order.door.Name)
+	}
+	return ca.Errorf(ca.Invalid, "authority %q signs what the CSR names, and that is not what is granted: %.256s", t.conf.Name, t.order.decision.Identity)
+}
+
+// worthAnother reports whether the very same order may succeed at once: the reply was for an
+// earlier one of the same ID, or was backdated by more than was known.
+func (t *try) worthAnother(err error) bool {
+	failed, ok := errors.AsType[*pki.CheckError](err)
+	return stale(err) || ok && failed.Check == "too-long" && t.lifetime() < t.ttl
+}
+
+// once asks for the certificate, with another token if the first is rejected.
+func (t *try) once(ctx context.Context, again string) error {
+	err := t.ask(ctx, again)
+	if err != nil && ca.ActionFor(err) == ca.RefreshToken && t.conf.Token != nil {
+		rejected := t.bearer.Token
+		t.conf.TokenRejected(rejected)
+		if err = redact.Error(t.ask(ctx, again), rejected); err == nil {
+			t.call = nil
+		}
+	}
+	if t.call = err; err != nil {
+		return fmt.Errorf("authority %q: %w", t.conf.Name, err)
+	}
+	return t.verify()
+}
+
+func (t *try) ask(ctx context.Context, again string) (err error) {
+	t.called = true
+	if t.bearer, err = t.token(ctx); err != nil {
+		return err
+	}
+	t.ttl, t.sent = t.lifetime(), t.engine.cfg.Now()
+	request := t.order.sign(t.sent, t.ttl, again, t.bearer.Token)
+	t.id = request.ID
+	// The slot is free when the client returns, however late.
+	run := func(job func()) { go func() { job(); t.poke() }() }
+	t.reply, err = call.In(ctx, run, t.conf.Timeout, t.turn, func(ctx context.Context) (ca.Certificate, error) {
+		return t.conf.Client.CSRSign(ctx, request)
+	})
+	return redact.Error(err, t.bearer.Token)
+}
+
+func (t *try) token(ctx context.Context) (ca.Bearer, error) {
+	if t.conf.Token == nil {
+		return ca.Bearer{}, nil
+	}
+	bearer, err := call.Do(ctx, t.conf.Timeout, t.turn, t.conf.Token)
+	if err != nil {
+		return bearer, fmt.Errorf("read the token: %w", err)
+	}
+	return bearer, nil
+}
+
+// verify checks the reply against the roots that are everywhere. One below a root that is
+// not yet is held back.
+func (t *try) verify() error {
+	now := t.engine.cfg.Now()
+	trusted, all, err := t.takeRoots(t.reply.Roots, t.sent)
+	if err != nil {
+		return err
+	}
+	longer := t.conf.AcceptLongerTTL && !t.order.door.strict()
+	t.roots = all
+	t.chain, err = t.order.verify(t.reply.Chain, trusted, t.ttl, t.sent, now, longer)
+	t.learnBackdating()
+	if err == nil || trusted.Equal(all) {
+		return err
+	}
+	early, laterErr := t.order.verify(t.reply.Chain, all, t.ttl, t.sent, now, longer)
+	if laterErr != nil {
+		return err
+	}
+	if err := t.holdBack(early.Root); err != nil {
+		return err
+	}
+	t.chain = early
+	return nil
+}
+
+// learnBackdating remembers by how much the authority backdates, also from a reply that was
+// refused for it.
+func (t *try) learnBackdating() {
+	leaf := t.leaf()
+	if leaf == nil || !pki.SameKey(leaf.PublicKey, t.order.csr.PublicKey) {
+		return
+	}
+	if extra, ok := backdating(leaf, t.ttl, t.sent); ok {
+		t.backdates(extra)
+	}
+}
+
+// leaf returns the leaf of the reply, verified or not; nil if there is none.
+func (t *try) leaf() *x509.Certificate {
+	if t.chain != nil {
+		return t.chain.Leaf
+	}
+	certs, err := pki.ParseCertificates(t.reply.Chain)
+	if err != nil {
+		return nil
+	}
+	return certs[0]
+}
+
+func (t *try) certificate() Certificate {
+	leaf := t.chain.Leaf
+	return Certificate{
+		Chain: t.chain.PEM, Roots: t.roots, Identity: t.chain.Identity,
+		Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, Ends: t.chain.Ends,
+		Rule: t.order.decision.Rule, Authority: t.conf.Name, RequestID: t.id,
+	}
+}
+
+// line is what all audit lines of a try say.
+func (t *try) line() auditLine {
+	o := t.order
+	subject := o.Subject
+	return auditLine{
+		Time: t.engine.cfg.Now(), Subject: &subject, Door: o.Door, Rule: o.decision.Rule, Authority: t.conf.Name,
+		Signer: text.Redact(t.reply.Signer, t.bearer.Token), RequestID: t.id, Object: text.Clean(o.Object),
+		Names: o.decision.Identity.Names(), KeyType: keyType(o.csr.PublicKey),
+	}
+}
+
+// auditIssued writes the line without which nothing is given out.
+func (t *try) auditIssued(ctx context.Context) error {
+	leaf := t.chain.Leaf
+	line := t.line()
+	line.Event, line.Serial, line.Fingerprint = eventIssued, leaf.SerialNumber.Text(16), pki.Fingerprint(leaf)
+	line.Root, line.NotBefore, line.NotAfter = pki.Fingerprint(t.chain.Root), &leaf.NotBefore, &leaf.NotAfter
+	return t.engine.audit.write(ctx, line)
+}
+
+// failed audits what came of a call that brought nothing to give out.
+func (t *try) failed(ctx context.Context, err error) {
+	t.engine.cfg.Log.Warn("no certificate for a request", "authority", t.conf.Name,
+		"rule", t.order.decision.Rule, "subject", t.order.Subject.String(), "error", text.Clean(err.Error()))
+	if t.called && t.call == nil {
+		t.discarded(ctx, err)
+		return
+	}
+	if ca.ActionFor(err) == ca.EndAttempt {
+		t.engine.refusals.refuse(ctx, t.line(), err)
+	}
+}
+
+// discarded audits a certificate that the authority signed and nobody gets. There is nothing
+// to withhold if that fails.
+func (t *try) discarded(ctx context.Context, err error) {
+	line := t.line()
+	line.Event, line.Reason, line.Text = eventDiscarded, result(err), text.Clean(err.Error())
+	if leaf := t.leaf(); leaf != nil {
+		line.Serial, line.Fingerprint = leaf.SerialNumber.Text(16), pki.Fingerprint(leaf)
+		line.NotBefore, line.NotAfter = &leaf.NotBefore, &leaf.NotAfter
+	}
+	_ = t.engine.audit.write(ctx, line)
+}
+
+// result is a word for metrics.
+func result(err error) string {
+	if err == nil {
+		return resultIssued
+	}
+	if _, bad := errors.AsType[*pki.CheckError](err); bad {
+		return resultCheck
+	}
+	return ca.ReasonFor(err).String()
+}
+
+// toCaller returns the error as callers get it. A reply that failed a check is the
+// authority's fault, and no refusal.
+func toCaller(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*ca.Error](err); ok {
+		return err
+	}
+	if _, bad := errors.AsType[*pki.CheckError](err); bad {
+		return &ca.Error{Reason: ca.Unavailable, Message: text.Clean(err.Error()), RetryAfter: time.Minute, Err: err}
+	}
+	return &ca.Error{Reason: ca.ReasonFor(err), Message: text.Clean(err.Error()), Err: err}
+}
