@@ -29,7 +29,10 @@ type Entry struct {
 	Attach string
 	// SHA256 of the binary, in hex. Required unless [Options.Dev], Path or Attach is set.
 	SHA256 string
-	// Settings of the provider, sent after each start.
+	// Settings of the provider, sent after each start. One that the provider's schema marks as
+	// secret may be a reference: {file: PATH}, {env: NAME} or {command: [PROGRAM, ARG…]}. The
+	// host reads it, 64 KiB in 10 seconds at most, and sends what it reads; when a file's
+	// content changes, it configures the provider anew.
 	Settings map[string]any
 	// Env are additional variables for its process.
 	Env map[string]string

@@ -16,10 +16,11 @@ require (
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.48.0
 	google.golang.org/grpc v1.85.0
-	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require google.golang.org/protobuf v1.36.12 // indirect
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

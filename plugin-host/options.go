@@ -26,6 +26,12 @@ type Options struct {
 	ReceiptDir string
 	// Protocols are the versions offered. Default: version 1.
 	Protocols []wire.Protocol
+	// LookupEnv finds the variables that secret settings refer to by {env: NAME}, usually
+	// [os.LookupEnv]. Default: none is set.
+	LookupEnv func(name string) (value string, ok bool)
+	// CommandEnv is the whole environment of the commands that secret settings refer to by
+	// {command: […]}. Default: empty.
+	CommandEnv []string
 	// Groups lists the process groups and users of providers. Default: a new value.
 	Groups *ProcessGroups
 	// OnState is called at each change of state, in order. It must not block or call the

@@ -7,6 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -42,7 +43,7 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 			opts.Log.Warn("starting provider without a pin", "allowed_by", entry.unpinnedBy(), "provider", entry.Name, "path", path, "sha256", binary.SHA256)
 		}
 	})
-	plan := planOf(entry, func(number int) (supervise.Instance, error) {
+	plan := planOf(opts, entry, func(number int) (supervise.Instance, error) {
 		warn()
 		p, err := process.Start(opts.process(), program, number)
 		if err != nil {
@@ -55,9 +56,10 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	return plan, nil
 }
 
-func planOf(entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
+func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
 	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Settings: entry.Settings, Source: entry, Launch: launch, Close: func() {},
+		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {},
+		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }
 
@@ -69,7 +71,7 @@ func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	warn := sync.OnceFunc(func() {
 		opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
 	})
-	plan := planOf(entry, func(int) (supervise.Instance, error) {
+	plan := planOf(opts, entry, func(int) (supervise.Instance, error) {
 		warn()
 		return debugger.Attach(entry.Attach, opts.CallTimeout), nil
 	})
@@ -78,12 +80,12 @@ func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 }
 
 // residentPlan is the plan of a provider without a process.
-func residentPlan(entry Entry, make func() wire.Provider) (*supervise.Plan, error) {
+func residentPlan(opts Options, entry Entry, make func() wire.Provider) (*supervise.Plan, error) {
 	entry, err := entry.withDefaults(true)
 	if err != nil {
 		return nil, err
 	}
-	return planOf(entry, func(int) (supervise.Instance, error) { return supervise.Resident(make()), nil }), nil
+	return planOf(opts, entry, func(int) (supervise.Instance, error) { return supervise.Resident(make()), nil }), nil
 }
 
 // locate finds the binary of an entry and verifies it; path is as it was found.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -77,6 +79,17 @@ func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 		return m, p.Why(fmt.Errorf("get metadata: %w", err))
 	}
 	return m, nil
+}
+
+// Resolve returns the entry's settings with what their references name, as the schema of the
+// provider's metadata says which are secret. An error shows no value.
+func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string]any, secrets []ca.Token, err error) {
+	paths, err := reference.SecretPaths(schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	resolved, err := p.plan.Settings.Resolve(ctx, paths)
+	return resolved.Settings, resolved.Secrets, err
 }
 
 // Why returns how the provider ended, if it has: that says more than err, the error of a

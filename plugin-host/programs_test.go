@@ -172,7 +172,8 @@ func (a *authority) ExchangeToken(_ context.Context, req ca.TokenRequest) (ca.Ex
 
 // providers are the programs that this test's binary is, by the provider's name.
 var providers = map[string]func(){
-	"good": func() { provider.Main("good", "1", open) },
+	"good":     func() { provider.Main("good", "1", open) },
+	"advising": func() { provider.Main("advising", "1", openAdvising) },
 	"stock": func() {
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: wire.MagicCookieKey, MagicCookieValue: wire.MagicCookieValue},

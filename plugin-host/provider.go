@@ -26,6 +26,8 @@ var (
 	_ ca.RootSource     = (*Provider)(nil)
 	_ ca.RootWatcher    = (*Provider)(nil)
 	_ ca.TokenExchanger = (*Provider)(nil)
+	_ ca.NameCertifier  = (*Provider)(nil)
+	_ ca.RenewalAdvisor = (*Provider)(nil)
 )
 
 // Open finds, verifies and starts the entry's provider, and returns when it is ready: it
@@ -52,7 +54,8 @@ func Find(opts Options, entry Entry) (*Provider, error) {
 // InProcess supervises a provider without a process, for tests and for agents that are
 // one binary. Each start calls make for a new value.
 func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
-	p, err := newProvider(opts.withDefaults(), entry, func(entry Entry) (*supervise.Plan, error) { return residentPlan(entry, make) })
+	opts = opts.withDefaults()
+	p, err := newProvider(opts, entry, func(entry Entry) (*supervise.Plan, error) { return residentPlan(opts, entry, make) })
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +101,16 @@ func (p *Provider) Roots(ctx context.Context) ([]byte, error) { return p.supervi
 // ExchangeToken implements [ca.TokenExchanger].
 func (p *Provider) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
 	return p.supervisor.ExchangeToken(ctx, req)
+}
+
+// CertifiesNames implements [ca.NameCertifier] by the provider's metadata.
+func (p *Provider) CertifiesNames(ctx context.Context) error {
+	return p.supervisor.CertifiesNames(ctx)
+}
+
+// RenewalInfo implements [ca.RenewalAdvisor].
+func (p *Provider) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	return p.supervisor.RenewalInfo(ctx, leaf)
 }
 
 // WatchRoots implements [ca.RootWatcher]. It survives restarts of the process: changed is

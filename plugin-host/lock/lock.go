@@ -8,7 +8,8 @@
 // The file is JSON:
 //
 //	{"format": 1, "providers": [{"name": "acme", "version": "1.2.0", "protocol": 1,
-//	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…"}],
+//	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…",
+//	  "secret_settings": ["/login/password"]}],
 //	 "programs": [{"name": "countersign-discovery", "os": "linux", "arch": "amd64", "sha256": "…"}]}
 package lock
 
@@ -23,8 +24,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -61,6 +64,9 @@ type Provider struct {
 	// countersign-provider-<name>@<version>.
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // 64 hex digits in lower case
+	// SecretSettings are JSON Pointers to the settings that the provider's schema marks as
+	// secret, with * for any name or index. Empty: none is. Nil: unknown, so each may be.
+	SecretSettings []string `json:"secret_settings,omitzero"`
 }
 
 // FileVersion is the version in its file name; empty: none.
@@ -213,7 +219,22 @@ func (p Provider) check() error {
 		return fmt.Errorf("invalid file of %q: %q; use %s or %s", p.Name, wire.CleanText(p.File, ""),
 			verified.BinaryName(p.Name, ""), verified.BinaryName(p.Name, "VERSION"))
 	}
-	return checkBuild(p.Name, p.OS, p.Arch, p.SHA256)
+	if err := checkBuild(p.Name, p.OS, p.Arch, p.SHA256); err != nil {
+		return err
+	}
+	return p.checkSecrets()
+}
+
+func (p Provider) checkSecrets() error {
+	if len(p.SecretSettings) > reference.MaxPaths {
+		return fmt.Errorf("%q has %d secret settings, %d are allowed", p.Name, len(p.SecretSettings), reference.MaxPaths)
+	}
+	for _, pointer := range p.SecretSettings {
+		if !strings.HasPrefix(pointer, "/") {
+			return fmt.Errorf("%q has a secret setting %q that is no JSON Pointer", p.Name, wire.CleanText(pointer, ""))
+		}
+	}
+	return nil
 }
 
 // Write replaces the file atomically; its mode is 0644.

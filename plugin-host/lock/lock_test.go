@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,7 +42,7 @@ func TestWriteReplacesOldBuildOfPlatform(t *testing.T) {
 		l.Put(p)
 	}
 	newer := build("b", "amd64")
-	newer.Version, newer.File = "2", "countersign-provider-b@2"
+	newer.Version, newer.File, newer.SecretSettings = "2", "countersign-provider-b@2", []string{}
 	l.Put(newer)
 	must(t, l.Write(path))
 	info, err := os.Stat(path)
@@ -49,7 +51,7 @@ func TestWriteReplacesOldBuildOfPlatform(t *testing.T) {
 	}
 	read, err := lock.Read(path)
 	must(t, err)
-	if len(read.Providers) != 3 || read.Providers[0].Name != "a" || read.Providers[1] != newer || newer.FileVersion() != "2" {
+	if len(read.Providers) != 3 || read.Providers[0].Name != "a" || read.Providers[0].SecretSettings != nil || !reflect.DeepEqual(read.Providers[1], newer) || newer.FileVersion() != "2" {
 		t.Errorf("read %+v", read.Providers)
 	}
 	if p, ok := read.Of("b", "linux", "arm64"); !ok || p.FileVersion() != "" {
@@ -116,6 +118,23 @@ func TestLockOfOtherUserIsNotRead(t *testing.T) {
 	}
 	if _, err := lock.Read(path); err == nil || !strings.Contains(err.Error(), "is owned by uid 65534, not by root or the current user") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestSecretSettingsArePointers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "countersign.lock")
+	for want, pointers := range map[string][]string{
+		"": {"/password", "/headers/*"}, `"b" has a secret setting "password" that is no JSON Pointer`: {"password"},
+		`"b" has 1001 secret settings, 1000 are allowed`: slices.Repeat([]string{"/p"}, 1001),
+	} {
+		p := build("b", "amd64")
+		p.SecretSettings = pointers
+		var l lock.Lock
+		l.Put(p)
+		must(t, l.Write(path))
+		if _, err := lock.Read(path); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: got %v, want %q", pointers, err, want)
+		}
 	}
 }
 

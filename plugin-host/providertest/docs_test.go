@@ -44,7 +44,10 @@ each check:
 
 ` + "```go" + `
 func TestConformance(t *testing.T) {
-	kit := conformance.Kit{Settings: map[string]any{"address": "…"}}
+	kit, err := conformance.LoadKit("kit.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	conformance.Run(t, kit, provider.Define("acme", "1.0.0", open).Provider)
 }
 ` + "```" + `
@@ -52,7 +55,8 @@ func TestConformance(t *testing.T) {
 A check that cannot decide says why and is reported as not run: the provider lacks the ability, a
 value has no process, a process does not show how long a cancelled call keeps running, a check that
 it builds on failed, or the kit file lacks what only the author can give. Everything in that file is
-optional; paths are relative to its folder:
+optional; paths are relative to its folder. One fault fails one check: what could not be checked
+because of it is not run either.
 
 ` + "```yaml" + `
 settings: {address: ca.example.org}   # valid settings
@@ -68,9 +72,17 @@ refused_token_file: expired-token     # an invalid token
 token_required: true                  # nothing is signed without a token
 exchange: {subject_token_file: subject, audience: ca}
 refused_subject_token_file: stranger
-call_timeout: 10s                     # for one call
+abilities_off: [token-exchanger]      # declared, but turned off by these settings
+call_timeout: 10s                     # for one call, and for a start
 env: {AWS_REGION: eu-central-1}       # for the process
 ` + "```" + `
+
+Some rules cannot be observed of a process. gRPC ends a cancelled call on the caller's side at once,
+whatever the provider does, so nobody sees whether its code still runs (FAULT-02, WATCH-06), what it
+would answer after the deadline (FAULT-03), or that nobody reads what it sends (WATCH-10); and a
+process never sees the memory of its caller (SIGN-26, SIGN-27). They run in ` + "`go test`" + `, where the
+provider is a value; of a process they are not run. What a stuck call can do there is bounded:
+PROC-13 and PROC-14 demand that the process exits whatever is in flight.
 
 For each rule below, the tests have a provider that breaks it and fails that check alone; they name
 the few rules that cannot be broken alone.

@@ -112,6 +112,10 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 		return ca.Certificate{}, provider.Errorf(provider.Unauthenticated, "there is no token")
 	}
 	if strings.Contains(req.SubjectID, "stranger") {
+		if a.rule == "panics" {
+			slog.Info("refusing", "password", a.Password, "token", req.Token.Reveal())
+			panic("what is a stranger?")
+		}
 		return ca.Certificate{}, provider.Errorf(provider.Denied, "it is not for you")
 	}
 	if err := a.misbehave(req); err != nil {

@@ -7,9 +7,12 @@ package providertest
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -66,7 +69,7 @@ func Run(ctx context.Context, target Target, each func(conformance.Result)) (*co
 	if err != nil {
 		return nil, err
 	}
-	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open})
+	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open, Log: r.logged})
 	defer session.Close()
 	report := &conformance.Report{Provider: filepath.Base(target.Path)}
 	for _, check := range slices.Concat(conformance.Checks(), processChecks(r)) {
@@ -96,8 +99,10 @@ func newRig(target Target) (*rig, error) {
 	r := &rig{path: path, seen: &seen{}}
 	r.entry = pluginhost.Entry{Name: name, Settings: target.Kit.Settings, Env: target.Env}
 	r.opts = pluginhost.Options{
-		Dirs: []string{filepath.Dir(path)}, Dev: true, RuntimeDir: target.TempDir, Log: r.seen.logger(), Stderr: &r.seen.stderr,
+		Dirs: []string{filepath.Dir(path)}, Dev: true, RuntimeDir: target.TempDir, Log: r.seen.logger(), Stderr: io.MultiWriter(&r.seen.stderr, &r.seen.tail),
+		StartTimeout: time.Duration(target.Kit.CallTimeout),
 	}
+	r.schema = sync.OnceValues(r.askSchema)
 	probe, err := pluginhost.NewProbe(r.opts, r.entry)
 	if err != nil {
 		return nil, err

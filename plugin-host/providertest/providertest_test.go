@@ -130,3 +130,38 @@ func TestProviderExitingAtOnceFailsFirstCheck(t *testing.T) {
 		t.Errorf("%+v", report.Results[0])
 	}
 }
+
+// What the author has to know is in the log: it stands below the check, without secrets.
+func TestFailedCheckShowsProvidersLog(t *testing.T) {
+	target := install(t, "panics")
+	target.Only = []string{"SET-06", "SIGN-01", "DENY-05"}
+	report, err := Run(t.Context(), target, func(conformance.Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if r.ID != "DENY-05" && (r.Outcome != conformance.Passed || r.Log != nil) {
+			t.Errorf("%s %s: %s, log %q", r.ID, r.Outcome, r.Seen, r.Log)
+		}
+	}
+	var text strings.Builder
+	conformance.WriteLine(&text, report.Results[2])
+	for _, want := range []string{"FAILED   DENY-05", "\n         log       error: call panicked", `panic="what is a stranger?"`, "providertest.(*authority).CSRSign"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+}
+
+func TestLogOfFailedCheckHasNoSecrets(t *testing.T) {
+	target := install(t, "proc-21") // it logs the password that it is given
+	target.Kit.WrongSettings = target.Kit.Settings
+	target.Only = []string{"SET-14"}
+	report, err := Run(t.Context(), target, func(conformance.Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log := report.Results[0].Log; len(log) != 1 || log[0] != "info: logging in password=(secret)" {
+		t.Errorf("the log is %q, of %+v", log, report.Results[0])
+	}
+}

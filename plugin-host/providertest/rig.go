@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/output"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -18,6 +19,8 @@ type rig struct {
 	entry pluginhost.Entry
 	opts  pluginhost.Options
 	seen  *seen
+	// schema is that of the settings, once it was needed.
+	schema func() (string, error)
 	// What came of using it, and why there is nothing.
 	used   *usage
 	unused error
@@ -88,7 +91,10 @@ func (r *rig) protocols(offered ...wire.Protocol) pluginhost.Options {
 const maxSeen = 4 << 20
 
 // seen is what the provider wrote and what the host said of it.
-type seen struct{ stderr, log tape }
+type seen struct {
+	stderr, log tape
+	tail        output.Tail // of stderr
+}
 
 func (s *seen) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

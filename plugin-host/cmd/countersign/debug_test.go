@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // talker is a process whose lines are waited for.
@@ -94,4 +96,39 @@ func TestDebugCommandsAttachAgentToProvider(t *testing.T) {
 	agent.hear("provider=odd state=ready")
 	// The provider's host goes first: its streams would keep the provider in its grace period.
 	_ = debugger.cmd.Process.Signal(syscall.SIGTERM)
+}
+
+// Each language's provider gets what a host passes, whatever starts it: here its interpreter alone.
+func TestDebugCommandRunsProvidersOfOtherLanguages(t *testing.T) {
+	countersign := programs.Path(t, "countersign")
+	for name, c := range map[string]struct {
+		folder, debugger string
+		command          []string // in the place of the debugger
+	}{
+		"python": {"COUNTERSIGN_PROVIDER_PYTHON", `python3 -m debugpy --listen 127\.0\.0\.1:5678 --wait-for-client`, []string{"venv/bin/python3"}},
+		"node":   {"COUNTERSIGN_PROVIDER_NODE", `node --inspect-brk --preserve-symlinks-main`, []string{"node", "--preserve-symlinks-main"}},
+		"rust":   {"COUNTERSIGN_PROVIDER_RUST", `gdb --args`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := programs.Foreign(t, c.folder)
+			provider := filepath.Join(folder, "countersign-provider-acme")
+			dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			debugger := talk(t, dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}, countersign, "provider", "debug", "acme="+provider, "--insecure")
+			run := debugger.hear(`^  (\S+) ` + c.debugger + ` (\S+)$`)[1]
+			command := []string{provider}
+			if c.command != nil {
+				command = append([]string{filepath.Join(folder, c.command[0])}, append(c.command[1:], provider)...)
+			}
+			for range 2 { // started again, it is reached again
+				p := talk(t, dir, nil, run, command...)
+				p.hear(`^1\|1\|unix\|`)
+			}
+			debugger.hear("^acme 0.1.0 is running")
+			_ = debugger.cmd.Process.Signal(syscall.SIGTERM) // ends the lifelines
+		})
+	}
 }

@@ -7,8 +7,9 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/agent"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/beside"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/discovery"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/explain"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/provider"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/secrets"
@@ -19,5 +20,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), discovery.Command(), cli.Version()))
+		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), beside.Command(catalog.Discovery), beside.Command(catalog.RA), cli.Version()))
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		beProvider(filepath.Base(os.Args[0]))
 		return
 	}
-	if filepath.Base(os.Args[0]) == catalog.Discovery {
+	if filepath.Base(os.Args[0]) == catalog.Discovery.Name {
 		beProgram()
 	}
 	if len(os.Args) > 1 && os.Args[1] == asAgent {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -106,6 +107,9 @@ func (a *Attached) Stop(context.Context) {
 		_ = a.conn.Close()
 	}
 }
+
+// Hide does nothing: what it writes goes to its author's terminal.
+func (a *Attached) Hide([]ca.Token) {}
 
 // Report describes it.
 func (a *Attached) Report() process.Report {

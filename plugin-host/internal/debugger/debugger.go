@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -26,6 +27,9 @@ import (
 // agentSocket is the name of the socket that agents attach to, in the private folder.
 const agentSocket = "agent"
 
+// connectTimeout bounds TLS and the first frames of a provider that serves already.
+const connectTimeout = 5 * time.Second
+
 // callTimeout bounds a call whose caller set no deadline.
 const callTimeout = 30 * time.Second
 
@@ -42,6 +46,7 @@ type Debugger struct {
 	remote *wire.Remote
 	server *grpc.Server
 	served chan struct{}
+	starts *starts
 }
 
 // New makes the private folder below runtimeDir (default: the system's folder for
@@ -64,9 +69,12 @@ func (d *Debugger) open(log *slog.Logger) (err error) {
 		return err
 	}
 	d.conn, err = grpc.NewClient("passthrough:///provider",
-		grpc.WithContextDialer(d.dial), grpc.WithTransportCredentials(credentials.NewTLS(d.tls())), grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(d.dial), grpc.WithTransportCredentials(plainOverChannel{credentials.NewTLS(d.tls())}), grpc.WithAuthority("localhost"),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second}}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
+			MinConnectTimeout: connectTimeout,
+		}),
 	)
 	if err != nil {
 		return err
@@ -75,6 +83,9 @@ func (d *Debugger) open(log *slog.Logger) (err error) {
 	listener, err := net.Listen("unix", d.Socket())
 	if err != nil {
 		return err
+	}
+	if d.starts, err = newStarts(d.folder.Path, d.host); err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	d.server = grpc.NewServer(wire.ServerOptions(log)...)
 	wire.Register(d.server, wire.V1(), d.remote)
@@ -114,7 +125,10 @@ func (d *Debugger) Environment() []string {
 
 // dial connects to the provider that was started last.
 func (d *Debugger) dial(ctx context.Context, _ string) (net.Conn, error) {
-	paths, err := filepath.Glob(filepath.Join(d.folder.Path, "plugin*")) // as go-plugin calls them
+	if conn := d.starts.serving(); conn != nil {
+		return conn, nil
+	}
+	paths, err := filepath.Glob(filepath.Join(d.folder.Path, "p*")) // go-plugin calls them plugin*, ours provider*
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +180,7 @@ func (d *Debugger) connected(ctx context.Context) error {
 func (d *Debugger) Close() {
 	d.server.Stop()
 	<-d.served
+	d.starts.Close()
 	_ = d.conn.Close()
 	d.folder.Remove()
 }

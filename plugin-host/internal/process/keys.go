@@ -12,6 +12,8 @@ import (
 	"errors"
 	"math/big"
 	"time"
+
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Pair is a P-256 key and its self-signed certificate, for one start of one process.
@@ -73,4 +75,9 @@ func pinned(ours *Pair, peer []byte) *tls.Config {
 			return nil
 		},
 	}
+}
+
+// StartData is what tells a provider to serve with the pair and to accept the host's.
+func (p *Pair) StartData(host *Pair) wire.StartData {
+	return wire.StartData{ServerCert: string(p.CertPEM), ServerKey: string(p.keyPEM), ClientCert: string(host.CertPEM)}
 }

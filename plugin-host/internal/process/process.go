@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -212,6 +213,10 @@ func HasEnded(life interface{ Ended() <-chan struct{} }) bool {
 		return false
 	}
 }
+
+// Hide keeps values out of what is logged of the process's own output and of its crash report,
+// in addition to earlier ones. One goroutine at a time calls it.
+func (p *Process) Hide(values []ca.Token) { p.relay.hide(values) }
 
 // LastWords waits until the standard error of the ended process is read.
 func (p *Process) LastWords() { <-p.relay.done }

@@ -11,11 +11,14 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 const (
@@ -39,6 +42,7 @@ type relay struct {
 	ended <-chan struct{} // closed when the process has ended; what is left is read at once
 	done  chan struct{}
 
+	hidden atomic.Pointer[[]ca.Token] // values to keep out of the log
 	bucket loglimit.Bucket
 	missed int // lines, or pieces of one, dropped since the last pause
 	read   int // bytes since then
@@ -50,6 +54,33 @@ type relay struct {
 
 func newRelay(log *slog.Logger, ended <-chan struct{}) *relay {
 	return &relay{log: log, ended: ended, done: make(chan struct{})}
+}
+
+// maxHidden bounds the values to hide. Rotated ones stay: a provider may still log them.
+const maxHidden = 256
+
+// hide adds values to keep out of the log and the crash report. One goroutine at a time calls
+// it.
+func (r *relay) hide(values []ca.Token) {
+	var hidden []ca.Token
+	if known := r.hidden.Load(); known != nil {
+		hidden = slices.Clone(*known)
+	}
+	for _, v := range values {
+		if !slices.Contains(hidden, v) {
+			hidden = append(hidden, v)
+		}
+	}
+	hidden = hidden[max(0, len(hidden)-maxHidden):]
+	r.hidden.Store(&hidden)
+}
+
+// clean is [text.Redact] for what is hidden now.
+func (r *relay) clean(line string) string {
+	if hidden := r.hidden.Load(); hidden != nil {
+		return text.Redact(line, *hidden...)
+	}
+	return text.Clean(line)
 }
 
 // ring holds the last lines as they came: escaping each line of a flood would be dear.
@@ -64,10 +95,10 @@ func (r *ring) add(line []byte) {
 	r.next++
 }
 
-func (r *ring) all() []string {
+func (r *ring) all(clean func(string) string) []string {
 	var lines []string
 	for i := max(0, r.next-keptLines); i < r.next; i++ {
-		lines = append(lines, text.Clean(string(r.lines[i%keptLines])))
+		lines = append(lines, clean(string(r.lines[i%keptLines])))
 	}
 	return lines
 }
@@ -131,7 +162,7 @@ func (r *relay) keep(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why == "" && slices.ContainsFunc(panics, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
-		r.why = text.Clean(string(line))
+		r.why = r.clean(string(line))
 		return
 	}
 	r.last.add(line)
@@ -141,7 +172,7 @@ func (r *relay) keep(line []byte) {
 func (r *relay) record(line []byte) {
 	var fields map[string]any
 	if line[0] != '{' || json.Unmarshal(line, &fields) != nil {
-		r.log.Info("provider output", "line", text.Clean(string(line)))
+		r.log.Info("provider output", "line", r.clean(string(line)))
 		return
 	}
 	level, _ := fields["@level"].(string)
@@ -150,18 +181,25 @@ func (r *relay) record(line []byte) {
 	var attrs []slog.Attr
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if key[:min(1, len(key))] != "@" && len(attrs) < maxAttrs {
-			attrs = append(attrs, slog.String(text.Clean(key), textOf(fields[key])))
+			attrs = append(attrs, slog.String(text.Clean(key), r.textOf(fields[key])))
 		}
 	}
-	r.log.LogAttrs(context.Background(), levelOf(level), text.Clean(message), attrs...)
+	r.log.LogAttrs(context.Background(), levelOf(level), r.inOneLine(message), attrs...)
 }
 
-func textOf(value any) string {
+var lineEnds = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
+
+// inOneLine is clean, but for line ends: slog escapes the backslash of an escape again.
+func (r *relay) inOneLine(s string) string {
+	return r.clean(lineEnds.Replace(strings.TrimSpace(s)))
+}
+
+func (r *relay) textOf(value any) string {
 	if s, ok := value.(string); ok {
-		return text.Clean(s)
+		return r.inOneLine(s)
 	}
 	encoded, _ := json.Marshal(value) // it came from JSON
-	return text.Clean(string(encoded))
+	return r.clean(string(encoded))
 }
 
 func levelOf(name string) slog.Level {
@@ -181,7 +219,7 @@ func (r *relay) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why == "" {
-		return r.last.all()
+		return r.last.all(r.clean)
 	}
-	return append([]string{r.why}, r.last.all()...)
+	return append([]string{r.why}, r.last.all(r.clean)...)
 }

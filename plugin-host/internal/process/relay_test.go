@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 func TestCrashReportBeginsWithReason(t *testing.T) {
@@ -16,6 +17,29 @@ func TestCrashReportBeginsWithReason(t *testing.T) {
 	r.run(strings.NewReader("hello\npanic: no such thing\n" + strings.Repeat("stack\n", 100)))
 	if lines := r.lines(); len(lines) != keptLines+1 || lines[0] != "panic: no such thing" || lines[1] != "stack" {
 		t.Errorf("%q", lines)
+	}
+}
+
+// A text log escapes what is in a value: an escape would be escaped again.
+func TestLineEndsInRecordAreNotEscapedTwice(t *testing.T) {
+	var log logtest.Log
+	newRelay(slog.New(slog.NewTextHandler(&log, nil)), nil).run(strings.NewReader(`{"@level":"error","@message":"call\npanicked","stack":"goroutine 7:\nmain.f()\n\t/src/main.go:7\n"}` + "\n"))
+	if got := log.String(); strings.Contains(got, `\`) || !strings.Contains(got, `msg="call panicked" stack="goroutine 7: main.f()  /src/main.go:7"`) {
+		t.Error(got)
+	}
+}
+
+// In plain lines, in records, and in the crash report.
+func TestHiddenValuesReachNoLog(t *testing.T) {
+	var log logtest.Log
+	r := newRelay(log.Logger(), nil)
+	r.hide([]ca.Token{"open-sesame", "s"})
+	r.hide([]ca.Token{"rotated-sesame", "open-sesame"})
+	r.run(strings.NewReader("with open-sesame\n" +
+		`{"@level":"info","@message":"rotated-sesame\nopen-sesame","key":"open-sesame","nested":{"key":["rotated-sesame"]}}` + "\npanic: open-sesame\n"))
+	said := log.String() + strings.Join(r.lines(), "\n")
+	if strings.Contains(said, "sesame") || strings.Count(said, "(secret)") < 8 {
+		t.Error(said)
 	}
 }
 

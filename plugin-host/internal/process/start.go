@@ -61,9 +61,7 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {
 		p.log.Warn(LimitsMissing, "limits", missing.String())
 	}
-	p.pipes.handOver(wire.StartData{
-		ServerCert: string(p.server.CertPEM), ServerKey: string(p.server.keyPEM), ClientCert: string(p.host.CertPEM),
-	})
+	p.pipes.handOver(p.server.StartData(p.host))
 	return p, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // CSRSign implements [ca.Client].
@@ -42,6 +43,22 @@ func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca
 	})
 }
 
+// CertifiesNames implements [ca.NameCertifier] by the metadata of the life that calls go to.
+func (s *Supervisor) CertifiesNames(ctx context.Context) error {
+	ctx, cancel := s.deadline(ctx)
+	defer cancel()
+	l, err := s.gate.wait(ctx)
+	if err != nil {
+		return err
+	}
+	return l.Report().Metadata.Lacks(wire.NamesFromRequest)
+}
+
+// RenewalInfo implements [ca.RenewalAdvisor]. It starts no provider: advice is not urgent.
+func (s *Supervisor) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
+}
+
 // WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is
 // called only for roots that differ.
 func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
@@ -70,7 +87,7 @@ func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.leaving, cancel)()
-	return l.WatchRoots(ctx, changed)
+	return l.hide(l.WatchRoots(ctx, changed))
 }
 
 // call gets a life by wait and makes one call to it. A provider that lost its settings
@@ -94,9 +111,9 @@ func call[T any](ctx context.Context, s *Supervisor, wait func(context.Context) 
 		defer l.exit()
 		out, err := f(ctx, l)
 		if err != nil && ca.ActionFor(err) == ca.Configure && s.configureAgain(ctx, l) == nil {
-			return f(ctx, l)
+			out, err = f(ctx, l)
 		}
-		return out, err
+		return out, l.hide(err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -30,6 +32,9 @@ type Instance interface {
 	// Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing
 	// of it is left. It is called once.
 	Stop(ctx context.Context)
+	// Hide keeps values out of what is logged of its own output, in addition to earlier ones.
+	// One goroutine at a time calls it.
+	Hide(values []ca.Token)
 	// Report describes it.
 	Report() process.Report
 }
@@ -52,6 +57,16 @@ type life struct {
 	leaving context.Context // ends when it takes no new calls
 	leave   context.CancelFunc
 	again   sync.Mutex // held while it is configured once more
+
+	secret reference.Paths                    // of its settings, once it has been greeted
+	told   atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
+	stale  string                             // the last warning; for one goroutine at a time
+}
+
+// learn sets the settings that it is to get.
+func (l *life) learn(told *reference.Resolved) (before *reference.Resolved) {
+	l.Hide(told.Secrets)
+	return l.told.Swap(told)
 }
 
 // result returns the outcome of the way to ready. Without a life it blocks.

@@ -1,14 +1,27 @@
 package supervise
 
-import "reflect"
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+)
+
+// Settings are those of a plan, whose secrets may be references. Resolve reads them all,
+// Reread the files among them again.
+type Settings interface {
+	Resolve(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
+	Reread(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
+}
 
 // Plan is what lives are started from.
 type Plan struct {
-	Name     string         // of the entry
-	Provider string         // the name that the provider must report
-	Settings map[string]any // for each life
-	Path     string         // of the binary; empty in process
-	SHA256   string         // of the binary; empty without one
+	Name     string   // of the entry
+	Provider string   // the name that the provider must report
+	Settings Settings // for each life
+	Path     string   // of the binary; empty in process
+	SHA256   string   // of the binary; empty without one
 	// Source is what the plan was made from. Plans of equal Source, Path and SHA256 are
 	// the same.
 	Source any
@@ -17,7 +30,8 @@ type Plan struct {
 	// Close releases what Launch needs. Running lives continue.
 	Close func()
 
-	proven bool // a life of it was ready: do not validate its settings again
+	plain  sync.Once // the warning of secrets in plain text
+	proven bool      // a life of it was ready: do not validate its settings again
 }
 
 // same reports whether lives of both plans are the same.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -20,14 +21,27 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
+	if err := s.await(ctx, l, s.resolve); err != nil {
+		return err
+	}
 	if !proven {
 		if err := s.validate(ctx, l); err != nil {
 			return err
 		}
 	}
+	return s.await(ctx, l, func(ctx context.Context, l *life) error {
+		if next, err := s.reread(ctx, l); err == nil {
+			l.learn(&next)
+		}
+		return s.configure(ctx, l)
+	})
+}
+
+// await repeats a step until its outcome is more than a need to wait.
+func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Context, *life) error) error {
 	wait := firstBackoff
 	for silent := 0; ; {
-		err := s.configure(ctx, l)
+		err := step(ctx, l)
 		if err == nil || ca.ActionFor(err) != ca.Wait {
 			return err
 		}
@@ -37,8 +51,9 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 			l.Kill(err)
 			return err
 		}
-		// Its CA is unavailable: restarting the provider would not help.
+		// Its CA or a secret is unavailable: restarting the provider would not help.
 		s.log.Warn("provider is not ready yet", "error", text.Clean(err.Error()), "next_try_in", wait)
+		s.report(ctx, news{l, err})
 		if l.reload == nil {
 			s.tellFirst(nil)
 		}
@@ -85,6 +100,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 	case metadata.Name != l.plan.Provider:
 		return fmt.Errorf("provider calls itself %q, want %q", metadata.Name, l.plan.Provider)
 	}
+	l.secret = s.secretPaths(metadata.SettingsSchema)
 	return nil
 }
 
@@ -92,18 +108,19 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	diagnostics, err := l.Validate(ctx, l.plan.Settings)
+	told := l.told.Load()
+	diagnostics, err := l.Validate(ctx, told.Settings)
 	if err != nil && ca.ActionFor(err) != ca.Missing {
-		return fmt.Errorf("settings: %w", err)
+		return fmt.Errorf("settings: %w", redact.Error(err, told.Secrets...))
 	}
 	var faults []string
 	for _, d := range diagnostics {
-		text := strings.TrimSpace(d.Summary + " " + d.Detail)
+		said := text.WithoutTokens(strings.TrimSpace(d.Summary+" "+d.Detail), told.Secrets...)
 		if d.Warning {
-			s.log.Warn("provider settings", "warning", text, "at", d.Pointer)
+			s.log.Warn("provider settings", "warning", said, "at", text.WithoutTokens(d.Pointer, told.Secrets...))
 			continue
 		}
-		faults = append(faults, text)
+		faults = append(faults, said)
 	}
 	if len(faults) > 0 {
 		return ca.Errorf(ca.Invalid, "settings: %s", strings.Join(faults, "; "))
@@ -114,10 +131,11 @@ func (s *Supervisor) validate(ctx context.Context, l *life) error {
 func (s *Supervisor) configure(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	if err := l.Configure(ctx, l.plan.Settings); err != nil {
-		return fmt.Errorf("settings: %w", err)
+	told := l.told.Load()
+	if err := l.Configure(ctx, told.Settings); err != nil {
+		return fmt.Errorf("settings: %w", redact.Error(err, told.Secrets...))
 	}
-	return l.Ready(ctx)
+	return redact.Error(l.Ready(ctx), told.Secrets...)
 }
 
 // configureAgain sends the settings to a provider that lost them.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -21,6 +22,7 @@ func (r *resident) Ended() <-chan struct{}        { return r.ended }
 func (r *resident) Err() error                    { return errClosing }
 func (r *resident) Health(context.Context) error  { return nil }
 func (r *resident) Kill(error)                    {}
+func (r *resident) Hide([]ca.Token)               {} // it logs by itself
 
 // Stop closes the provider if it has a Close method.
 func (r *resident) Stop(context.Context) {

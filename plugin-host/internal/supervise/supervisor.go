@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // Options of a supervisor. All fields are required.
@@ -41,6 +39,7 @@ type Supervisor struct {
 	close   sync.Once    // of closing
 	first   chan error   // the first outcome, for Start
 	reloads chan *reload // one at a time
+	news    chan news    // of lives
 	asks    chan ask
 	closing chan struct{}
 	closed  chan struct{} // closed when nothing is left
@@ -67,7 +66,7 @@ func New(opts Options, p *Plan) *Supervisor {
 	s := &Supervisor{
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
 		gate:  gate{changed: make(chan struct{})},
-		first: make(chan error, 1), reloads: make(chan *reload), asks: make(chan ask),
+		first: make(chan error, 1), reloads: make(chan *reload), news: make(chan news), asks: make(chan ask),
 		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.patience, s.hurry = context.WithCancel(context.Background())
@@ -136,6 +135,8 @@ func (s *Supervisor) run() {
 			s.reload(r)
 		case a := <-s.asks:
 			s.answer(a)
+		case n := <-s.news:
+			s.hear(n)
 		case err := <-s.coming.result():
 			s.settle(err)
 		case <-s.current.end():
@@ -160,89 +161,6 @@ func (s *Supervisor) due() <-chan time.Time {
 		return nil
 	}
 	return s.restart
-}
-
-// settle handles the outcome of the life on its way: it is ready, or err says why not.
-func (s *Supervisor) settle(err error) {
-	l := s.coming
-	s.coming = nil
-	switch {
-	case err == nil:
-		s.takeOver(l)
-	case l.reload != nil:
-		s.turnDown(l, err)
-	case ca.ReasonFor(err) == ca.Invalid && !l.plan.proven:
-		s.stop(l)
-		s.refused(err)
-	default:
-		s.stop(l)
-		s.failed(l, err)
-	}
-	if l.reload != nil {
-		l.reload.reply <- err
-	} else {
-		s.tellFirst(err)
-	}
-}
-
-// takeOver sends new calls to the new life and dismisses the old one when its calls have
-// finished.
-func (s *Supervisor) takeOver(l *life) {
-	old := s.current
-	s.restart = nil
-	l.relax()
-	l.open(s.opts.MaxCalls)
-	s.current = l
-	go s.askHealth(l)
-	l.plan.proven = true
-	if l.plan != s.plan {
-		s.follow(l.plan)
-	}
-	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
-	s.status.Take(l.Report())
-	s.enter(Ready)
-	if old != nil {
-		s.dismiss(old, func() { old.drain(s.patience, s.opts.CallTimeout) })
-	}
-}
-
-// follow replaces the plan by one whose life is ready.
-func (s *Supervisor) follow(p *Plan) {
-	s.plan.Close()
-	s.plan, s.recovery = p, recovery{}
-	s.status.Reloads++
-	s.status.LastReload = ""
-	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
-}
-
-// bury handles the end of the current life and schedules the next one.
-func (s *Supervisor) bury() {
-	l := s.current
-	s.current = nil
-	l.leave()
-	s.stop(l)
-	s.failed(l, l.Err())
-}
-
-// refused records that the provider rejects its settings. Another start would hear the
-// same, so only a reload starts it again.
-func (s *Supervisor) refused(err error) {
-	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
-	s.enter(Refused)
-}
-
-// failed records why no life is ready and schedules the next start.
-func (s *Supervisor) failed(l *life, err error) {
-	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
-	now := time.Now()
-	wait, open := s.recovery.next(now, l.record(now))
-	s.schedule(now.Add(wait))
-	s.hasten()
-	if open {
-		s.enter(CircuitOpen)
-	} else {
-		s.enter(Backoff)
-	}
 }
 
 // enter changes the state and where calls go.

@@ -13,23 +13,25 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // world launches lives that tests control, in a bubble whose time is theirs.
 type world struct {
-	mu     sync.Mutex
-	lives  []*fakeLife
-	plans  int // that are open
-	asked  int
-	refuse error // what a start ends with
-	backCA chan struct{}
-	later  string    // what later lives are; empty: what their settings say
-	broken int       // so many lives end before their handshake
-	isDue  bool      // a certificate is
-	end    time.Time // of that one; zero: none is held
-	p      *Supervisor
+	mu        sync.Mutex
+	lives     []*fakeLife
+	plans     int // that are open
+	asked     int
+	refuse    error // what a start ends with
+	backCA    chan struct{}
+	later     string         // what later lives are; empty: what their settings say
+	abilities []wire.Ability // of every life
+	broken    int            // so many lives end before their handshake
+	isDue     bool           // a certificate is
+	end       time.Time      // of that one; zero: none is held
+	p         *Supervisor
 }
 
 func (w *world) due() (time.Time, bool) {
@@ -63,6 +65,7 @@ type fakeLife struct {
 	stopped int
 	calls   int
 	checked int // how often its settings were validated
+	hidden  []ca.Token
 	hold    chan struct{}
 }
 
@@ -72,8 +75,12 @@ func (f *fakeLife) end(reason error) {
 func (f *fakeLife) Ended() <-chan struct{}      { return f.ended }
 func (f *fakeLife) Err() error                  { return f.reason }
 func (f *fakeLife) Kill(reason error)           { f.end(reason) }
-func (f *fakeLife) Report() process.Report      { return process.Report{} }
 func (f *fakeLife) Ready(context.Context) error { return nil }
+func (f *fakeLife) Hide(values []ca.Token)      { f.hidden = append(f.hidden, values...) }
+
+func (f *fakeLife) Report() process.Report {
+	return process.Report{Metadata: wire.Metadata{Abilities: f.w.abilities}}
+}
 
 func (f *fakeLife) Connect(ctx context.Context) error {
 	if f.is == "mute" {
@@ -171,7 +178,8 @@ func (w *world) planThat(is string) *Plan {
 	defer w.mu.Unlock()
 	w.plans++
 	return &Plan{
-		Name: "fake", Provider: "fake", Source: is, Close: w.closePlan,
+		Settings: reference.NewResolver(reference.Options{}, nil),
+		Name:     "fake", Provider: "fake", Source: is, Close: w.closePlan,
 		Launch: func(int) (Instance, error) { return w.launch(is) },
 	}
 }

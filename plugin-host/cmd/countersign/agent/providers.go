@@ -42,7 +42,7 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(log)}
 	p.opts = pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
-		Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
 	if err := each(c.Providers, func(entry config.Provider) error { return p.find(entry, c.BuildOf(entry)) }); err != nil {
 		return nil, errors.Join(err, p.close())

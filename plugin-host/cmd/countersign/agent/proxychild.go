@@ -52,7 +52,7 @@ func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
 func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
 	x := c.Proxy
 	return proxy.Config{
-		Command: x.Command, Environ: os.Environ(), Env: x.Env,
+		Command: x.Command, Environ: os.Environ(), Withheld: c.SecretVariables(), Env: x.Env,
 		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
 		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
 		Reload: proxy.Reload{

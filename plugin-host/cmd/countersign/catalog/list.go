@@ -40,23 +40,32 @@ func (c *Catalog) List(ctx context.Context) []Item {
 }
 
 // programs returns Countersign's installed programs; none is run.
-func (c *Catalog) programs() []Item {
-	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(Discovery)
-	if found.Path == "" {
-		return nil
+func (c *Catalog) programs() (all []Item) {
+	for _, p := range programs {
+		if item, ok := c.program(p); ok {
+			all = append(all, item)
+		}
 	}
-	i := Item{Name: Discovery, Path: found.Path, Program: "countersign discovery"}
+	return all
+}
+
+func (c *Catalog) program(p Program) (i Item, installed bool) {
+	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(p.Name)
+	if found.Path == "" {
+		return i, false
+	}
+	i = Item{Name: p.Name, Path: found.Path, Program: "countersign " + p.Command}
 	if err == nil {
 		i.SHA256, err = found.SHA256()
 	}
-	locked, ok := c.Locked.Program(Discovery, runtime.GOOS, runtime.GOARCH)
+	locked, ok := c.Locked.Program(p.Name, runtime.GOOS, runtime.GOARCH)
 	if i.Pinned = ok; ok && err == nil && locked.SHA256 != i.SHA256 {
 		err = fmt.Errorf("its SHA-256 does not match the locked %s", locked.SHA256)
 	}
 	if err != nil {
 		i.Refused = err.Error()
 	}
-	return []Item{i}
+	return i, true
 }
 
 func (c *Catalog) item(ctx context.Context, f verified.Found) Item {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -26,13 +28,33 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 		Name: d.Name, Version: d.Version, Protocol: d.Protocol, OS: runtime.GOOS, Arch: runtime.GOARCH,
 		File: verified.BinaryName(t.Name, t.Version), SHA256: d.SHA256,
 	}
+	// A schema that cannot be read for secrets leaves them unknown.
+	if secrets, err := reference.SecretPaths(d.SettingsSchema); err == nil {
+		now.SecretSettings = secrets
+	}
 	c.Locked.Put(now)
 	return now, before, nil
 }
 
-// Discovery is the program that `countersign discovery` runs: its file, and its name in
-// a lock file.
-const Discovery = "countersign-discovery"
+// Program is one of Countersign's programs that is a binary of its own.
+type Program struct {
+	Name    string // of its file, and in a lock file
+	Command string // of countersign, which verifies and runs it
+	About   string // what it is
+}
+
+// The programs.
+var (
+	Discovery = Program{"countersign-discovery", "discovery", "the secret service for many clusters"}
+	RA        = Program{"countersign-ra", "ra", "the registration authority for Kubernetes"}
+
+	programs = []Program{Discovery, RA}
+)
+
+// IsProgram reports whether one of the programs has that name.
+func IsProgram(name string) bool {
+	return slices.ContainsFunc(programs, func(p Program) bool { return p.Name == name })
+}
 
 // LockProgram pins the installed program of that name by its bytes; it is not run.
 func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error) {

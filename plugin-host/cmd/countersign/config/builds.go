@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // LockFile is the name of the lock file beside a configuration.
@@ -13,6 +15,8 @@ const LockFile = "countersign.lock"
 type Build struct {
 	Version string // in the file name; empty for none
 	SHA256  string // from the lock file
+	// Secrets are the provider's secret settings, from the lock file; nil: unknown.
+	Secrets reference.Paths
 	Path    string // a development build to run instead of the installed binary
 	Attach  string // the socket of a provider that runs in a debugger
 }
@@ -33,6 +37,16 @@ func (c *Config) LockPath() (path string, wanted bool) {
 
 // BuildOf returns the build that an entry runs.
 func (c *Config) BuildOf(entry Provider) Build { return c.builds[entry.binary()] }
+
+// SecretsOf returns the secret settings of an entry's provider; nil if nobody has said which
+// they are.
+func (c *Config) SecretsOf(entry Provider) reference.Paths {
+	b := c.BuildOf(entry)
+	if b.unpinned() || !strings.EqualFold(entry.SHA256, b.SHA256) {
+		return nil
+	}
+	return b.Secrets
+}
 
 // UseBuild makes every entry of a provider run a development build. It fails if no entry
 // uses the provider.

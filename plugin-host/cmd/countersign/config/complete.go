@@ -134,6 +134,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	}
 	c.checkLimits(p, entry.Limits, path+".limits.")
 	c.completeToken(p, entry, path)
+	c.checkSecrets(p, *entry, path)
 	c.checkTrust(p, &entry.Trust, path)
 }
 

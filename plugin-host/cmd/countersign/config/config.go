@@ -31,6 +31,7 @@ type Config struct {
 	DrainTimeout Duration `json:"drain_timeout"`
 
 	origins map[string]string     // by path: the variable or flag that set it
+	public  map[string]string     // the same for what Istio's variables say, which is known to be public
 	written map[string]bool       // by path: whether the file sets it
 	lines   func() map[string]int // by path: the line in the file
 	file    string                // its name
@@ -212,5 +213,6 @@ func defaults() Config {
 		Proxy:        defaultProxy(),
 		DrainTimeout: seconds(5),
 		origins:      map[string]string{},
+		public:       map[string]string{},
 	}
 }

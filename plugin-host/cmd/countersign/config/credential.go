@@ -1,22 +1,76 @@
 package config
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // hidden stands for a value that is not shown.
 const hidden = "(set)"
 
-// revealed returns what may be shown of a value that a provider is told.
-func revealed(path string, value any) any {
+// sight is what is known about a value that a provider is told.
+type sight struct {
+	place reference.Place
+	// known means that the provider has said which of its settings are secret. Without, each
+	// may be.
+	known bool
+}
+
+func (s sight) below(key string) sight { return sight{s.place.Below(key), s.known} }
+
+// told adds a provider's settings or variables.
+func (e *explainer) told(path string, value any, from string, see sight) {
+	above, _ := cutLast(path)
+	if own := e.from(path, false); own != byDefault {
+		from = own
+	} else if from == e.config.place(above) {
+		from = e.config.place(path)
+	}
+	if below, ok := value.(map[string]any); ok && len(below) > 0 && (e.bare || see.opens(path, value)) {
+		for _, key := range slices.Sorted(maps.Keys(below)) {
+			e.told(join(path, key), below[key], from, see.below(key))
+		}
+		return
+	}
+	if !e.bare {
+		see.known = see.known || e.config.public[path] == from
+		value = see.revealed(path, value)
+	}
+	e.all = append(e.all, Explained{path, value, from})
+}
+
+// opens reports whether the entries of an object are shown one by one. Their names are not
+// secret.
+func (s sight) opens(path string, value any) bool {
+	if _, ok := s.reference(value); ok {
+		return false
+	}
+	return !isCredential(path) || strings.HasSuffix(path, ".headers")
+}
+
+// reference returns what is shown of a secret given by reference.
+func (s sight) reference(value any) (shown map[string]any, ok bool) {
+	if !s.known || !s.place.Secret() {
+		return nil, false
+	}
+	return reference.Shown(value)
+}
+
+// revealed returns what may be shown of a value.
+func (s sight) revealed(path string, value any) any {
+	if shown, ok := s.reference(value); ok {
+		return shown
+	}
 	words, isText := value.(string)
 	_, isSwitch := value.(bool)
 	switch {
 	case isSwitch, isText && words == "", value == nil:
 		return value
-	case isCredential(path):
+	case !s.known, s.place.HasSecrets(), isCredential(path):
 		return hidden
 	case isText:
 		return text.WithoutPassword(words)
@@ -24,9 +78,8 @@ func revealed(path string, value any) any {
 	return value
 }
 
-// isCredential tells whether what a provider is told at that path may be one: any
-// variable, any header of its calls, and a setting by its name. What a setting is,
-// only the provider's schema knows, and that is to be had from a running one.
+// isCredential tells whether what a provider is told at that path may be one by its name: any
+// variable, any header of its calls, and a setting whose author forgot to mark it.
 func isCredential(path string) bool {
 	_, rest, _ := strings.Cut(path, ".")
 	for part := range strings.SplitSeq(rest, ".") {

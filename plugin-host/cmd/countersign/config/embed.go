@@ -35,3 +35,19 @@ func Own(file string, plugins Plugins, secrets []Secret, rotation Rotation) Conf
 	c.Files.Mounted = MountedOff
 	return c
 }
+
+// Host is the configuration of a program that only hosts these providers: it has no secrets.
+// It is to be completed by [Config.CompleteProviders]. Where there is a lock file, it is beside
+// the file of that name.
+func Host(file string, plugins Plugins) Config {
+	c := defaults()
+	c.file, c.Plugins = file, plugins
+	return c
+}
+
+// CompleteProviders is the part of [Config.Complete] that is about providers.
+func (c *Config) CompleteProviders() error {
+	var p problems
+	c.checkProviders(&p)
+	return p.err()
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // Explained is one effective setting.
@@ -35,6 +36,16 @@ type explainer struct {
 	config *Config
 	bare   bool // credentials are not hidden
 	all    []Explained
+	// secrets are the secret settings of the provider that is explained.
+	secrets reference.Paths
+}
+
+// sight is what is known about a map: a provider's settings, or variables and such.
+func (e *explainer) sight(t reflect.Type) sight {
+	if t != reflect.TypeFor[map[string]any]() {
+		return sight{known: true}
+	}
+	return sight{e.secrets.Root(), e.secrets != nil}
 }
 
 func (e *explainer) walk(v reflect.Value, path string) {
@@ -48,11 +59,15 @@ func (e *explainer) walk(v reflect.Value, path string) {
 		e.fields(v, path)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		for i := range v.Len() {
+			if entry, ok := reflect.TypeAssert[Provider](v.Index(i)); ok {
+				e.secrets = e.config.SecretsOf(entry)
+			}
 			e.walk(v.Index(i), join(path, labelOf(v.Index(i), i)))
 		}
 	case t.Kind() == reflect.Map:
+		see := e.sight(t)
 		for _, key := range slices.Sorted(maps.Keys(entries(v))) {
-			e.entry(join(path, key), entries(v)[key], e.from(path, false))
+			e.told(join(path, key), entries(v)[key], e.from(path, false), see.below(key))
 		}
 	default:
 		e.add(path, v)
@@ -105,27 +120,6 @@ func (e *explainer) add(path string, v reflect.Value) {
 
 func isEmpty(v reflect.Value) bool {
 	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
-}
-
-// entry adds a provider's settings and variables.
-func (e *explainer) entry(path string, value any, from string) {
-	above, _ := cutLast(path)
-	if own := e.from(path, false); own != byDefault {
-		from = own
-	} else if from == e.config.place(above) {
-		from = e.config.place(path)
-	}
-	below, isMap := value.(map[string]any)
-	if isMap && len(below) > 0 && (!isCredential(path) || strings.HasSuffix(path, ".headers")) { // the names are not secret
-		for _, key := range slices.Sorted(maps.Keys(below)) {
-			e.entry(join(path, key), below[key], from)
-		}
-		return
-	}
-	if !e.bare {
-		value = revealed(path, value)
-	}
-	e.all = append(e.all, Explained{path, value, from})
 }
 
 const byDefault = "default"

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // Where Istio mounts a token for istiod, and Kubernetes one for itself.
@@ -68,6 +69,7 @@ func TestIstioVariablesRankBetweenFlagAndFile(t *testing.T) {
 			{"flag over all", test.file, environ, []Assignment{byFlag}, flagged(test.byDefault), []string{byFlag.Origin}},
 		} {
 			c := understood(t, layers.file, layers.environ, layers.flags...)
+			c.setBuild("citadel", Build{Secrets: reference.Paths{}})
 			got := lookUp(c, test.setting)
 			if strings.HasSuffix(got.From, "CA_HEADER_…") {
 				got.From = variable // the headers are one setting

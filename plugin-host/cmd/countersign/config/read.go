@@ -47,6 +47,7 @@ func Read(in Input) (c Config, warnings []string, err error) {
 	var translated []Assignment
 	for _, a := range istio.Assignments {
 		translated = append(translated, Assignment(a))
+		c.public[a.Path] = a.Origin
 	}
 	for _, layer := range [][]Assignment{translated, own, in.Flags} {
 		for _, a := range layer {

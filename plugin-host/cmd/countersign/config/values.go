@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	parse "github.com/countersign-dev/countersign/internal/text"
 )
 
 // Duration is a time.Duration that is written with a unit.
@@ -48,16 +50,10 @@ type Size int64
 
 // UnmarshalText reads "64Mi", "1Gi", the same with a B, or a number of bytes.
 func (s *Size) UnmarshalText(text []byte) error {
-	number, shift := strings.TrimSuffix(string(text), "B"), 0
-	for i, unit := range []string{"Ki", "Mi", "Gi"} {
-		if n, ok := strings.CutSuffix(number, unit); ok {
-			number, shift = n, 10*(i+1)
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64-shift)
-	if err != nil || n < 0 {
+	n, err := parse.ParseSize(string(text))
+	if err != nil {
 		return errors.New("write a number of bytes with a unit, such as 256Mi or 1Gi")
 	}
-	*s = Size(n << shift)
+	*s = Size(n)
 	return nil
 }

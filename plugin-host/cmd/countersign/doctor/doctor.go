@@ -11,6 +11,7 @@ import (
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
+	"github.com/countersign-dev/countersign/plugin-host/internal/output"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -26,6 +27,8 @@ type Patient struct {
 	// Sign has the CA sign a throwaway key and describes the result. Default: nothing is
 	// signed.
 	Sign func(ctx context.Context, client ca.Client) (string, error)
+	// Hide removes what Sign sent and nobody may see, from the provider's log. Default: nothing.
+	Hide func(text string) string
 }
 
 // Step is the result of one step.
@@ -35,6 +38,8 @@ type Step struct {
 	Result string        `json:"result,omitempty"`
 	Error  string        `json:"error,omitempty"`  // empty: the step succeeded
 	Advice string        `json:"advice,omitempty"` // how to fix it
+	// Log is what the provider wrote during a step that failed: the last lines, a panic whole.
+	Log []string `json:"log,omitempty"`
 }
 
 // Error says which step failed.
@@ -83,11 +88,13 @@ func Examine(ctx context.Context, p Patient, report func(Step)) error {
 	e := &examination{Patient: p}
 	defer e.close()
 	for _, s := range steps {
-		began := time.Now()
+		began, mark := time.Now(), e.output.Mark()
 		result, err := s.run(e, ctx)
 		done := Step{Name: s.name, Took: time.Since(began), Result: result}
 		if err != nil && !errors.Is(err, errDone) {
-			done.Error, done.Advice = err.Error(), s.advice
+			done.Error, done.Advice = err.Error(), e.adviceFor(s, err)
+			e.close() // its last words are read
+			done.Log = e.output.Since(mark, e.hideLog)
 			report(done)
 			return &Error{s.name, s.settings && ca.ReasonFor(err) == ca.Invalid, err}
 		}
@@ -99,6 +106,30 @@ func Examine(ctx context.Context, p Patient, report func(Step)) error {
 	return nil
 }
 
+// adviceFor returns how to fix a step: no setting and no CA mends a panic, and who has just built
+// a provider knows who changed it.
+func (e *examination) adviceFor(s step, err error) string {
+	switch {
+	case ca.ReasonFor(err) == ca.Internal:
+		return "this is a bug in the provider: report it to its author, with its log"
+	case s.name != "pin" || e.target.Pin != "" && !e.isPath():
+		return s.advice
+	}
+	dev := fmt.Sprintf("to try your own build, start the agent with --dev-provider %s=%s; to hand it over, run \"countersign provider lock\"", e.target.Name, e.shown())
+	if e.target.Pin != "" {
+		return dev + "; if you did not build it, find out who changed the file"
+	}
+	return dev
+}
+
+// shown is the file as it was named.
+func (e *examination) shown() string {
+	if e.isPath() {
+		return e.What
+	}
+	return e.target.Path
+}
+
 // examination is one run over the steps.
 type examination struct {
 	Patient
@@ -106,11 +137,16 @@ type examination struct {
 	refused   error
 	probe     *pluginhost.Probe
 	described catalog.Description
+	settings  map[string]any // the entry's, without references
+	secrets   []ca.Token     // in them
+	output    output.Tail
 }
 
+// close ends the process. It may be called again.
 func (e *examination) close() {
 	if e.probe != nil {
 		e.probe.Close()
+		e.probe = nil
 	}
 }
 
@@ -137,8 +173,11 @@ func (e *examination) machine(context.Context) (string, error) {
 
 func (e *examination) pin(context.Context) (string, error) {
 	opts := e.Catalog.Options
-	opts.Dev = true
+	opts.Dev, opts.Stderr = true, &e.output
 	entry := e.target.Entry()
+	if e.Entry != nil {
+		entry.Settings = e.Entry.Settings
+	}
 	probe, err := pluginhost.NewProbe(opts, entry)
 	if err != nil {
 		return "", err

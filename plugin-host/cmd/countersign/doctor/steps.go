@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -59,20 +61,41 @@ func (e *examination) schema(context.Context) (string, error) {
 	return found, nil
 }
 
-func (e *examination) validate(ctx context.Context) (string, error) {
-	found, err := e.probe.Validate(ctx, e.Entry.Settings)
+func (e *examination) validate(ctx context.Context) (result string, err error) {
+	if e.settings, e.secrets, err = e.probe.Resolve(ctx, e.described.SettingsSchema); err != nil {
+		return "", err
+	}
+	found, err := e.probe.Validate(ctx, e.settings)
 	if ca.ActionFor(err) == ca.Missing {
 		return "the provider does not validate settings", nil
 	}
-	return verdict(found, e.probe.Why(err))
+	return e.verdict(found, e.probe.Why(err))
+}
+
+// hide removes the secret settings from what the provider said.
+func (e *examination) hide(result string, err error) (string, error) {
+	return text.WithoutTokens(result, e.secrets...), redact.Error(err, e.secrets...)
+}
+
+// hideLog removes from the provider's log what the examination sent: secret settings, and what
+// Sign sent.
+func (e *examination) hideLog(line string) string {
+	if e.Hide != nil {
+		line = e.Hide(line)
+	}
+	return text.WithoutTokens(line, e.secrets...)
 }
 
 func (e *examination) ask(ctx context.Context) (string, error) {
-	found, err := e.probe.ValidateOnline(ctx, e.Entry.Settings)
+	found, err := e.probe.ValidateOnline(ctx, e.settings)
 	if ca.ActionFor(err) == ca.Missing {
 		return "the provider does not check its CA online", nil
 	}
-	return verdict(found, e.probe.Why(err))
+	return e.verdict(found, e.probe.Why(err))
+}
+
+func (e *examination) verdict(found []wire.Diagnostic, err error) (string, error) {
+	return e.hide(verdict(found, err))
 }
 
 // verdict turns faults into an error, and warnings into text.
@@ -82,11 +105,11 @@ func verdict(found []wire.Diagnostic, err error) (string, error) {
 	}
 	var warnings, faults []string
 	for _, d := range found {
-		text := strings.TrimSpace(d.Summary + " " + d.Detail)
+		said := strings.TrimSuffix(d.Summary+": "+d.Detail, ": ")
 		if d.Warning {
-			warnings = append(warnings, "warning: "+text)
+			warnings = append(warnings, "warning: "+said)
 		} else {
-			faults = append(faults, text)
+			faults = append(faults, said)
 		}
 	}
 	if len(faults) > 0 {
@@ -99,15 +122,15 @@ func verdict(found []wire.Diagnostic, err error) (string, error) {
 }
 
 func (e *examination) configure(ctx context.Context) (string, error) {
-	if err := e.probe.Configure(ctx, e.Entry.Settings); err != nil {
-		return "", e.probe.Why(err)
+	if err := e.probe.Configure(ctx, e.settings); err != nil {
+		return e.hide("", e.probe.Why(err))
 	}
 	return "accepted", nil
 }
 
 func (e *examination) ready(ctx context.Context) (string, error) {
 	if err := e.probe.Ready(ctx); err != nil {
-		return "", e.probe.Why(err)
+		return e.hide("", e.probe.Why(err))
 	}
 	if e.Sign == nil {
 		return "nothing was signed; --sign requests a real certificate for a throwaway key", errDone
@@ -118,7 +141,7 @@ func (e *examination) ready(ctx context.Context) (string, error) {
 func (e *examination) sign(ctx context.Context) (string, error) {
 	found, err := e.Sign(ctx, e.probe)
 	if err != nil {
-		return "", e.probe.Why(err)
+		return e.hide("", e.probe.Why(err))
 	}
 	return found, nil
 }

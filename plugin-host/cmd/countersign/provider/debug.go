@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +26,8 @@ reconnects.
 
 The provider is neither pinned nor confined, and any process of this user can read its
 traffic, tokens included. Do not use it in production; --insecure is required to confirm
-this. It works with providers built on sdk/provider or on go-plugin's plugin.Serve.`,
+this. It works with providers built on sdk/provider, on a library of sdk/languages or on
+go-plugin's plugin.Serve.`,
 		Args: oneProvider,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, path, err := settings.ParseBuild(args[0])
@@ -60,11 +60,16 @@ func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) erro
 	}
 	defer d.Close()
 	run := filepath.Join(d.Folder(), "run")
-	if err := os.WriteFile(run, []byte(runScript(d.Environment())), 0o700); err != nil { //nolint:gosec // it is a script to run
+	with := debuggerFor(path)
+	script, err := runScript(d, with.descriptors)
+	if err == nil {
+		err = os.WriteFile(run, []byte(script), 0o700) //nolint:gosec // it is a script to run
+	}
+	if err != nil {
 		return err
 	}
 	out, ctx := cmd.OutOrStdout(), cmd.Context()
-	fmt.Fprintf(out, "Start the provider in another terminal:\n  %s dlv exec %s\n", run, path)
+	fmt.Fprintf(out, "%s\nStart the provider in another terminal:\n  %s %s %s\n", with.advice, run, with.command, path)
 	m, err := d.Await(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -77,17 +82,4 @@ func attend(cmd *cobra.Command, opts pluginhost.Options, name, path string) erro
 	fmt.Fprintf(out, "%s %s is running. Attach an agent:\n  countersign agent --insecure-attach %s=%s\n", m.Name, m.Version, name, d.Socket())
 	<-ctx.Done()
 	return nil
-}
-
-// runScript returns a shell script that runs its arguments with the variables that a
-// provider expects.
-func runScript(variables []string) string {
-	var out strings.Builder
-	out.WriteString("#!/bin/sh\n")
-	for _, v := range variables {
-		name, value, _ := strings.Cut(v, "=")
-		fmt.Fprintf(&out, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
-	}
-	out.WriteString("exec \"$@\"\n")
-	return out.String()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ The exit code is 2 if the settings are wrong, and 1 if anything else is.`,
 		var errs []error
 		for _, p := range patients {
 			if sign {
-				p.Sign = trySign(&in, look, p)
+				p.Sign, p.Hide = trySign(&in, look, p)
 			}
 			errs = append(errs, examine(cmd, p, *output))
 		}
@@ -133,4 +134,7 @@ func writeStep(w io.Writer, s doctor.Step) {
 		return
 	}
 	fmt.Fprintf(w, "  %s  %-10s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, s.Error, s.Advice)
+	if len(s.Log) > 0 {
+		fmt.Fprintf(w, "          log: %s\n", strings.Join(s.Log, "\n               "))
+	}
 }

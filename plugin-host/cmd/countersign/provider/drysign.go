@@ -25,9 +25,10 @@ import (
 )
 
 // trySign returns a function that has a throwaway key signed and verifies the reply as
-// an agent does.
-func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Context, ca.Client) (string, error) {
-	return func(ctx context.Context, client ca.Client) (string, error) {
+// an agent does, and one that removes the token that it sent.
+func trySign(in *settings.Flags, look looked, p doctor.Patient) (sign func(context.Context, ca.Client) (string, error), hide func(string) string) {
+	var sent ca.Token
+	sign = func(ctx context.Context, client ca.Client) (string, error) {
 		if target, err := look.Find(p.What); err == nil && p.Entry != nil {
 			// The pin step has already decided that this build may run.
 			in.DevBuilds = []string{cmp.Or(p.Entry.Provider, p.Entry.Name) + "=" + target.Path}
@@ -41,6 +42,7 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Con
 			return "", err
 		}
 		key, request, err := throwaway(ctx, spec, by)
+		sent = request.Token
 		if err != nil {
 			return "", err
 		}
@@ -51,6 +53,7 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) func(context.Con
 		check := pki.Check{Key: key.Public(), Identity: spec.Identity, Names: by.Names, Now: time.Now(), AskedUntil: time.Now().Add(spec.TTL), AcceptLonger: by.AcceptLongerTTL}
 		return signedSentence(ctx, client, check, reply)
 	}
+	return sign, func(shown string) string { return text.WithoutTokens(shown, sent) }
 }
 
 // throwaway returns a new key and the request to have it signed.

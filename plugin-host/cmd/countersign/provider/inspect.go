@@ -73,6 +73,7 @@ type inspected struct {
 	SHA256         string           `json:"sha256"`
 	Pinned         bool             `json:"pinned"`
 	Settings       []schema.Setting `json:"settings"`
+	Schema         schema.JSON      `json:"schema,omitempty"` // of the settings, as the provider has it
 
 	described catalog.Description
 }
@@ -95,7 +96,7 @@ func inspect(cmd *cobra.Command, in *settings.Flags, what string) (inspected, er
 	}
 	seen := inspected{
 		Name: d.Name, Version: d.Version, Protocol: d.Protocol, Authentication: string(d.Authentication),
-		Path: target.Path, SHA256: d.SHA256, Pinned: target.Pin != "", Settings: append([]schema.Setting{}, d.Settings...), described: d,
+		Path: target.Path, SHA256: d.SHA256, Pinned: target.Pin != "", Settings: append([]schema.Setting{}, d.Settings...), Schema: schema.JSON(d.SettingsSchema), described: d,
 	}
 	for _, ability := range d.Abilities {
 		seen.Abilities = append(seen.Abilities, ability.String())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"reflect"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,8 @@ configuration, in the lock file. An agent then runs exactly these bytes.
 
 Each provider is STARTED ONCE, without settings, supervised as in an agent, to query
 its version: name only providers that you trust. The pinned bytes are those that ran.
-To pin the program of "countersign discovery", name countersign-discovery; it is not
-started.
+To pin the program of "countersign discovery" or "countersign ra", name
+countersign-discovery or countersign-ra; it is not started.
 
 Several versions can be installed side by side as countersign-provider-NAME@VERSION;
 the locked one runs. The lock file is --lock, else countersign.lock beside the
@@ -77,7 +78,7 @@ func (l looked) configured() []string {
 
 func lockAll(cmd *cobra.Command, look looked, names []string) error {
 	for _, name := range names {
-		if name == catalog.Discovery {
+		if catalog.IsProgram(name) {
 			if err := lockProgram(cmd, look, name); err != nil {
 				return err
 			}
@@ -115,8 +116,9 @@ func lockProgram(cmd *cobra.Command, look looked, name string) error {
 
 func lockedSentence(now, before lock.Provider) string {
 	text := fmt.Sprintf("locked %s %s: protocol %d, %s/%s, SHA-256 %s", now.Name, now.Version, now.Protocol, now.OS, now.Arch, now.SHA256)
+	before.SecretSettings = now.SecretSettings // follow from the build; older lock files lack them
 	switch {
-	case before == now:
+	case reflect.DeepEqual(before, now):
 		return text + ", unchanged"
 	case before.SHA256 != "" && before.Version == now.Version && before.SHA256 != now.SHA256:
 		return text + "; the same version previously had SHA-256 " + before.SHA256

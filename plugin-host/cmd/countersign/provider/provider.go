@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ import (
 func Command() *cobra.Command {
 	return cli.Group("provider", "List, pin, check and create providers",
 		testCommand(),
-		listCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), doctorCommand(), debugCommand(), newCommand())
+		listCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), doctorCommand(), debugCommand(), debugRunCommand(), newCommand())
 }
 
 func listCommand() *cobra.Command {
@@ -116,5 +117,6 @@ func (l looked) find(what string) (catalog.Target, error) {
 // probeOptions are the options for a provider that a command runs once. Its log is
 // dropped; if it fails, the error has the last lines.
 func probeOptions(c config.Config) pluginhost.Options {
-	return pluginhost.Options{Dirs: settings.SearchDirs(c.ProviderDirs), RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: slog.New(slog.DiscardHandler)}
+	return pluginhost.Options{Dirs: settings.SearchDirs(c.ProviderDirs), RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil)}
 }

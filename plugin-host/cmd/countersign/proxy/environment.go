@@ -12,8 +12,8 @@ var own = []string{"COUNTERSIGN_", "CA_HEADER_", "PLUGIN_", "LISTEN_", "NOTIFY_S
 
 // inherited reports whether the proxy inherits a variable of the agent. It inherits no token;
 // one that it needs belongs in Env.
-func inherited(name string) bool {
-	return !slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) &&
+func (p *Proxy) inherited(name string) bool {
+	return !slices.Contains(p.cfg.Withheld, name) && !slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) &&
 		!strings.HasSuffix(strings.ToUpper(name), "TOKEN")
 }
 
@@ -21,7 +21,7 @@ func inherited(name string) bool {
 func (p *Proxy) environment() []string {
 	vars := map[string]string{}
 	for _, v := range p.cfg.Environ {
-		if name, value, ok := strings.Cut(v, "="); ok && inherited(name) {
+		if name, value, ok := strings.Cut(v, "="); ok && p.inherited(name) {
 			vars[name] = value
 		}
 	}

@@ -70,9 +70,10 @@ func TestProxyEnvironmentOmitsAgentVariables(t *testing.T) {
 	p := &Proxy{locality: "eu-1", cfg: Config{
 		Environ: []string{
 			"PATH=/bin", "COUNTERSIGN_SOCKET=x", "CA_HEADER_KEY=x", "PLUGIN_CLIENT_CERT=x", "VAULT_TOKEN=x", "token=x",
-			"NOTIFY_SOCKET=x", "WATCHDOG_USEC=x", "LISTEN_FDS=1", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=agent", "nonsense",
+			"NOTIFY_SOCKET=x", "WATCHDOG_USEC=x", "LISTEN_FDS=1", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=agent", "nonsense", "PASSWORD=x",
 		},
-		Env: map[string]string{"B": "proxy", "ZONE": "z={locality}", "AWS_SESSION_TOKEN": "wanted"},
+		Withheld: []string{"PASSWORD", "B"},
+		Env:      map[string]string{"B": "proxy", "ZONE": "z={locality}", "AWS_SESSION_TOKEN": "wanted"},
 	}}
 	want := []string{"AWS_SESSION_TOKEN=wanted", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=proxy", "PATH=/bin", "ZONE=z=eu-1"}
 	if got := p.environment(); !slices.Equal(got, want) {

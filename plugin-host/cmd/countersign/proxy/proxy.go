@@ -38,6 +38,9 @@ type Config struct {
 	// variables. Env overrides it; its values may contain {locality}. Default: none.
 	Environ []string
 	Env     map[string]string
+	// Withheld are further variables of Environ that the child does not inherit. Default:
+	// none.
+	Withheld []string
 	// Ready returns when the proxy may start, or ctx ends. Default: at once.
 	Ready func(ctx context.Context) error
 	// Restart is the restart policy. Default: on-failure.

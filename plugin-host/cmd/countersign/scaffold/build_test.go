@@ -22,17 +22,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-const repository = "../../../.."
-
-func sdk(t *testing.T) scaffold.SDK {
-	t.Helper()
-	sdk, err := scaffold.SourceSDK(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sdk
-}
-
 // offline runs a command of go's without network, workspace and changes of go.mod.
 func offline(t *testing.T, dir string, args ...string) string {
 	t.Helper()
@@ -48,10 +37,10 @@ func offline(t *testing.T, dir string, args ...string) string {
 }
 
 // The provider builds offline as it is written, its tests pass, its settings are what
-// its page says, and it signs under the host.
+// its page says, and it signs under the host. The copy has what its neighbours need, too.
 func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	base := t.TempDir()
-	dir, err := scaffold.Write(scaffold.Plan{Name: "4-acme", Dir: filepath.Join(base, "new"), Module: "example.org/me/acme", SDK: sdk(t)})
+	dir, err := scaffold.Write(scaffold.Plan{Name: "4-acme", Dir: filepath.Join(base, "new"), Module: "example.org/me/acme", SDK: carriedSDK(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +52,13 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	offline(t, dir, "vet", "./...")
 	offline(t, dir, "test", "./...")
 	offline(t, dir, "build", "-o", binary, ".")
+	const below = "github.com/countersign-dev/countersign/sdk/provider/"
+	offline(t, dir, "build", below+"filewatch", below+"rest", below+"testkit")
+	for _, system := range []string{"darwin", "windows"} {
+		t.Setenv("GOOS", system)
+		offline(t, dir, "list", "-deps", ".", below+"filewatch", below+"rest", below+"testkit")
+	}
+	t.Setenv("GOOS", "")
 	for _, file := range []string{"README.md", ".gitignore", ".github/workflows/ci.yml"} {
 		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || !bytes.Contains(text, []byte("countersign-provider-4-acme")) || bytes.Contains(text, []byte("<<")) {
@@ -87,6 +83,18 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	if err != nil || len(reply.Chain) == 0 {
 		t.Errorf("signed: %d bytes, %v", len(reply.Chain), err)
 	}
+}
+
+func TestNewProviderBuildsOnClone(t *testing.T) {
+	clone, err := scaffold.SourceSDK("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "new"), SDK: clone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offline(t, dir, "vet", "./...")
 }
 
 func checkPage(t *testing.T, dir string, s pluginhost.Status) {

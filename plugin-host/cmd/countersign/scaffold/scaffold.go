@@ -1,5 +1,6 @@
-// Package scaffold creates the module of a new provider, for "provider new": call [Write]. It
-// needs no network: the versions of the dependencies are copied from the SDK's source.
+// Package scaffold creates the project of a new provider, for "provider new": call [Write]. It
+// needs no network: this program carries the sdk, the libraries of other languages, and the
+// versions of their dependencies.
 package scaffold
 
 import (
@@ -15,12 +16,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Plan describes the module to create.
+// Plan describes the project to create.
 type Plan struct {
 	Name   string // of the provider: 1 to 63 of a-z, 0-9 and -. Required.
 	Dir    string // the folder to create. Default: countersign-provider-<Name>.
 	Module string // Default: example.com/countersign-provider-<Name>.
 	SDK    SDK
+	Lang   string // One of [Languages]. Default: Go. Only a module in Go has Module and SDK.
 }
 
 //go:embed all:template
@@ -29,7 +31,7 @@ var templates embed.FS
 // files are what is written, by the name of their template.
 var files = map[string]string{
 	"main.go.tmpl": "main.go", "main_test.go.tmpl": "main_test.go", "go.mod.tmpl": "go.mod",
-	"README.md.tmpl": "README.md", "SETTINGS.md.tmpl": "SETTINGS.md", "ci.yml.tmpl": ".github/workflows/ci.yml", "gitignore.tmpl": ".gitignore",
+	"README.md.tmpl": "README.md", "SETTINGS.md.tmpl": "SETTINGS.md", "kit.yaml.tmpl": "kit.yaml", "ci.yml.tmpl": ".github/workflows/ci.yml", "gitignore.tmpl": ".gitignore",
 }
 
 var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
@@ -38,6 +40,10 @@ var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0
 func (p Plan) withDefaults() (Plan, error) {
 	if !wire.ValidName(p.Name) {
 		return p, fmt.Errorf("%q is not a valid provider name: use 1 to 63 of a-z, 0-9 and -, not starting with -", wire.CleanText(p.Name, ""))
+	}
+	p.Lang = cmp.Or(p.Lang, Go)
+	if err := p.checkLanguage(); err != nil {
+		return p, err
 	}
 	file := "countersign-provider-" + p.Name
 	p.Dir = cmp.Or(p.Dir, file)
@@ -78,15 +84,19 @@ func Write(p Plan) (string, error) {
 }
 
 func (p Plan) fill(dir string) error {
+	if p.Lang != Go {
+		return p.fillForeign(dir)
+	}
 	// No text/template: it calls methods by their names, and has the linker keep all.
-	values := strings.NewReplacer("<< name >>", p.Name, "<< module >>", p.Module, "<< sdk >>", p.SDK.requirement(), "<< note >>", p.SDK.note())
+	values := strings.NewReplacer("<< name >>", p.Name, "<< module >>", p.Module, "<< sdk >>", p.SDK.requirement(), "<< note >>", p.SDK.note(), "<< release >>", p.SDK.release())
 	var errs []error
 	for from, to := range files {
 		text, err := templates.ReadFile("template/" + from)
 		errs = append(errs, err, writeFile(filepath.Join(dir, to), []byte(values.Replace(string(text)))))
 	}
-	if p.SDK.sum != nil {
-		errs = append(errs, writeFile(filepath.Join(dir, "go.sum"), p.SDK.sum))
+	errs = append(errs, writeFile(filepath.Join(dir, "go.sum"), p.SDK.sum))
+	if p.SDK.files != nil {
+		errs = append(errs, p.SDK.writeCopy(filepath.Join(dir, filepath.FromSlash(copied))))
 	}
 	return errors.Join(errs...)
 }

@@ -24,6 +24,8 @@ func TestRefusedPlanLeavesNothingBehind(t *testing.T) {
 		"too long":       {scaffold.Plan{Name: strings.Repeat("a", 64)}, "1 to 63"},
 		"a line end":     {scaffold.Plan{Name: "acme", Module: "example.org/a\nreplace x => y"}, "is not a module path"},
 		"an empty part":  {scaffold.Plan{Name: "acme", Module: "example.org//a"}, "is not a module path"},
+		"a language":     {scaffold.Plan{Name: "acme", Lang: "cobol"}, `no template for "cobol": use one of go, node, python, rust`},
+		"no Go module":   {scaffold.Plan{Name: "acme", Lang: "python", Module: "example.org/a"}, "leave out --module"},
 		"an old folder":  {scaffold.Plan{Name: "acme", Dir: "old"}, "old already exists"},
 		"a file":         {scaffold.Plan{Name: "acme", Dir: "file"}, "file already exists"},
 		"a dangling end": {scaffold.Plan{Name: "acme", Dir: "link"}, "link already exists"},
@@ -33,7 +35,7 @@ func TestRefusedPlanLeavesNothingBehind(t *testing.T) {
 			_ = os.Mkdir("old", 0o755)
 			_ = os.WriteFile("file", nil, 0o600)
 			_ = os.Symlink("nowhere", "link")
-			c.plan.SDK = scaffold.SDK{Version: "v1.0.0"}
+			c.plan.SDK = carriedSDK(t)
 			if _, err := scaffold.Write(c.plan); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -44,29 +46,105 @@ func TestRefusedPlanLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func carriedSDK(t *testing.T) scaffold.SDK {
+	t.Helper()
+	sdk, err := scaffold.FindSDK()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sdk
+}
+
 func TestSDKMustBeAFolder(t *testing.T) {
 	if _, err := scaffold.SourceSDK(t.TempDir()); err == nil || !strings.Contains(err.Error(), "there is no sdk in") || !strings.Contains(err.Error(), "--sdk") {
 		t.Errorf("got %v", err)
 	}
-	// A published version needs no folder.
-	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: scaffold.SDK{Version: "v1.2.3"}})
+}
+
+// Whoever takes the sdk from a folder reads how to take a release instead.
+func TestREADMESaysHowToTakeARelease(t *testing.T) {
+	clone, err := scaffold.SourceSDK("../../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil || !strings.Contains(string(mod), "countersign v1.2.3\n") || strings.Contains(string(mod), "replace") {
-		t.Errorf("go.mod: %s %v", mod, err)
+	const module = "github.com/countersign-dev/countersign"
+	const steps = "    go mod edit -dropreplace " + module + "\n    go get " + module + "@latest\n"
+	for name, c := range map[string]struct {
+		sdk  scaffold.SDK
+		want string
+	}{"a clone": {clone, steps}, "a copy": {carriedSDK(t), steps + "    rm -r third_party/countersign\n"}} {
+		dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: c.sdk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page, err := os.ReadFile(filepath.Join(dir, "README.md")); err != nil || !strings.HasSuffix(string(page), c.want) {
+			t.Errorf("%s: README.md: %s %v", name, page, err)
+		}
 	}
 }
 
-func TestREADMESaysHowToLeaveTheClone(t *testing.T) {
-	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: scaffold.SDK{Version: "v0.0.0", Replace: "/clone"}})
+// The copy is what a build needs: no test, and nothing of another module's.
+func TestCopyHasNoTests(t *testing.T) {
+	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: carriedSDK(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	const module = "github.com/countersign-dev/countersign"
-	if err != nil || !strings.Contains(string(page), "    go mod edit -dropreplace "+module+"\n    go get "+module+"@latest\n") {
-		t.Errorf("README.md: %s %v", page, err)
+	files, size := 0, int64(0)
+	err = filepath.WalkDir(filepath.Join(dir, "third_party"), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			t.Errorf("%s is a test", path)
+		}
+		info, err := entry.Info()
+		files, size = files+1, size+info.Size()
+		return err
+	})
+	if err != nil || files < 50 || size > 600_000 {
+		t.Errorf("%d files of %d bytes, %v", files, size, err)
+	}
+}
+
+func TestForeignProjectHasItsOwnNameAndTheLibrary(t *testing.T) {
+	for _, lang := range scaffold.Languages() {
+		if lang == scaffold.Go {
+			continue
+		}
+		t.Run(lang, func(t *testing.T) {
+			dir, err := scaffold.Write(scaffold.Plan{Name: "4-x", Lang: lang, Dir: filepath.Join(t.TempDir(), "new")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var own, library int
+			err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+				if err != nil || entry.IsDir() {
+					return err
+				}
+				name, _ := filepath.Rel(dir, path)
+				if strings.HasPrefix(name, "countersign-provider"+string(filepath.Separator)) {
+					library++
+					return nil
+				}
+				own++
+				text, err := os.ReadFile(path)
+				if strings.Contains(name+string(text), "acme") {
+					t.Errorf("%s has the example's name", name)
+				}
+				return err
+			})
+			if err != nil || own < 5 || library < 5 {
+				t.Errorf("%d files, %d of the library, %v", own, library, err)
+			}
+		})
+	}
+}
+
+func TestMissingToolchainIsNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for lang, want := range map[string]string{"go": "", "node": "npm is not on the PATH: install Node.js", "rust": "cargo is not on the PATH: install Rust", "python": "python3 is not on the PATH: install Python"} {
+		if _, missing := (scaffold.Plan{Name: "x", Lang: lang}).Steps(); !strings.HasPrefix(missing, want) || want == "" && missing != "" {
+			t.Errorf("%s: %q", lang, missing)
+		}
 	}
 }

@@ -1,102 +1,68 @@
 package scaffold
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
+
+	countersign "github.com/countersign-dev/countersign"
 )
 
-const module = "github.com/countersign-dev/countersign"
+const (
+	module = "github.com/countersign-dev/countersign"
+	// copied is the folder in the new module that a copy of the sdk is written to.
+	copied = "third_party/countersign"
+	// unpublished is the version that a folder replaces.
+	unpublished = "v0.0.0"
+)
 
-// SDK is where the new module's sdk comes from. Make it with [SourceSDK] or [FindSDK].
+// SDK is where the new module's sdk comes from. Make it with [FindSDK] or [SourceSDK].
 type SDK struct {
-	Version string // of the module; v0.0.0 where it is replaced by a folder
-	Replace string // the folder, as go.mod has it; empty: the version is published
-	// Requires are the sdk's own dependencies that a provider compiles, as "path
-	// version"; empty where `go mod tidy` has to find them.
-	Requires []string
-	sum      []byte
-}
-
-// requirement is what go.mod says of the sdk.
-func (s SDK) requirement() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "require %s %s\n", module, s.Version)
-	if len(s.Requires) > 0 {
-		fmt.Fprintf(&text, "\nrequire (\n\t%s // indirect\n)\n", strings.Join(s.Requires, " // indirect\n\t"))
-	}
-	if s.Replace != "" {
-		fmt.Fprintf(&text, "\n// The sdk is taken from a clone.\nreplace %s => %s\n", module, s.Replace)
-	}
-	return text.String()
-}
-
-// Steps are the commands, each a line, that the new module needs before it builds.
-func (s SDK) Steps() string {
-	if len(s.Requires) == 0 {
-		return "  go mod tidy\n"
-	}
-	return ""
-}
-
-// note is what the README says of it.
-func (s SDK) note() string {
-	switch {
-	case s.Replace != "":
-		return "\n`go.mod` takes the sdk from a clone on this machine. To build on other machines, take a release:\n\n" +
-			"    go mod edit -dropreplace " + module + "\n    go get " + module + "@latest\n"
-	case len(s.Requires) == 0:
-		return "\nRun `go mod tidy` first, once.\n"
-	}
-	return ""
-}
-
-// needed are the modules that a provider's build looks at; the test builds one with no
-// other.
-var needed = []string{
-	"github.com/fatih/color", "github.com/golang/protobuf", "github.com/google/jsonschema-go", "github.com/hashicorp/go-hclog",
-	"github.com/hashicorp/go-plugin", "github.com/hashicorp/yamux", "github.com/mattn/go-colorable", "github.com/mattn/go-isatty",
-	"github.com/oklog/run", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
-	"google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf",
+	version string   // of the module; unpublished where a folder replaces it
+	replace string   // the folder, as go.mod has it; empty: the version is published
+	modules []string // those that a provider compiles, as "path version"
+	sum     []byte   // their lines of go.sum
+	files   fs.FS    // to be written into the folder; nil: it has its own
 }
 
 var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// FindSDK returns the sdk that this program was built with: its published version, else
-// the clone that the program's binary lies in.
+// FindSDK returns the sdk that this program was built with: its published version, else the
+// copy of the source that the program carries.
 func FindSDK() (SDK, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			if dep.Path == module && dep.Replace == nil && released.MatchString(dep.Version) && dep.Version != "v0.0.0" {
-				return SDK{Version: dep.Version}, nil
+			if dep.Path == module && dep.Replace == nil && dep.Version != unpublished && released.MatchString(dep.Version) {
+				return published(countersign.ProviderSource(), dep.Version, dep.Sum)
 			}
 		}
 	}
-	binary, err := os.Executable()
-	if err == nil {
-		binary, err = filepath.EvalSymlinks(binary)
-	}
+	return copyOf(countersign.ProviderSource())
+}
+
+// published returns the release of which these are the files. hash is that of go.sum.
+func published(files fs.FS, version, hash string) (SDK, error) {
+	sdk, err := fromFiles(files)
 	if err != nil {
 		return SDK{}, err
 	}
-	return cloneAround(binary)
+	mod, err := fs.ReadFile(files, "go.mod")
+	sdk.version = version
+	sdk.sum = fmt.Appendf(sdk.sum, "%s %s %s\n%[1]s %[2]s/go.mod %[4]s\n", module, version, hash, hashOfMod(mod))
+	return sdk, err
 }
 
-// cloneAround returns the sdk of the clone that a file lies in: `make build` writes to bin/.
-func cloneAround(file string) (SDK, error) {
-	for dir := filepath.Dir(file); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if sdk, err := SourceSDK(dir); err == nil {
-			return sdk, nil
-		}
-	}
-	return SDK{}, fmt.Errorf("this build has no published sdk version and lies outside of its source: pass --sdk with a clone of %s", module)
+// copyOf returns an sdk of which the new module gets a copy.
+func copyOf(files fs.FS) (SDK, error) {
+	sdk, err := fromFiles(files)
+	sdk.version, sdk.replace, sdk.files = unpublished, "./"+copied, files
+	return sdk, err
 }
 
 // SourceSDK returns the sdk in a folder, a clone of the repository.
@@ -109,11 +75,43 @@ func SourceSDK(dir string) (SDK, error) {
 	if err != nil || !bytes.Contains(mod, []byte("module "+module+"\n")) {
 		return SDK{}, fmt.Errorf("there is no sdk in %s: name the folder of a clone of %s by --sdk", dir, module)
 	}
-	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
-	if err != nil {
-		return SDK{}, err
+	sdk, err := fromFiles(os.DirFS(dir))
+	sdk.version, sdk.replace = unpublished, asPath(dir)
+	return sdk, err
+}
+
+// requirement is what go.mod says of the sdk.
+func (s SDK) requirement() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "require %s %s\n", module, s.version)
+	if len(s.modules) > 0 {
+		fmt.Fprintf(&text, "\nrequire (\n\t%s // indirect\n)\n", strings.Join(s.modules, " // indirect\n\t"))
 	}
-	return SDK{Version: "v0.0.0", Replace: asPath(dir), Requires: requires(mod), sum: sum}, nil
+	if s.replace != "" {
+		fmt.Fprintf(&text, "\nreplace %s => %s\n", module, s.replace)
+	}
+	return text.String()
+}
+
+// release is the version of this program to install in CI.
+func (s SDK) release() string {
+	if s.replace != "" {
+		return "latest"
+	}
+	return s.version
+}
+
+// note is what the README says of the sdk.
+func (s SDK) note() string {
+	if s.replace == "" {
+		return ""
+	}
+	from, remove := "a clone on this machine. To build on other machines, take a release:", ""
+	if s.files != nil {
+		from, remove = "["+copied+"]("+copied+"), a copy to commit with your code. To take a release instead:", "    rm -r "+copied+"\n"
+	}
+	return "\n`go.mod` takes the sdk from " + from + "\n\n" +
+		"    go mod edit -dropreplace " + module + "\n    go get " + module + "@latest\n" + remove
 }
 
 // asPath quotes a path where go.mod demands it.
@@ -122,17 +120,4 @@ func asPath(path string) string {
 		return strconv.Quote(path)
 	}
 	return path
-}
-
-// requires are the needed modules with the versions of a go.mod.
-func requires(mod []byte) []string {
-	var all []string
-	for lines := bufio.NewScanner(bytes.NewReader(mod)); lines.Scan(); {
-		words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "require "))
-		if len(words) >= 2 && slices.Contains(needed, words[0]) {
-			all = append(all, words[0]+" "+words[1])
-		}
-	}
-	slices.Sort(all)
-	return all
 }

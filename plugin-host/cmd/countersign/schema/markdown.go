@@ -15,7 +15,7 @@ func WriteTable(w io.Writer, settings []Setting) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SETTING\tTYPE\tDEFAULT\tREQUIRED\tSECRET\tDESCRIPTION")
 	for _, s := range settings {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Type, cmp.Or(s.Default, "-"), yes(s.Required), yes(s.Secret), s.about())
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Type, cmp.Or(string(s.Default), "-"), yes(s.Required), yes(s.Secret), s.about())
 	}
 	return table.Flush()
 }
@@ -33,7 +33,7 @@ func WriteMarkdown(w io.Writer, m wire.Metadata, settings []Setting) error {
 	for _, s := range settings {
 		byDefault := ""
 		if s.Default != "" {
-			byDefault = code(s.Default)
+			byDefault = code(string(s.Default))
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", code(s.Name), escape(s.Type), byDefault, yes(s.Required), yes(s.Secret), escape(s.about()))
 	}
@@ -54,7 +54,11 @@ func (s Setting) about() string {
 	if len(s.Allowed) == 0 {
 		return s.Description
 	}
-	return strings.TrimSpace(s.Description + " (" + strings.Join(s.Allowed, ", ") + ")")
+	var values []string
+	for _, value := range s.Allowed {
+		values = append(values, string(value))
+	}
+	return strings.TrimSpace(s.Description + " (" + strings.Join(values, ", ") + ")")
 }
 
 func yes(is bool) string {

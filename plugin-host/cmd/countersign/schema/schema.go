@@ -22,12 +22,23 @@ const (
 type Setting struct {
 	Name        string `json:"name"` // its path: "key.file"; [] is any entry of a list, * any name
 	Type        string `json:"type"` // in words: "string", "list of string", "string or null"
-	Default     string `json:"default,omitempty"`
+	Default     JSON   `json:"default,omitempty"`
 	Required    bool   `json:"required"` // where what it is below of is set
 	Secret      bool   `json:"secret"`
 	Description string `json:"description,omitempty"`
 	// Allowed are the only values; none: any.
-	Allowed []string `json:"allowed,omitempty"`
+	Allowed []JSON `json:"allowed,omitempty"`
+}
+
+// JSON is text that is JSON: part of an object that is written, not a string in it.
+type JSON string
+
+// MarshalJSON implements [json.Marshaler]. Text that was cut is a string.
+func (j JSON) MarshalJSON() ([]byte, error) {
+	if json.Valid([]byte(j)) {
+		return []byte(j), nil
+	}
+	return json.Marshal(string(j))
 }
 
 // node is what is read of a schema.
@@ -137,7 +148,7 @@ func (r *reader) add(path string, n *node, required bool, depth int) {
 		Description: wire.CleanText(strings.TrimSpace(n.Title+separator(n)+n.Description), ""), Allowed: n.allowed(),
 	}
 	if len(n.Default) > 0 && !s.Secret {
-		s.Default = wire.CleanText(string(n.Default), "")
+		s.Default = JSON(wire.CleanText(string(n.Default), ""))
 	}
 	r.all = append(r.all, s)
 	r.object(path, n, depth+1)
@@ -173,7 +184,7 @@ func (t types) words() string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(t), func(name string) bool { return name == "null" && len(t) > 1 }), " or ")
 }
 
-func (n *node) allowed() []string {
+func (n *node) allowed() []JSON {
 	values := n.Enum
 	if n.Items != nil && len(values) == 0 {
 		values = n.Items.Enum
@@ -181,10 +192,10 @@ func (n *node) allowed() []string {
 	if n.Const != nil {
 		values = []any{n.Const}
 	}
-	var all []string
+	var all []JSON
 	for _, v := range values[:min(len(values), 64)] {
 		text, _ := json.Marshal(v) // it came from JSON
-		all = append(all, wire.CleanText(string(text), ""))
+		all = append(all, JSON(wire.CleanText(string(text), "")))
 	}
 	return all
 }

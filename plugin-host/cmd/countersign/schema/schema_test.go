@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 			t.Error("settings beside an error")
 		}
 		for _, s := range settings {
-			if strings.ContainsAny(s.Name+s.Description+s.Type+s.Default, "\x00\x1b\n") {
+			if strings.ContainsAny(s.Name+s.Description+s.Type+string(s.Default), "\x00\x1b\n") {
 				t.Errorf("%+v", s)
 			}
 		}

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -39,9 +40,41 @@ func (f *Flags) useBuilds(c *config.Config) error {
 			}
 		}
 	}
+	f.buildsSeen = f.stamps()
 	use("--dev-provider", f.DevBuilds, func(path string) config.Build { return config.Build{Path: path} })
 	use("--insecure-attach", f.attached, func(path string) config.Build { return config.Build{Attach: path} })
 	return errors.Join(errs...)
+}
+
+// devPaths returns the files of --dev-provider.
+func (f *Flags) devPaths() (paths []string) {
+	for _, value := range f.DevBuilds {
+		if _, path, err := ParseBuild(value); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// stamps returns the time and size of each build; a compiler may have removed one for a moment.
+func (f *Flags) stamps() map[string]string {
+	stamps := map[string]string{}
+	for _, path := range f.devPaths() {
+		if info, err := os.Stat(path); err == nil {
+			stamps[path] = fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+		}
+	}
+	return stamps
+}
+
+// rebuilt reports whether there is another build than the one that was last read.
+func (f *Flags) rebuilt() bool {
+	for path, stamp := range f.stamps() {
+		if stamp != f.buildsSeen[path] {
+			return true
+		}
+	}
+	return false
 }
 
 // ParseBuild reads NAME=PATH.

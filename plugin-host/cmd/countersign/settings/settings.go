@@ -34,7 +34,8 @@ type Flags struct {
 	seen  [sha256.Size]byte // the file's content when it was last read
 	lock  string            // the lock file at the last read; empty: none
 
-	lockSeen [sha256.Size]byte
+	lockSeen   [sha256.Size]byte
+	buildsSeen map[string]string // of --dev-provider, when they were last read
 	// probe looks for another SDS server on the socket. It runs once, at the first read:
 	// the agent binds one socket or the other for as long as it runs.
 	probe func() (*config.Foreign, error)
@@ -94,15 +95,17 @@ func (f *Flags) ReadPartly() (config.Config, error) {
 	return c, err
 }
 
-// Watched returns the files that the configuration was read from.
+// Watched returns the files that the configuration was read from, and the builds of
+// --dev-provider: their author compiles them again.
 func (f *Flags) Watched() []string {
-	return slices.DeleteFunc([]string{f.FileName(), f.lock}, func(file string) bool { return file == "" })
+	files := append([]string{f.FileName(), f.lock}, f.devPaths()...)
+	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
 
-// Changed reports whether the content of one of them has changed since the last read.
+// Changed reports whether one of them has changed since the last read.
 func (f *Flags) Changed() bool {
 	file := f.FileName()
-	return file != "" && contentOf(readFile(file)) != f.seen || f.lock != "" && contentOf(readFile(f.lock)) != f.lockSeen
+	return f.rebuilt() || file != "" && contentOf(readFile(file)) != f.seen || f.lock != "" && contentOf(readFile(f.lock)) != f.lockSeen
 }
 
 // contentOf identifies the content of a file, or the error of reading it.

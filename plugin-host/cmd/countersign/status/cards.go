@@ -45,6 +45,7 @@ func (m *markup) secret(r Report, s secret.Status) {
 		asking = "; a request is in flight"
 	}
 	m.put("<dt>Rotations</dt><dd>%v%v</dd>\n", s.Rotations, asking)
+	m.advice(s.Advice)
 	m.token(s.TokenExpiry)
 	m.fact("Missing", s.Missing)
 	if s.Failure != nil {
@@ -102,6 +103,21 @@ func (m *markup) item(i *secret.Item) {
 		signer = " (provider " + clean(i.Signer) + ")"
 	}
 	m.put("<dt>%v</dt><dd>%v%v</dd>\n", by, clean(i.Authority), signer)
+}
+
+// advice writes when the authority would have the certificate renewed, and why.
+func (m *markup) advice(a *secret.Advice) {
+	if a == nil {
+		return
+	}
+	m.put("<dt>Renewal advised</dt><dd>from ")
+	m.moment(a.WindowStart)
+	m.put(" to ")
+	m.moment(a.WindowEnd)
+	if a.Explanation != "" {
+		m.put("; see %v", clean(a.Explanation))
+	}
+	m.put("</dd>\n")
 }
 
 // token writes when the token for the next request expires.

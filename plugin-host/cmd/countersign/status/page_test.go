@@ -41,7 +41,7 @@ func hostileReport() Report {
 	return Report{
 		At: now, Build: buildinfo.Info{Version: hostile, Revision: hostile, Go: hostile, Platform: hostile}, Streams: 99,
 		Secrets: []secret.Status{
-			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: item, Asked: hostile, Failure: failure},
+			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: item, Asked: hostile, Failure: failure, Advice: &secret.Advice{WindowStart: now, WindowEnd: now.Add(time.Hour), Explanation: hostile}},
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: bundle, Roots: slices.Repeat([]secret.Root{root}, 300)},
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Asked: hostile},
 		},

@@ -99,7 +99,7 @@ func Locked(path string, wanted bool) (map[string]config.Build, error) {
 	locked := map[string]config.Build{}
 	for _, p := range l.Providers {
 		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
-			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256}
+			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings}
 		}
 	}
 	return locked, nil

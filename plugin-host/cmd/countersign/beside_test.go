@@ -32,7 +32,7 @@ func TestDiscoveryReplacesProcessAndGetsSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), catalog.Discovery)
+	path := filepath.Join(t.TempDir(), catalog.Discovery.Name)
 	text, err := os.ReadFile(self)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
-// Package discovery implements "countersign discovery", which verifies the program
-// countersign-discovery and replaces this process with it. main adds its [Command].
-package discovery
+// Package beside implements "countersign discovery" and "countersign ra", which verify a
+// program that is a binary of its own and replace this process with it. main adds a [Command]
+// for each.
+package beside
 
 import (
 	"errors"
@@ -22,29 +23,32 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// discovery are the command's own flags.
-type discovery struct {
+// beside is a program with the command's own flags.
+type beside struct {
+	catalog.Program
 	dirs         []string
 	lock, sha256 string
 	dev          bool
 }
 
-// Command returns "discovery".
-func Command() *cobra.Command {
-	var d discovery
-	cmd := &cobra.Command{
-		Use: "discovery [flags] COMMAND [ARG…]", Short: "Verify and run countersign-discovery, the secret service for many clusters",
-		Long: `Find the program countersign-discovery, verify it and run it in place of this process.
+const help = `Find the program PROGRAM, verify it and run it in place of this process.
 
 It is a separate binary, to keep the agent small. It is searched for where providers
 are: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of this program,
 $XDG_DATA_HOME/countersign/providers, /usr/lib/countersign/providers. Its owner and mode
 are checked, and its SHA-256: against --sha256, or against the lock file, where
-"countersign provider lock --lock FILE countersign-discovery" pins it.
+"countersign provider lock --lock FILE PROGRAM" pins it.
 
 Put the flags of this command first. Everything from the first word that is not a flag
-is passed to the program: countersign discovery --lock FILE serve --config FILE.
-"countersign discovery --lock FILE help" shows its commands. Its exit code is returned.`,
+is passed to the program: countersign COMMAND --lock FILE serve --config FILE.
+"countersign COMMAND --lock FILE help" shows its commands. Its exit code is returned.`
+
+// Command returns the command that runs a program.
+func Command(of catalog.Program) *cobra.Command {
+	d := beside{Program: of}
+	cmd := &cobra.Command{
+		Use: of.Command + " [flags] COMMAND [ARG…]", Short: fmt.Sprintf("Verify and run %s, %s", of.Name, of.About),
+		Long: strings.NewReplacer("PROGRAM", of.Name, "COMMAND", of.Command).Replace(help),
 		RunE: func(_ *cobra.Command, args []string) error { return d.run(args) },
 	}
 	cmd.Flags().SetInterspersed(false)
@@ -68,12 +72,12 @@ func isTrue(text string) bool {
 	return err == nil && on
 }
 
-func (d discovery) run(args []string) error {
+func (d beside) run(args []string) error {
 	pin, err := d.pin()
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	found, err := verified.Finder{Dirs: settings.SearchDirs(d.dirs)}.FindProgram(catalog.Discovery)
+	found, err := verified.Finder{Dirs: settings.SearchDirs(d.dirs)}.FindProgram(d.Name)
 	if err != nil {
 		return cli.Wrong(err)
 	}
@@ -94,7 +98,7 @@ func (d discovery) run(args []string) error {
 }
 
 // pin returns what the program's SHA-256 must be; empty: anything, with --dev.
-func (d discovery) pin() (string, error) {
+func (d beside) pin() (string, error) {
 	switch {
 	case d.sha256 != "" && !sha256Hex.MatchString(d.sha256):
 		return "", fmt.Errorf("--sha256 is %.256q: must be 64 hexadecimal digits, as \"countersign provider list\" shows", d.sha256)
@@ -104,20 +108,20 @@ func (d discovery) pin() (string, error) {
 		return d.locked()
 	case !d.dev:
 		return "", fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
-			"--sha256 (\"countersign provider list\" shows it), or --dev for development", catalog.Discovery, catalog.Discovery)
+			"--sha256 (\"countersign provider list\" shows it), or --dev for development", d.Name, d.Name)
 	}
 	return "", nil
 }
 
-func (d discovery) locked() (string, error) {
+func (d beside) locked() (string, error) {
 	l, err := lock.Read(d.lock)
 	if err != nil {
 		return "", err
 	}
-	p, ok := l.Program(catalog.Discovery, runtime.GOOS, runtime.GOARCH)
+	p, ok := l.Program(d.Name, runtime.GOOS, runtime.GOARCH)
 	if !ok && !d.dev {
 		return "", fmt.Errorf("lock file %s has no %s for %s/%s: run \"countersign provider lock --lock %s %s\"", d.lock,
-			catalog.Discovery, runtime.GOOS, runtime.GOARCH, d.lock, catalog.Discovery)
+			d.Name, runtime.GOOS, runtime.GOARCH, d.lock, d.Name)
 	}
 	return p.SHA256, nil
 }

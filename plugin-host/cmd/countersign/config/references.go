@@ -1,0 +1,63 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+)
+
+// checkSecrets checks the references to secrets, as far as the lock file tells which settings
+// are secret. What they name is read when the provider starts.
+func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
+	err := reference.Check(entry.Settings, c.SecretsOf(entry))
+	all, joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is not wrapped
+	if !joined {
+		p.check(err)
+		return
+	}
+	for _, one := range all.Unwrap() {
+		p.add(fmt.Errorf("%s.settings.%w", path, one))
+	}
+}
+
+// SecretVariables returns the variables of the agent's environment that tokens and secret
+// settings are read from. No child of the agent inherits them.
+func (c *Config) SecretVariables() []string {
+	var names []string
+	for _, entry := range c.Providers {
+		for _, source := range append(entry.TokenSources(), actors(entry)...) {
+			if source.Env != "" {
+				names = append(names, source.Env)
+			}
+		}
+		names = append(names, variablesIn(entry.Settings)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func actors(entry Provider) (all []TokenSource) {
+	for _, step := range entry.Token.Exchange {
+		all = append(all, step.Actor)
+	}
+	return all
+}
+
+// variablesIn finds all that may be a reference, as only a running provider tells what is.
+func variablesIn(value any) (names []string) {
+	switch value := value.(type) {
+	case map[string]any:
+		if name, ok := value["env"].(string); ok && len(value) == 1 {
+			return []string{name}
+		}
+		for _, below := range value {
+			names = append(names, variablesIn(below)...)
+		}
+	case []any:
+		for _, below := range value {
+			names = append(names, variablesIn(below)...)
+		}
+	}
+	return names
+}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+)
+
+func TestMalformedReferenceStopsTheStartWhereLockTells(t *testing.T) {
+	const file = "providers: [{name: citadel, settings: {password: {file: a, env: geheim}, login: {key: {command: [show, geheim]}}, other: {file: a, env: b}}}]\n"
+	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: identity})
+	if err == nil {
+		err = c.Pin("countersign.lock", map[string]Build{"citadel": {SHA256: strings.Repeat("0", 64), Secrets: reference.Paths{"/password", "/login/key"}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Complete()
+	wantError(t, err, "providers.citadel.settings.password: has 2 entries: write the text itself, or {file: PATH}")
+	wantError(t, err, `providers.citadel.settings.login.key: command begins with "show": write the program's absolute path`)
+	if strings.Contains(err.Error(), "geheim") || strings.Contains(err.Error(), "other") {
+		t.Errorf("got %v", err)
+	}
+	mustLoad(t, "dev: true\n"+file, identity) // only the running provider tells
+}
+
+func TestVariablesOfSecretsAreKnown(t *testing.T) {
+	c, _ := mustLoad(t, `
+dev: true
+providers:
+  - name: citadel
+    settings: {password: {env: PASSWORD}, list: [{env: LISTED}], deep: {er: {env: DEEP}}, none: {env: A, file: b}}
+    token: {sources: [{env: FIRST}], exchange: [{url: "https://sts", actor: {env: ACTOR}}]}
+  - name: other
+    settings: {password: {env: PASSWORD}}
+    token: {env: SECOND}
+default_provider: other
+`, identity)
+	if got, want := c.SecretVariables(), []string{"ACTOR", "DEEP", "FIRST", "LISTED", "PASSWORD", "SECOND"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

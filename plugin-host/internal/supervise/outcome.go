@@ -1,0 +1,92 @@
+package supervise
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// settle handles the outcome of the life on its way: it is ready, or err says why not.
+func (s *Supervisor) settle(err error) {
+	l := s.coming
+	s.coming = nil
+	switch {
+	case err == nil:
+		s.takeOver(l)
+	case l.reload != nil:
+		s.turnDown(l, err)
+	case ca.ReasonFor(err) == ca.Invalid && !l.plan.proven:
+		s.stop(l)
+		s.refused(err)
+	default:
+		s.stop(l)
+		s.failed(l, err)
+	}
+	if l.reload != nil {
+		l.reload.reply <- err
+	} else {
+		s.tellFirst(err)
+	}
+}
+
+// takeOver sends new calls to the new life and dismisses the old one when its calls have
+// finished.
+func (s *Supervisor) takeOver(l *life) {
+	old := s.current
+	s.restart = nil
+	l.relax()
+	l.open(s.opts.MaxCalls)
+	s.current = l
+	go s.askHealth(l)
+	go s.followSecrets(l)
+	l.plan.proven = true
+	if l.plan != s.plan {
+		s.follow(l.plan)
+	}
+	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
+	s.status.Take(l.Report())
+	s.enter(Ready)
+	if old != nil {
+		s.dismiss(old, func() { old.drain(s.patience, s.opts.CallTimeout) })
+	}
+}
+
+// follow replaces the plan by one whose life is ready.
+func (s *Supervisor) follow(p *Plan) {
+	s.plan.Close()
+	s.plan, s.recovery = p, recovery{}
+	s.status.Reloads++
+	s.status.LastReload = ""
+	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
+}
+
+// bury handles the end of the current life and schedules the next one.
+func (s *Supervisor) bury() {
+	l := s.current
+	s.current = nil
+	l.leave()
+	s.stop(l)
+	s.failed(l, l.Err())
+}
+
+// refused records that the provider rejects its settings. Another start would hear the
+// same, so only a reload starts it again.
+func (s *Supervisor) refused(err error) {
+	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
+	s.enter(Refused)
+}
+
+// failed records why no life is ready and schedules the next start.
+func (s *Supervisor) failed(l *life, err error) {
+	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
+	now := time.Now()
+	wait, open := s.recovery.next(now, l.record(now))
+	s.schedule(now.Add(wait))
+	s.hasten()
+	if open {
+		s.enter(CircuitOpen)
+	} else {
+		s.enter(Backoff)
+	}
+}

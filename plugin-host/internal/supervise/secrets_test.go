@@ -1,0 +1,36 @@
+package supervise
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// withSecret are settings with one secret.
+type withSecret ca.Token
+
+func (s withSecret) Resolve(context.Context, reference.Paths) (reference.Resolved, error) {
+	return reference.Resolved{Secrets: []ca.Token{ca.Token(s)}}, nil
+}
+
+func (s withSecret) Reread(ctx context.Context, paths reference.Paths) (reference.Resolved, error) {
+	return s.Resolve(ctx, paths)
+}
+
+func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		plan := w.planThat("good")
+		plan.Settings, plan.Source = withSecret("sesame"), "another"
+		if err := w.p.Reload(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		w.mustSign(t, "good")
+		lives := w.all()
+		if last := lives[len(lives)-1]; len(lives) != 2 || !slices.Contains(last.hidden, "sesame") {
+			t.Errorf("%d lives, hidden from the last one's log: %d values", len(lives), len(last.hidden))
+		}
+	})
+}
