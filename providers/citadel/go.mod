@@ -10,6 +10,8 @@ require (
 	istio.io/api v1.31.1
 )
 
+require go.yaml.in/yaml/v3 v3.0.6 // indirect
+
 require (
 	github.com/countersign-dev/countersign v0.0.0
 	github.com/fatih/color v1.13.0 // indirect

@@ -59,7 +59,7 @@ func TestProcessSignsAndPassesErrorsOn(t *testing.T) {
 	}
 	server.next(failing(7, "not for "+theToken.Reveal()))
 	_, err = remote.CSRSign(ctx, req)
-	mustBe(t, err, ca.ErrDenied, settings.Address+": not for (token)")
+	mustBe(t, err, ca.ErrDenied, settings.Address+": not for (secret)")
 	if text := log.Take(); strings.Contains(text, theToken.Reveal()) || strings.Contains(text, "PRIVATE KEY") {
 		t.Error("the token or a key is in the log")
 	}

@@ -44,7 +44,7 @@ type Settings struct {
 	// CertSigner is the signer that istiod forwards the request to. Default: none.
 	CertSigner string `json:"cert_signer,omitempty" jsonschema:"signer that istiod forwards requests to (default none)"`
 	// Headers are additional gRPC metadata of each call. Default: none.
-	Headers map[string]string `json:"headers,omitempty" jsonschema:"additional gRPC metadata of each call (default none)"`
+	Headers map[string]string `json:"headers,omitempty" jsonschema:"additional gRPC metadata of each call (default none)" secret:"true"`
 	// ClientCertFile is a client certificate with its chain, ClientKeyFile its key. Both are PEM
 	// and read for each handshake. Default: none.
 	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with the client certificate and its chain, read for each handshake (default none)"`

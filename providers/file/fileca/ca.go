@@ -1,7 +1,7 @@
 // Package fileca is a certificate authority whose certificate and key are files in a folder,
 // in the layout of Istio's plugged-in CA. [Open] reads and checks the folder and returns a
-// [ca.Client], [ca.RootSource] and [ca.RootWatcher]. countersign-provider-file serves it as a
-// process; call Open to use it in another program.
+// [ca.Client], [ca.RootSource], [ca.RootWatcher] and [ca.NameCertifier].
+// countersign-provider-file serves it as a process; call Open to use it in another program.
 //
 // One goroutine watches the folder and is the only one to replace the CA in use. It takes a
 // changed folder over as a whole, or keeps the CA before if the new files are invalid.
@@ -126,9 +126,10 @@ func (c *CA) Close() error {
 	return nil
 }
 
-// CSRSign implements [ca.Client]. It signs a CSR with exactly the names of the request; any
-// other CSR is [ca.Invalid], another trust domain than the configured one [ca.Denied], and
-// an expired CA [ca.Unavailable]. Each call makes a new certificate.
+// CSRSign implements [ca.Client]. It certifies the names of the request for the key of the
+// CSR, whose names do not count. A malformed CSR and a request without names are
+// [ca.Invalid], another trust domain than the configured one is [ca.Denied], and an expired
+// CA [ca.Unavailable]. Each call makes a new certificate.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := ctx.Err(); err != nil {
 		return ca.Certificate{}, err
@@ -149,6 +150,9 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	chain := append([]*x509.Certificate{leaf}, a.above...)
 	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: a.roots.PEM()}, nil
 }
+
+// CertifiesNames implements [ca.NameCertifier].
+func (c *CA) CertifiesNames(context.Context) error { return nil }
 
 // Roots implements [ca.RootSource]. It returns the certificates of root-cert.pem.
 func (c *CA) Roots(context.Context) ([]byte, error) {

@@ -157,6 +157,19 @@ func sign(t *testing.T, c *CA, req ca.SignRequest, check pki.Check) *pki.Chain {
 	return chain
 }
 
+// mustHaveNames demands that the leaf has these names and no others.
+func mustHaveNames(t *testing.T, cert ca.Certificate, want asked) {
+	t.Helper()
+	certs, err := pki.ParseCertificates(cert.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pki.IdentityOf(certs[0])
+	if err != nil || !got.Equal(want.identity(t)) || certs[0].Subject.CommonName != "" {
+		t.Errorf("it has %q and the subject %q, %v; want %q", got, certs[0].Subject, err, want.identity(t))
+	}
+}
+
 func rootOf(t *testing.T, authority *catest.CA) *x509.Certificate {
 	t.Helper()
 	return authority.Bundle().Certificates()[0]

@@ -250,9 +250,8 @@ func TestReadableKeyIsWarnedAbout(t *testing.T) {
 func TestWrongSettingIsNamedWithValue(t *testing.T) {
 	for says, settings := range map[string]Settings{
 		`dir is not set`:                {},
-		`max_ttl is "a day"`:            {Dir: "x", MaxTTL: "a day"},
-		`max_ttl is "-1h"`:              {Dir: "x", MaxTTL: "-1h"},
-		`poll_interval is "1ms"`:        {Dir: "x", PollInterval: "1ms"},
+		`max_ttl is -1h0m0s`:            {Dir: "x", MaxTTL: -time.Hour},
+		`poll_interval is 1ms`:          {Dir: "x", PollInterval: time.Millisecond},
 		`trust_domain: trust domain "A`: {Dir: "x", TrustDomain: "A B"},
 	} {
 		if err := settings.Validate(); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) {
@@ -262,7 +261,7 @@ func TestWrongSettingIsNamedWithValue(t *testing.T) {
 			t.Errorf("open: %v", err)
 		}
 	}
-	if err := (Settings{Dir: "x", MaxTTL: "90m", PollInterval: "1s", TrustDomain: "example.org"}).Validate(); err != nil {
+	if err := (Settings{Dir: "x", MaxTTL: 90 * time.Minute, PollInterval: time.Second, TrustDomain: "example.org"}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

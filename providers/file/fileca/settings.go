@@ -1,6 +1,8 @@
 package fileca
 
 import (
+	"cmp"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -19,20 +21,16 @@ type Settings struct {
 	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"create a self-signed root in dir if there is no CA (default false)"`
 	// MaxTTL is the longest lifetime of a certificate: requests for more get this, requests
 	// without a TTL at most 24h. No certificate outlives its CA. Default: 24h.
-	MaxTTL Duration `json:"max_ttl,omitempty" jsonschema:"longest lifetime of a certificate, such as 12h (default 24h)"`
+	MaxTTL time.Duration `json:"max_ttl,omitempty" jsonschema:"longest lifetime of a certificate, such as 12h (default 24h)"`
 	// TrustDomain is the only trust domain that SPIFFE IDs may have. Default: any.
 	TrustDomain string `json:"trust_domain,omitempty" jsonschema:"only trust domain that SPIFFE IDs may have (default any)"`
 	// PollInterval is how often the files are read in addition to file system events, which
 	// network and overlay file systems do not always send. Default: 30s.
-	PollInterval Duration `json:"poll_interval,omitempty" jsonschema:"how often to check the files in addition to file system events, such as 1m (default 30s)"`
+	PollInterval time.Duration `json:"poll_interval,omitempty" jsonschema:"how often to check the files in addition to file system events, such as 1m (default 30s)"`
 
 	// Log gets each loaded CA, warnings and errors. Default: none.
 	Log *slog.Logger `json:"-"`
 }
-
-// Duration is a duration in the format of [time.ParseDuration], such as "24h". Empty means the
-// default.
-type Duration string
 
 const (
 	defaultTTL  = 24 * time.Hour // of a request without a TTL
@@ -64,21 +62,16 @@ func (s Settings) parse() (limits, error) {
 			return limits{}, ca.Errorf(ca.Invalid, "trust_domain: %w", err)
 		}
 	}
-	maxTTL, err := s.MaxTTL.parse("max_ttl", defaultTTL, minTTL)
-	if err != nil {
+	if err := errors.Join(atLeast("max_ttl", s.MaxTTL, minTTL), atLeast("poll_interval", s.PollInterval, minPoll)); err != nil {
 		return limits{}, err
 	}
-	poll, err := s.PollInterval.parse("poll_interval", defaultPoll, minPoll)
-	return limits{maxTTL, poll, s.TrustDomain}, err
+	return limits{cmp.Or(s.MaxTTL, defaultTTL), cmp.Or(s.PollInterval, defaultPoll), s.TrustDomain}, nil
 }
 
-func (d Duration) parse(setting string, byDefault, least time.Duration) (time.Duration, error) {
-	if d == "" {
-		return byDefault, nil
+// atLeast refuses a duration that is set and too short.
+func atLeast(setting string, d, least time.Duration) error {
+	if d != 0 && d < least {
+		return ca.Errorf(ca.Invalid, "%s is %s: want a duration of at least %s", setting, d, least)
 	}
-	parsed, err := time.ParseDuration(string(d))
-	if err != nil || parsed < least {
-		return 0, ca.Errorf(ca.Invalid, "%s is %.256q: want a duration of at least %s, such as %q", setting, string(d), least, byDefault)
-	}
-	return parsed, nil
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -22,15 +21,16 @@ const (
 	minRSABits, maxRSABits = 2048, 8192
 )
 
-// checkRequest returns the CSR of the request and its names, if it may be signed.
+// checkRequest returns the CSR of the request and the names of the request, if these may be
+// certified. The CSR tells the key: who asks for others has a CSR with no names or other ones.
 func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.Identity, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
 		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "CSR: %w", err)
 	}
-	id, err := checkNames(req, csr)
+	id, err := pki.RequestedIdentity(req.SubjectID, req.DNSNames, req.IPAddresses)
 	if err != nil {
-		return nil, pki.Identity{}, err
+		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "request: %w", err)
 	}
 	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && (key.N.BitLen() < minRSABits || key.N.BitLen() > maxRSABits) {
 		return nil, pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's RSA key has %d bits, want %d to %d", key.N.BitLen(), minRSABits, maxRSABits)
@@ -39,32 +39,6 @@ func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.
 		return nil, pki.Identity{}, ca.Errorf(ca.Denied, "%.256q is outside the trust domain %q", id.SPIFFEID.String(), l.trustDomain)
 	}
 	return csr, id, nil
-}
-
-// checkNames verifies that the CSR has exactly the names of the request.
-func checkNames(req ca.SignRequest, csr *x509.CertificateRequest) (pki.Identity, error) {
-	ips := make([]string, len(req.IPAddresses))
-	for i, ip := range req.IPAddresses {
-		ips[i] = ip.String()
-	}
-	asked, err := pki.NewIdentity(req.SubjectID, req.DNSNames, ips)
-	if err != nil {
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "request: %w", err)
-	}
-	got, err := pki.IdentityOfCSR(csr)
-	if err != nil {
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "CSR: %w", err)
-	}
-	common := csr.Subject.CommonName
-	switch {
-	case asked.IsZero():
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the request has no names: want a SPIFFE ID, a DNS name or an IP address")
-	case !got.Equal(asked):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR is for %.256q, the request for %.256q", got.String(), asked.String())
-	case common != "" && !slices.Contains(asked.Names(), common):
-		return pki.Identity{}, ca.Errorf(ca.Invalid, "the CSR's common name %.256q is not a name of the request", common)
-	}
-	return asked, nil
 }
 
 // sign makes the leaf with the names of id and the key of the CSR. It ignores everything else

@@ -17,7 +17,7 @@ import (
 )
 
 func settingsWithLog(dir string, log *logged) Settings {
-	return Settings{Dir: dir, PollInterval: "1h", Log: slog.New(log)} // events alone must do
+	return Settings{Dir: dir, PollInterval: time.Hour, Log: slog.New(log)} // events alone must do
 }
 
 // following calls WatchRoots until the test ends.

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -104,19 +103,7 @@ func (c *CA) check(req ca.SignRequest) error {
 	case !byToken && req.Token != "":
 		return ca.Errorf(ca.Invalid, "the request has a token, but credentials is %q: set credentials to token, or remove the provider's token source", c.settings.Credentials)
 	}
-	csr, err := pki.ParseCSR(req.CSR)
-	if err != nil {
-		return ca.Errorf(ca.Invalid, "the CSR: %w", err)
-	}
-	id, err := pki.IdentityOfCSR(csr)
-	names := len(id.DNSNames) + len(id.IPAddresses) + len(req.DNSNames) + len(req.IPAddresses)
-	switch {
-	case err != nil:
-		return ca.Errorf(ca.Invalid, "the CSR: %w", err)
-	case names > 0 && (c.mesh != nil || c.settings.SubjectMode == ReflectedSPIFFE):
-		return ca.Errorf(ca.Invalid, "protocol %s with subject_mode %s signs nothing but a SPIFFE ID: remove the DNS names and IP addresses from the secret, or use another provider", c.settings.Protocol, c.settings.SubjectMode)
-	}
-	return nil
+	return c.settings.checkNames(req)
 }
 
 // failure maps the error of a call and names the pool or server in it.

@@ -23,7 +23,7 @@ func kit(t *testing.T) conformance.Kit {
 			"exchange":  map[string]any{"audience": exchange.Audience, "sts_url": exchange.STSURL, "allow_other_hosts": true},
 		},
 		WrongSettings: map[string]any{"ca_pool": "mesh"},
-		Identity:      conformance.Names{SPIFFEID: webID, DNSNames: []string{"web.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
+		Identity:      conformance.Names{SPIFFEID: webID, DNSNames: []string{"web.shop.svc", "www.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
 		Token:         theToken,
 		RefusedToken:  staleToken,
 		TokenRequired: true,
@@ -52,8 +52,7 @@ func TestBinaryConformance(t *testing.T) {
 	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-google"), "--kit", file)
 }
 
-// Mesh CA tells its roots in replies alone: META-08, that a declared ability is there,
-// and what is asked of it are the pool's.
+// Mesh CA tells its roots in replies alone, and certifies what a CSR says.
 func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 	t.Parallel()
 	settings := startMesh(t).settings
@@ -62,9 +61,7 @@ func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 		WrongSettings: map[string]any{"protocol": MeshCA},
 		Identity:      conformance.Names{SPIFFEID: webID},
 		TokenRequired: true,
+		AbilitiesOff:  []string{"root-source", "root-watcher", "names-from-request"},
 	}
-	checks := slices.DeleteFunc(conformance.Checks(), func(c conformance.Check) bool {
-		return c.ID == "META-08" || c.Level == conformance.Roots || c.Level == conformance.RootWatch || c.Level == conformance.TokenExchange
-	})
-	conformance.RunSubject(t, kit, conformance.OverWire(sdk.Define("google", "1", Open).Provider), checks)
+	conformance.RunSubject(t, kit, conformance.OverWire(sdk.Define("google", "1", Open).Provider), conformance.Checks())
 }

@@ -49,7 +49,7 @@ func TestWorkloadTokenBecomesFederatedToken(t *testing.T) {
 		"subject_token": theToken.Reveal(), "subject_token_type": token.TypeJWT, "requested_token_type": token.TypeAccessToken,
 	}
 	if got := fmt.Sprint(s.forms[0]); got != fmt.Sprint(want) {
-		t.Errorf("asked with other than %s", strings.ReplaceAll(fmt.Sprint(want), theToken.Reveal(), "(token)"))
+		t.Errorf("asked with other than %s", strings.ReplaceAll(fmt.Sprint(want), theToken.Reveal(), "(secret)"))
 	}
 	other := ca.TokenRequest{SubjectToken: theToken, Audience: "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k", Scopes: []string{"a", "b"}, SubjectTokenType: "urn:x"}
 	if _, err := c.ExchangeToken(t.Context(), other); err != nil {
@@ -70,11 +70,11 @@ func TestFederatedTokenBecomesServiceAccountToken(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	if want := theAccount + ":generateAccessToken Bearer " + federated.Reveal() + ` {"lifetime":"3600s","scope":["` + platformScope + `"]}`; s.bodies[0] != want {
-		t.Errorf("IAM was asked otherwise: %s", strings.ReplaceAll(s.bodies[0], federated.Reveal(), "(token)"))
+		t.Errorf("IAM was asked otherwise: %s", strings.ReplaceAll(s.bodies[0], federated.Reveal(), "(secret)"))
 	}
 	s.iam = saying(http.StatusForbidden, `{"error":{"code":403,"message":"no iam.serviceAccounts.getAccessToken for `+federated.Reveal()+`","status":"PERMISSION_DENIED"}}`)
 	_, err = c.ExchangeToken(t.Context(), theRequest)
-	mustBe(t, err, ca.ErrDenied, "it answered with 403, PERMISSION_DENIED: no iam.serviceAccounts.getAccessToken for (token)")
+	mustBe(t, err, ca.ErrDenied, "it answered with 403, PERMISSION_DENIED: no iam.serviceAccounts.getAccessToken for (secret)")
 	s.iam = saying(http.StatusServiceUnavailable, "")
 	_, err = c.ExchangeToken(t.Context(), theRequest)
 	mustBe(t, err, ca.ErrUnavailable, "it answered with 503")
@@ -111,7 +111,7 @@ func TestTokenServiceAnswersMapToReasons(t *testing.T) {
 		"too much":                  {200, `{"access_token":"` + strings.Repeat("x", maxTokenReply) + `"}`, ca.ErrInternal, "the reply has more than 262144 bytes"},
 		"too much of an error":      {403, strings.Repeat("x", 1<<20), ca.ErrInternal, "the reply has more than"},
 		"an echo": {400, `{"error":"` + theToken.Reveal() + `","error_description":"got ` + theToken.Reveal()[:30] + `\u001b[2J` + strings.Repeat("y", 300) + `"}`, ca.ErrDenied,
-			`400, (token): got (token)\x1b[2J`},
+			`400, (secret): got (secret)\x1b[2J`},
 	} {
 		s.answers(saying(test.status, test.body))
 		before := s.calls()

@@ -184,7 +184,7 @@ func TestMeshCAErrorsHaveReasonsAndCostOneCall(t *testing.T) {
 		server.seen, server.err = nil, busy(t, code, "not with "+theToken.Reveal())
 		req, _ := ask(t)
 		_, err := c.CSRSign(t.Context(), req)
-		mustBe(t, err, want, server.settings.Endpoint+": not with (token)")
+		mustBe(t, err, want, server.settings.Endpoint+": not with (secret)")
 		if ca.RetryAfter(err) != time.Minute || len(server.seen) != 1 {
 			t.Errorf("to come back after %s, %d calls", ca.RetryAfter(err), len(server.seen))
 		}
@@ -220,7 +220,7 @@ func TestMeshCASignsOnlySPIFFEIDsAndRootsComeInReplies(t *testing.T) {
 	server := startMesh(t)
 	c := server.open(t)
 	_, csr := testkit.CSR(t, testkit.Identity(t, webID, []string{"web.shop.svc"}, nil))
-	_, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, Token: theToken})
+	_, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, SubjectID: webID, DNSNames: []string{"web.shop.svc"}, Token: theToken})
 	mustBe(t, err, ca.ErrInvalid, "protocol meshca")
 	_, err = c.Roots(t.Context())
 	mustBe(t, err, ca.ErrUnimplemented)

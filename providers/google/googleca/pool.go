@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
 	"slices"
 	"strings"
@@ -99,46 +98,27 @@ func (p *pool) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, er
 // order returns the service's request, which is the same for each try of req.
 func (p *pool) order(req ca.SignRequest) (*privatecapb.CreateCertificateRequest, error) {
 	ttl := cmp.Or(req.TTL, defaultTTL)
+	names, repeated, err := namesOf(req)
+	if err != nil {
+		return nil, err
+	}
 	cert := &privatecapb.Certificate{
 		Lifetime: durationpb.New(seconds(ttl)), CertificateTemplate: p.settings.CertificateTemplate, Labels: p.settings.Labels,
 		CertificateConfig: &privatecapb.Certificate_PemCsr{PemCsr: string(req.CSR)},
 	}
 	if p.settings.SubjectMode == ReflectedSPIFFE {
-		config, err := reflected(req.CSR)
+		cert.SubjectMode, names, repeated = privatecapb.SubjectRequestMode_REFLECTED_SPIFFE, pki.Identity{}, false
+	}
+	if !repeated { // a pool that signs CSRs alone goes on signing an agent's
+		config, err := configured(req.CSR, names)
 		if err != nil {
 			return nil, err
 		}
-		cert.SubjectMode = privatecapb.SubjectRequestMode_REFLECTED_SPIFFE
 		cert.CertificateConfig = &privatecapb.Certificate_Config{Config: config}
 	}
 	return &privatecapb.CreateCertificateRequest{
 		Parent: p.settings.CAPool, CertificateId: idPrefix + strings.ToLower(req.ID), RequestId: req.ID,
 		Certificate: cert, IssuingCertificateAuthorityId: p.settings.IssuingCA,
-	}, nil
-}
-
-// reflected returns a configuration with the CSR's key, for TLS servers and clients. The
-// service adds the name that it knows its caller by.
-func reflected(csrPEM []byte) (*privatecapb.CertificateConfig, error) {
-	csr, err := pki.ParseCSR(csrPEM)
-	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "the CSR: %w", err)
-	}
-	_, rsa := csr.PublicKey.(interface{ Size() int })
-	isCA := false
-	return &privatecapb.CertificateConfig{
-		PublicKey: &privatecapb.PublicKey{
-			Format: privatecapb.PublicKey_PEM,
-			Key:    pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: csr.RawSubjectPublicKeyInfo}),
-		},
-		SubjectConfig: &privatecapb.CertificateConfig_SubjectConfig{Subject: &privatecapb.Subject{}},
-		X509Config: &privatecapb.X509Parameters{
-			CaOptions: &privatecapb.X509Parameters_CaOptions{IsCa: &isCA},
-			KeyUsage: &privatecapb.KeyUsage{
-				BaseKeyUsage:     &privatecapb.KeyUsage_KeyUsageOptions{DigitalSignature: true, KeyEncipherment: rsa},
-				ExtendedKeyUsage: &privatecapb.KeyUsage_ExtendedKeyUsageOptions{ServerAuth: true, ClientAuth: true},
-			},
-		},
 	}, nil
 }
 

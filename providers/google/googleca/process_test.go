@@ -48,7 +48,7 @@ func TestProcessSignsReportsRootsAndPassesErrorsOn(t *testing.T) {
 	remote := run(t, log)
 	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
-	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger}) {
+	if err != nil || metadata.Name != "google" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest}) {
 		t.Errorf("%v, %v", metadata, err)
 	}
 	for _, setting := range []string{"protocol", "ca_pool", "issuing_ca", "certificate_template", "subject_mode", "labels", "roots_interval", "endpoint", "universe_domain", "root_file", "quota_project", "credentials", "credentials_file", "location", "exchange", "audience", "service_account", "sts_url", "iam_url", "allow_other_hosts"} {
@@ -84,7 +84,7 @@ func TestProcessSignsReportsRootsAndPassesErrorsOn(t *testing.T) {
 	}
 	server.next(failing(busy(t, 8, "not for "+theToken.Reveal())))
 	_, err = remote.CSRSign(ctx, req)
-	mustBe(t, err, ca.ErrRateLimited, thePool+": not for (token)")
+	mustBe(t, err, ca.ErrRateLimited, thePool+": not for (secret)")
 	if ca.RetryAfter(err) != time.Minute {
 		t.Errorf("to come back after %s", ca.RetryAfter(err))
 	}

@@ -91,7 +91,7 @@ func TestReflectedRSAKeyAllowsKeyEncipherment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, Token: theToken}); err != nil {
+	if _, err := c.CSRSign(t.Context(), ca.SignRequest{ID: theID, CSR: csr, SubjectID: webID, Token: theToken}); err != nil {
 		t.Fatal(err)
 	}
 	config := server.last(t).order.GetCertificate().GetConfig()
@@ -187,6 +187,7 @@ func TestInvalidRequestIsNotSent(t *testing.T) {
 	}{
 		"the request has no ID":                              {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
 		"the request has no token: set the provider's token": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
+		"the request: it has no names":                       {ca.SignRequest{ID: theID, CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
 		"the CSR: it holds no PEM block":                     {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
 		"the CSR: it holds a malformed":                      {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
 	} {

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"maps"
-	"math/big"
 	"net"
 	"net/url"
 	"regexp"
@@ -43,6 +42,8 @@ type service struct {
 	planned []answer
 	chains  func() [][]string // of FetchCaCerts, where it is not the pool's own
 	fetched []seen
+	policy  *privatecapb.CaPool_IssuancePolicy
+	hidden  error                               // what GetCaPool answers
 	refuse  error                               // what FetchCaCerts answers
 	stall   bool                                // FetchCaCerts does not answer
 	orders  map[string]*privatecapb.Certificate // by request ID
@@ -194,7 +195,11 @@ func (s *service) make(ctx context.Context, order *privatecapb.CreateCertificate
 
 func (s *service) sign(ctx context.Context, cert *privatecapb.Certificate) (string, error) {
 	if cert.GetSubjectMode() == privatecapb.SubjectRequestMode_REFLECTED_SPIFFE {
-		return s.reflect(cert)
+		name, _ := url.Parse(webID)
+		return s.configured(cert, &x509.Certificate{URIs: []*url.URL{name}})
+	}
+	if names := cert.GetConfig().GetSubjectConfig().GetSubjectAltName(); cert.GetConfig() != nil {
+		return s.configured(cert, named(names))
 	}
 	reply, err := s.pool.CSRSign(ctx, ca.SignRequest{CSR: []byte(cert.GetPemCsr()), TTL: cert.GetLifetime().AsDuration()})
 	if err != nil {
@@ -204,8 +209,21 @@ func (s *service) sign(ctx context.Context, cert *privatecapb.Certificate) (stri
 	return string(pki.EncodeCertificates(certs[:1])), err
 }
 
-// reflect signs the key of a config under the caller's own name.
-func (s *service) reflect(cert *privatecapb.Certificate) (string, error) {
+// named returns a template with these names.
+func named(names *privatecapb.SubjectAltNames) *x509.Certificate {
+	leaf := &x509.Certificate{DNSNames: names.GetDnsNames()}
+	for _, name := range names.GetUris() {
+		uri, _ := url.Parse(name)
+		leaf.URIs = append(leaf.URIs, uri)
+	}
+	for _, ip := range names.GetIpAddresses() {
+		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(ip))
+	}
+	return leaf
+}
+
+// configured signs the key of a config under the names of the template.
+func (s *service) configured(cert *privatecapb.Certificate, leaf *x509.Certificate) (string, error) {
 	block, _ := pem.Decode(cert.GetConfig().GetPublicKey().GetKey())
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
@@ -220,13 +238,16 @@ func (s *service) reflect(cert *privatecapb.Certificate) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _ := url.Parse(webID)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(1), URIs: []*url.URL{name}, KeyUsage: x509.KeyUsageDigitalSignature,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(cert.GetLifetime().AsDuration()),
-	}
+	leaf.KeyUsage = x509.KeyUsageDigitalSignature
+	leaf.NotBefore, leaf.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(cert.GetLifetime().AsDuration())
 	der, err := x509.CreateCertificate(rand.Reader, leaf, parent[0], key, signer)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
+}
+
+func (s *service) GetCaPool(context.Context, *privatecapb.GetCaPoolRequest) (*privatecapb.CaPool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &privatecapb.CaPool{Name: thePool, IssuancePolicy: s.policy}, s.hidden
 }
 
 func (s *service) GetCertificate(_ context.Context, req *privatecapb.GetCertificateRequest) (*privatecapb.Certificate, error) {

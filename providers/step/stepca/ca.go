@@ -26,7 +26,6 @@ const (
 // connection between calls, and is safe for concurrent use.
 type CA struct {
 	settings Settings
-	maxTTL   time.Duration
 	client   *rest.Client
 	log      *slog.Logger
 }
@@ -40,7 +39,6 @@ func Open(ctx context.Context, settings Settings) (*CA, error) {
 	}
 	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	c := &CA{settings: settings, log: settings.Log}
-	c.maxTTL, _ = settings.maxTTL() // validated
 	if settings.KeyFile != "" {
 		if _, err := settings.key(); err != nil {
 			return nil, ca.Errorf(ca.Invalid, "key_file: %w", err)
@@ -105,7 +103,7 @@ func (c *CA) notAfter(ttl time.Duration) string {
 	if ttl <= 0 {
 		return ""
 	}
-	return min(ttl, c.maxTTL).String()
+	return min(ttl, cmp.Or(c.settings.MaxTTL, 24*time.Hour)).String()
 }
 
 // held reports whether there is a client certificate with the names of the request: rekey

@@ -70,7 +70,7 @@ func TestRootIsLeftOutOfChain(t *testing.T) {
 func TestTTLIsCappedByMaxTTL(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
-	settings.MaxTTL = "30m"
+	settings.MaxTTL = 30 * time.Minute
 	c := s.open(t, settings)
 	for ttl, asked := range map[time.Duration]string{time.Hour: "30m0s", time.Minute: "1m0s", 0: ""} {
 		req, _ := testkit.Request(t, web)
@@ -273,7 +273,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"64 hexadecimal":         func(s *Settings) { s.RootFile, s.RootFingerprint = "", "abc" },
 		"provisioner is":         func(s *Settings) { s.Provisioner = "admin" },
 		"password_file":          func(s *Settings) { s.PasswordFile = "x" },
-		"max_ttl is \"-1h\"":     func(s *Settings) { s.MaxTTL = "-1h" },
+		"max_ttl is -1h0m0s":     func(s *Settings) { s.MaxTTL = -time.Hour },
 		"client_cert_file is \"": func(s *Settings) { s.ClientCertFile = "x" },
 	} {
 		s := good

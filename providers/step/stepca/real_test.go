@@ -166,7 +166,7 @@ func TestRealStepCAByFingerprintRefusesLongTTL(t *testing.T) {
 	r := startStep(t)
 	settings := r.settings
 	settings.RootFile, settings.RootFingerprint = "", pki.Fingerprint(r.authority.Bundle().Certificates()[0])
-	settings.MaxTTL = "1000h"
+	settings.MaxTTL = 1000 * time.Hour
 	c := r.open(t, settings)
 	req, _ := testkit.Request(t, web)
 	req.TTL = 999 * time.Hour

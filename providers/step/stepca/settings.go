@@ -44,7 +44,7 @@ type Settings struct {
 
 	// MaxTTL is the longest lifetime that is requested: step-ca refuses more than its
 	// provisioner allows. Default: 24h, as in step-ca.
-	MaxTTL string `json:"max_ttl,omitempty" jsonschema:"longest lifetime to request; step-ca refuses more than the provisioner allows (default 24h)"`
+	MaxTTL time.Duration `json:"max_ttl,omitempty" jsonschema:"longest lifetime to request; step-ca refuses more than the provisioner allows (default 24h)"`
 
 	// Log gets warnings and debug records. Default: none.
 	Log *slog.Logger `json:"-"`
@@ -65,8 +65,8 @@ func (s Settings) Validate() error {
 	if s.PasswordFile != "" && s.KeyFile == "" {
 		return ca.Errorf(ca.Invalid, "password_file is %q, but key_file is not set", s.PasswordFile)
 	}
-	if _, err := s.maxTTL(); err != nil {
-		return err
+	if s.MaxTTL < 0 {
+		return ca.Errorf(ca.Invalid, "max_ttl is %s: want a positive duration, such as 24h", s.MaxTTL)
 	}
 	return s.pair().Check("client_cert_file", "client_key_file")
 }
@@ -90,17 +90,6 @@ func (s Settings) fingerprint() string {
 
 func (s Settings) pair() rest.Pair {
 	return rest.Pair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
-}
-
-func (s Settings) maxTTL() (time.Duration, error) {
-	if s.MaxTTL == "" {
-		return 24 * time.Hour, nil
-	}
-	most, err := time.ParseDuration(s.MaxTTL)
-	if err != nil || most <= 0 {
-		return 0, ca.Errorf(ca.Invalid, "max_ttl is %q: want a positive duration, such as 24h", s.MaxTTL)
-	}
-	return most, nil
 }
 
 func (s Settings) audience() string {

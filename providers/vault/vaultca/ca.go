@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// CA is a [ca.Client], [ca.RootSource] and [io.Closer]. It has no goroutine of its own and
+// CA is a [ca.Client], [ca.RootSource], [ca.NameCertifier] and [io.Closer]. It has no goroutine of its own and
 // keeps no connection between calls. It keeps session tokens, in memory only, until Close.
 // It is safe for concurrent use.
 type CA struct {
@@ -69,11 +69,21 @@ type signed struct {
 // knows the session, CSRSign logs in and tries once more. The reply has no roots; see
 // [CA.Roots].
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	names, err := c.settings.namesOf(req)
+	if err != nil {
+		return ca.Certificate{}, err
+	}
 	chain, again, err := c.try(ctx, req)
 	if again {
 		chain, _, err = c.try(ctx, req)
 	}
-	return ca.Certificate{Chain: chain}, err
+	if err == nil {
+		err = names.check(chain)
+	}
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	return ca.Certificate{Chain: chain}, nil
 }
 
 // try signs once. again reports that another login may help.

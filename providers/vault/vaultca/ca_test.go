@@ -29,7 +29,7 @@ func sign(t *testing.T, c *CA, token ca.Token) error {
 
 func TestCSRIsSignedByRoleAndRootIsLeftOut(t *testing.T) {
 	v := newVault(t)
-	v.namespace = "team/a"
+	v.namespace, v.ownNames = "team/a", true
 	settings := v.settings()
 	settings.Namespace = v.namespace
 	c := v.open(t, settings)

@@ -22,7 +22,7 @@ func kit(v *vault) conformance.Kit {
 			"login": map[string]any{"method": Kubernetes, "role": "agent"},
 		},
 		WrongSettings:   map[string]any{"url": "http://vault.example.org:8200", "role": "web"},
-		Identity:        conformance.Names{SPIFFEID: web, DNSNames: []string{"web.example.org"}, IPAddresses: []string{"192.0.2.7"}},
+		Identity:        conformance.Names{SPIFFEID: web, DNSNames: []string{"web.example.org", "www.example.org"}, IPAddresses: []string{"192.0.2.7"}},
 		RefusedIdentity: conformance.Names{SPIFFEID: web, DNSNames: []string{"bank.example.com"}},
 		Token:           jwt,
 		RefusedToken:    staleJWT,
@@ -30,9 +30,17 @@ func kit(v *vault) conformance.Kit {
 	}
 }
 
+// ownNames returns a server whose role takes names from the call.
+func ownNames(t *testing.T) *vault {
+	t.Helper()
+	v := newVault(t)
+	v.ownNames = true
+	return v
+}
+
 func TestConformance(t *testing.T) {
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
-	conformance.Run(t, kit(newVault(t)), provider.Define("vault", "1", open).Provider)
+	conformance.Run(t, kit(ownNames(t)), provider.Define("vault", "1", open).Provider)
 }
 
 // kitFile is a kit as `countersign provider test` reads it.
@@ -43,7 +51,7 @@ type kitFile struct {
 }
 
 func TestBinaryConformance(t *testing.T) {
-	v := newVault(t)
+	v := ownNames(t)
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)
 	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-vault"), "--kit", v.write(t, "kit.json", text))

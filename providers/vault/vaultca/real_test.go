@@ -23,9 +23,17 @@ func TestRealVaultSignsByRoleAndVerbatim(t *testing.T) {
 	c := r.open(t, settings)
 	r.signs(t, c, "")
 	r.signs(t, c, "", "web.example.org")
+	if _, err := c.CSRSign(t.Context(), other(t)); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "use_csr_sans=false") {
+		t.Errorf("other names than the CSR's, which count by default: %v", err)
+	}
 	// A role that takes no name from the CSR takes those of the call.
-	r.write(t, "pki/roles/web", strings.Replace(roleOfREADME(t), "{", `{"use_csr_sans":false,`, 1))
+	r.write(t, "pki/roles/web", strings.Replace(roleOfREADME(t), "{", `{"use_csr_sans":false,"use_csr_common_name":false,`, 1))
 	r.signs(t, c, "", "web.example.org")
+	cert, err := c.CSRSign(t.Context(), other(t))
+	must(t, err)
+	if got := namesIn(t, cert); strings.Contains(got, "admin") || !strings.Contains(got, web+"2") || !strings.Contains(got, "www.example.org") {
+		t.Errorf("it has %s", got)
+	}
 	policy := strings.ReplaceAll(readme(t, "```hcl\n", "```"), "sign/web", "sign-verbatim*")
 	r.write(t, "sys/policies/acl/agent", asJSON(map[string]any{"policy": policy}))
 	for _, role := range []string{"", "web"} {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +64,7 @@ type vault struct {
 	secretID  string
 	jwts      []string
 	policy    bool // tokens may sign
+	ownNames  bool // the role takes names from the call, not from the CSR
 	issuers   [][]*x509.Certificate
 
 	asked   []string         // paths
@@ -188,6 +192,8 @@ func (v *vault) authenticated(w http.ResponseWriter, r *http.Request, path strin
 	case path == "auth/token/revoke-self" && r.Method == http.MethodPost:
 		delete(v.tokens, token)
 		w.WriteHeader(http.StatusNoContent)
+	case v.policy && path == "pki/roles/web" && r.Method == http.MethodGet:
+		answer(w, map[string]any{"data": map[string]any{"use_csr_sans": !v.ownNames, "use_csr_common_name": !v.ownNames}})
 	case !v.policy || r.Method != http.MethodPost:
 		refuse(w, http.StatusForbidden, "1 error occurred:\n\t* permission denied\n\n")
 	case path == "pki/sign/web" || path == "pki/sign-verbatim" || path == "pki/sign-verbatim/web":
@@ -253,18 +259,58 @@ func (v *vault) sign(w http.ResponseWriter, r *http.Request, path string) {
 		refuse(w, http.StatusBadRequest, "csr contains no data")
 		return
 	}
-	for _, name := range parsed.DNSNames {
+	names := parsed.DNSNames
+	if v.ownNames {
+		joined, _ := body["alt_names"].(string)
+		names = strings.FieldsFunc(joined, func(r rune) bool { return r == ',' })
+	}
+	for _, name := range names {
 		if strings.HasPrefix(path, "pki/sign/") && !strings.HasSuffix(name, ".example.org") {
 			refuse(w, http.StatusBadRequest, "subject alternate name "+name+" not allowed by this role")
 			return
 		}
 	}
-	cert, err := v.CSRSign(context.Background(), ca.SignRequest{ID: "x", CSR: []byte(csr), TTL: time.Hour})
+	if v.ownNames && strings.HasPrefix(path, "pki/sign/") {
+		v.Next(1, catest.Fault{Break: func(draft *catest.Draft) { takeNames(draft.Leaf, body) }})
+	}
+	cert, err := v.CSRSign(context.Background(), ca.SignRequest{ID: "x", CSR: []byte(csr), TTL: lifetime(body)})
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	answer(w, map[string]any{"data": reply(append(certificates(cert.Chain), v.Bundle().Certificates()...))})
+}
+
+// lifetime returns what was asked for, an hour by default.
+func lifetime(body map[string]any) time.Duration {
+	text, _ := body["ttl"].(string)
+	if asked, err := time.ParseDuration(text); err == nil {
+		return asked
+	}
+	return time.Hour
+}
+
+// takeNames is what a role does with use_csr_sans=false and use_csr_common_name=false.
+func takeNames(leaf *x509.Certificate, body map[string]any) {
+	text := func(field string) []string {
+		joined, _ := body[field].(string)
+		return slices.DeleteFunc(strings.Split(joined, ","), func(s string) bool { return s == "" })
+	}
+	leaf.Subject, leaf.URIs, leaf.DNSNames, leaf.IPAddresses = pkix.Name{}, nil, text("alt_names"), nil
+	for _, name := range text("uri_sans") {
+		uri, _ := url.Parse(name)
+		leaf.URIs = append(leaf.URIs, uri)
+	}
+	for _, ip := range text("ip_sans") {
+		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(ip))
+	}
+}
+
+// signatures returns how many CSRs were sent.
+func (v *vault) signatures() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.sent)
 }
 
 func answer(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }

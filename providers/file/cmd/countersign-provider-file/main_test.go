@@ -29,11 +29,10 @@ func start(t *testing.T) *wire.Remote {
 }
 
 func TestProcessSignsAndReportsRoots(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	remote := start(t)
+	remote := start(t) // it may build the program
+	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
-	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher}) {
+	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest}) {
 		t.Errorf("%v, %v", metadata, err)
 	}
 	for _, setting := range []string{`"dir"`, `"self_signed"`, `"max_ttl"`, `"trust_domain"`, `"poll_interval"`} {
@@ -71,7 +70,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Kit{
 		Settings:        map[string]any{"dir": dir, "self_signed": true, "trust_domain": "example.org"},
 		WrongSettings:   map[string]any{"dir": dir, "max_ttl": "soon"},
-		Identity:        conformance.Names{SPIFFEID: "spiffe://example.org/ns/shop/sa/web", DNSNames: []string{"web.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
+		Identity:        conformance.Names{SPIFFEID: "spiffe://example.org/ns/shop/sa/web", DNSNames: []string{"web.shop.svc", "www.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
 	}, provider.Define("file", "", open).Provider)
 }
