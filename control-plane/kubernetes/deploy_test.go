@@ -24,6 +24,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "vault" {
+		os.Exit(vaultMain())
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = programs.Remove()
 		os.Exit(code)

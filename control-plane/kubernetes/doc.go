@@ -1,3 +1,4 @@
-// Package kubernetes contains no code. The packages below connect a secret service to
-// Kubernetes clusters; the binary countersign-discovery is built from them.
+// Package kubernetes contains no code. The packages below connect Kubernetes clusters to a
+// secret service and to a registration authority; the programs countersign-discovery and
+// countersign-ra are built from them.
 package kubernetes

@@ -21,7 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -43,14 +43,14 @@ type pod struct {
 	env  []string
 }
 
-// image lays out what deploy/Dockerfile does, with the one provider that the
-// deployed configuration names.
-func image(t *testing.T) (root string) {
+// image lays out what deploy/Dockerfile does, with these programs alone. The one provider is that
+// which the deployed configuration names.
+func image(t *testing.T, names ...string) (root string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("to lay out a pod needs root")
 	}
-	bin, root := programs.Folder(t, "countersign", "countersign-discovery", "countersign-provider-citadel"), t.TempDir()
+	bin, root := programs.Folder(t, names...), t.TempDir()
 	layOut := exec.CommandContext(t.Context(), programs.File(t, "scripts/image-root"), bin, root)
 	layOut.Env = []string{"PATH=" + os.Getenv("PATH")} // the agent refuses variables that it does not know
 	done(t, layOut)
@@ -58,10 +58,10 @@ func image(t *testing.T) (root string) {
 	return root
 }
 
-// newPod has volumes by their names, with their files.
-func newPod(t *testing.T, spec corev1.PodSpec, volumes map[string]map[string]string, env ...string) *pod {
+// newPod has an image, and volumes by their names, with their files.
+func newPod(t *testing.T, image string, spec corev1.PodSpec, volumes map[string]map[string]string, env ...string) *pod {
 	t.Helper()
-	p := &pod{root: image(t), env: env}
+	p := &pod{root: image, env: env}
 	for _, dir := range []string{"proc", "dev", "run/countersign"} {
 		must(t, os.MkdirAll(filepath.Join(p.root, dir), 0o755))
 	}
@@ -112,36 +112,21 @@ func (p *pod) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // container is a program that runs in a pod, until it is ended.
-type container struct {
-	cmd  *exec.Cmd
-	log  *logtest.Log
-	done chan struct{}
-}
+type container struct{ *proctest.Process }
 
 func (p *pod) run(t *testing.T, args ...string) *container {
 	t.Helper()
-	c := &container{cmd: p.command(context.WithoutCancel(t.Context()), args...), log: &logtest.Log{}, done: make(chan struct{})}
-	c.cmd.Stdout, c.cmd.Stderr, c.cmd.WaitDelay = c.log, c.log, 5*time.Second
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	must(t, c.cmd.Start())
-	go func() { defer close(c.done); _ = c.cmd.Wait() }()
-	t.Cleanup(func() { c.end(t) })
+	var c *container
+	t.Cleanup(func() { c.end(t) }) // when it has ended
+	c = &container{proctest.Start(t, p.command(context.WithoutCancel(t.Context()), args...))}
 	return c
 }
 
 // end is what the kubelet does; it may be called again.
 func (c *container) end(t *testing.T) {
 	t.Helper()
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case <-c.done:
-	case <-time.After(30 * time.Second):
-		t.Error("it did not end within terminationGracePeriodSeconds")
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
-		<-c.done
-	}
-	if code := c.cmd.ProcessState.ExitCode(); code != 0 || t.Failed() {
-		t.Errorf("%s ended with %d:\n%s", c.cmd.Args[len(c.cmd.Args)-1], code, c.log)
+	if !c.Stop(syscall.SIGTERM) || c.Ended().ExitCode() != 0 {
+		t.Errorf("%s ended with %d:\n%s", c, c.Ended().ExitCode(), c.Log)
 	}
 }
 
@@ -150,10 +135,8 @@ func (c *container) ready(t *testing.T, probes string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
 	soon(t, "a ready pod", func() error {
-		select {
-		case <-c.done:
+		if c.Ended() != nil {
 			t.Fatal("it has ended")
-		default:
 		}
 		answer, err := client.Get("http://" + probes + "/readyz")
 		if err != nil {
@@ -168,14 +151,14 @@ func (c *container) ready(t *testing.T, probes string) {
 	})
 }
 
-// deployment is the base's, and the configuration that goes with it.
-func deployment(t *testing.T, text string) (spec corev1.PodSpec, config string) {
+// deployment is the base's, and the configuration that goes with it, by its file's name.
+func deployment(t *testing.T, text, file string) (spec corev1.PodSpec, config string) {
 	t.Helper()
 	var d appsv1.Deployment
 	must(t, json.Unmarshal(objects(t, text, "Deployment")[0].text, &d))
 	var c corev1.ConfigMap
 	must(t, json.Unmarshal(objects(t, text, "ConfigMap")[0].text, &c))
-	return d.Spec.Template.Spec, c.Data["discovery.yaml"]
+	return d.Spec.Template.Spec, c.Data[file]
 }
 
 // elsewhere is a configuration with other addresses, as this machine has no network for

@@ -54,7 +54,7 @@ func deploy(t *testing.T) *running {
 	restricted(t, c, system)
 	text := built(t, "resources: [BASE/discovery]", nil)
 	apply(t, c, text)
-	spec, config := deployment(t, text)
+	spec, config := deployment(t, text, "discovery.yaml")
 	token := c.Token(system, discoverer, "istio-ca")
 	r := &running{cluster: c, istiod: startIstiod(t, token), address: freeAddress(t), probes: freeAddress(t)}
 	r.command = slices.Concat(spec.Containers[0].Command, spec.Containers[0].Args)
@@ -64,7 +64,7 @@ func deploy(t *testing.T) *running {
 	}) + fmt.Sprintf("listen: {tls: %q}\naccess: {deny: 10s}\n", r.address)
 	server, err := url.Parse(c.URL)
 	must(t, err)
-	r.pod = newPod(t, spec, map[string]map[string]string{
+	r.pod = newPod(t, image(t, "countersign", "countersign-discovery", "countersign-provider-citadel"), spec, map[string]map[string]string{
 		"config": {"discovery.yaml": config}, "tokens": {"istio-token": token}, "istio-root": {"root-cert.pem": string(r.istiod.roots())},
 	}, "KUBERNETES_SERVICE_HOST="+server.Hostname(), "KUBERNETES_SERVICE_PORT="+server.Port())
 	r.file(t, "/etc/hosts", "127.0.0.1 localhost istiod.istio-system.svc\n")

@@ -9,12 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
-	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/authn"
@@ -34,7 +32,7 @@ func newClusters(c config.Config, local *rest.Config, log *slog.Logger) (k *clus
 	limits := c.Remotes.Limits
 	k.Fleet, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
-		Rules:     kubeconfig.Rules{Allow: c.Remotes.Allow, Servers: c.Remotes.Servers},
+		Rules:     c.Remotes.Rules(),
 		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Objects), Response: int64(limits.Response)},
 		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
 		Changed: k.changed, Log: log,
@@ -62,21 +60,6 @@ func orNone(d agent.Duration) time.Duration {
 		return -1
 	}
 	return d.Duration
-}
-
-// localConfig comes from the operator, so it may contain everything kubectl supports.
-func (s *service) localConfig() (*rest.Config, error) {
-	if path := s.config.Cluster.Kubeconfig; path != "" {
-		return clientcmd.BuildConfigFromFlags("", path)
-	}
-	local, err := rest.InClusterConfig()
-	switch {
-	case err == nil || !errors.Is(err, rest.ErrNotInCluster):
-		return local, err
-	case s.dry:
-		return &rest.Config{Host: "https://kubernetes.default.svc"}, nil // nothing is sent
-	}
-	return nil, errors.New("not running in a Kubernetes pod; name a kubeconfig, or set cluster.disabled")
 }
 
 // serviceAccounts returns the template configured for Kubernetes tokens.

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -54,16 +55,15 @@ func withPrograms(m *testing.M) int {
 
 // program is a running service.
 type program struct {
-	dir  string // with its files: c.yaml, ca, resources, page (its socket)
-	cmd  *exec.Cmd
-	log  *logged
-	over chan error
+	*proctest.Process
+	dir string // with its files: c.yaml, ca, resources, page (its socket)
+	log *logged
 
 	exits int // with this code, at the end of the test
 }
 
 // logged is what a process writes, to be waited for.
-type logged struct{ logtest.Log }
+type logged struct{ *logtest.Log }
 
 // await returns what the pattern's group matched as soon as it is written.
 func (l *logged) await(t *testing.T, pattern string) (group string) {
@@ -149,32 +149,21 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 // start runs a service on the files of a folder; it ends with the test.
 func start(t *testing.T, dir string) *program {
 	t.Helper()
-	p := &program{dir: dir, log: &logged{}, over: make(chan error, 1)}
-	p.cmd = command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml"))
-	p.cmd.Stderr = p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { p.over <- p.cmd.Wait() }()
+	p := &program{dir: dir}
 	t.Cleanup(func() {
-		if err := p.end(); p.cmd.ProcessState.ExitCode() != p.exits {
-			t.Errorf("it ended with %v, not with %d:\n%s", err, p.exits, p.log)
+		if code := p.Ended().ExitCode(); code != p.exits {
+			t.Errorf("it ended with %d, not with %d:\n%s", code, p.exits, p.log)
 		}
 	})
+	p.Process = proctest.Start(t, command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml")))
+	p.log = &logged{p.Log}
 	return p
 }
 
-// end asks it to drain, and returns how it ended.
-func (p *program) end() error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case err := <-p.over:
-		p.over <- err
-		return err
-	case <-time.After(patience):
-		_ = p.cmd.Process.Kill()
-		return fmt.Errorf("it did not end: %w", <-p.over)
-	}
+// end asks it to drain, and returns its exit code.
+func (p *program) end() int {
+	p.Stop(syscall.SIGTERM)
+	return p.Ended().ExitCode()
 }
 
 func (p *program) tls(t *testing.T) string {

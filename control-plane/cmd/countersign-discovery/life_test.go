@@ -93,8 +93,8 @@ func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 1s}")
 	streams := []stream{who.held(t, p), who.held(t, p), who.held(t, p)}
-	if err := p.end(); err != nil {
-		t.Errorf("it ended with %v\n%s", err, p.log)
+	if code := p.end(); code != 0 {
+		t.Errorf("it ended with %d\n%s", code, p.log)
 	}
 	for _, s := range streams {
 		if err := last(s); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "shutting down") {
@@ -107,7 +107,7 @@ func TestSecondSignalEndsDrainAtOnce(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 5m}")
 	who.held(t, p)
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	p.log.await(t, `msg="(shutting down)"`)
 	if code, text := p.page(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "shutting down") {
 		t.Errorf("while it drains: %d %s", code, text)
@@ -122,7 +122,7 @@ func TestSecondSignalEndsDrainAtOnce(t *testing.T) {
 func TestSIGHUPIsIgnored(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 0s}")
-	_ = p.cmd.Process.Signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	p.log.await(t, `msg="(ignoring SIGHUP)`)
 	who.held(t, p)
 }

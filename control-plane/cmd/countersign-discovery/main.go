@@ -6,6 +6,8 @@ package main
 import (
 	"os"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 )
 
@@ -14,5 +16,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
-		serveCommand(), validateCommand(), explainCommand(), schemaCommand(), statusCommand(), cli.Version()))
+		serveCommand(), validateCommand(), daemon.Explain(flags()), daemon.Schema(config.Schema), statusCommand(), cli.Version()))
 }

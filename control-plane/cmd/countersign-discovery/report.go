@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
@@ -48,10 +47,7 @@ func (s *service) report() report {
 		At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
 	}
 	if s.signed != nil {
-		for _, p := range s.signed.providers {
-			r.Providers = append(r.Providers, agentstatus.ProviderOf(p.Status()))
-		}
-		slices.SortFunc(r.Providers, func(a, b agentstatus.Provider) int { return strings.Compare(a.Name, b.Name) })
+		r.Providers = s.signed.providers.Status()
 	}
 	if s.clusters != nil {
 		r.Clusters, r.Kubernetes, r.Watched = s.clusters.Status(), s.clusters.counted(), s.clusters.watching()

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
-	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -20,7 +20,7 @@ import (
 )
 
 func serveCommand() *cobra.Command {
-	var in settings
+	in := flags()
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve ADS and SDS until SIGTERM", Args: cli.NoArgs,
 		Long: `Serve ADS and SDS until SIGTERM, then end all streams over the drain time.
@@ -31,33 +31,25 @@ synced; /readyz reports what is missing.
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
 1 after any other failure, and 130 after a second signal, which ends the process at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := in.read()
+			c, err := in.Read()
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), c)
+			return serve(cmd.Context(), *c)
 		},
 	}
 	cli.ServeOn(cmd)
-	in.addFlags(cmd)
+	in.Add(cmd)
 	return cmd
 }
 
 // serve starts everything in order of dependency, and stops it in reverse.
 func serve(ctx context.Context, c config.Config) (err error) {
-	log := newLog(c.Log)
-	if err := protect.Process(); err != nil {
+	log, page, err := daemon.Begin(c.Log, c.Status)
+	if err != nil {
 		return err
 	}
-	clientGoTo(log)
-	if missing := protect.Missing(); missing != "" {
-		log.Warn("protection unavailable on this system", "missing", missing)
-	}
-	page, err := listenPages(c.Status, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, page.close()) }()
+	defer func() { err = errors.Join(err, page.Close()) }()
 	go ignoreHangups(ctx, log)
 	s := &service{config: c, log: log, metrics: newMetrics()}
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -72,7 +64,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 		return cli.Wrong(err)
 	}
 	s.metrics.watch(s)
-	page.serve(s)
+	page.Show(s.content())
 	return s.server.Run(ctx, listeners)
 }
 
@@ -118,14 +110,10 @@ func (s *service) tlsOf() (*tls.Config, error) {
 	return shown, nil
 }
 
-func newLog(c agent.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // package config has checked it
+// content is what the pages show.
+func (s *service) content() daemon.Content {
+	return daemon.Content{
+		Probes: s.server.Probes(), Metrics: s.metrics.registry,
+		Report: func() any { return s.report() }, Page: func(w http.ResponseWriter) { show(w, s.report()) },
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/discovery"
@@ -83,9 +84,6 @@ func (s *service) openFiles(ctx context.Context) (err error) {
 	}
 	s.source = s.files
 	if own := s.config.Signed(); own != nil {
-		if err := checkRuntimeDir(runtimeDir(own.RuntimeDir)); err != nil {
-			return cli.Wrong(err)
-		}
 		if s.signed, err = findCertificate(ctx, own, s.metrics.secret, s.log); err != nil {
 			return cli.Wrong(err)
 		}
@@ -103,9 +101,9 @@ func (s *service) openClusters(context.Context) (err error) {
 	if s.config.Cluster.Disabled {
 		return nil
 	}
-	local, err := s.localConfig()
+	local, err := daemon.LocalConfig(s.config.Cluster.Kubeconfig, s.dry)
 	if err != nil {
-		return cli.Wrong(fmt.Errorf("cluster.kubeconfig is %q: %w", s.config.Cluster.Kubeconfig, err))
+		return cli.Wrong(fmt.Errorf("%w, or set cluster.disabled", err))
 	}
 	s.clusters, err = newClusters(s.config, local, s.log)
 	return asSettings(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	_ "embed" // the page
 	"html/template"
 	"net/http"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
@@ -16,24 +16,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 )
 
-var (
-	//go:embed page.html
-	pageText string
-	//go:embed page.css
-	ownStyle string
-)
+//go:embed page.html
+var pageText string
 
-// pageStyle is the style of all pages and the additions for this one.
-var pageStyle = operatorpage.Style + ownStyle
+// maxStreams limits what the page lists; /status.json has no limits.
+const maxStreams = 200
 
-// Limits of what the page lists; /status.json has no limits.
-const (
-	maxStreams  = 200
-	maxTroubles = 50
-)
-
-// pageTemplate escapes text from clients and API servers.
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+var pageTemplate = daemon.Template(pageText, template.FuncMap{
 	"short": short,
 	"head":  func(version string) string { return version[:min(8, len(version))] },
 	"held":  markOf,
@@ -43,26 +32,20 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"watched": func(s secrets.State) string {
 		return map[secrets.State]string{secrets.Valid: good, secrets.Ending: fair}[s]
 	},
-	"file":   func(s folder.State) string { return map[folder.State]string{folder.Served: good, folder.Kept: fair}[s] },
-	"or_bad": func(grade string) string { return cmp.Or(grade, bad) },
-	"style":  func() template.CSS { return template.CSS(pageStyle) },         // #nosec G203 -- embedded in this program
-	"script": func() template.JS { return template.JS(operatorpage.Script) }, // #nosec G203 -- as the style
-}).Parse(pageText))
+	"file": func(s folder.State) string { return map[folder.State]string{folder.Served: good, folder.Kept: fair}[s] },
+})
 
 // short returns the last part of a type URL.
 func short(url string) string { return url[strings.LastIndexAny(url, "./")+1:] }
 
-// view is a report with the methods the page needs.
-type view struct{ report }
+// view is a report with what the page needs.
+type view struct {
+	report
+	Frame daemon.Frame
+}
 
 // When returns t relative to the time of the report.
-func (v view) When(t time.Time) operatorpage.Moment { return operatorpage.At(t, v.At) }
-
-// First returns the troubles to show.
-func (v view) First() []trouble { return v.Troubles()[:min(maxTroubles, len(v.Troubles()))] }
-
-// Rest returns how many troubles are left out.
-func (v view) Rest() int { return max(0, len(v.Troubles())-maxTroubles) }
+func (v view) When(t time.Time) operatorpage.Moment { return v.Frame.When(t) }
 
 // Streams returns the streams to show, rejecting ones first, else in order of arrival.
 func (v view) Streams() []discovery.StreamStatus {
@@ -86,17 +69,18 @@ func (v view) Streams() []discovery.StreamStatus {
 func (v view) Answered(t discovery.TypeStatus) mark {
 	switch {
 	case t.Refusing():
-		return mark{"rejected " + v.When(t.Refused.At).Far, bad}
+		return mark{Words: "rejected " + v.When(t.Refused.At).Far, Grade: bad}
 	case t.Pushes == 0:
-		return mark{"nothing to send yet", fair}
+		return mark{Words: "nothing to send yet", Grade: fair}
 	case t.Acked != t.Sent:
-		return mark{"no response yet", fair}
+		return mark{Words: "no response yet", Grade: fair}
 	}
-	return mark{"accepted", good}
+	return mark{Words: "accepted", Grade: good}
 }
 
 // show writes the page.
 func show(w http.ResponseWriter, r report) {
-	operatorpage.SetHeaders(w, pageStyle)
-	_ = pageTemplate.Execute(w, view{r}) // a client that went away
+	daemon.Show(w, pageTemplate, view{r, daemon.Frame{
+		Program: "countersign-discovery", At: r.At, Build: r.Build, Summary: r.Summary(), Troubles: r.Troubles(), Providers: r.Providers,
+	}})
 }

@@ -7,32 +7,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Grades of severity.
-const (
-	good = "good"
-	fair = "fair" // serving is not affected yet
-	bad  = "bad"
+const good, fair, bad = daemon.Good, daemon.Fair, daemon.Bad
+
+type (
+	mark    = daemon.Mark
+	trouble = daemon.Trouble
 )
 
 const checkCA = "Check that the CA is up and reachable, and the provider's last log lines."
 
-// trouble is a problem for an operator: what is wrong, the error, and what to do.
-type trouble struct {
-	Grade, What, Said, Do string
-	At                    time.Time // zero if unknown
-}
-
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
 	all := slices.Concat(r.atStart(), r.ofSecrets(), r.ofProviders(), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
-	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Compare(a.Grade, b.Grade) }) // bad is before fair
-	return all
+	return daemon.WorstFirst(all)
 }
 
 func (r report) atStart() []trouble {
@@ -207,32 +201,29 @@ func (r report) ofStreams() []trouble {
 	return all
 }
 
-// mark is a state in words, with its grade.
-type mark struct{ Words, Grade string }
-
 // Summary describes the service in one sentence.
 func (r report) Summary() mark {
 	troubles := r.Troubles()
 	switch {
 	case r.Server.Draining:
-		return mark{"Shutting down.", fair}
+		return mark{Words: "Shutting down.", Grade: fair}
 	case r.Server.NotReady != "":
-		return mark{"Not ready: " + r.Server.NotReady + ".", bad}
+		return mark{Words: "Not ready: " + r.Server.NotReady + ".", Grade: bad}
 	case len(troubles) == 0:
-		return mark{"No problems.", good}
+		return mark{Words: "No problems.", Grade: good}
 	}
-	return mark{fmt.Sprintf("Serving. Problems: %d.", len(troubles)), troubles[0].Grade}
+	return mark{Words: fmt.Sprintf("Serving. Problems: %d.", len(troubles)), Grade: troubles[0].Grade}
 }
 
 // markOf returns the state of one of the service's own secrets.
 func markOf(s secret.Status) mark {
 	switch {
 	case !s.ExpiredSince.IsZero():
-		return mark{"expired", bad}
+		return mark{Words: "expired", Grade: bad}
 	case !s.Held:
-		return mark{"not held", bad}
+		return mark{Words: "not held", Grade: bad}
 	case s.Failure != nil:
-		return mark{"held; renewal is failing", fair}
+		return mark{Words: "held; renewal is failing", Grade: fair}
 	}
-	return mark{"held", good}
+	return mark{Words: "held", Grade: good}
 }

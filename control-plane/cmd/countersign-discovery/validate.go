@@ -13,7 +13,7 @@ import (
 )
 
 func validateCommand() *cobra.Command {
-	var in settings
+	in := flags()
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
 		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
@@ -23,21 +23,21 @@ files, folders and providers.
 Notes name what serve would wait for, such as a file that does not exist yet. The exit
 code is 2 if a setting is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := in.read()
+			c, err := in.Read()
 			if err == nil {
-				err = verify(cmd.Context(), c)
+				err = verify(cmd.Context(), *c)
 			}
 			if err != nil {
 				return err
 			}
-			for _, note := range notes(c) {
+			for _, note := range notes(*c) {
 				fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.file, "is valid")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")
 			return err
 		},
 	}
-	in.addFlags(cmd)
+	in.Add(cmd)
 	return cmd
 }
 

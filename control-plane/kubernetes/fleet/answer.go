@@ -22,6 +22,9 @@ const (
 func (c *connection) bound(req *http.Request, reply *http.Response) error {
 	b := &body{ReadCloser: reply.Body, what: "a response", limit: maxAnswer, structured: true, full: c.budget.exceed}
 	kind, err := mediaType(reply)
+	if c.budget.clients { // anybody's pod may be long
+		b.limit, b.full = c.budget.limits.Response, func(error) {}
+	}
 	switch query, good := req.URL.Query(), reply.StatusCode == http.StatusOK; {
 	case !good && strings.HasPrefix(kind, "text/"): // perhaps a proxy's error page, which is not decoded as objects
 		b.structured = false

@@ -163,6 +163,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, "who are you")
 	case instead != nil:
 		instead(w, r)
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+		_, _ = io.WriteString(inJSON(w), `{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`)
 	case strings.HasSuffix(r.URL.Path, "/tokenreviews"):
 		review(w, r)
 	case r.URL.Query().Get("watch") != "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,9 @@ type Cluster struct {
 	id       string
 	local    bool
 	conn     *connection
-	secrets  cache.SharedIndexInformer
-	configs  cache.SharedIndexInformer
+	secrets  cache.SharedIndexInformer // nil with Config.ClientsOnly
+	configs  cache.SharedIndexInformer // the same
+	accepted atomic.Bool               // our credential; only with Config.ClientsOnly
 	reviewer *tokenreview.Reviewer
 
 	cancel context.CancelFunc // nil before start
@@ -51,9 +53,12 @@ func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn.budget.clients = cfg.ClientsOnly
 	c := &Cluster{id: id, local: local, conn: conn}
-	if err := c.watch(cfg.Changed); err != nil {
-		return nil, err
+	if !cfg.ClientsOnly {
+		if err := c.watch(cfg.Changed); err != nil {
+			return nil, err
+		}
 	}
 	c.reviewer, err = tokenreview.New(tokenreview.Config{
 		URL: conn.server(), Transport: conn.http.Transport, Audiences: cfg.Audiences, Cluster: id, ServiceAccounts: cfg.ServiceAccounts,
@@ -116,8 +121,16 @@ func (c *Cluster) Client() kubernetes.Interface { return c.conn.client }
 // Authenticator verifies the tokens of the cluster's service accounts.
 func (c *Cluster) Authenticator() authn.Authenticator { return c.reviewer }
 
-// Synced reports whether all of the cluster's objects are known.
-func (c *Cluster) Synced() bool { return c.secrets.HasSynced() && c.configs.HasSynced() }
+// Synced reports whether all of the cluster's objects are known, or, with
+// [Config].ClientsOnly, whether its API server has accepted our credential.
+func (c *Cluster) Synced() bool {
+	if c.clientOnly() {
+		return c.accepted.Load()
+	}
+	return c.secrets.HasSynced() && c.configs.HasSynced()
+}
+
+func (c *Cluster) clientOnly() bool { return c.secrets == nil }
 
 // Secret returns a Secret from memory, with only the data keys that certificates use.
 // It never blocks. The result must not be modified. The error is or wraps [ErrNotFound]
@@ -133,7 +146,7 @@ func (c *Cluster) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 
 func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, namespace, name string) (found T, err error) {
 	// Before the initial sync, a missing object may still arrive.
-	if !informer.HasSynced() {
+	if informer == nil || !informer.HasSynced() {
 		return found, fmt.Errorf("%s %.253q/%.253q in cluster %q: %w", kind, namespace, name, c.id, ErrNotSynced)
 	}
 	object, _, err := informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
@@ -144,14 +157,18 @@ func get[T any](c *Cluster, informer cache.SharedIndexInformer, kind Kind, names
 	return found, nil
 }
 
-// start follows the API server until stop. It calls synced when all objects are known
-// and exceeded when the cluster exceeds its limits.
+// start follows the API server until stop. It calls synced when the cluster is synced, and
+// exceeded when it exceeds its limits.
 func (c *Cluster) start(synced func(), exceeded func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.wg.Go(func() { run(ctx, c.secrets, c.configs) })
+	wait := c.introduce
+	if !c.clientOnly() {
+		c.wg.Go(func() { run(ctx, c.secrets, c.configs) })
+		wait = func(ctx context.Context) bool { return waitSynced(ctx, c.secrets, c.configs) }
+	}
 	c.wg.Go(func() {
-		if waitSynced(ctx, c.secrets, c.configs) {
+		if wait(ctx) {
 			synced()
 		}
 	})

@@ -2,12 +2,14 @@
 // in labelled Secrets of the local one (istio/multiCluster=true, one cluster id per
 // data key) or in a folder (id.extension). countersign-discovery calls [New] and
 // [Fleet.Run], whose goroutine owns the membership; [Fleet.Cluster] then returns a
-// cluster's Secrets and ConfigMaps from memory, and its token verifier.
+// cluster's Secrets and ConfigMaps from memory, and its token verifier. countersign-ra wants
+// only the clients: see [Config].ClientsOnly.
 //
 // The credentials of the clusters need these rights: list and watch secrets and
 // configmaps in all namespaces, create tokenreviews (and subjectaccessreviews if
 // callers authorize with [Cluster.Client]); the local one's also list and watch secrets
-// in the system namespace, unless it has that for all.
+// in the system namespace, unless it has that for all. With [Config].ClientsOnly they need
+// only the latter, and with [Config].FolderOnly not even that.
 package fleet
 
 import (
@@ -41,6 +43,12 @@ type Config struct {
 	Namespace string
 	// Folder contains further kubeconfigs. Default: none.
 	Folder string
+	// FolderOnly says that no Secrets contain kubeconfigs, and none are read. Default: false.
+	FolderOnly bool
+	// ClientsOnly says that only [Cluster.Client] and [Cluster.Authenticator] are wanted: no
+	// Secrets and ConfigMaps of the clusters are read or kept. A cluster is then synced once
+	// its API server has accepted our credential. Default: false.
+	ClientsOnly bool
 	// Rules apply to all kubeconfigs. Default: inline data only.
 	Rules kubeconfig.Rules
 	// Limits apply to each remote cluster. Default: see its fields.

@@ -136,7 +136,8 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 // judge reports what a response says of the cluster. Reviews are told apart: the watches may go
 // on when the API server cannot answer them.
 func (c *connection) judge(req *http.Request, reply *http.Response, err error) {
-	review, ended := req.Method == http.MethodPost, req.Context().Err()
+	review := req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "reviews")
+	ended := req.Context().Err()
 	switch {
 	case errors.Is(ended, context.DeadlineExceeded) && review:
 		c.health.note("reviews", ended)

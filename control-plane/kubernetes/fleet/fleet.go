@@ -24,7 +24,7 @@ const kubeconfigs = "istio/multiCluster=true"
 type Fleet struct {
 	cfg     Config
 	local   *Cluster
-	secrets cache.SharedIndexInformer // those with kubeconfigs
+	secrets cache.SharedIndexInformer // those with kubeconfigs; nil with Config.FolderOnly
 	health  *health                   // of secrets
 
 	// Run's goroutine alone uses the fields below.
@@ -62,6 +62,9 @@ func New(cfg Config) (*Fleet, error) {
 		signals: make(chan func()), look: make(chan struct{}, 1), done: make(chan struct{}),
 		serving: map[string]*Cluster{cfg.LocalID: local}, status: map[string]Status{},
 	}
+	if cfg.FolderOnly {
+		return f, nil
+	}
 	f.secrets, err = local.conn.informer(watched{
 		resource: "secrets", namespace: cfg.Namespace, example: &corev1.Secret{}, trim: trimKubeconfigs,
 		choose: func(o *metav1.ListOptions) { o.LabelSelector = kubeconfigs },
@@ -82,12 +85,16 @@ func (f *Fleet) Run(ctx context.Context) {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { run(ctx, f.secrets) })
-	wg.Go(func() {
-		if waitSynced(ctx, f.secrets) {
-			f.lookAgain()
-		}
-	})
+	if f.secrets == nil {
+		f.lookAgain()
+	} else {
+		wg.Go(func() { run(ctx, f.secrets) })
+		wg.Go(func() {
+			if waitSynced(ctx, f.secrets) {
+				f.lookAgain()
+			}
+		})
+	}
 	changed, closeFolder := f.watchFolder()
 	defer closeFolder()
 	f.loop(ctx, changed)
@@ -143,7 +150,7 @@ func (f *Fleet) localSynced() {
 // reconcile updates the members from the current claims. It waits for the Secrets:
 // otherwise a file could take an id that a Secret holds.
 func (f *Fleet) reconcile() {
-	if !f.secrets.HasSynced() {
+	if f.secrets != nil && !f.secrets.HasSynced() {
 		return
 	}
 	claims := f.claims()
@@ -185,6 +192,9 @@ func (f *Fleet) settle(id string, claimed []claim) {
 
 // claims returns the claims in Secrets, then those in the folder.
 func (f *Fleet) claims() []claim {
+	if f.secrets == nil {
+		return f.folderClaims()
+	}
 	var secrets []*corev1.Secret
 	for _, object := range f.secrets.GetStore().List() {
 		if s, ok := object.(*corev1.Secret); ok {

@@ -28,7 +28,8 @@ type Limits struct {
 	// Response limits a list page and a watch event, in bytes of JSON plus 256 bytes
 	// per value: even an empty one can take as much once decoded. Larger pages are
 	// requested again with fewer objects, so this bounds one object. All other
-	// responses are limited to 1 MiB. Default: 8 MiB.
+	// responses are limited to 1 MiB. With [Config].ClientsOnly it limits every response,
+	// and one that exceeds it fails alone. Default: 8 MiB.
 	Response int64
 }
 
@@ -60,8 +61,9 @@ func excessf(format string, args ...any) *excess { return &excess{fmt.Sprintf(fo
 
 // budget tracks a cluster's use of its limits. It is safe for concurrent use.
 type budget struct {
-	limits Limits // zero: none
-	full   chan error
+	limits  Limits // zero: none
+	clients bool   // nothing is held: see Config.ClientsOnly
+	full    chan error
 
 	mu   sync.Mutex
 	held map[*ledger]struct{}

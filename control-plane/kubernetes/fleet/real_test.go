@@ -165,3 +165,23 @@ func TestRealClusterReportsMissingRights(t *testing.T) {
 	east.Bind("", "system:serviceaccount:istio-system:nobody", least...)
 	until(t, "it is synced", func() bool { return r.status("east").State == Synced })
 }
+
+// An account without any right is known to the API server.
+func TestRealClientsNeedNoRights(t *testing.T) {
+	c := kubetest.Start(t, kubetest.Options{Name: "local"})
+	c.ServiceAccount("shop", "nobody")
+	nobody := real{c, t}.as("shop", "nobody")
+	r := start(t, nobody, clientsOnly, func(c *Config) { c.FolderOnly = true }).ready(t)
+	if got := r.status("local"); got.State != Synced || got.Fault != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// account is one of a real cluster.
+type account struct{ of *rest.Config }
+
+func (a account) config() *rest.Config { return a.of }
+
+func (c real) as(namespace, name string) account {
+	return account{c.ConfigFor(c.Account(namespace, name))}
+}

@@ -151,7 +151,7 @@ func TestUnsyncedRemoteDoesNotDelayOthers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if fault == http.StatusForbidden {
-			until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("east").Fault, "(token)") })
+			until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("east").Fault, "(secret)") })
 		}
 		if got := r.status("east"); got.Serving || strings.Contains(got.Fault, "credential-of") {
 			t.Errorf("%s: %+v", name, got)
@@ -172,7 +172,7 @@ func TestTokenFromFileIsNotShown(t *testing.T) {
 	s.fail(http.StatusForbidden)
 	r := start(t, s, func(c *Config) { c.Local.BearerToken, c.Local.BearerTokenFile = "the-one-before", path })
 	until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("local").Fault, "the test says so") })
-	if shown := r.status("local").Fault + r.logged(); !strings.Contains(shown, "(token)") || strings.Contains(shown, s.token) {
+	if shown := r.status("local").Fault + r.logged(); !strings.Contains(shown, "(secret)") || strings.Contains(shown, s.token) {
 		t.Errorf("the token is shown: %s", shown)
 	}
 }

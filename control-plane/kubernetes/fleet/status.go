@@ -27,7 +27,7 @@ type Status struct {
 	ID    string `json:"id"`
 	Local bool   `json:"local,omitempty"`
 	State State  `json:"state"`
-	// Serving means that the cluster's objects are known, possibly through an earlier kubeconfig.
+	// Serving means that the cluster is synced, possibly through an earlier kubeconfig.
 	Serving bool `json:"serving"`
 	// Source of the kubeconfig: "secret istio-system/remotes" or "file /etc/remotes/east.yaml".
 	Source string `json:"source,omitempty"`
@@ -108,7 +108,9 @@ func (f *Fleet) Status() []Status {
 func (s *Status) complete() {
 	if c := s.serving; c != nil {
 		s.Serving, s.Server = c.Synced(), c.conn.server()
-		s.Secrets, s.ConfigMaps = len(c.secrets.GetStore().ListKeys()), len(c.configs.GetStore().ListKeys())
+		if !c.clientOnly() {
+			s.Secrets, s.ConfigMaps = len(c.secrets.GetStore().ListKeys()), len(c.configs.GetStore().ListKeys())
+		}
 	}
 	s.Away = s.away()
 	s.State = s.state()

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
@@ -61,7 +62,7 @@ func TestRealEnvoyGetsAllOnOneStream(t *testing.T) {
 // openGate waits until the listener is open.
 func openGate(t *testing.T, c *cluster, api string) *gate {
 	t.Helper()
-	agents, resources := newAuthority(t, "root of the agents"), shortFolder(t)
+	agents, resources := newAuthority(t, "root of the agents"), proctest.Folder(t)
 	g := &gate{t: t, cluster: c, resources: resources, shop: newAuthority(t, "root of the shop")}
 	g.customer = g.shop.customer(t)
 	for _, name := range []string{"listener.yaml", "routes.yaml", "clusters.yaml"} {
@@ -85,7 +86,7 @@ func openGate(t *testing.T, c *cluster, api string) *gate {
 // client writes what a client of cluster.local has into a folder.
 func (a authority) client(t *testing.T, path string) string {
 	t.Helper()
-	dir := shortFolder(t)
+	dir := proctest.Folder(t)
 	cert, key := a.sign(t, &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: path}}})
 	text, err := pki.EncodeKey(key)
 	must(t, err)

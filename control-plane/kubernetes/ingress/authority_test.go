@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -55,7 +56,7 @@ func (a authority) pem() []byte { return pki.EncodeCertificates([]*x509.Certific
 // folder is one as the file provider takes it.
 func (a authority) folder(t *testing.T) string {
 	t.Helper()
-	dir := shortFolder(t)
+	dir := proctest.Folder(t)
 	key, err := pki.EncodeKey(a.key)
 	must(t, err)
 	for name, content := range map[string][]byte{"ca-key.pem": key, "root-cert.pem": a.pem(), "ca-cert.pem": a.pem()} {

@@ -15,12 +15,13 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // envoy is one with a single listener.
 type envoy struct {
-	*process
+	*proctest.Process
 	admin string
 }
 
@@ -37,7 +38,7 @@ func startEnvoy(t *testing.T, socket string) *envoy {
 // runEnvoy runs one by a bootstrap of the folder test/e2e/envoy.
 func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	t.Helper()
-	path, dir := programs.Foreign(t, "COUNTERSIGN_ENVOY"), shortFolder(t)
+	path, dir := programs.Foreign(t, "COUNTERSIGN_ENVOY"), proctest.Folder(t)
 	if path == "" {
 		t.Fatal("COUNTERSIGN_ENVOY does not name Envoy's binary: `make e2e` installs it")
 	}
@@ -50,7 +51,7 @@ func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	parsed, err := template.New(bootstrap).Option("missingkey=error").ParseFiles(filepath.Join(programs.File(t, "test/e2e/envoy"), bootstrap))
 	must(t, err)
 	must(t, parsed.Execute(file, fields))
-	e.process = startProcess(t, path, "-c", config, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warn")
+	e.Process = startProcess(t, path, "-c", config, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warn")
 	return e
 }
 
@@ -58,7 +59,7 @@ func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 func (e *envoy) address(t *testing.T) (address string) {
 	t.Helper()
 	poll(t, "Envoy's listener", func() bool {
-		if e.ended() {
+		if e.Ended() != nil {
 			t.Fatal("Envoy ended")
 		}
 		address = e.listener()

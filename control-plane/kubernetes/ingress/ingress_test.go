@@ -6,13 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // byDNSName is a service with a CA of its own, whose certificate has a DNS name.
 func byDNSName(t *testing.T, c *cluster, agents authority) (*service, map[string]any) {
 	t.Helper()
-	own, files := newAuthority(t, "root of the service"), shortFolder(t)
+	own, files := newAuthority(t, "root of the service"), proctest.Folder(t)
 	write(t, filepath.Join(files, "agents.pem"), agents.pem())
 	write(t, filepath.Join(files, "service.pem"), own.pem())
 	s := newService(t, c, map[string]any{
@@ -61,10 +64,10 @@ func servedWhateverHappens(t *testing.T, c *cluster, s *service, a *agent) {
 	c.put(second)
 	awaitShown(t, customer, address, second)
 
-	s.kill()
+	s.Kill()
 	poll(t, "the agent to notice", func() bool { return a.metric(t, "countersign_gateway_connected") == 0 })
 	awaitShown(t, customer, address, second)
-	e.end(t)
+	e.Stop(syscall.SIGTERM)
 	e = startEnvoy(t, a.socket)
 	address = e.address(t)
 	awaitShown(t, customer, address, second)
@@ -92,12 +95,12 @@ func TestRealIngressGatewayLosesKeyWithRight(t *testing.T) {
 	c.put(site)
 	e := startEnvoy(t, a.socket)
 	awaitShown(t, customer, e.address(t), site)
-	s.kill()
+	s.Kill()
 	c.revoke()
 	s.start(t)
 	a.awaitNames(t, "unknown", 1)
 	a.awaitNames(t, "held", 1) // the CA takes no right
-	e.end(t)
+	e.Stop(syscall.SIGTERM)
 	e = startEnvoy(t, a.socket) // it listens, as it was told that there is no such certificate
 	address := e.address(t)
 	if _, err := shown(customer, address); err == nil {
@@ -111,7 +114,7 @@ func TestRealIngressGatewayLosesKeyWithRight(t *testing.T) {
 func TestRealIngressGatewaySendsTokenUntilCertificate(t *testing.T) {
 	c, agents := newCluster(t), newAuthority(t, "root of the agents")
 	s, gateway := byDNSName(t, c, agents)
-	files := shortFolder(t)
+	files := proctest.Folder(t)
 	outage, token := filepath.Join(files, "outage"), filepath.Join(files, "token")
 	write(t, outage, nil)
 	write(t, token, []byte(c.Token(namespace, account, "istio-ca")))
@@ -127,7 +130,7 @@ func TestRealIngressGatewaySendsTokenUntilCertificate(t *testing.T) {
 	}
 	must(t, os.Remove(outage))
 	poll(t, "the agent's certificate", func() bool { return a.metric(t, `countersign_secret_held{secret="default"}`) == 1 })
-	s.kill()
+	s.Kill()
 	c.put(second)
 	s.start(t)
 	awaitShown(t, customer, address, second)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -74,14 +75,14 @@ func (c *cluster) remove() {
 
 // service is a countersign-discovery that can be killed, and started again at its address.
 type service struct {
-	*process
+	*proctest.Process
 	dir, address string
 }
 
 // newService starts one; more are its settings beside where it is and whom it asks.
 func newService(t *testing.T, c *cluster, more map[string]any) *service {
 	t.Helper()
-	s := &service{dir: shortFolder(t), address: freeAddress(t)}
+	s := &service{dir: proctest.Folder(t), address: freeAddress(t)}
 	write(t, s.file("kubeconfig"), c.Kubeconfig(c.Account("istio-system", "countersign-discovery")))
 	settings := map[string]any{
 		"listen": map[string]any{"tls": s.address}, "cluster": map[string]any{"kubeconfig": s.file("kubeconfig")},
@@ -98,10 +99,10 @@ func (s *service) file(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *service) start(t *testing.T) {
 	t.Helper()
-	s.process = startProcess(t, programs.Path(t, "countersign-discovery"), "serve", "--config", s.file("c.yaml"))
+	s.Process = startProcess(t, programs.Path(t, "countersign-discovery"), "serve", "--config", s.file("c.yaml"))
 	poll(t, "the discovery service to be ready", func() bool {
-		if s.ended() {
-			t.Fatalf("it ended:\n%s", s.log)
+		if s.Ended() != nil {
+			t.Fatalf("it ended:\n%s", s.Log)
 		}
 		return page(s.file("page"), "/readyz") != ""
 	})
@@ -133,23 +134,23 @@ func freeAddress(t *testing.T) string {
 
 // agent is a `countersign agent` with the gateway's socket alone.
 type agent struct {
-	*process
+	*proctest.Process
 	socket, status string
 }
 
 func startAgent(t *testing.T, providers []any, gateway map[string]any) *agent {
 	t.Helper()
-	dir := shortFolder(t)
+	dir := proctest.Folder(t)
 	a := &agent{socket: filepath.Join(dir, "sds"), status: filepath.Join(dir, "page")}
 	gateway["enabled"], gateway["socket"] = true, a.socket
 	writeJSON(t, filepath.Join(dir, "c.yaml"), map[string]any{
 		"namespace": namespace, "service_account": account, "runtime_dir": dir, "dev": true, "providers": providers,
 		"socket": map[string]any{"enabled": false}, "gateway": gateway, "status": map[string]any{"address": "unix:" + a.status},
 	})
-	a.process = startProcess(t, programs.Path(t, "countersign"), "agent", "--config", filepath.Join(dir, "c.yaml"))
+	a.Process = startProcess(t, programs.Path(t, "countersign"), "agent", "--config", filepath.Join(dir, "c.yaml"))
 	poll(t, "the agent's socket", func() bool {
-		if a.ended() {
-			t.Fatalf("it ended:\n%s", a.log)
+		if a.Ended() != nil {
+			t.Fatalf("it ended:\n%s", a.Log)
 		}
 		conn, err := net.Dial("unix", a.socket)
 		if err == nil {

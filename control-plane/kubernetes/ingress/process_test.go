@@ -9,81 +9,21 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // patience is for a busy machine: nothing here takes longer than 20 s by itself.
 const patience = 90 * time.Second
 
-// process is a program that a test started, and that ends with it.
-type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  *logtest.Log
-	done chan struct{} // closed when it has ended
-}
-
-func startProcess(t *testing.T, path string, args ...string) *process {
+func startProcess(t *testing.T, path string, args ...string) *proctest.Process {
 	t.Helper()
-	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), log: &logtest.Log{}, done: make(chan struct{})}
-	p.cmd.Dir = shortFolder(t)
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.cmd.Dir, "TMPDIR=" + p.cmd.Dir, "COUNTERSIGN_PROVIDER_PATH=" + binaries(t)}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.WaitDelay = 5 * time.Second
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	must(t, p.cmd.Start())
-	go func() { defer close(p.done); _ = p.cmd.Wait() }()
-	t.Cleanup(func() { p.end(t) })
-	return p
-}
-
-// end asks it to end, and shows its log where the test failed.
-func (p *process) end(t *testing.T) {
-	t.Helper()
-	if !p.ended() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(20 * time.Second):
-		t.Errorf("%s did not end within 20 s", p.name)
-	}
-	p.kill()
-	if text := p.log.String(); strings.Contains(text, "PRIVATE KEY") {
-		t.Errorf("%s has logged a key", p.name)
-	} else if t.Failed() {
-		t.Logf("the log of %s:\n%s", p.name, text[max(0, len(text)-8192):])
-	}
-}
-
-// kill ends it, and what it started, without a chance to say goodbye.
-func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.done
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// shortFolder is one whose sockets have names that are short enough.
-func shortFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "in")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	return dir
+	cmd := exec.Command(path, args...)
+	cmd.Dir = proctest.Folder(t)
+	cmd.Env = append(proctest.Environ(cmd.Dir), "COUNTERSIGN_PROVIDER_PATH="+binaries(t))
+	return proctest.Start(t, cmd)
 }
 
 // poll waits for what tells nobody that it changed.

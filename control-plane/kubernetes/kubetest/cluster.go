@@ -17,10 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
-// patience is the deadline for waits that take seconds, or longer on shared cores.
-const patience = 90 * time.Second
+// Patience is the deadline for waits that take seconds, or longer on shared cores.
+const Patience = 90 * time.Second
 
 // Options customize one API server.
 type Options struct {
@@ -30,6 +32,9 @@ type Options struct {
 	Audiences []string
 	// AllowAll authorizes every authenticated user to do anything.
 	AllowAll bool
+	// Nodes restricts each node to its own objects, as every real cluster does: the Node
+	// authorizer and the admission plugin NodeRestriction. Nodes require it.
+	Nodes bool
 	// Flags are added to kube-apiserver's flags and override them.
 	Flags []string
 }
@@ -46,7 +51,7 @@ type Cluster struct {
 	binaries  string
 	port      int
 	authority *authority
-	server    *process
+	server    *proctest.Process
 	admin     *kubernetes.Clientset
 }
 
@@ -57,7 +62,7 @@ func Start(tb testing.TB, opts Options) *Cluster {
 	if opts.Audiences == nil {
 		opts.Audiences = []string{"istio-ca"}
 	}
-	c := &Cluster{t: tb, opts: opts, folder: shortFolder(tb), binaries: binaries(tb), port: reservePort(tb), authority: newAuthority(tb)}
+	c := &Cluster{t: tb, opts: opts, folder: proctest.Folder(tb), binaries: binaries(tb), port: reservePort(tb), authority: newAuthority(tb)}
 	c.URL, c.CA = "https://"+address(c.port), c.authority.pem
 	c.writeFiles()
 	run(tb, c.log("etcd"), filepath.Join(c.binaries, "etcd"), c.etcdFlags()...)
@@ -70,23 +75,14 @@ func binaries(tb testing.TB) string {
 	tb.Helper()
 	folder := os.Getenv("COUNTERSIGN_KUBERNETES")
 	if folder == "" {
-		tb.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make e2e` builds it")
+		tb.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make e2e-kubernetes` builds it")
 	}
-	return folder
-}
-
-// shortFolder returns a folder whose socket paths are short enough, whatever the test's name.
-func shortFolder(tb testing.TB) string {
-	tb.Helper()
-	folder, err := os.MkdirTemp("", "kubetest")
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, os.RemoveAll(folder)) })
 	return folder
 }
 
 // Stop kills the API server: connections break and new ones are refused. Its data stays.
 func (c *Cluster) Stop() {
-	c.server.kill()
+	c.server.Kill()
 }
 
 // Resume restarts the API server with the same address and data, and returns when it is
@@ -95,8 +91,8 @@ func (c *Cluster) Resume() {
 	c.t.Helper()
 	c.server = run(c.t, c.log("kube-apiserver"), filepath.Join(c.binaries, "kube-apiserver"), c.serverFlags()...)
 	c.await("the API server's /readyz", func(ctx context.Context) (bool, error) {
-		if err := c.server.ended(); err != nil {
-			c.t.Fatal(err)
+		if state := c.server.Ended(); state != nil {
+			c.t.Fatalf("%s ended: %s", c.server, state)
 		}
 		// A refused connection means that it is not up yet.
 		err := c.admin.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -104,19 +100,29 @@ func (c *Cluster) Resume() {
 	})
 }
 
-// await polls until the condition holds.
 func (c *Cluster) await(what string, so func(context.Context) (bool, error)) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	Await(c.t, what, so)
+}
+
+// Await polls until the condition holds. After [Patience] it fails the test with what did
+// not happen and the last error.
+func Await(tb testing.TB, what string, so func(context.Context) (bool, error)) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
+	var last error
 	for {
 		ok, err := so(ctx)
 		if ok {
 			return
 		}
+		if ctx.Err() == nil { // else it is just that
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			c.t.Fatalf("%s, after %s: %v", what, patience, err)
+			tb.Fatalf("%s, after %s: %v", what, Patience, last)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

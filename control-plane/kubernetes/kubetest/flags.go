@@ -27,17 +27,13 @@ func (c *Cluster) etcdFlags() []string {
 }
 
 func (c *Cluster) serverFlags() []string {
-	authorization := "RBAC"
-	if c.opts.AllowAll {
-		authorization = "AlwaysAllow"
-	}
 	flags := []string{
 		"--etcd-servers=unix://" + c.file(clients),
 		// A socket of the test reserves the port; see reservePort.
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.port), "--permit-port-sharing",
 		"--tls-cert-file=" + c.file("server.pem"), "--tls-private-key-file=" + c.file("server-key.pem"),
 		"--cert-dir=" + c.folder, "--client-ca-file=" + c.file("ca.pem"), "--anonymous-auth=false",
-		"--authorization-mode=" + authorization,
+		"--authorization-mode=" + c.authorization(),
 		"--service-account-key-file=" + c.file("accounts-key.pem"), "--service-account-signing-key-file=" + c.file("accounts-key.pem"),
 		"--service-account-issuer=" + Issuer,
 		"--api-audiences=" + strings.Join(append([]string{Issuer}, c.opts.Audiences...), ","),
@@ -45,7 +41,21 @@ func (c *Cluster) serverFlags() []string {
 		"--disable-admission-plugins=ServiceAccount",
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 	}
+	if c.opts.Nodes {
+		flags = append(flags, "--enable-admission-plugins=NodeRestriction")
+	}
 	return append(flags, c.opts.Flags...)
+}
+
+func (c *Cluster) authorization() string {
+	switch {
+	case c.opts.AllowAll:
+		return "AlwaysAllow"
+	case c.opts.Nodes:
+		return "Node,RBAC"
+	default:
+		return "RBAC"
+	}
 }
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.folder, name) }

@@ -6,6 +6,7 @@ package config
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
@@ -29,11 +30,11 @@ type Config struct {
 	Secrets   Secrets  `json:"secrets"`
 	Access    Access   `json:"access"`
 	// Resources are listeners, routes, clusters, endpoints and DNS names from a folder.
-	Resources Resources `json:"resources"`
-	Limits    Limits    `json:"limits"`
-	Times     Times     `json:"times"`
-	Status    Status    `json:"status"`
-	Log       agent.Log `json:"log"`
+	Resources Resources       `json:"resources"`
+	Limits    Limits          `json:"limits"`
+	Times     Times           `json:"times"`
+	Status    settings.Status `json:"status"`
+	Log       agent.Log       `json:"log"`
 
 	file   agent.File
 	signed *agent.Config // nil: the certificate is in files
@@ -152,14 +153,7 @@ type Cluster struct {
 
 // Remotes are further clusters.
 type Remotes struct {
-	// Folder contains one kubeconfig per file, named after its cluster. Default: none.
-	Folder string `json:"folder"`
-	// Allow lists kubeconfig fields that are accepted although they are not inline data,
-	// such as exec. Default: none.
-	Allow []string `json:"allow"`
-	// Servers lists the allowed API servers: host names, *.example.org, addresses,
-	// networks. Default: all except cloud metadata servers.
-	Servers []string `json:"servers"`
+	settings.Kubeconfigs
 	// Limits apply to each remote cluster, whatever its API server sends.
 	Limits RemoteLimits `json:"limits"`
 }
@@ -251,18 +245,6 @@ type Times struct {
 	Sync agent.Duration `json:"sync"`
 }
 
-// Status serves the operator page, probes and metrics, without authentication.
-type Status struct {
-	// Address is a loopback host:port or unix:PATH. Default: 127.0.0.1:15014.
-	Address string `json:"address"`
-	// Probes is host:port, reachable by others, for /readyz, /healthz and /metrics only.
-	// Default: off.
-	Probes string `json:"probes"`
-}
-
-// StatusAddress is the default address of the page.
-const StatusAddress = "127.0.0.1:15014"
-
 // Signed returns the agent configuration that obtains the server's certificate (the
 // secret "default") and its roots ("ROOTCA"); nil if the certificate is in files.
 func (c *Config) Signed() *agent.Config { return c.signed }
@@ -283,7 +265,7 @@ func defaults() Config {
 			Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
 		},
 		Times:  Times{Stream: duration(time.Hour), Drain: duration(10 * time.Second), Sync: duration(30 * time.Second)},
-		Status: Status{Address: StatusAddress},
+		Status: settings.Status{Address: settings.StatusAddress},
 		Log:    agent.Log{Level: "info", Format: "text"},
 	}
 }

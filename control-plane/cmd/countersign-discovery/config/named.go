@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
+)
 
 // ClusterName is a cluster ID that a setting names.
 type ClusterName struct {
@@ -36,10 +40,10 @@ func (c *Config) ClusterNames() (all []ClusterName) {
 }
 
 // checkClusterNames refuses IDs that no cluster can have.
-func (c *Config) checkClusterNames(p *problems) {
+func (c *Config) checkClusterNames(p *settings.Problems) {
 	for _, name := range c.ClusterNames() {
-		if !clusterID.MatchString(name.ID) {
-			p.say(name.Setting, name.ID, "write a cluster ID: 1 to 253 letters, digits, dots, - and _")
+		if !settings.IsClusterID(name.ID) {
+			p.Say(name.Setting, name.ID, "write a cluster ID: 1 to 253 letters, digits, dots, - and _")
 		}
 	}
 }

@@ -3,25 +3,19 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 )
-
-const maxFile = 1 << 20
 
 // Read reads and checks a file. The error joins one error for each invalid setting; the
 // settings that could be parsed are returned with it.
 func Read(name string) (Config, error) {
-	c := defaults()
-	text, err := readFile(name)
+	text, err := settings.ReadFile(name)
 	if err != nil {
-		return c, fmt.Errorf("--config: %w", err)
+		return defaults(), err
 	}
 	return Parse(name, text)
 }
@@ -34,21 +28,12 @@ func Parse(name string, text []byte) (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	p := &problems{}
+	p := &settings.Problems{}
 	c.check(p)
-	if err := p.err(); err != nil {
+	if err := p.Err(); err != nil {
 		return c, err
 	}
 	return c, c.sign(name)
-}
-
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return safefile.ReadAll(file, name, maxFile)
 }
 
 // sign derives the agent configuration that obtains the certificate.
@@ -60,14 +45,8 @@ func (c *Config) sign(name string) error {
 	signed := agent.Own(name, c.Plugins, []agent.Secret{{
 		Name: agent.DefaultSecret, SPIFFEID: own.SPIFFEID, DNSNames: own.DNSNames, KeyType: own.KeyType, TTL: own.TTL, Providers: own.Providers,
 	}}, c.Rotation)
-	if path, wanted := signed.LockPath(); path != "" {
-		locked, err := wiring.Locked(path, wanted)
-		if err == nil {
-			err = signed.Pin(path, locked)
-		}
-		if err != nil {
-			return err
-		}
+	if err := settings.Pin(&signed); err != nil {
+		return err
 	}
 	c.signed = &signed
 	if err := signed.Complete(); err != nil {

@@ -5,69 +5,18 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
-// settings are the paths of all settings of a type; [] is any entry of a list.
-func settings(t reflect.Type, path string) (all []string) {
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
-		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
-			path += "[]"
-		}
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]()) {
-		return []string{path}
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		if tag := f.Tag.Get("json"); tag != "" {
-			all = append(all, settings(f.Type, strings.TrimPrefix(path+"."+tag, "."))...)
-		}
-	}
-	return all
-}
-
-// shared are settings that the agent has, too, and its page explains.
-var shared = regexp.MustCompile(`^providers\[\]\.`)
-
 func TestDocsListExactlyTheSettings(t *testing.T) {
-	page, err := os.ReadFile(programs.File(t, "docs/discovery.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for _, path := range settings(reflect.TypeFor[Config](), "") {
-		if !shared.MatchString(path) {
-			want = append(want, path)
-		}
-	}
-	var got []string
-	_, rows, _ := strings.Cut(string(page), "\n## The settings\n")
-	rows, _, _ = strings.Cut(rows, "\n## ")
-	for line := range strings.Lines(rows) {
-		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `") {
-			for _, m := range regexp.MustCompile("`([a-z0-9_.\\[\\]]+)`").FindAllStringSubmatch(cells[0], -1) {
-				got = append(got, m[1])
-			}
-		}
-	}
-	for _, path := range want {
-		if !slices.Contains(got, path) {
-			t.Errorf("docs/discovery.md has no row for %s", path)
-		}
-	}
-	for _, path := range got {
-		if !slices.Contains(want, path) && path != "providers" {
-			t.Errorf("docs/discovery.md has a row for %s, which is no setting", path)
-		}
-	}
+	deploytest.Settings(t, reflect.TypeFor[Config](), "docs/discovery.md")
 }
 
 func TestDocsExamplesAreValid(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// clientGoTo logs client-go's own messages at debug level: what matters is in the status of
+// logClientGo logs client-go's own messages at debug level: what matters is in the status of
 // a cluster. Call it before client-go runs.
-func clientGoTo(log *slog.Logger) { klog.SetSlogLogger(slog.New(aside{log.Handler()})) }
+func logClientGo(log *slog.Logger) { klog.SetSlogLogger(slog.New(aside{log.Handler()})) }
 
 // aside handles client-go's messages, which quote API servers. It drops all messages with a
 // verbosity, whatever the level here: from 8 on, they contain request bodies with tokens.

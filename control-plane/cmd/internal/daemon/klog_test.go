@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ func TestClientGoLogsAreCleanedAndDebugOnly(t *testing.T) {
 	defer klog.ClearLogger()
 	for level, heard := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true, slog.LevelDebug - 10: true} {
 		var text strings.Builder
-		clientGoTo(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level})))
+		logClientGo(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level})))
 		ctx := klog.NewContext(t.Context(), klog.Background().WithValues("server", "east\x1b[2J"))
 		klog.FromContext(ctx).Error(errors.New("no\nlevel=ERROR msg=forged"), "Warning: \x1b[31mred", "url", strings.Repeat("u", 1000))
 		klog.FromContext(ctx).V(8).Info("Request Body", "body", "a token")

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+)
+
+// auditLog is the file with the audit log, or standard output. It is safe for concurrent
+// use.
+type auditLog struct {
+	path string // empty: standard output
+
+	mu   sync.Mutex // a write is one step of a rotation
+	file *os.File
+	late error // the old file could not be synced
+}
+
+// openAudit opens the log for appending. A new file is for this user alone.
+func openAudit(path string) (*auditLog, error) {
+	if path == config.Stdout {
+		return &auditLog{file: os.Stdout}, nil
+	}
+	file, err := openToAppend(path)
+	if err != nil {
+		return nil, err
+	}
+	return &auditLog{path: path, file: file}, nil
+}
+
+// checkAudit returns an error if the log cannot be there.
+func checkAudit(path string) error {
+	if path == config.Stdout {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("audit.file is %q: that is a folder", path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("audit.file is %q: %w; create the folder", path, err)
+	}
+	return nil
+}
+
+// openToAppend opens or makes a file. A pipe without a reader is an error; it is not waited
+// for one.
+func openToAppend(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("audit.file is %q: %w", path, err)
+	}
+	return file, nil
+}
+
+// Write implements [ra.Sink].
+func (a *auditLog) Write(text []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.file.Write(text)
+}
+
+// Sync implements [ra.Sink].
+func (a *auditLog) Sync() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := errors.Join(a.late, synced(a.file))
+	a.late = nil
+	return err
+}
+
+// synced syncs a file. A pipe or a terminal takes no sync and needs none.
+func synced(file *os.File) error {
+	if err := file.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// Reopen opens the path anew, so that the old file can be moved away and kept. If that fails,
+// the old one stays in use. Standard output is left alone.
+func (a *auditLog) Reopen() error {
+	if a.path == "" {
+		return nil
+	}
+	next, err := openToAppend(a.path)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// Between a line and its sync, the sync of the line is this one.
+	a.late = errors.Join(a.late, synced(a.file))
+	old := a.file
+	a.file = next
+	return old.Close()
+}
+
+// Close closes the file. It waits for no write that hangs.
+func (a *auditLog) Close() error {
+	if a.path == "" {
+		return nil
+	}
+	if !a.mu.TryLock() {
+		return errors.New("audit log: the last write has not ended")
+	}
+	defer a.mu.Unlock()
+	return a.file.Close()
+}
+
+// rotate opens the audit log anew at each SIGHUP.
+func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-hangups:
+			if err := s.audit.Reopen(); err != nil {
+				s.log.Error("audit log not opened anew, the old file stays in use", "error", err)
+				continue
+			}
+			s.log.Info("audit log opened anew; other settings change by a restart", "file", s.audit.path)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

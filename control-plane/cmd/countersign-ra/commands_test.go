@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPolicyTestTellsByItsExitCode(t *testing.T) {
+	t.Parallel()
+	text := strings.ReplaceAll(usual, "{kinds: [pod]}", "{kinds: [pod], namespaces: [shop], clusters: [Kubernetes, east]}")
+	conf := filepath.Join(files(t, nil, text), "c.yaml")
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"--namespace shop --service-account web --pod web-0":                                 {0, "granted: spiffe://cluster.local/ns/shop/sa/web\nby authority \"file\", for 24h0m0s at most\n"},
+		"--namespace shop --service-account web --pod web-0 --cluster east":                  {0, "granted: "},
+		"--namespace shop --service-account web --pod web-0 --cluster west":                  {1, `it is for the cluster ["Kubernetes" "east"], not "west"`},
+		"--namespace bank --service-account web --pod web-0":                                 {1, "denied: no rule matches"},
+		"--namespace shop --service-account we/b --pod web-0":                                {1, `the serviceAccount "we/b" cannot stand in`},
+		"--namespace shop --service-account web":                                             {2, `enabled are pod-certificates/example.com/mesh`},
+		"--kind pod":                                                                         {1, "denied: "},
+		"--kind job":                                                                         {2, `--kind is "job": pod, service-account, node or user is allowed`},
+		"--namespace shop --service-account web --pod web-0 --signer a.b/c":                  {2, `--signer and --requests are "a.b/c" and "pod-certificates": enabled are`},
+		"--namespace shop --service-account web --pod web-0 --requests certificate-requests": {2, "enabled are"},
+		"--nonsense": {2, "unknown flag"},
+	} {
+		out, errs, code := says(t, append([]string{"policy", "test", "--config", conf}, strings.Fields(args)...)...)
+		if code != want.code || !strings.Contains(out+errs, want.says) {
+			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", args, code, want.code, want.says, out, errs)
+		}
+	}
+}
+
+func TestValidateNamesWhatIsWrongOrMissing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text string
+		says string
+		code int
+	}{
+		"what works":         {usual, "is valid", 0},
+		"all doors":          {strings.ReplaceAll(usual, "  pod_certificates", "  certificate_requests: {enabled: true}\n  pod_certificates"), "is valid", 0},
+		"no remotes":         {usual + "remotes: {folder: /none}\n", "note: remotes.folder: ", 0},
+		"no trust bundle":    {strings.ReplaceAll(usual, "  trust_bundle", "#"), "note: signers: no trust_bundle has the roots of file", 0},
+		"a lone replica":     {strings.ReplaceAll(usual, "{duration: 5s}", "{enabled: false}"), "note: leader_election.enabled is false", 0},
+		"no kubeconfig":      {strings.ReplaceAll(usual, "DIR/kube.yaml", "DIR/none"), "cluster.kubeconfig is ", 2},
+		"a kubeconfig's own": {strings.ReplaceAll(usual, "DIR/kube.yaml", "DIR/c.yaml"), "cluster.kubeconfig is ", 2},
+		"no audit folder":    {strings.ReplaceAll(usual, "DIR/audit.log", "DIR/none/audit.log"), "audit.file is ", 2},
+		"an audit folder":    {strings.ReplaceAll(usual, "DIR/audit.log", "DIR"), "that is a folder", 2},
+		"no provider":        {strings.ReplaceAll(usual, "{name: file,", "{name: none,"), "none", 2},
+		"no pin":             {strings.ReplaceAll(usual, "dev: true", "dev: false"), "providers.file.sha256 is not set", 2},
+		"no runtime folder":  {usual + "runtime_dir: /none\n", `runtime_dir is "/none": `, 2},
+		"a signer's name":    {strings.ReplaceAll(usual, "- name: example.com/mesh", "- name: kubernetes.io/x"), "is reserved for Kubernetes", 2},
+	} {
+		dir := files(t, newAPIServer(t), c.text)
+		out, errs, code := says(t, "validate", "--config", filepath.Join(dir, "c.yaml"))
+		if code != c.code || !strings.Contains(out+errs, c.says) {
+			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", name, code, c.code, c.says, out, errs)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "audit.log")); err == nil {
+			t.Errorf("%s: the audit log was made", name)
+		}
+	}
+}
+
+func TestServeRefusesWrongSettings(t *testing.T) {
+	t.Parallel()
+	dir := files(t, newAPIServer(t), strings.ReplaceAll(usual, "DIR/audit.log", "DIR/none/audit.log"))
+	if _, errs, code := says(t, "serve", "--config", filepath.Join(dir, "c.yaml")); code != 2 || !strings.Contains(errs, "audit.file is ") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if _, errs, code := says(t, "serve"); code != 2 || !strings.Contains(errs, "--config is required") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+func TestCommandsThatNeedNoService(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(files(t, nil, usual), "c.yaml")
+	for args, want := range map[string]string{
+		"explain --config " + conf: "rules.pods.max_ttl", "schema": "The configuration of countersign-ra", "version": "countersign-ra", "help": "policy",
+	} {
+		if out, errs, code := says(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}

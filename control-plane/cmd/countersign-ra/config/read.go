@@ -1,0 +1,51 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// Read reads and checks a file. The error joins one error for each invalid setting; the
+// settings that could be parsed are returned with it.
+func Read(name string) (Config, error) {
+	text, err := settings.ReadFile(name)
+	if err != nil {
+		return defaults(), err
+	}
+	return Parse(name, text)
+}
+
+// Parse is like Read, for the content of a file.
+func Parse(name string, text []byte) (Config, error) {
+	c := defaults()
+	file, err := agent.Decode(&c, name, text)
+	c.file = file
+	if err != nil {
+		return c, err
+	}
+	c.hosted = agent.Host(name, c.Plugins)
+	if err := settings.Pin(&c.hosted); err != nil {
+		return c, err
+	}
+	p := &settings.Problems{}
+	c.check(p)
+	return c, p.Err()
+}
+
+// Hosted returns the agent configuration whose providers are the authorities.
+func (c *Config) Hosted() *agent.Config { return &c.hosted }
+
+// Policy returns the rules of a valid configuration.
+func (c *Config) Policy() *ra.Policy { return c.policy }
+
+// Explain returns every setting with its origin; possible credentials are hidden.
+func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
+
+// SearchFirst adds provider folders to search before those in the file.
+func (c *Config) SearchFirst(dirs []string) {
+	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
+	c.hosted.ProviderDirs = c.ProviderDirs
+}

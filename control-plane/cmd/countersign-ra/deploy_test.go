@@ -1,0 +1,26 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
+)
+
+const prefix = namespace + "_"
+
+// described are metrics of which nothing is collected.
+func described() *metrics {
+	m := newMetrics()
+	m.watch(&service{})
+	return m
+}
+
+func TestAlertsMatchMetrics(t *testing.T) {
+	t.Parallel()
+	deploytest.Questions(t, described().registry.Describe, prefix)
+}
+
+func TestDocsExplainExactlyTheMetrics(t *testing.T) {
+	t.Parallel()
+	deploytest.Metrics(t, described().registry.Describe, prefix, "docs/ra.md")
+}

@@ -1,0 +1,31 @@
+// Command countersign-ra is a registration authority: it signs the certificate requests of
+// Kubernetes clusters by any provider, for those who may have the names. "countersign ra"
+// verifies and runs it.
+package main
+
+import (
+	"os"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+)
+
+// program is the name of this one.
+const program = "countersign-ra"
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	hangups := cli.CatchHangups()
+	return cli.Run(hangups, cli.Root(program, "Registration authority: certificates of any CA for the pods of Kubernetes",
+		serveCommand(), validateCommand(), policyCommand(), daemon.Explain(flags()), daemon.Schema(config.Schema), statusCommand(), cli.Version()))
+}
+
+// flags returns those that name a configuration.
+func flags() daemon.Flags[*config.Config] {
+	return daemon.Flags[*config.Config]{Parse: func(file string) (*config.Config, error) {
+		c, err := config.Read(file)
+		return &c, err
+	}}
+}

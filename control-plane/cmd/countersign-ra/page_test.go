@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
+	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// ofAll is a report with each part, and with text everywhere.
+func ofAll(text string) report {
+	return report{
+		At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
+		Authorities: []authority{{
+			Name: text, Waiting: 1, Rate: 2, MostRate: 5, HeldSeconds: 61, Held: text,
+			Stopped: []stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
+			Roots:   []root{{Fingerprint: text, Phase: "announced", Since: noon, NotAfter: noon}, {Fingerprint: text, Phase: "trusted", Unplanned: true}},
+		}},
+		Providers: []agentstatus.Provider{{Name: text, State: "refused", LastError: text}},
+		Clusters: []cluster{{
+			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
+			NotReady: text, Dangerous: []string{text}, Bundles: []bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
+			Protection: &protection{State: "unprotected", Why: text},
+		}},
+	}
+}
+
+func TestForeignTextIsEscapedOnThePage(t *testing.T) {
+	t.Parallel()
+	const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'</style>{{.}}`
+	w := httptest.NewRecorder()
+	show(w, ofAll(hostile))
+	page := w.Body.String()
+	if strings.Count(page, "<script") != 1 || strings.Contains(page, "<img") || strings.Count(page, "</style>") != 1 || strings.Contains(page, "ZgotmplZ") || !strings.Contains(page, "</html>") {
+		t.Errorf("it is:\n%s", page)
+	}
+	if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "script-src 'sha256-") {
+		t.Errorf("the policy is %q", policy)
+	}
+}
+
+func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	var told []string
+	for _, problem := range ofAll("x").Troubles() {
+		told = append(told, problem.What)
+		if problem.Do == "" || problem.Grade != good && problem.Grade != fair && problem.Grade != bad {
+			t.Errorf("%+v", problem)
+		}
+	}
+	all := strings.Join(told, "\n")
+	for _, want := range []string{
+		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
+		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
+		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("nobody is told %q:\n%s", want, all)
+		}
+	}
+}
+
+func TestPageSaysAllIsWell(t *testing.T) {
+	t.Parallel()
+	r := report{
+		At: noon, Leader: lease.Status{Leading: true}, Authorities: []authority{{Name: "vault", Roots: []root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},
+		Providers: []agentstatus.Provider{{Name: "vault", State: "ready"}},
+		Clusters:  []cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &protection{State: "protected"}}},
+	}
+	if got := r.Summary(); got != (mark{Words: "Signing. No problems.", Grade: good}) {
+		t.Errorf("%+v: %+v", got, r.Troubles())
+	}
+	r.Leader, r.Authorities = lease.Status{Holder: "another"}, nil
+	if got := r.Summary(); got != (mark{Words: "Waiting: another leads. No problems.", Grade: good}) {
+		t.Errorf("%+v: %+v", got, r.Troubles())
+	}
+}

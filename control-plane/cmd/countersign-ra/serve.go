@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+)
+
+func serveCommand() *cobra.Command {
+	in := flags()
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Sign requests until SIGTERM", Args: cli.NoArgs,
+		Long: `Sign requests until SIGTERM, while this replica holds the Lease. A replica that does not
+waits for it, and calls no CA.
+
+SIGHUP opens the audit file anew, for logrotate. Other settings change by a restart.
+
+The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
+1 after any other failure, and 130 after a second signal, which ends the process at once.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := in.Read()
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), *c)
+		},
+	}
+	cli.ServeOn(cmd)
+	in.Add(cmd)
+	return cmd
+}
+
+// serve starts everything in order of dependency, and stops it in reverse.
+func serve(ctx context.Context, c config.Config) (err error) {
+	log, pages, err := daemon.Begin(c.Log, c.Status)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pages.Close()) }()
+	s := &service{config: c, log: log, metrics: newMetrics()}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.make(ctx); err != nil {
+		return err
+	}
+	s.metrics.watch(s)
+	pages.Show(s.content())
+	return s.run(ctx)
+}
+
+// verify makes everything that serve does, and closes it.
+func verify(ctx context.Context, c config.Config) error {
+	s := &service{config: c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
+	return errors.Join(s.make(ctx), s.close())
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/records"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// service is the running registration authority. Its parts are made once; what signs exists
+// only for a [term].
+type service struct {
+	config  config.Config
+	log     *slog.Logger
+	metrics *metrics
+
+	audit     *auditLog
+	providers *daemon.Providers
+	clusters  *fleet.Fleet
+	records   *records.Store
+	lease     *lease.Lease // nil: leader election is disabled
+
+	moved notice               // clusters came or went
+	back  notice               // a provider is ready again
+	term  atomic.Pointer[term] // nil: this replica does not lead
+
+	stop   context.CancelFunc // ends run
+	failed error              // why; run's goroutine alone uses it
+
+	// dry is set to check the settings only: nothing is written, and a pod's own account is
+	// not needed.
+	dry bool
+}
+
+// notice is a channel that holds one notice.
+type notice chan struct{}
+
+// give does not block.
+func (n notice) give() {
+	select {
+	case n <- struct{}{}:
+	default:
+	}
+}
+
+// make creates all parts, starts no program and sends nothing. Call close even if it fails.
+func (s *service) make(context.Context) error {
+	s.moved, s.back = make(notice, 1), make(notice, 1)
+	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit} {
+		if err := part(); err != nil {
+			return cli.Wrong(err)
+		}
+	}
+	return nil
+}
+
+func (s *service) openAudit() (err error) {
+	if s.dry {
+		return checkAudit(s.config.Audit.File)
+	}
+	s.audit, err = openAudit(s.config.Audit.File)
+	return err
+}
+
+func (s *service) findProviders() (err error) {
+	s.providers, err = daemon.FindProviders(s.config.Hosted(), s.log)
+	return err
+}
+
+func (s *service) openClusters() error {
+	c := s.config
+	local, err := daemon.LocalConfig(c.Cluster.Kubeconfig, s.dry)
+	if err != nil {
+		return err
+	}
+	s.clusters, err = fleet.New(fleet.Config{
+		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder, Rules: c.Remotes.Rules(),
+		ClientsOnly: true, FolderOnly: !c.Remotes.Secrets, Changed: func(fleet.Event) { s.moved.give() }, Log: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	return s.openLease(s.clusters.Local().Client())
+}
+
+func (s *service) openLease(home kubernetes.Interface) (err error) {
+	l, namespace := s.config.LeaderElection, s.config.Cluster.SystemNamespace
+	kept := records.Config{Client: home, Namespace: namespace, Name: l.Lease, Held: s.held}
+	if l.Enabled {
+		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: l.Lease, Duration: l.Duration.Duration, Log: s.log})
+		if err != nil {
+			return err
+		}
+	}
+	s.records, err = records.New(kept)
+	return err
+}
+
+// held returns nil while this replica may write.
+func (s *service) held() error {
+	if s.lease == nil {
+		return nil
+	}
+	return s.lease.Held()
+}
+
+// tryOffice makes what will work in each cluster, so that wrong settings stop the start.
+func (s *service) tryOffice() error {
+	o := &office{cluster: s.clusters.Local()}
+	return o.make(&term{service: s, issuer: (*ra.Engine)(nil)}) // which nothing calls
+}
+
+// run leads whenever it can, until ctx ends or a failure ends it.
+func (s *service) run(ctx context.Context) error {
+	ctx, s.stop = context.WithCancel(ctx)
+	defer s.stop()
+	// A term uses the clusters and the providers to its end.
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer stop()
+	s.providers.Begin()
+	background.Go(func() { s.clusters.Run(beside) })
+	background.Go(func() { s.providers.Returned(beside, func(string) { s.back.give() }) })
+	go s.rotate(beside, cli.Hangups(ctx)) // a file that hangs keeps nothing from ending
+	if s.lease != nil {
+		s.lease.Run(ctx, s.lead)
+	} else {
+		s.lead(ctx)
+	}
+	return s.failed
+}
+
+// ready returns nil while this replica signs, or would as soon as it has the Lease.
+func (s *service) ready() error {
+	if s.lease != nil {
+		switch l := s.lease.Status(); {
+		case l.Fault != "":
+			return fmt.Errorf("the Lease cannot be reached: %s", l.Fault)
+		case !l.Leading && l.Holder == "":
+			return errors.New("nobody holds the Lease yet")
+		case !l.Leading:
+			return nil
+		}
+	}
+	if t := s.term.Load(); t != nil {
+		return t.ready(s.config.Cluster.ID)
+	}
+	return errors.New("the term begins")
+}
+
+// close closes all parts that were made.
+func (s *service) close() error {
+	var errs []error
+	if s.providers != nil {
+		errs = append(errs, s.providers.Close())
+	}
+	if s.audit != nil {
+		errs = append(errs, s.audit.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+)
+
+func validateCommand() *cobra.Command {
+	in := flags()
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
+		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
+Start nothing and connect to nothing. Run it where the service will run, as it looks for
+files, folders and providers.
+
+Notes name what serve would wait for, and what may be missing. The exit code is 2 if a
+setting is wrong.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := in.Read()
+			if err == nil {
+				err = verify(cmd.Context(), *c)
+			}
+			if err != nil {
+				return err
+			}
+			for _, note := range notes(*c) {
+				fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")
+			return err
+		},
+	}
+	in.Add(cmd)
+	return cmd
+}
+
+// notes returns what keeps no service from starting, but may keep it from being of use.
+func notes(c config.Config) (all []string) {
+	if c.Cluster.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
+	}
+	if _, err := os.Stat(c.Remotes.Folder); c.Remotes.Folder != "" && err != nil {
+		all = append(all, fmt.Sprintf("remotes.folder: %s; serve waits for it", err))
+	}
+	for _, a := range c.Authorities {
+		if !slices.ContainsFunc(c.Rules, func(r config.Rule) bool { return r.Authority == a.Name }) {
+			all = append(all, fmt.Sprintf("providers.%s: no rule uses it", a.Name))
+		}
+		if !slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }) {
+			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so those who verify need them from elsewhere", a.Name))
+		}
+	}
+	if !c.LeaderElection.Enabled {
+		all = append(all, "leader_election.enabled is false: never run a second replica, not even during an update")
+	}
+	return all
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+// Config is a program's configuration.
+type Config interface {
+	// SearchFirst adds provider folders to search before those in the file.
+	SearchFirst(dirs []string)
+	// Explain returns every setting with its origin; possible credentials are hidden.
+	Explain() []agent.Explained
+}
+
+// Flags are those that name a configuration. Parse reads the file; its errors are settings
+// that are wrong, and with them it returns what could be parsed.
+type Flags[C Config] struct {
+	Parse func(file string) (C, error)
+	File  string
+	dirs  []string
+}
+
+// Add adds the flags to a command.
+func (f *Flags[C]) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.File, "config", "", "configuration `file`, in YAML (required)")
+	cmd.Flags().StringSliceVar(&f.dirs, "provider-dir", nil, "`folders` to search for providers before those of the configuration (repeatable)")
+}
+
+// Read reads the configuration that the flags name.
+func (f *Flags[C]) Read() (c C, err error) {
+	if f.File == "" {
+		return c, cli.Wrong(errors.New("--config is required: name the configuration file"))
+	}
+	if c, err = f.Parse(f.File); err != nil {
+		return c, cli.Wrong(err)
+	}
+	c.SearchFirst(f.dirs)
+	return c, nil
+}
+
+// Explain returns the command "explain".
+func Explain[C Config](in Flags[C]) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "explain", Short: "Show every setting with its origin, and possible credentials as (set)", Args: cli.NoArgs,
+	}
+	in.Add(cmd)
+	output := cli.Output(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if in.File == "" {
+			_, err := in.Read()
+			return err
+		}
+		c, wrong := in.Read()
+		if err := explain(cmd.OutOrStdout(), c, *output); err != nil {
+			return err
+		}
+		return wrong
+	}
+	return cmd
+}
+
+func explain(w io.Writer, c Config, output string) error {
+	if output == "json" {
+		return json.NewEncoder(w).Encode(c.Explain())
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	for _, e := range c.Explain() {
+		fmt.Fprintf(table, "%s\t%v\t%s\n", e.Setting, e.Value, e.From)
+	}
+	return table.Flush()
+}
+
+// Schema returns the command "schema", which prints the text.
+func Schema(text string) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the configuration's JSON Schema, for editors", Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+}

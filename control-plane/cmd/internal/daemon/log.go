@@ -1,0 +1,45 @@
+// Package daemon is what the programs in this folder have in common: commands ([Flags],
+// [Explain], [Schema], [Status]), the log and the operator's pages ([Begin]), and the
+// providers' processes ([FindProviders]).
+package daemon
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+)
+
+// Begin is the first thing a daemon does: it protects the process, as it will hold keys and
+// tokens, and opens the log and the pages. Close the pages.
+func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
+	log := newLog(l)
+	if err := protect.Process(); err != nil {
+		return nil, nil, err
+	}
+	logClientGo(log)
+	if missing := protect.Missing(); missing != "" {
+		log.Warn("protection unavailable on this system", "missing", missing)
+	}
+	pages, err := listen(s, log)
+	if err != nil {
+		return nil, nil, cli.Wrong(err)
+	}
+	return log, pages, nil
+}
+
+// newLog returns a log to standard error. The settings are checked ones.
+func newLog(c agent.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // package settings has checked it
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}

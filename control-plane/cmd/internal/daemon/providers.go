@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Providers are the processes that sign.
+type Providers struct {
+	// Authorities has one for each provider, in the order of the configuration.
+	Authorities []secret.Authority
+
+	all  []*pluginhost.Provider
+	back chan string // names of providers that are ready again
+}
+
+// FindProviders finds and verifies the providers of a configuration whose providers are
+// complete. It starts none: see [Providers.Begin]. Call Close.
+func FindProviders(c *agent.Config, log *slog.Logger) (*Providers, error) {
+	if err := checkRuntimeDir(runtimeDir(c.RuntimeDir)); err != nil {
+		return nil, err
+	}
+	p := &Providers{back: make(chan string, 2*len(c.Providers))}
+	opts := pluginhost.Options{
+		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), OnState: p.note,
+	}
+	book := wiring.NewTokenCache(log)
+	var errs []error
+	for _, entry := range c.Providers {
+		provider, err := pluginhost.Find(opts, wiring.Entry(entry, c.BuildOf(entry)))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.all = append(p.all, provider)
+		authority, err := wiring.Authority(entry, provider, book)
+		errs = append(errs, err)
+		p.Authorities = append(p.Authorities, authority)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Providers) note(s pluginhost.Status) {
+	if s.State == pluginhost.Ready {
+		select {
+		case p.back <- s.Name:
+		default: // the queued ones suffice
+		}
+	}
+}
+
+// Begin starts the providers and waits for none: one that hangs delays its own names only.
+func (p *Providers) Begin() {
+	for _, one := range p.all {
+		one.Begin()
+	}
+}
+
+// Returned calls do with the name of each provider that is ready, for the first time or
+// again, until ctx ends.
+func (p *Providers) Returned(ctx context.Context, do func(name string)) {
+	for {
+		select {
+		case name := <-p.back:
+			do(name)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Status returns the state of all providers, by name. A nil *Providers has none.
+func (p *Providers) Status() (all []status.Provider) {
+	if p == nil {
+		return nil
+	}
+	for _, one := range p.all {
+		all = append(all, status.ProviderOf(one.Status()))
+	}
+	slices.SortFunc(all, func(a, b status.Provider) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Close stops the providers.
+func (p *Providers) Close() error {
+	errs := make([]error, len(p.all))
+	var all sync.WaitGroup
+	for i, one := range p.all {
+		all.Go(func() { errs[i] = one.Close() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// searchDirs returns the folders to search for providers, as in the agent.
+func searchDirs(first []string) []string {
+	return pluginhost.DefaultDirs(pluginhost.Search{
+		ProviderDirs: first, ProviderPath: os.Getenv("COUNTERSIGN_PROVIDER_PATH"),
+		Executable: executable(), DataHome: os.Getenv("XDG_DATA_HOME"), Home: os.Getenv("HOME"),
+	})
+}
+
+// executable returns the path of this program. "countersign discovery" and "countersign ra"
+// run a copy in memory, without a path, and pass the path as the first argument.
+func executable() string {
+	if filepath.IsAbs(os.Args[0]) {
+		return os.Args[0]
+	}
+	path, _ := os.Executable() // if unknown, its folder is not searched
+	return path
+}
+
+// checkRuntimeDir returns an error if no provider can be started in the folder.
+func checkRuntimeDir(dir string) error {
+	if dir == "" {
+		return nil // the system's folder for temporary files
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("runtime_dir is %q: %w; create the folder", dir, err)
+	case !info.IsDir():
+		return fmt.Errorf("runtime_dir is %q: that is not a folder", dir)
+	}
+	return nil
+}
+
+func runtimeDir(configured string) string { return cmp.Or(configured, os.Getenv("XDG_RUNTIME_DIR")) }

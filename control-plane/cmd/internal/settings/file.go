@@ -1,0 +1,39 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+)
+
+const maxFile = 1 << 20
+
+// ReadFile returns the content of a configuration file.
+func ReadFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	defer file.Close()
+	text, err := safefile.ReadAll(file, name, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	return text, nil
+}
+
+// Pin applies the lock file's pins to the providers of c.
+func Pin(c *agent.Config) error {
+	path, wanted := c.LockPath()
+	if path == "" {
+		return nil
+	}
+	locked, err := wiring.Locked(path, wanted)
+	if err != nil {
+		return err
+	}
+	return c.Pin(path, locked)
+}

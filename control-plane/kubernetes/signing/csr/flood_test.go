@@ -1,0 +1,163 @@
+package csr_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// account is the request of another service account of the namespace.
+func (c *cluster) account(n int) *request {
+	c.t.Helper()
+	name := fmt.Sprint("web-", n)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "account-uid"}}
+	if err := c.client.Tracker().Add(account); err != nil {
+		c.t.Fatal(err)
+	}
+	r := honest()
+	r.Name, r.UID, r.Spec.Extra, r.Spec.Username = name, types.UID(name), nil, "system:serviceaccount:shop:"+name
+	uri, _ := url.Parse("spiffe://example.org/ns/shop/sa/" + name)
+	r.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{URIs: []*url.URL{uri}})
+	return r
+}
+
+func approve(r *request) {
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "Admin"}}
+}
+
+// janes is the nth request of a user.
+func janes(n int) *request {
+	r := honest()
+	approve(r)
+	r.Name, r.UID = fmt.Sprint("jane-", n), types.UID(fmt.Sprint("jane-", n))
+	r.Spec.Username, r.Spec.Groups, r.Spec.UID, r.Spec.Extra = "jane", []string{"system:authenticated"}, "", nil
+	r.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{DNSNames: []string{"jane.example.org"}})
+	return r
+}
+
+// A hundred requests, and an account that may not sign: that must not cost a hundred certificates.
+func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
+	const many = 100
+	inCluster(t, byHand, func(c *cluster) {
+		end := c.fail("update", "certificatesigningrequests", apierrors.NewForbidden(requests.GroupResource(), "req", errors.New("no rights")))
+		for n := range many {
+			r := c.account(n)
+			approve(r)
+			c.create(r)
+		}
+		pass(4 * time.Minute)
+		if n := c.asked(); n == 0 || n > 30 {
+			t.Errorf("%d certificates in 4 minutes, and none could be delivered", n)
+		}
+		end()
+		pass(10 * time.Minute)
+		if c.happened("issued") != many || c.asked() != many {
+			t.Errorf("events %v, %d asked", c.events, c.asked())
+		}
+	})
+}
+
+// Nor must it stop those whose writes succeed.
+func TestWritesThatFailStopTheirRequesterAlone(t *testing.T) {
+	tooLarge := func(r *request) error {
+		if strings.HasPrefix(r.Name, "jane-") {
+			return apierrors.NewRequestEntityTooLargeError("too large")
+		}
+		return nil
+	}
+	inCluster(t, func(c *cluster) {
+		byHand(c)
+		c.conf.Client = server{Clientset: c.client, status: tooLarge}
+	}, func(c *cluster) {
+		for n := range 5 {
+			c.create(janes(n))
+		}
+		if n := c.asked(); n != 2 {
+			t.Errorf("%d certificates for jane, and none could be delivered", n)
+		}
+		r := honest()
+		approve(r)
+		c.create(r)
+		c.want("Approved issued")
+	})
+}
+
+func TestFloodOfOneRequesterDelaysNobodyElse(t *testing.T) {
+	slow := func(ctx context.Context, name string) error {
+		if !strings.HasPrefix(name, "jane-") {
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Second):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	inCluster(t, func(c *cluster) { c.conf.Client = server{Clientset: c.client, get: slow} }, func(c *cluster) {
+		for n := range 500 {
+			c.create(janes(n))
+		}
+		c.create(honest())
+		pass(time.Second)
+		c.want("Approved issued")
+	})
+}
+
+// server is an API server with something to do before some calls.
+type server struct {
+	*fake.Clientset
+	get    func(ctx context.Context, name string) error
+	status func(r *request) error
+}
+
+func (s server) CertificatesV1() typed.CertificatesV1Interface {
+	return serverGroup{s.Clientset.CertificatesV1(), s}
+}
+
+type serverGroup struct {
+	typed.CertificatesV1Interface
+	server server
+}
+
+func (g serverGroup) CertificateSigningRequests() typed.CertificateSigningRequestInterface {
+	return serverRequests{g.CertificatesV1Interface.CertificateSigningRequests(), g.server}
+}
+
+type serverRequests struct {
+	typed.CertificateSigningRequestInterface
+	server server
+}
+
+func (s serverRequests) Get(ctx context.Context, name string, o metav1.GetOptions) (*request, error) {
+	if s.server.get != nil {
+		if err := s.server.get(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return s.CertificateSigningRequestInterface.Get(ctx, name, o)
+}
+
+func (s serverRequests) UpdateStatus(ctx context.Context, r *request, o metav1.UpdateOptions) (*request, error) {
+	if s.server.status != nil {
+		if err := s.server.status(r); err != nil {
+			return nil, err
+		}
+	}
+	return s.CertificateSigningRequestInterface.UpdateStatus(ctx, r, o)
+}

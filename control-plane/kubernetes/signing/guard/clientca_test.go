@@ -1,0 +1,248 @@
+package guard_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/guard"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errAway = errors.New("connection refused")
+
+// cluster is a fake API server that can be away.
+type cluster struct {
+	*fake.Clientset
+	log logtest.Log
+
+	mu   sync.Mutex
+	err  error
+	gets int
+}
+
+func newCluster(objects ...runtime.Object) *cluster {
+	c := &cluster{Clientset: fake.NewClientset(objects...)}
+	c.PrependReactor("get", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.gets++
+		return c.err != nil, nil, c.err
+	})
+	return c
+}
+
+func (c *cluster) fails(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+func (c *cluster) asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gets
+}
+
+// put writes the ConfigMap with the client CAs.
+func (c *cluster) put(t *testing.T, data map[string]string) {
+	t.Helper()
+	_ = c.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{})
+	if _, err := c.CoreV1().ConfigMaps("kube-system").Create(t.Context(), clientCAs(data), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func clientCAs(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
+}
+
+func bundle(certs ...*x509.Certificate) *pki.Bundle { return pki.NewBundle(certs...) }
+
+func pemOf(certs ...*x509.Certificate) string { return string(pki.EncodeCertificates(certs)) }
+
+// run has something run until the bubble ends.
+func run(t *testing.T, run func(context.Context)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	pass(time.Second)
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func newClientCA(t *testing.T, name string, c *cluster) *guard.ClientCA {
+	t.Helper()
+	g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: name, Client: c, Log: c.log.Logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// sameKey is another root with the key of one.
+func sameKey(t *testing.T, of *certtest.Pair) *x509.Certificate {
+	t.Helper()
+	other := certtest.Root(t)
+	template := *other.Cert
+	return resign(t, &template, of, of)
+}
+
+// resign makes a certificate for the key of one pair, signed by another.
+func resign(t *testing.T, template *x509.Certificate, key, by *certtest.Pair) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(nil, template, by.Cert, key.Key.Public(), by.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func TestClientCAsAreRefused(t *testing.T) {
+	ours, cluster, proxy, root := certtest.Root(t), certtest.Root(t), certtest.Root(t), certtest.Root(t)
+	below := root.Issue(t, certtest.Root(t).Cert) // an intermediate
+	crossed := resign(t, cluster.Cert, cluster, root)
+	leaf := below.Leaf(t, time.Hour)
+	data := map[string]string{
+		"client-ca-file":               "# the cluster's\n" + pemOf(cluster.Cert, below.Cert),
+		"requestheader-client-ca-file": "-----BEGIN OTHER-----\nAAAA\n-----END OTHER-----\n" + pemOf(proxy.Cert),
+		"other":                        pemOf(ours.Cert),
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(clientCAs(data))
+		g := newClientCA(t, "home", c)
+		run(t, g.Run)
+		for name, test := range map[string]struct {
+			roots   *pki.Bundle
+			refused bool
+		}{
+			"another":               {bundle(ours.Cert), false},
+			"none":                  {nil, false},
+			"the client CA":         {bundle(cluster.Cert), true},
+			"among others":          {bundle(ours.Cert, cluster.Cert), true},
+			"the front proxy's":     {bundle(proxy.Cert), true},
+			"its key, anew":         {bundle(sameKey(t, cluster)), true},
+			"its key, crossed":      {bundle(crossed), true},
+			"above a client CA":     {bundle(root.Cert), false}, // unless it signs below that: see the chain
+			"an intermediate's own": {bundle(below.Cert), true},
+		} {
+			err := g.Check("ca", test.roots)
+			if (err != nil) != test.refused || err != nil && !errors.Is(err, ca.ErrNotConfigured) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err != nil && (!strings.Contains(err.Error(), `authority "ca" is a client CA of cluster "home" and could sign an administrator`) || len(err.Error()) > 400) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := g.CheckChain("ca", []byte(pemOf(leaf.Cert, below.Cert))); !errors.Is(err, ca.ErrNotConfigured) {
+			t.Errorf("a leaf below an intermediate that is a client CA: %v", err)
+		}
+		if err := g.CheckChain("ca", []byte(pemOf(leaf.Cert))); err != nil {
+			t.Errorf("a leaf alone: %v", err)
+		}
+		if err := g.CheckChain("ca", []byte("none")); err == nil {
+			t.Error("a chain that cannot be read passes")
+		}
+	})
+}
+
+// What cannot be read is not a no: nothing passes before, and what is known stays.
+func TestClientCAsThatCannotBeRead(t *testing.T) {
+	ours, theirs := certtest.Root(t), certtest.Root(t)
+	good := map[string]string{"client-ca-file": pemOf(theirs.Cert)}
+	broken := string(pki.EncodeCertificates([]*x509.Certificate{{Raw: []byte("none")}}))
+	for name, spoil := range map[string]func(t *testing.T, c *cluster){
+		"away":   func(_ *testing.T, c *cluster) { c.fails(errAway) },
+		"broken": func(t *testing.T, c *cluster) { c.put(t, map[string]string{"client-ca-file": broken}) },
+		"huge": func(t *testing.T, c *cluster) {
+			c.put(t, map[string]string{"client-ca-file": strings.Repeat("\n", 1<<20+1)})
+		},
+		"deleted": func(t *testing.T, c *cluster) {
+			_ = c.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(clientCAs(good))
+				spoil(t, c)
+				g := newClientCA(t, "home", c)
+				run(t, g.Run)
+				pass(time.Hour)
+				if err := g.Check("ca", bundle(ours.Cert)); !errors.Is(err, ca.ErrUnavailable) || g.Ready() == nil {
+					t.Errorf("never read: %v", err)
+				}
+				if n := c.asked(); n < 40 || n > 80 {
+					t.Errorf("asked %d times in an hour", n)
+				}
+				c.fails(nil)
+				c.put(t, good)
+				pass(2 * time.Minute)
+				if err := g.Check("ca", bundle(ours.Cert)); err != nil {
+					t.Errorf("read: %v", err)
+				}
+				spoil(t, c)
+				pass(time.Hour)
+				if err := g.Check("ca", bundle(ours.Cert)); err != nil {
+					t.Errorf("known: %v", err)
+				}
+				if err := g.Check("ca", bundle(theirs.Cert)); !errors.Is(err, ca.ErrNotConfigured) {
+					t.Errorf("known to be a client CA: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestChangedClientCAsAreNoticed(t *testing.T) {
+	theirs := certtest.Root(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(clientCAs(nil)) // an API server without client certificates
+		g := newClientCA(t, "home", c)
+		run(t, g.Run)
+		if err := g.Check("ca", bundle(theirs.Cert)); err != nil {
+			t.Fatal(err)
+		}
+		c.put(t, map[string]string{"client-ca-file": pemOf(theirs.Cert)})
+		pass(6 * time.Minute)
+		if err := g.Check("ca", bundle(theirs.Cert)); !errors.Is(err, ca.ErrNotConfigured) {
+			t.Error(err)
+		}
+		if n := c.asked(); n > 3 {
+			t.Errorf("asked %d times in 6 minutes", n)
+		}
+	})
+}
+
+func TestGuardSettings(t *testing.T) {
+	if _, err := guard.NewClientCA(guard.ClientCAConfig{Client: fake.NewClientset()}); err == nil {
+		t.Error("a cluster without a name")
+	}
+	if _, err := guard.NewAdmission(guard.AdmissionConfig{}); err == nil {
+		t.Error("no client")
+	}
+}

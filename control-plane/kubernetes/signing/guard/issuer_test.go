@@ -1,0 +1,156 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/guard"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// office is an engine with one authority.
+type office struct {
+	roots *pki.Bundle
+	reply ra.Certificate
+	calls int
+}
+
+func (o *office) Try(s ra.Subject, _ string) ra.Decision {
+	if s.User == "stranger" {
+		return ra.Decision{Denied: "no rule matches"}
+	}
+	return ra.Decision{Authority: "ca"}
+}
+
+func (o *office) Roots(string) *pki.Bundle { return o.roots }
+
+func (o *office) Issue(_ context.Context, req ra.Request) (ra.Certificate, error) {
+	if req.Subject.User == "stranger" {
+		return ra.Certificate{}, ca.ErrDenied
+	}
+	o.calls++
+	return o.reply, nil
+}
+
+// scene is an issuer before an office, and the clusters.
+type scene struct {
+	signing.Issuer
+	t      *testing.T
+	office *office
+	log    logtest.Log
+}
+
+func (s *scene) ask(cluster, user string) error {
+	s.t.Helper()
+	cert, err := s.Issue(s.t.Context(), ra.Request{Subject: ra.Subject{Kind: ra.User, Cluster: cluster, User: user}, Door: "door"})
+	if err != nil && cert.Chain != nil {
+		s.t.Error("a certificate comes with an error")
+	}
+	return err
+}
+
+// meet runs a test with two clusters: home takes clients of one CA, away of another.
+func meet(t *testing.T, home, away *certtest.Pair, test func(t *testing.T, s *scene, clusters []*cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		clusters := []*cluster{
+			newCluster(clientCAs(map[string]string{"client-ca-file": pemOf(home.Cert)})),
+			newCluster(clientCAs(map[string]string{"client-ca-file": pemOf(away.Cert)})),
+		}
+		guards := []*guard.ClientCA{newClientCA(t, "home", clusters[0]), newClientCA(t, "away", clusters[1])}
+		s := &scene{t: t, office: &office{}}
+		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return guards })
+		run(t, func(ctx context.Context) { go guards[1].Run(ctx); guards[0].Run(ctx) })
+		test(t, s, clusters)
+	})
+}
+
+func TestAuthorityThatIsAClientCAIsNotAsked(t *testing.T) {
+	home, away, ours := certtest.Root(t), certtest.Root(t), certtest.Root(t)
+	leaf := ours.Leaf(t, time.Hour)
+	good := ra.Certificate{Authority: "ca", Chain: []byte(pemOf(leaf.Cert)), Roots: bundle(ours.Cert)}
+	meet(t, home, away, func(t *testing.T, s *scene, _ []*cluster) {
+		s.office.roots, s.office.reply = bundle(ours.Cert), good
+		if err := s.ask("home", "web"); err != nil {
+			t.Fatal(err)
+		}
+		for _, theirs := range []*certtest.Pair{home, away} {
+			s.office.roots = bundle(ours.Cert, theirs.Cert)
+			if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if s.office.calls != 1 {
+			t.Errorf("asked %d times", s.office.calls)
+		}
+		if err := s.ask("home", "stranger"); !errors.Is(err, ca.ErrDenied) {
+			t.Errorf("a stranger: %v", err)
+		}
+		if n := strings.Count(s.log.String(), "authority not asked"); n != 1 {
+			t.Errorf("logged %d times within a minute", n)
+		}
+		s.office.roots = bundle(ours.Cert)
+		if err := s.ask("home", "web"); err != nil {
+			t.Errorf("mended: %v", err)
+		}
+		if err := s.ask("nowhere", "web"); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("a cluster that is not connected: %v", err)
+		}
+	})
+}
+
+// The reply itself shows who signed, which costs one certificate, not one for each request.
+func TestCertificateSignedByAClientCAIsWithheld(t *testing.T) {
+	away, ours := certtest.Root(t), certtest.Root(t)
+	below := ours.Issue(t, certtest.Root(t).Cert)
+	for name, theirs := range map[string]*certtest.Pair{"an intermediate": below, "a new root": ours} {
+		t.Run(name, func(t *testing.T) {
+			meet(t, theirs, away, func(t *testing.T, s *scene, _ []*cluster) {
+				s.office.reply = ra.Certificate{Authority: "ca", Chain: []byte(pemOf(below.Leaf(t, time.Hour).Cert, below.Cert)), Roots: bundle(ours.Cert)}
+				for range 9 {
+					if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
+						t.Fatalf("got %v", err)
+					}
+					pass(time.Minute)
+				}
+				if s.office.calls != 1 {
+					t.Errorf("asked %d times in 9 minutes", s.office.calls)
+				}
+				pass(2 * time.Minute)
+				_ = s.ask("home", "web")
+				if s.office.calls != 2 {
+					t.Errorf("asked %d times in 11 minutes", s.office.calls)
+				}
+			})
+		})
+	}
+}
+
+func TestClusterThatWasNeverReachedStopsItsOwnAlone(t *testing.T) {
+	ours, theirs := certtest.Root(t), certtest.Root(t)
+	synctest.Test(t, func(t *testing.T) {
+		home, away := newCluster(clientCAs(nil)), newCluster()
+		guards := []*guard.ClientCA{newClientCA(t, "home", home), newClientCA(t, "away", away)}
+		s := &scene{t: t, office: &office{roots: bundle(ours.Cert), reply: ra.Certificate{Authority: "ca", Chain: []byte(pemOf(theirs.Leaf(t, time.Hour).Cert))}}}
+		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return guards })
+		if err := s.ask("home", "web"); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("at the start: %v", err)
+		}
+		run(t, guards[0].Run)
+		if err := s.ask("home", "web"); err != nil {
+			t.Errorf("home: %v", err)
+		}
+		if err := s.ask("away", "web"); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("away: %v", err)
+		}
+	})
+}

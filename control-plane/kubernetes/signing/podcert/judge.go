@@ -1,0 +1,74 @@
+package podcert
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+)
+
+// maxCSR is the API server's limit (k8s.io/kubernetes, MaxStubPKCS10RequestSize), in bytes.
+const maxCSR = 10 << 10
+
+// AnnotationDNSNames is the one key of unverifiedUserAnnotations that is known: DNS names for the
+// certificate beside those of the rule, separated by commas, such as "a.example.org,
+// b.example.org". The rule must allow each ([ra.Names], Requested). Whoever may create pods
+// chooses them.
+const AnnotationDNSNames = "countersign.dev/dns-names"
+
+// maxAnnotation bounds its value, in bytes.
+const maxAnnotation = 4 << 10
+
+const (
+	reasonKeyType     = certificatesv1.PodCertificateRequestConditionUnsupportedKeyType
+	reasonAnnotations = certificatesv1.PodCertificateRequestConditionInvalidUserConfig
+	reasonCSR         = "InvalidCertificateSigningRequest"
+	reasonPolicy      = "NotPermitted"
+	reasonPod         = "PodNotEligible"
+	reasonMismatch    = "IdentityMismatch"
+)
+
+// finalError is a final word on a request. Its text is for the pod's author: kubectl describe pod
+// shows it.
+type finalError struct {
+	condition string // Denied or Failed
+	reason    string
+	message   string
+}
+
+func (r *finalError) Error() string { return r.message }
+
+func denied(reason, format string, args ...any) error {
+	return &finalError{certificatesv1.PodCertificateRequestConditionTypeDenied, reason, fmt.Sprintf(format, args...)}
+}
+
+// failed is for a CSR that is wrong: a kubelet's never is.
+func failed(format string, args ...any) error {
+	return &finalError{certificatesv1.PodCertificateRequestConditionTypeFailed, reasonCSR, fmt.Sprintf(format, args...)}
+}
+
+// judge checks what the request says by itself and returns the DNS names that the pod's author asks
+// for. The engine reads the CSR.
+func judge(r *request) (names []string, err error) {
+	switch size := len(r.Spec.StubPKCS10Request); {
+	case size == 0: // v1 does not show the pkixPublicKey that it has instead
+		return nil, failed("the request has no stubPKCS10Request: the node's kubelet is older than Kubernetes 1.36, which is needed")
+	case size > maxCSR:
+		return nil, failed("the certificate signing request has %d bytes, %d are allowed", size, maxCSR)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Spec.UnverifiedUserAnnotations)) {
+		value := r.Spec.UnverifiedUserAnnotations[key]
+		switch {
+		case key != AnnotationDNSNames:
+			return nil, denied(reasonAnnotations, "this signer does not know the annotation %.256q: remove it from userAnnotations of the pod's podCertificate volume", key)
+		case len(value) > maxAnnotation:
+			return nil, denied(reasonAnnotations, "the annotation %s has %d bytes, %d are allowed", key, len(value), maxAnnotation)
+		}
+		for name := range strings.SplitSeq(value, ",") {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,249 @@
+package records
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ ra.Store = (*Store)(nil)
+
+const name = "countersign-ra-records"
+
+// apiServer refuses updates of an older version, which client-go's does not.
+type apiServer struct {
+	*fake.Clientset
+	version int
+	err     atomic.Pointer[error]
+	before  func() // an update
+}
+
+func newAPIServer() *apiServer {
+	s := &apiServer{Clientset: fake.NewClientset()}
+	s.PrependReactor("*", "configmaps", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if err := s.err.Load(); err != nil {
+			return true, nil, *err
+		}
+		if create, ok := action.(kubetesting.CreateAction); ok && action.GetVerb() == "create" {
+			s.stamp(create.GetObject())
+		}
+		if update, ok := action.(kubetesting.UpdateAction); ok {
+			if before := s.before; before != nil {
+				s.before = nil
+				before()
+			}
+			sent, _ := update.GetObject().(*corev1.ConfigMap)
+			if sent.ResourceVersion != fmt.Sprint(s.version) {
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, name, errors.New("modified"))
+			}
+			s.stamp(sent)
+		}
+		return false, nil, nil
+	})
+	return s
+}
+
+func (s *apiServer) fail(err error) { s.err.Store(&err) }
+
+func (s *apiServer) stamp(object runtime.Object) {
+	s.version++
+	object.(*corev1.ConfigMap).ResourceVersion = fmt.Sprint(s.version)
+}
+
+// put writes past the store, also from within a request.
+func (s *apiServer) put(t *testing.T, key, value string) {
+	t.Helper()
+	maps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	now := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}}
+	old, err := s.Tracker().Get(maps, "ra", name)
+	if err == nil {
+		now = old.(*corev1.ConfigMap).DeepCopy()
+	}
+	if now.Data == nil {
+		now.Data = map[string]string{}
+	}
+	now.Data[key] = value
+	s.stamp(now)
+	if err != nil {
+		err = s.Tracker().Create(maps, now, "ra")
+	} else {
+		err = s.Tracker().Update(maps, now, "ra")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *apiServer) store(t *testing.T, held func() error) *Store {
+	t.Helper()
+	store, err := New(Config{Client: s, Namespace: "ra", Name: name, Held: held})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func loads(t *testing.T, s *Store, authority, want string) {
+	t.Helper()
+	if got, err := s.Load(t.Context(), authority); err != nil || string(got) != want {
+		t.Errorf("the record of %s: %s, %v", authority, got, err)
+	}
+}
+
+func saves(t *testing.T, s *Store, authority, record string) {
+	t.Helper()
+	if err := s.Save(t.Context(), authority, []byte(record)); err != nil {
+		t.Errorf("the record of %s: %v", authority, err)
+	}
+}
+
+func TestRecordsOutliveTheStore(t *testing.T) {
+	s := newAPIServer()
+	first := s.store(t, nil)
+	loads(t, first, "vault", "")
+	saves(t, first, "vault", `{"a":1}`)
+	saves(t, first, "google", `{"b":1}`)
+	saves(t, first, "vault", `{"a":2}`)
+	second := s.store(t, nil)
+	loads(t, second, "vault", `{"a":2}`)
+	loads(t, second, "google", `{"b":1}`)
+	loads(t, second, "other", "")
+}
+
+func TestSameRecordIsNotWritten(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	saves(t, store, "vault", `{"a":1}`)
+	before := s.version
+	saves(t, store, "vault", `{"a":1}`)
+	if s.version != before {
+		t.Error("it is written again")
+	}
+}
+
+func TestRecordWrittenMeanwhileIsNotLost(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	saves(t, store, "vault", `{"a":1}`)
+	s.before = func() { s.put(t, "google", `{"b":1}`) }
+	saves(t, store, "vault", `{"a":2}`)
+	loads(t, store, "vault", `{"a":2}`)
+	loads(t, store, "google", `{"b":1}`)
+}
+
+func TestTwoAuthoritiesSaveAtOnce(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() { saves(t, store, fmt.Sprint("ca", i), `{"a":1}`) })
+	}
+	wg.Wait()
+	for i := range 4 {
+		loads(t, store, fmt.Sprint("ca", i), `{"a":1}`)
+	}
+}
+
+// A leader that was stopped between its read and its write has lost the Lease meanwhile.
+func TestStoppedLeaderOverwritesNothing(t *testing.T) {
+	lost := errors.New("not held")
+	s := newAPIServer()
+	held := error(nil)
+	store := s.store(t, func() error { return held })
+	saves(t, store, "vault", `{"a":1}`)
+	s.before = func() {
+		s.put(t, "vault", `{"a":"of the successor"}`)
+		held = lost
+	}
+	if err := store.Save(t.Context(), "vault", []byte(`{"a":2}`)); !errors.Is(err, lost) {
+		t.Error(err)
+	}
+	loads(t, store, "vault", `{"a":"of the successor"}`)
+}
+
+func TestMalformedRecordIsReportedAndKept(t *testing.T) {
+	for what, value := range map[string]string{
+		"empty": "", "no JSON": "{", "a list": "[1]", "null": "null", "a text": `"x"`,
+		"long": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`,
+	} {
+		s := newAPIServer()
+		s.put(t, "vault", value)
+		store := s.store(t, nil)
+		_, err := store.Load(t.Context(), "vault")
+		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `key "vault" of ConfigMap ra/`+name) || len(err.Error()) > 500 {
+			t.Errorf("%s: %v", what, err)
+		}
+		before := s.version
+		if err := store.Save(t.Context(), "vault", []byte(`{"a":1}`)); err == nil || s.version != before {
+			t.Errorf("%s: it is overwritten: %v", what, err)
+		}
+		saves(t, store, "google", `{"b":1}`)
+	}
+}
+
+func TestOddRecordIsNotWritten(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	for authority, record := range map[string]string{
+		"vault": "{", "google": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`, "a/b": "{}", "": "{}", "..": "{}",
+	} {
+		if err := store.Save(t.Context(), authority, []byte(record)); err == nil || s.version != 0 {
+			t.Errorf("%q: %v", authority, err)
+		}
+	}
+	if _, err := store.Load(t.Context(), "a/b"); err == nil {
+		t.Error("an odd name is taken")
+	}
+}
+
+// The engine signs nothing before it knows, and asks again.
+func TestAPIServerThatIsAwayIsNoEmptyRecord(t *testing.T) {
+	s := newAPIServer()
+	s.put(t, "vault", `{"a":1}`)
+	store := s.store(t, nil)
+	s.fail(apierrors.NewServiceUnavailable("away"))
+	if got, err := store.Load(t.Context(), "vault"); got != nil || !apierrors.IsServiceUnavailable(err) || ca.ReasonFor(err) == ca.Invalid {
+		t.Errorf("%s, %v", got, err)
+	}
+	s.err.Store(nil)
+	loads(t, store, "vault", `{"a":1}`)
+}
+
+func TestUnreadableRecordsAreNotOverwritten(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	s.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, errors.New("no")))
+	if err := store.Save(t.Context(), "vault", []byte("{}")); !apierrors.IsForbidden(err) || s.version != 0 {
+		t.Error(err)
+	}
+}
+
+func TestInvalidSettingsAreRefused(t *testing.T) {
+	client := fake.NewClientset()
+	for what, cfg := range map[string]Config{
+		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
+		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
