@@ -267,12 +267,12 @@ func TestMissingListsUncachedPrograms(t *testing.T) {
 
 func TestRealProgramsHaveVersions(t *testing.T) {
 	t.Parallel()
-	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../examples/provider-*/[cpr]*")
+	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../sdk/languages/*/*.*", "../sdk/languages/*/lib/*", "../sdk/languages/*/example/*.*", "../sdk/languages/python/src/*/*.*", "../sdk/languages/rust/*/src/*", "../sdk/languages/rust/generate/*.*", "../sdk/languages/rust/src/*")
 	p := start(t, "..", "cache missing", "CACHE="+t.TempDir(), "HOME="+t.TempDir())
 	all, err := io.ReadAll(p.says)
 	must(t, err)
 	must(t, p.cmd.Wait())
-	for _, want := range []string{"envoy v1.", "grpcjs v1.", "kubernetes v1.", "provider-node: ", "provider-python: ", "step-ca v0.", "vault v1."} {
+	for _, want := range []string{"envoy v1.", "grpcjs v1.", "kubernetes v1.", "provider-node: ", "provider-python: ", "provider-rust: ", "step-ca v0.", "vault v1."} {
 		if !strings.Contains("\n"+string(all), "\n"+want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
