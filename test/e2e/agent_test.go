@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 const (
@@ -86,7 +88,7 @@ func startAgent(t *testing.T, config agentConfig) *agent {
 // prepareAgent makes all that an agent needs, and starts nothing.
 func prepareAgent(t *testing.T, config agentConfig) *agent {
 	t.Helper()
-	dir := shortDir(t)
+	dir := proctest.Folder(t)
 	a := &agent{
 		bin: binaries(t), dir: dir, socket: filepath.Join(dir, "sds", "socket"),
 		ca: filepath.Join(dir, "ca"), outage: filepath.Join(dir, "outage"), user: config.user, fds: config.descriptors,
@@ -134,10 +136,10 @@ func (a *agent) limit() string {
 // start starts the binary, the first time or again.
 func (a *agent) start(t *testing.T) {
 	t.Helper()
-	a.process = startProcessAs(t, a.user, "agent", "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
+	a.process = startProcessAs(t, a.user, "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
 		filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
 	poll(t, "the agent's socket", func() bool {
-		if a.ended() {
+		if a.Ended() != nil {
 			t.Fatal("the agent has ended")
 		}
 		conn, err := net.Dial("unix", a.socket)
@@ -254,10 +256,10 @@ func (a *agent) provider(t *testing.T, not int) int {
 	t.Helper()
 	var pid int
 	poll(t, "the agent to have a provider", func() bool {
-		if a.ended() {
+		if a.Ended() != nil {
 			t.Fatal("the agent has ended")
 		}
-		pids := children(t, a.pid())
+		pids := children(t, a.PID())
 		if len(pids) == 1 {
 			pid = pids[0]
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -58,9 +59,9 @@ func openBrowser(t *testing.T) *browser {
 	b := &browser{in: in, changed: newNotice(), answers: map[int]devMessage{}}
 	// Its own sandbox needs rights that a container may not have; it opens nothing but
 	// the agent's page.
-	b.process = prepareProcess(t, nil, "chromium", needChromium(t), "--headless", "--no-sandbox", "--disable-gpu",
+	b.process = prepareProcess(t, nil, needChromium(t), "--headless", "--no-sandbox", "--disable-gpu",
 		"--disable-dev-shm-usage", "--disable-extensions", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe",
-		"--user-data-dir="+filepath.Join(shortDir(t), "profile"), "about:blank")
+		"--user-data-dir="+filepath.Join(proctest.Folder(t), "profile"), "about:blank")
 	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4
 	b.begin(t)
 	theirIn.Close()

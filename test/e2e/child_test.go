@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // child is an Envoy that an agent runs.
@@ -24,7 +26,7 @@ type child struct {
 // serves. More is laid over the settings of the proxy.
 func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 	t.Helper()
-	path, dir, address := needEnvoy(t), shortDir(t), freeAddress(t)
+	path, dir, address := needEnvoy(t), proctest.Folder(t), freeAddress(t)
 	c := &child{folder: filepath.Join(dir, "config"), address: address}
 	if err := os.Mkdir(c.folder, 0o700); err != nil {
 		t.Fatal(err)
@@ -90,7 +92,7 @@ func (c *child) await(t *testing.T, what string, done func(proxyStatus) bool) pr
 	t.Helper()
 	var s proxyStatus
 	poll(t, what, func() bool {
-		if c.ended() {
+		if c.Ended() != nil {
 			t.Fatal("the agent has ended")
 		}
 		s = c.status(t)

@@ -35,11 +35,11 @@ func TestAgentRunsUnderUnitRestrictions(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.status = unixHTTP(t, a.statusSocket())
-	a.process = prepareProcess(t, nil, "confined agent", self, filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	a.process = prepareProcess(t, nil, self, filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
 	a.cmd.Env = append(a.cmd.Env, confine+"=1")
 	a.begin(t)
-	poll(t, "all secrets", func() bool { return getPage(t, a.status, "/readyz") == "ok\n" || a.ended() })
-	if a.ended() {
+	poll(t, "all secrets", func() bool { return getPage(t, a.status, "/readyz") == "ok\n" || a.Ended() != nil })
+	if a.Ended() != nil {
 		t.Error("the agent has ended")
 	}
 }

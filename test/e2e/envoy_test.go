@@ -13,6 +13,7 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -82,27 +83,18 @@ func startADSEnvoy(t *testing.T, address, keys string, api apiType) *envoy {
 
 func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	t.Helper()
-	path, dir := needEnvoy(t), shortDir(t)
+	path, dir := needEnvoy(t), proctest.Folder(t)
 	admin, config := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	fields["Admin"] = admin
 	writeBootstrap(t, config, bootstrap, fields)
 	e := &envoy{
 		// Without hot restart there is no shared memory to be left behind.
-		process: startProcess(t, "envoy", path, "-c", config, "--disable-hot-restart",
+		process: startProcess(t, path, "-c", config, "--disable-hot-restart",
 			"--concurrency", "1", "--log-level", "warn", "--component-log-level", "config:info"),
 		admin: unixHTTP(t, admin),
 	}
-	poll(t, "Envoy's admin socket", func() bool { _, err := os.Stat(admin); return err == nil || e.ended() })
+	poll(t, "Envoy's admin socket", func() bool { _, err := os.Stat(admin); return err == nil || e.Ended() != nil })
 	return e
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
 }
 
 func writeBootstrap(t *testing.T, path, bootstrap string, fields map[string]string) {
@@ -123,7 +115,7 @@ func (e *envoy) address(t *testing.T) string {
 	t.Helper()
 	var address string
 	poll(t, "Envoy's listener", func() bool {
-		if e.ended() {
+		if e.Ended() != nil {
 			t.Fatal("Envoy ended")
 		}
 		address = e.listener(t)
@@ -181,16 +173,4 @@ func getPage(t *testing.T, client *http.Client, path string) string {
 		return ""
 	}
 	return string(body)
-}
-
-// shortDir is a folder for sockets, whose paths have 100 bytes or so:
-// t.TempDir's has the test's name in it.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }

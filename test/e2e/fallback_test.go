@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Two agents with the same two CAs: while the first CA is away for one of them, its
@@ -9,7 +11,7 @@ import (
 func TestPeersUnderTwoCAsTrustEachOtherThroughOutages(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
-	first, second := shortDir(t), shortDir(t)
+	first, second := proctest.Folder(t), proctest.Folder(t)
 	writeCA(t, first, "first root")
 	writeCA(t, second, "second root")
 	both := agentConfig{first: first, standIn: second}

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"path/filepath"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Each rotation goes a long way: it is written to files, these are seen to change,
@@ -14,7 +16,7 @@ func TestEnvoyShowsEachCertificateWrittenToFiles(t *testing.T) {
 
 func showsFiles(t *testing.T, api apiType) {
 	needEnvoy(t)
-	folder := shortDir(t)
+	folder := proctest.Folder(t)
 	a := startAgent(t, agentConfig{
 		files:   map[string]any{"folders": []string{folder}},
 		outputs: []map[string]any{{"name": "flat", "folder": folder}},
@@ -36,7 +38,7 @@ func showsFiles(t *testing.T, api apiType) {
 
 func TestFilesRotateWithoutConnections(t *testing.T) {
 	t.Parallel()
-	folder := shortDir(t)
+	folder := proctest.Folder(t)
 	a := startAgent(t, agentConfig{outputs: []map[string]any{{
 		"name": "set", "folder": folder, "link": "current",
 		"files":  []map[string]any{{"name": "tls.crt", "content": "chain"}, {"name": "tls.key", "content": "key"}, {"name": "roots.p12", "content": "pkcs12-truststore"}},

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // foreign is a program that serves the workload's identity at the agent's socket,
@@ -25,18 +27,18 @@ type foreign struct {
 // startForeign has one, as that user, serve what an agent writes into a folder.
 func startForeign(t *testing.T, user *syscall.Credential) *foreign {
 	t.Helper()
-	f := &foreign{folder: shortDir(t)}
+	f := &foreign{folder: proctest.Folder(t)}
 	f.issuer = startAgent(t, agentConfig{outputs: []map[string]any{{
 		"name": "flat", "folder": f.folder, "owner": owner(user),
 	}}})
-	dir := shortDir(t)
+	dir := proctest.Folder(t)
 	mustDo(t, os.Chmod(dir, 0o755))
 	mustDo(t, os.Chmod(f.folder, 0o755))
 	giveTo(t, user, dir)
-	f.socket, f.files = filepath.Join(dir, "socket"), filepath.Join(shortDir(t), "files")
+	f.socket, f.files = filepath.Join(dir, "socket"), filepath.Join(proctest.Folder(t), "files")
 	pair := []string{filepath.Join(f.folder, "cert-chain.pem"), filepath.Join(f.folder, "key.pem"), filepath.Join(f.folder, "root-cert.pem")}
 	poll(t, "the files", func() bool { _, err := os.Stat(pair[1]); return err == nil })
-	f.process = startProcessAs(t, user, "the foreign server", filepath.Join(binaries(t), "foreignsds"), append([]string{f.socket}, pair...)...)
+	f.process = startProcessAs(t, user, filepath.Join(binaries(t), "foreignsds"), append([]string{f.socket}, pair...)...)
 	poll(t, "the foreign socket", func() bool {
 		conn, err := net.Dial("unix", f.socket)
 		if err == nil {
@@ -57,7 +59,7 @@ func owner(user *syscall.Credential) string {
 // beside starts an agent whose socket the foreign one has.
 func (f *foreign) beside(t *testing.T, args ...string) *process {
 	t.Helper()
-	return startProcess(t, "the agent beside it", filepath.Join(binaries(t), "countersign"), append([]string{"agent",
+	return startProcess(t, filepath.Join(binaries(t), "countersign"), append([]string{"agent",
 		"--socket", f.socket, "--set", "socket.files_path=" + f.files, "--set", "files.folders=" + f.folder}, args...)...)
 }
 
@@ -72,7 +74,7 @@ func TestEnvoyUsesForeignSocketAndAgentFiles(t *testing.T) {
 	p.awaitHandshakes(t, 3)
 	name := "file-cert:" + filepath.Join(f.folder, "cert-chain.pem") + "~" + filepath.Join(f.folder, "key.pem")
 	f.serves(t, name)
-	b.end(t)
+	b.stop(t, syscall.SIGTERM)
 	if _, err := os.Lstat(f.socket); err != nil {
 		t.Errorf("the agent took the foreign socket along: %v", err)
 	}
@@ -98,8 +100,8 @@ func TestForeignSocketOfOtherUserNeedsPermission(t *testing.T) {
 	}
 	f := startForeign(t, ordinary())
 	b := f.beside(t)
-	<-b.done
-	if said := string(b.log.all()); b.cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "another program (uid 65534) is listening there; add 65534 to socket.foreign_uids") {
+	<-b.Done()
+	if said := b.log.String(); b.cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "another program (uid 65534) is listening there; add 65534 to socket.foreign_uids") {
 		t.Errorf("exit code %d: %s", b.cmd.ProcessState.ExitCode(), said)
 	}
 	allowed := f.beside(t, "--set", "socket.foreign_uids=65534")

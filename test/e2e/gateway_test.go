@@ -6,10 +6,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 const shopCert, shopRoots = "kubernetes-gateway://shop/web", "kubernetes-gateway://shop/web-cacert"
@@ -20,7 +23,7 @@ func TestIngressGatewayKeepsSecretsWithoutDiscovery(t *testing.T) {
 
 func keepsItsSecrets(t *testing.T, api apiType) {
 	needEnvoy(t)
-	folder := shortDir(t)
+	folder := proctest.Folder(t)
 	agents := writeCA(t, folder, "root of the agents")
 	service, rootPEM := startDiscovery(t, agents)
 	root := filepath.Join(folder, "discovery.pem")
@@ -54,7 +57,7 @@ func keepsItsSecrets(t *testing.T, api apiType) {
 	for range 20 {
 		awaitShown(t, client, address, second)
 	}
-	e.end(t)
+	e.stop(t, syscall.SIGTERM)
 	e = startEnvoyWith(t, a.socket, api, shopCert, shopRoots)
 	address = e.address(t)
 	awaitShown(t, client, address, second)

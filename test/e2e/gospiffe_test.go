@@ -16,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	sdkagent "github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -35,7 +36,7 @@ type embedded struct {
 
 func newEmbedded(t *testing.T) *embedded {
 	t.Helper()
-	dir := shortDir(t)
+	dir := proctest.Folder(t)
 	e := &embedded{t: t, ca: catest.NewCA(catest.Options{Intermediates: 1})}
 	e.config = sdkagent.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: e.ca, RootOverlap: new(time.Duration)}},
@@ -150,7 +151,7 @@ func TestGoSPIFFEFollowsRotationsAndRestarts(t *testing.T) {
 
 func TestGoSPIFFESurvivesRotationAndKilledAgent(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(shortDir(t), "spiffe")
+	socket := filepath.Join(proctest.Folder(t), "spiffe")
 	a := startAgent(t, agentConfig{selfSigned: true, workloadAPI: map[string]any{
 		"socket": socket, "identities": []map[string]any{{"name": "client", "hint": "out"}, {"name": "default", "hint": "in"}},
 	}})

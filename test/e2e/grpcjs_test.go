@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -58,7 +59,7 @@ func needGRPCJS(t *testing.T) string {
 func startGRPCJS(t *testing.T, socket string) *grpcjs {
 	t.Helper()
 	folder := needGRPCJS(t)
-	log := newProcessLog()
+	log := &logtest.Log{}
 	cmd := exec.Command(filepath.Join(folder, "node"), programs.File(t, "test/e2e/grpcjs/client.js"), socket)
 	cmd.Env = []string{"NODE_PATH=" + filepath.Join(folder, "node_modules")}
 	cmd.Stderr, cmd.WaitDelay = log, 5*time.Second

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -20,7 +21,7 @@ defaults
 
 func TestHAProxyTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), shortDir(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), freeAddress(t)
 	pid := filepath.Join(dir, "haproxy.pid")
 	e := example{name: "haproxy", dir: dir, paths: map[string]string{
 		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"), "/run/haproxy.pid": pid,
@@ -28,6 +29,6 @@ func TestHAProxyTakesEachCertificateUnderLoad(t *testing.T) {
 	}}
 	config := e.write(t, "haproxy.cfg", haproxyMain)
 	a := e.startAgent(t)
-	startProcess(t, "haproxy", program, "-W", "-db", "-p", pid, "-f", config)
+	startProcess(t, program, "-W", "-db", "-p", pid, "-f", config)
 	takesEachCertificate(t, a, "haproxy", address)
 }

@@ -40,12 +40,12 @@ func (a *agent) signalEachSecond(t *testing.T, signal syscall.Signal, during tim
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for end := time.Now().Add(during); time.Now().Before(end); <-second.C {
-		for _, pid := range children(t, a.pid()) {
+		for _, pid := range children(t, a.PID()) {
 			if stat, err := readStat(pid); err == nil && stat.state != "T" && syscall.Kill(pid, signal) == nil {
 				sent++
 			}
 		}
-		if a.ended() {
+		if a.Ended() != nil {
 			t.Fatal("the agent has ended")
 		}
 	}

@@ -39,12 +39,12 @@ func TestNothingVisibleHasAKeyOrToken(t *testing.T) {
 			}
 		}
 	}
-	search("the log", a.log.all())
+	search("the log", []byte(a.log.String()))
 	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/status"} {
 		search(page, []byte(getPage(t, a.status, page)))
 	}
 	provider := a.provider(t, 0)
-	for _, pid := range []int{a.pid(), provider} {
+	for _, pid := range []int{a.PID(), provider} {
 		for _, file := range []string{"environ", "cmdline", "comm"} {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 			if err != nil && os.Geteuid() == 0 { // who is not root may not even look

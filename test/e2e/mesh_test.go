@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	service "github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
@@ -44,7 +45,7 @@ type mesh struct {
 
 func startMesh(t *testing.T) *mesh {
 	t.Helper()
-	m := &mesh{dir: shortDir(t), keys: shortDir(t), root: newAuthority(t, "root of the mesh"), secrets: newShelf(t), address: "127.0.0.1:0"}
+	m := &mesh{dir: proctest.Folder(t), keys: proctest.Folder(t), root: newAuthority(t, "root of the mesh"), secrets: newShelf(t), address: "127.0.0.1:0"}
 	m.root.writeClient(t, m.keys, "/ns/e2e/sa/envoy")
 	m.write(t, "listener.yaml", listenerFile)
 	m.write(t, "routes.yaml", routesFile)

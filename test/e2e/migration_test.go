@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestMoveToOtherCACostsNoHandshake(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
-	old, next := shortDir(t), shortDir(t)
+	old, next := proctest.Folder(t), proctest.Folder(t)
 	oldRoot, nextRoot := pki.NewBundle(writeCA(t, old, "old root")), pki.NewBundle(writeCA(t, next, "next root"))
 	both := oldRoot.Union(nextRoot)
 	agents := []*agent{startAgent(t, agentConfig{first: old}), startAgent(t, agentConfig{first: old})}
@@ -56,7 +57,7 @@ func TestMoveToOtherCACostsNoHandshake(t *testing.T) {
 			c["providers"] = c["providers"].([]any)[1:]
 			c["secrets"].([]any)[2].(map[string]any)["providers"] = []string{"next"}
 		})
-		poll(t, "the old CA's provider to be gone", func() bool { return len(children(t, a.pid())) == 1 })
+		poll(t, "the old CA's provider to be gone", func() bool { return len(children(t, a.PID())) == 1 })
 		probers[i].awaitHandshakes(t, 10)
 	}
 	workloads[1].await(t, "the next root alone", func() bool { return workloads[1].roots.Equal(nextRoot) })
@@ -72,7 +73,7 @@ func TestMoveToOtherCACostsNoHandshake(t *testing.T) {
 func (a *agent) reconfigure(t *testing.T, change func(config map[string]any)) {
 	t.Helper()
 	a.edit(t, change)
-	a.signal(syscall.SIGHUP)
+	a.Signal(syscall.SIGHUP)
 }
 
 // edit changes the agent's configuration file.

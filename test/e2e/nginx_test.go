@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -31,7 +32,7 @@ http {
 
 func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), shortDir(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), freeAddress(t)
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
 	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
 	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{
@@ -41,7 +42,7 @@ func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	e.write(t, "nginx.conf")
 	writeWhole(t, filepath.Join(dir, "nginx.conf"), []byte(nginxMain))
 	a := e.startAgent(t)
-	startProcess(t, "nginx", program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	startProcess(t, program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	takesEachCertificate(t, a, "nginx", address)
 }
 
@@ -91,7 +92,7 @@ func (p *prober) different() int {
 // with it.
 func (a *agent) rotateRoot(t *testing.T, w *workload, p *prober) {
 	t.Helper()
-	first, next := w.bundle(), shortDir(t)
+	first, next := w.bundle(), proctest.Folder(t)
 	second := pki.NewBundle(writeCA(t, next, "second root"))
 	both := first.Union(second)
 	writeWhole(t, filepath.Join(a.ca, "root-cert.pem"), both.PEM())

@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // An agent without rights cannot make files root's: what is there stays, and it says so
 // where an operator looks.
 func TestImpossibleOwnerIsReportedCountedAndRetried(t *testing.T) {
 	t.Parallel()
-	folder := shortDir(t)
+	folder := proctest.Folder(t)
 	old := map[string]string{"cert-chain.pem": "the old chain", "key.pem": "the old key", "root-cert.pem": "the old roots"}
 	for name, content := range old {
 		writeWhole(t, filepath.Join(folder, name), []byte(content))
@@ -36,7 +38,7 @@ func TestImpossibleOwnerIsReportedCountedAndRetried(t *testing.T) {
 
 func TestRootAgentWritesForOtherUserAndGroup(t *testing.T) {
 	t.Parallel()
-	folder, uid, gid := shortDir(t), os.Getuid(), os.Getgid()
+	folder, uid, gid := proctest.Folder(t), os.Getuid(), os.Getgid()
 	if reader := ordinary(); reader != nil {
 		uid, gid = int(reader.Uid), int(reader.Gid)-1
 	}

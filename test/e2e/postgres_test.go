@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -35,7 +36,7 @@ type postgres struct {
 // startPostgres runs one as the user that Debian made for it: it refuses root.
 func startPostgres(t *testing.T) *postgres {
 	t.Helper()
-	program, dir := programs.Foreign(t, "COUNTERSIGN_POSTGRES"), shortDir(t)
+	program, dir := programs.Foreign(t, "COUNTERSIGN_POSTGRES"), proctest.Folder(t)
 	mustDo(t, os.Chmod(dir, 0o755))
 	p := &postgres{bin: filepath.Dir(program), certs: filepath.Join(dir, "certs", "current"), user: userOf(t, "postgres")}
 	_, p.port, _ = net.SplitHostPort(freeAddress(t))
@@ -53,7 +54,7 @@ func startPostgres(t *testing.T) *postgres {
 	config := e.write(t, "postgresql.conf", "port = "+p.port, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off")
 	writeWhole(t, filepath.Join(data, "pg_hba.conf"), []byte("hostssl all postgres all trust\n"))
 	giveTo(t, p.user, data)
-	p.process = startProcessAs(t, p.user, "postgres", program, "-D", data, "-c", "config_file="+config)
+	p.process = startProcessAs(t, p.user, program, "-D", data, "-c", "config_file="+config)
 	t.Cleanup(func() { p.stop(t, syscall.SIGINT) }) // which waits for no client
 	p.log.await(t, "ready to accept connections")
 	return p
@@ -65,8 +66,8 @@ func (p *postgres) initialize(t *testing.T, dir string) (data string) {
 	data = filepath.Join(dir, "data")
 	mustDo(t, os.Mkdir(data, 0o700))
 	giveTo(t, p.user, data)
-	initdb := startProcessAs(t, p.user, "initdb", filepath.Join(p.bin, "initdb"), "-D", data, "-U", "postgres", "--no-sync", "--auth=trust")
-	<-initdb.done
+	initdb := startProcessAs(t, p.user, filepath.Join(p.bin, "initdb"), "-D", data, "-U", "postgres", "--no-sync", "--auth=trust")
+	<-initdb.Done()
 	if !initdb.cmd.ProcessState.Success() {
 		t.Fatal("initdb has failed")
 	}
@@ -91,7 +92,7 @@ func userOf(t *testing.T, name string) *syscall.Credential {
 func (p *postgres) psql(t *testing.T, host, roots string, args ...string) *process {
 	t.Helper()
 	address := fmt.Sprintf("host=%s hostaddr=127.0.0.1 port=%s user=postgres sslmode=verify-full sslrootcert=%s connect_timeout=10", host, p.port, roots)
-	return prepareProcess(t, nil, "psql", filepath.Join(p.bin, "psql"), append([]string{"-XAtq", address}, args...)...)
+	return prepareProcess(t, nil, filepath.Join(p.bin, "psql"), append([]string{"-XAtq", address}, args...)...)
 }
 
 // query returns what a client on a new connection gets to know.
@@ -99,8 +100,8 @@ func (p *postgres) query(t *testing.T, host, roots, query string) (said string, 
 	t.Helper()
 	c := p.psql(t, host, roots, "-c", query)
 	c.begin(t)
-	<-c.done
-	return string(c.log.all()), c.cmd.ProcessState.Success()
+	<-c.Done()
+	return c.log.String(), c.cmd.ProcessState.Success()
 }
 
 func (p *postgres) roots() string { return filepath.Join(p.certs, "roots.pem") }
@@ -207,7 +208,7 @@ func (p *postgres) refusesWhatIsNotVerified(t *testing.T) {
 	if said, ok := p.query(t, "other.example.org", p.roots(), "select 1"); ok || !strings.Contains(said, `server certificate for "db.example.org" does not match host name "other.example.org"`) {
 		t.Errorf("with the wrong name: %s", said)
 	}
-	other := shortDir(t)
+	other := proctest.Folder(t)
 	writeCA(t, other, "another root")
 	if said, ok := p.query(t, databaseName, filepath.Join(other, "root-cert.pem"), "select 1"); ok || !strings.Contains(said, "certificate verify failed") {
 		t.Errorf("with another root: %s", said)

@@ -24,14 +24,14 @@ func TestAgentMemoryIsUnreadable(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{user: ordinary()})
 	for _, file := range []string{"mem", "environ", "maps"} {
-		look := exec.Command("head", "-c1", fmt.Sprintf("/proc/%d/%s", a.pid(), file))
+		look := exec.Command("head", "-c1", fmt.Sprintf("/proc/%d/%s", a.PID(), file))
 		look.SysProcAttr = &syscall.SysProcAttr{Credential: a.user}
 		out, err := look.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "ermission denied") {
 			t.Errorf("%s: %v, %s", file, err, out)
 		}
 	}
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", a.pid()))
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", a.PID()))
 	if err != nil && a.user != nil || err == nil && !strings.Contains(strings.Join(strings.Fields(string(limits)), " "), "Max core file size 0 0") {
 		t.Errorf("%v, limits:\n%s", err, limits)
 	}

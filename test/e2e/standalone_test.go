@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	service "github.com/countersign-dev/countersign/sdk/discovery"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // standalone is the program countersign-discovery without Kubernetes: what is in a folder,
@@ -24,8 +26,8 @@ type standalone struct {
 
 func startStandalone(t *testing.T) *standalone {
 	t.Helper()
-	bin, own, ca := binaries(t), shortDir(t), shortDir(t)
-	d := &standalone{path: filepath.Join(bin, "countersign-discovery"), dir: shortDir(t), keys: shortDir(t), page: filepath.Join(own, "page")}
+	bin, own, ca := binaries(t), proctest.Folder(t), proctest.Folder(t)
+	d := &standalone{path: filepath.Join(bin, "countersign-discovery"), dir: proctest.Folder(t), keys: proctest.Folder(t), page: filepath.Join(own, "page")}
 	d.root = newAuthorityIn(t, ca, "root of the service")
 	d.root.writeClient(t, d.keys, "/ns/e2e/sa/client")
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
@@ -45,7 +47,7 @@ func startStandalone(t *testing.T) *standalone {
 	}
 	config := filepath.Join(own, "discovery.yaml")
 	writeWhole(t, config, content)
-	d.process = startProcess(t, "countersign-discovery", d.path, "serve", "--config", config)
+	d.process = startProcess(t, d.path, "serve", "--config", config)
 	line := d.log.await(t, "serving ADS and SDS over TLS")
 	d.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)[1]
 	poll(t, "the service to be ready", func() bool { return d.status(t).Server.NotReady == "" })

@@ -79,9 +79,9 @@ func TestAgentWithReadableStateKeyDoesNotStart(t *testing.T) {
 	if err := os.Chmod(filepath.Join(a.dir, "state.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := startProcess(t, "agent", filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	p := startProcess(t, filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
 	p.log.await(t, "state.key_file", "chmod go-rwx")
-	poll(t, "the agent to end", p.ended)
+	<-p.Done()
 	if code := p.cmd.ProcessState.ExitCode(); code != 2 {
 		t.Errorf("it exits with %d, want 2", code)
 	}

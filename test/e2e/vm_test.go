@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	security "istio.io/api/security/v1alpha1"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -116,14 +118,14 @@ func (i *istiod) shown() (tokens, certificates int) {
 // certificate that it wrote, over a restart, too.
 func TestVirtualMachineRenewsWithItsOwnCertificate(t *testing.T) {
 	t.Parallel()
-	i, dir := startIstiod(t), shortDir(t)
+	i, dir := startIstiod(t), proctest.Folder(t)
 	certs, token, root := filepath.Join(dir, "certs"), filepath.Join(dir, "token"), filepath.Join(dir, "root.pem")
 	mustDo(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
 	writeWhole(t, token, []byte(vmToken))
 	writeWhole(t, root, i.mesh.Bundle().PEM())
 	start := func() *process {
 		// PROV_CERT is OUTPUT_CERTS, as in the sidecar.env of a virtual machine.
-		return startProcess(t, "agent", "/usr/bin/env",
+		return startProcess(t, "/usr/bin/env",
 			"CA_ADDR="+i.address, "CA_ROOT_CA="+root, "PROV_CERT="+certs, "OUTPUT_CERTS="+certs,
 			"TRUST_DOMAIN="+trustDomain, "POD_NAMESPACE=e2e", "SERVICE_ACCOUNT=vm", "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.95",
 			filepath.Join(binaries(t), "countersign"), "agent", "--dev", "--socket", filepath.Join(dir, "socket"),
@@ -133,7 +135,7 @@ func TestVirtualMachineRenewsWithItsOwnCertificate(t *testing.T) {
 	machine.log.await(t, "files written")
 	mustDo(t, os.Remove(token))
 	poll(t, "three renewals with certificates", func() bool { _, n := i.shown(); return n >= 3 })
-	machine.end(t)
+	machine.stop(t, syscall.SIGTERM)
 	_, before := i.shown()
 	machine = start()
 	poll(t, "two more after a restart", func() bool { _, n := i.shown(); return n >= before+2 })

@@ -28,6 +28,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 const tokenSecret = "what the strict provider and this test know"
@@ -149,7 +151,7 @@ func TestEachWorkloadOfMachineHasItsOwnCertificate(t *testing.T) {
 func TestPeerHasIdentityMappedToItsUser(t *testing.T) {
 	t.Parallel()
 	own := tokenFor("mapped", tokenSecret, time.Hour, 0)
-	file := filepath.Join(shortDir(t), "token")
+	file := filepath.Join(proctest.Folder(t), "token")
 	writeWhole(t, file, []byte(own))
 	a := startWorkloads(t, map[string]any{"workloads": map[string]any{
 		"verified_by": nil, "spiffe_id": nil,

@@ -110,11 +110,12 @@ func TestAuthnNeedsOnlyStandardLibrary(t *testing.T) {
 // arrows are the imports that each package of the sdk, and each that serves Kubernetes'
 // secrets, may have of the house.
 var arrows = map[string][]string{
+
 	"sdk/ca":                                {},
 	"sdk/pki":                               {"internal/clock", "internal/text"},
 	"sdk/token":                             {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "sdk/ca"},
 	"sdk/token/exchange":                    {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
-	"sdk/secret":                            {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
+	"sdk/secret":                            {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
 	"sdk/xds":                               {"internal/text", "internal/version"},
 	"sdk/sds":                               {"internal/host/grpcsocket", "internal/text", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                       {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
@@ -132,15 +133,21 @@ var arrows = map[string][]string{
 	"sdk/catest":                            {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                     {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/provider/wire":                     {"internal/text", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                          {"internal/program/buildinfo", "internal/suggest", "sdk/ca", "sdk/provider/wire"},
+	"sdk/provider":                          {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/provider/chain":                    {"sdk/ca", "sdk/pki"},
+	"sdk/languages":                         {},
+	"sdk/provider/setting":                  {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},
 	"sdk/provider/filewatch":                {"internal/host/filewatch"},
-	"sdk/provider/testkit":                  {"internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/provider/testkit":                  {"internal/test/proctest", "internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/tlsconfig":                         {"internal/text", "sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":               {"sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":           {"sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":                {"internal/clock", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                        {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":                      {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"sdk/ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule"},
+	"sdk/ra/internal/rootphase":             {"internal/clock", "sdk/pki"},
+	"sdk/ra/internal/schedule":              {"internal/rotation", "sdk/ca"},
 	"sdk/discovery":                         {"internal/clock", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":                     {},
 	"sdk/discovery/folder/internal/pattern": {},
@@ -150,15 +157,25 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":       {"internal/clock", "internal/text"},
 	"control-plane/kubernetes/secrets":      {"control-plane/kubernetes/access", "internal/clock", "internal/text", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
-	"control-plane/kubernetes/kubetest":     {},
-	"plugin-host":                           {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
-	"plugin-host/lock":                      {"internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
+	"control-plane/kubernetes/signing":      {"internal/text", "sdk/ca", "sdk/ra"},
+	"control-plane/kubernetes/kubetest":     {"internal/test/proctest"},
+	"plugin-host":                           {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/reference", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/lock":                      {"internal/host/safefile", "internal/text", "plugin-host/internal/reference", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":          {},
+	"plugin-host/internal/reference":        {"internal/call", "internal/host/command", "internal/host/safefile", "internal/text", "sdk/ca"},
 	"plugin-host/internal/verified":         {"internal/text", "sdk/provider/wire"},
-	"plugin-host/internal/process":          {"internal/loglimit", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/pki", "sdk/provider/wire"},
-	"plugin-host/internal/supervise":        {"internal/clock", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/internal/process":          {"internal/loglimit", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/internal/supervise":        {"internal/clock", "internal/host/filewatch", "internal/redact", "internal/text", "plugin-host/internal/process", "plugin-host/internal/reference", "sdk/ca", "sdk/provider/wire"},
 	"plugin-host/internal/debugger":         {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
-	"plugin-host/providertest":              {"plugin-host", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/internal/output":           {"internal/text"},
+	"plugin-host/providertest":              {"plugin-host", "plugin-host/internal/output", "plugin-host/internal/reference", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+
+	"control-plane/kubernetes/signing/podcert":     {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/ra"},
+	"control-plane/kubernetes/signing/trustbundle": {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/kubernetes/signing/guard":       {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/kubernetes/signing/csr":         {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/kubernetes/signing/lease":       {"internal/clock", "internal/text", "sdk/ca", "sdk/ra"},
+	"control-plane/kubernetes/signing/records":     {"sdk/ca"},
 }
 
 func TestImportsFollowArrows(t *testing.T) {
@@ -192,10 +209,10 @@ func checkArrows(t *testing.T, name string, imports []string) {
 // each may import; main has the commands.
 var rooms = map[string][]string{
 	"agent":       {"cli", "config", "metrics", "outputs", "proxy", "settings", "wiring", "status", "workloads"},
+	"beside":      {"catalog", "cli", "settings"},
 	"catalog":     {"schema"},
 	"cli":         {},
 	"config":      {"istiocompat"},
-	"discovery":   {"catalog", "cli", "settings"},
 	"doctor":      {"catalog", "schema"},
 	"explain":     {"agent", "cli", "config", "settings"},
 	"istiocompat": {},
@@ -263,12 +280,11 @@ func TestDiscoveryCompilesNoKubernetesOrSecrets(t *testing.T) {
 	}
 }
 
-// A program that has other mains' parts is one too many: what serves Kubernetes' secrets
-// is a library.
-func TestOnlyDiscoveryMainCompilesHost(t *testing.T) {
-	const main = house + "/control-plane/cmd/countersign-discovery"
+// What serves Kubernetes' secrets and signs its requests is a library; only the programs
+// have a host of providers.
+func TestOnlyControlPlaneProgramsCompileHost(t *testing.T) {
 	for _, pkg := range list(t, "control-plane", "./...") {
-		if pkg == main || strings.HasPrefix(pkg, main+"/") {
+		if strings.HasPrefix(pkg, house+"/control-plane/cmd/") {
 			continue
 		}
 		for _, dep := range list(t, "control-plane", "-deps", "-test", pkg) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	discovery "github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	ra "github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
@@ -22,6 +23,7 @@ var update = flag.Bool("update", false, "write the schemas anew")
 func TestSchemasMatchStructs(t *testing.T) {
 	check(t, "docs/config.schema.json", ofAgent(t))
 	check(t, "control-plane/cmd/countersign-discovery/config/schema.json", ofDiscovery(t))
+	check(t, "control-plane/cmd/countersign-ra/config/schema.json", ofRA(t))
 }
 
 func check(t *testing.T, name string, s *jsonschema.Schema) {
@@ -63,10 +65,22 @@ func ofAgent(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
+// sections has what the configurations of the programs beside the agent share.
+const sections = "control-plane/cmd/internal/settings/sections.go"
+
 func ofDiscovery(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	s := made[discovery.Config](t, "The configuration of countersign-discovery", "control-plane/cmd/countersign-discovery/config/config.go")
+	s := made[discovery.Config](t, "The configuration of countersign-discovery", "control-plane/cmd/countersign-discovery/config/config.go", sections)
 	choose(s, "authenticators.kind", discovery.ByCertificate, discovery.ByJWT, discovery.ByKubernetes)
+	return s
+}
+
+func ofRA(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s := made[ra.Config](t, "The configuration of countersign-ra", "control-plane/cmd/countersign-ra/config/config.go", sections)
+	choose(s, "rules.usages", "any", "server", "client", "both")
+	at(s, "rules.match.requests").Items.Enum = []any{ra.PodCertificateRequests, ra.CertificateSigningRequests}
+	at(s, "rules.match.kinds").Items.Enum = []any{"pod", "service-account", "node", "user"}
 	return s
 }
 
