@@ -27,7 +27,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build all programs into bin/
-	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-discovery ./providers/{citadel,file,google,step,vault}/cmd/...
+	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} ./providers/{citadel,file,google,step,vault}/cmd/...
 
 .PHONY: demo
 demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
@@ -58,9 +58,10 @@ race: ## run all packages' tests with the race detector, also in the programs th
 
 .PHONY: check-kit
 check-kit: ## run the conformance suite against providers in other languages and ones that break each rule, and the agent beside hostile ones
+	@scripts/get-provider-rust >/dev/null
 	@$(WITH) $(HEAVY) -timeout 10m -parallel 6 -run HostileProvider ./test/e2e
 	@$(WITH) $(HEAVY) -timeout 10m -run 'EndsEachSecond|AbruptSwaps' ./test/e2e
-	@$(WITH) $(HEAVY) -timeout 10m -run PassesSuite ./plugin-host
+	@$(WITH) $(HEAVY) -timeout 20m -run PassesSuite ./plugin-host
 	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	@$(HEAVY) -timeout 10m -run NoVerdict ./sdk/catest/conformance
 
@@ -85,7 +86,8 @@ e2e-vault: ## test the Vault provider against a real Vault
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
+		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 RUNS ?= 1000
 PROCESS_RUNS ?= 10
@@ -103,6 +105,14 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 .PHONY: bench
 bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
 	@$(TESTS) -run '^$$' -bench Figures -benchtime 1x -timeout 0 -v ./test/bench -args $(or $(FIGURES),-page docs/figures.md)
+
+.PHONY: e2e-kubernetes-long
+e2e-kubernetes-long: ## test what takes the life of a request, or a certificate's of an hour: 30 to 45 minutes
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 60m -run RealLong -v ./control-plane/kubernetes/signing/real
+
+.PHONY: bench-kubernetes
+bench-kubernetes: ## measure 1,000 pods with certificates on ten nodes of a real cluster
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench Fleet -benchtime 1x ./control-plane/kubernetes/signing/real
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows
