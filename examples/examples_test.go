@@ -24,7 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

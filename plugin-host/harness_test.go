@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // install makes this test's binary a provider of that name.
 func install(t *testing.T, dir, name string) {

@@ -64,7 +64,7 @@ func next[T any](t *testing.T, from <-chan T, what string) T {
 	select {
 	case got := <-from:
 		return got
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("waited in vain for %s", what)
 		panic("unreachable")
 	}

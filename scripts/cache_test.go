@@ -59,7 +59,7 @@ type process struct {
 // start starts a script of the clone, in the clone, with no environment but PATH and env.
 func start(t *testing.T, clone, command string, env ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "bash", strings.Fields("scripts/"+command)...)
 	cmd.Dir, cmd.Env = clone, append(slices.Clone(env), "PATH="+os.Getenv("PATH"))

@@ -117,7 +117,7 @@ func (r *running) isDiscovery(s tls.ConnectionState) error {
 }
 
 func fetch(ctx context.Context, client secretv3.SecretDiscoveryServiceClient) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	answer, err := client.FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{
 		Node: &core.Node{Id: "proxy~1"}, TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", ResourceNames: []string{"kubernetes://web"},

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // needEnvoy returns the path of Envoy's binary. An example imports nothing internal, in its
 // tests either.

@@ -230,7 +230,7 @@ func TestRotatedRootsAreReported(t *testing.T) {
 	s := newServer(t, "")
 	client, err := provider.Define("est", "0.1.0", open).Open(t.Context(), s.settings)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	told := 0
 	err = client.(ca.RootWatcher).WatchRoots(ctx, func(roots []byte) error {

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 func config(t *testing.T, authority *catest.CA) agent.Config {
 	t.Helper()

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 // aggregated serves clusters from a snapshot and secrets from source on one ADS server.
 func aggregated(t *testing.T, source *secrettest.Drawer) discoveryv3.AggregatedDiscoveryServiceClient {

@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience  = 10 * time.Second
+	patience  = 2 * time.Minute
 	secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	thingURL  = "type.googleapis.com/example.Thing"
 	web       = "spiffe://example.org/ns/shop/sa/web"

@@ -46,7 +46,7 @@ func TestLogHandlerMayAskTheSet(t *testing.T) {
 	handler.set.Store(set)
 	await := func(words string) {
 		t.Helper()
-		for deadline := time.After(10 * time.Second); ; {
+		for deadline := time.After(2 * time.Minute); ; {
 			select {
 			case line := <-handler.lines:
 				if strings.Contains(line, words) {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 func keyPair(version string) *secret.Item {
 	return &secret.Item{Name: "default", Kind: secret.KeyPair, Version: version, Chain: []byte("chain " + version), Key: []byte("key " + version)}
@@ -69,7 +69,7 @@ func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sd
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := errors.Join(server.Close(ctx), <-served, server.Close(ctx)); err != nil {
 			t.Errorf("close: %v", err)

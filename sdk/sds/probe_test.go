@@ -15,15 +15,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-func probe(t *testing.T, path string) (*sds.Peer, error) {
+func probe(t *testing.T, path string, within time.Duration) (*sds.Peer, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	return sds.Probe(ctx, path)
 }
 
 func TestProbeRecognisesSDSServerAndUser(t *testing.T) {
-	peer, err := probe(t, start(t, secrettest.New(), sds.Config{}))
+	peer, err := probe(t, start(t, secrettest.New(), sds.Config{}), patience)
 	if err != nil || peer == nil || int(peer.UID) != os.Geteuid() || peer.PID != 0 && int(peer.PID) != os.Getpid() {
 		t.Errorf("got %v, %v", peer, err)
 	}
@@ -31,19 +31,20 @@ func TestProbeRecognisesSDSServerAndUser(t *testing.T) {
 
 func TestProbeReportsNonSDSServers(t *testing.T) {
 	for name, serve := range map[string]struct {
-		with func(net.Listener)
-		want string
+		with   func(net.Listener)
+		within time.Duration
+		want   string
 	}{
-		"hangs":     {func(net.Listener) {}, "does not answer"},
-		"closes":    {func(l net.Listener) { acceptEach(l, func(net.Conn) {}) }, "does not speak HTTP/2"},
-		"another":   {func(l net.Listener) { acceptEach(l, func(c net.Conn) { _, _ = c.Write([]byte("220 mail\r\n")) }) }, "does not speak HTTP/2"},
-		"other RPC": {func(l net.Listener) { _ = grpc.NewServer().Serve(l) }, "has no SDS"},
+		"hangs":     {func(net.Listener) {}, time.Second, "does not answer"},
+		"closes":    {func(l net.Listener) { acceptEach(l, func(net.Conn) {}) }, patience, "does not speak HTTP/2"},
+		"another":   {func(l net.Listener) { acceptEach(l, func(c net.Conn) { _, _ = c.Write([]byte("220 mail\r\n")) }) }, patience, "does not speak HTTP/2"},
+		"other RPC": {func(l net.Listener) { _ = grpc.NewServer().Serve(l) }, patience, "has no SDS"},
 	} {
 		path := filepath.Join(shortDir(t), "socket")
 		listener := listenPlain(t, path)
 		served := make(chan struct{})
 		go func() { defer close(served); serve.with(listener) }()
-		peer, err := probe(t, path)
+		peer, err := probe(t, path, serve.within)
 		if peer == nil || err == nil || !strings.Contains(err.Error(), serve.want) {
 			t.Errorf("%s: got %v, %v", name, peer, err)
 		}
@@ -69,7 +70,7 @@ func TestProbeOfDeadSocketFindsNoPeer(t *testing.T) {
 	listener.SetUnlinkOnClose(false)
 	_ = listener.Close()
 	for _, path := range []string{path, path + "-none"} {
-		if peer, err := probe(t, path); peer != nil || err == nil {
+		if peer, err := probe(t, path, patience); peer != nil || err == nil {
 			t.Errorf("%s: got %v, %v", path, peer, err)
 		}
 	}

@@ -17,7 +17,7 @@ func metadataServer(t *testing.T, handler http.HandlerFunc) token.Metadata {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return token.Metadata{Audience: "istio-ca&x", Host: strings.TrimPrefix(server.URL, "http://"), Timeout: 10 * time.Second}
+	return token.Metadata{Audience: "istio-ca&x", Host: strings.TrimPrefix(server.URL, "http://"), Timeout: 2 * time.Minute}
 }
 
 func google(w http.ResponseWriter) { w.Header().Set("Metadata-Flavor", "Google") }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 // keyPair is a new certificate of these names.
 func keyPair(t *testing.T, authority *catest.CA, name, spiffeID string, dnsNames ...string) *secret.Item {
@@ -73,7 +73,7 @@ func start(t *testing.T, source secret.Source, cfg workloadapi.Config) (*workloa
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := errors.Join(server.Close(ctx), <-served, server.Close(ctx)); err != nil {
 			t.Errorf("close: %v", err)

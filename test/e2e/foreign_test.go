@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -85,7 +84,7 @@ func TestEnvoyUsesForeignSocketAndAgentFiles(t *testing.T) {
 // serves demands a secret of the agent.
 func (f *foreign) serves(t *testing.T, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	answer, err := dialSDS(t, f.files).FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: []string{name}})
 	if err != nil || len(answer.GetResources()) != 1 {

@@ -265,7 +265,7 @@ func httpServer(t *testing.T, cfg *tls.Config) (url string) {
 func fetchOnce(url string, cfg *tls.Config) error {
 	transport := &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	answer, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(url)
+	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get(url)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 // patience is how long a test waits for what must come. It is long, so that a slow
 // machine fails no test; what comes late is judged by what it says, not by when.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // notice wakes everybody who waits for a change. It is used under the lock of what
 // changes.

@@ -265,7 +265,7 @@ func TestClaimsDoNotGiveSecretsOfOthers(t *testing.T) {
 	answered, refused := 0, 0
 	for i := range 1000 {
 		c := craft(i, own, victim)
-		short, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, c.metadata...), 5*time.Second)
+		short, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, c.metadata...), patience)
 		answer, err := client.FetchSecrets(short, &discoveryv3.DiscoveryRequest{
 			TypeUrl: secretType, ResourceNames: c.names, Node: &corev3.Node{Id: c.node, Cluster: "web"},
 		})

@@ -33,7 +33,7 @@ import (
 // asService as the first argument makes this test's binary the program.
 const asService = "be-discovery"
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == asService {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -50,7 +49,7 @@ func get(t *testing.T, address, path string) (int, string) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, at)
 	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get("http://localhost" + path)
+	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://localhost" + path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is for what happens at once, on a machine that is busy.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // news is told whatever may be waited for: events, lines of log, and what API servers see.
 // All of it is visible before it is told.

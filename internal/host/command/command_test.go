@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what real processes do.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -51,7 +51,7 @@ func talk(t *testing.T, dir string, env []string, name string, args ...string) *
 // hear returns the first line with the pattern in it.
 func (p *talker) hear(pattern string) []string {
 	p.t.Helper()
-	wanted, deadline := regexp.MustCompile(pattern), time.After(20*time.Second)
+	wanted, deadline := regexp.MustCompile(pattern), time.After(2*time.Minute)
 	var heard []string
 	for {
 		select {

@@ -133,7 +133,7 @@ func fetch(ts *testscript.TestScript, socket, path string) []byte {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get("http://unix" + path)
+	answer, err := (&http.Client{Transport: transport, Timeout: 2 * time.Minute}).Get("http://unix" + path)
 	ts.Check(err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -175,7 +175,7 @@ func (b *background) Write(text []byte) (int, error) {
 // await waits until the agent has logged the pattern.
 func (b *background) await(ts *testscript.TestScript, pattern string) {
 	wanted := regexp.MustCompile(pattern)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for !wanted.MatchString(ts.ReadFile("agent.log")) {
 		select {
 		case <-b.grown:

@@ -58,7 +58,7 @@ func itself(t *testing.T, variable, dir string) *exec.Cmd {
 	return cmd
 }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // folderOf writes the files into a new folder, without those whose content is nil.
 func folderOf(t *testing.T, files map[string][]byte) string {

@@ -27,7 +27,7 @@ func TestChangeIsSignaledByEventAndByPoll(t *testing.T) {
 			}
 			select {
 			case <-changed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Error("no signal")
 			}
 			stop()

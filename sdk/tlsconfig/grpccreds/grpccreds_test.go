@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 // hold obtains and rotates "default" and "ROOTCA" until the test ends. A root that
 // the authority drops goes at once.

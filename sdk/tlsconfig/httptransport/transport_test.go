@@ -122,7 +122,7 @@ func newScene(t *testing.T, base *http.Transport) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client = &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	s.client = &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }

@@ -74,7 +74,7 @@ func (s *sts) asked() (url.Values, http.Header, int) {
 // client returns a client of the server; change may change its settings.
 func (s *sts) client(t *testing.T, change func(*exchange.Config)) *exchange.Client {
 	t.Helper()
-	config := exchange.Config{URL: s.URL + "/token", RootFile: s.roots, Timeout: 20 * time.Second}
+	config := exchange.Config{URL: s.URL + "/token", RootFile: s.roots, Timeout: 2 * time.Minute}
 	if change != nil {
 		change(&config)
 	}

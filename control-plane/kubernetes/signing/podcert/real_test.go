@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-const patience = 90 * time.Second
+const patience = 2 * time.Minute
 
 // least are the rights that the package's comment names, but for that to sign.
 var least = []rbacv1.PolicyRule{

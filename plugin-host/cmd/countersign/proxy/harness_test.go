@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a test waits for what real processes do.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func path() string { return "PATH=" + os.Getenv("PATH") }
 

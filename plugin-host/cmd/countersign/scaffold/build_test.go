@@ -65,7 +65,7 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 			t.Errorf("%s: %s, %v", file, text, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	p, err := pluginhost.Open(ctx, pluginhost.Options{RuntimeDir: shortDir(t)}, pluginhost.Entry{Name: "4-acme", Path: binary})
 	if err != nil {
