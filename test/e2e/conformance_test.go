@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
 
@@ -59,15 +58,11 @@ refused_identity: {spiffe_id: "spiffe://stranger.test/web"}
 	}
 }
 
-// The figure of the issue: what an author waits for.
-func TestConformanceOfMinimalProviderTakesTwentySeconds(t *testing.T) {
-	binary, most := filepath.Join(binaries(t), "countersign-provider-minimal"), 20*time.Second
-	if slices.Contains(programs.Flags(), "-race=true") {
-		most *= 3 // the figure is that of a release
-	}
+// An author waits for it; `make bench FIGURES=author` measures how long.
+func TestConformanceOfMinimalProviderNeverHangs(t *testing.T) {
 	begin := time.Now()
-	report := kit(t, binary, "{}")
-	if took := time.Since(begin); took > most || report.Passed < 80 {
+	report := kit(t, filepath.Join(binaries(t), "countersign-provider-minimal"), "{}")
+	if took := time.Since(begin); took > patience || report.Passed < 80 {
 		t.Errorf("%d checks passed in %s", report.Passed, took)
 	}
 }

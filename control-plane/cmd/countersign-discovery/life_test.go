@@ -81,7 +81,7 @@ func TestStreamEndsWithItsLifetime(t *testing.T) {
 	p, who := set(t, "times: {drain: 0s, stream: 1s}")
 	begun := time.Now()
 	err := last(who.held(t, p))
-	if took := time.Since(begun); status.Code(err) != codes.Unavailable || took > 10*time.Second {
+	if took := time.Since(begun); status.Code(err) != codes.Unavailable || took > time.Minute {
 		t.Errorf("after %s: %v\n%s", took, err, p.log)
 	}
 	if metrics := p.metrics(t); !strings.Contains(metrics, `ended_streams_total{reason="age"} 1`) {

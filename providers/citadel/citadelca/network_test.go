@@ -48,7 +48,7 @@ func TestSilentServerTakesRequestDeadline(t *testing.T) {
 	begin := time.Now()
 	_, err := c.CSRSign(testkit.Within(t, 300*time.Millisecond), req)
 	mustBe(t, err, ca.ErrDeadline, address)
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }

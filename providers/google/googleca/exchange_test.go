@@ -173,7 +173,7 @@ func TestUnresponsiveTokenServiceIsGivenUp(t *testing.T) {
 	begun := time.Now()
 	_, err := c.ExchangeToken(t.Context(), theRequest)
 	mustBe(t, err, ca.ErrDeadline, "no reply within 5s")
-	if took := time.Since(begun); took < callTimeout || took > callTimeout+5*time.Second {
+	if took := time.Since(begun); took < callTimeout || took > callTimeout+time.Minute {
 		t.Errorf("given up after %s", took)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

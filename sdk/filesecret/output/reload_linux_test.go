@@ -89,7 +89,7 @@ func TestCommandRunsWithoutShellOrSecretsAndTimesOut(t *testing.T) {
 	}
 	begin := time.Now()
 	err := output.Command([]string{"/bin/sh", "-c", "sleep 60 & sleep 60"}, 200*time.Millisecond)(t.Context(), log)
-	if err == nil || !strings.Contains(err.Error(), "timed out and was killed") || time.Since(begin) > 5*time.Second {
+	if err == nil || !strings.Contains(err.Error(), "timed out and was killed") || time.Since(begin) > 30*time.Second {
 		t.Errorf("got %v after %s", err, time.Since(begin))
 	}
 	must(t, output.Command([]string{"/usr/bin/printf", `\033[31mred\n%05000d`, "0"}, patience)(t.Context(), log))
