@@ -25,7 +25,7 @@ const checkCA = "Check that the CA is up and reachable, and the provider's last 
 
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
-	all := slices.Concat(r.atStart(), r.ofSecrets(), r.ofProviders(), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
+	all := slices.Concat(r.atStart(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
 	return daemon.WorstFirst(all)
 }
 
@@ -56,18 +56,6 @@ func (r report) ofSecrets() (all []trouble) {
 			continue
 		}
 		all = append(all, of)
-	}
-	return all
-}
-
-func (r report) ofProviders() (all []trouble) {
-	for _, p := range r.Providers {
-		if grade := p.Mark().Grade; grade != good {
-			all = append(all, trouble{
-				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Said: p.LastError, At: p.Since,
-				Do: "See its last log lines. It restarts by itself, after growing pauses.",
-			})
-		}
 	}
 	return all
 }

@@ -9,48 +9,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 )
 
 func validateCommand() *cobra.Command {
-	in := flags()
-	cmd := &cobra.Command{
-		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
-		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
-Start nothing and connect to nothing. Run it where the service will run, as it looks for
-files, folders and providers.
-
-Notes name what serve would wait for, such as a file that does not exist yet. The exit
-code is 2 if a setting is wrong.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := in.Read()
-			if err == nil {
-				err = verify(cmd.Context(), *c)
-			}
-			if err != nil {
-				return err
-			}
-			for _, note := range notes(*c) {
-				fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")
-			return err
-		},
-	}
-	in.Add(cmd)
-	return cmd
+	return daemon.Validate(flags(), `Notes name what serve would wait for, such as a file that does not exist yet. The exit
+code is 2 if a setting is wrong.`, verify, notes)
 }
 
 // verify makes everything that serve does, and closes it.
-func verify(ctx context.Context, c config.Config) error {
-	s := &service{config: c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
+func verify(ctx context.Context, c *config.Config) error {
+	s := &service{config: *c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
 	err := s.make(ctx)
 	_ = s.close() // nothing was started
 	return err
 }
 
-// notes returns what keeps no service from starting, but from being of use.
-func notes(c config.Config) (all []string) {
+// notes returns what does not keep a service from starting, but from being of use.
+func notes(c *config.Config) (all []string) {
 	if !c.Cluster.Disabled && c.Cluster.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
 	}

@@ -1,5 +1,5 @@
 // Command countersign-ra is a registration authority: it signs the certificate requests of
-// Kubernetes clusters by any provider, for those who may have the names. "countersign ra"
+// Kubernetes clusters with any provider, as far as its rules allow. "countersign ra"
 // verifies and runs it.
 package main
 

@@ -19,7 +19,7 @@ func serveCommand() *cobra.Command {
 		Long: `Sign requests until SIGTERM, while this replica holds the Lease. A replica that does not
 waits for it, and calls no CA.
 
-SIGHUP opens the audit file anew, for logrotate. Other settings change by a restart.
+SIGHUP reopens the audit file, for logrotate. Other settings need a restart.
 
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
 1 after any other failure, and 130 after a second signal, which ends the process at once.`,
@@ -54,7 +54,7 @@ func serve(ctx context.Context, c config.Config) (err error) {
 }
 
 // verify makes everything that serve does, and closes it.
-func verify(ctx context.Context, c config.Config) error {
-	s := &service{config: c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
+func verify(ctx context.Context, c *config.Config) error {
+	s := &service{config: *c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
 	return errors.Join(s.make(ctx), s.close())
 }

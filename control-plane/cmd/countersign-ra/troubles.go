@@ -20,7 +20,7 @@ type (
 
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
-	return daemon.WorstFirst(slices.Concat(r.atStart(), r.ofRules(), r.ofAuthorities(), r.ofProviders(), r.ofClusters()))
+	return daemon.WorstFirst(slices.Concat(r.atStart(), r.ofRules(), r.ofAuthorities(), daemon.OfProviders(r.Providers), r.ofClusters()))
 }
 
 func (r report) atStart() []trouble {
@@ -63,18 +63,6 @@ func (r report) ofAuthorities() (all []trouble) {
 
 func resumes(a authority) string {
 	return fmt.Sprintf("It is asked again in %s.", time.Duration(a.HeldSeconds*float64(time.Second)).Round(time.Second))
-}
-
-func (r report) ofProviders() (all []trouble) {
-	for _, p := range r.Providers {
-		if grade := p.Mark().Grade; grade != good {
-			all = append(all, trouble{
-				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Said: p.LastError, At: p.Since,
-				Do: "See its last log lines. It restarts by itself, after growing pauses.",
-			})
-		}
-	}
-	return all
 }
 
 func (r report) ofClusters() (all []trouble) {

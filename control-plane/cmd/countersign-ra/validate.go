@@ -8,40 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 )
 
 func validateCommand() *cobra.Command {
-	in := flags()
-	cmd := &cobra.Command{
-		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
-		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
-Start nothing and connect to nothing. Run it where the service will run, as it looks for
-files, folders and providers.
-
-Notes name what serve would wait for, and what may be missing. The exit code is 2 if a
-setting is wrong.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := in.Read()
-			if err == nil {
-				err = verify(cmd.Context(), *c)
-			}
-			if err != nil {
-				return err
-			}
-			for _, note := range notes(*c) {
-				fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")
-			return err
-		},
-	}
-	in.Add(cmd)
-	return cmd
+	return daemon.Validate(flags(), `Notes name what serve would wait for, and what may be missing. The exit code is 2 if a
+setting is wrong.`, verify, notes)
 }
 
-// notes returns what keeps no service from starting, but may keep it from being of use.
-func notes(c config.Config) (all []string) {
+// notes returns what does not keep a service from starting, but may keep it from being of use.
+func notes(c *config.Config) (all []string) {
 	if c.Cluster.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,23 +143,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 }
 
 // spoiled is working without the settings that text has, and with text.
-func spoiled(text string) string {
-	if !strings.Contains(text, ": ") || strings.HasPrefix(text, "a: b") {
-		return text
-	}
-	var kept strings.Builder
-	skip := false
-	for line := range strings.Lines(working) {
-		key, _, isKey := strings.Cut(line, ":")
-		if isKey && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "-") {
-			skip = strings.HasPrefix(text, key+":") || strings.Contains(text, "\n"+key+":")
-		}
-		if !skip {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String() + text + "\n"
-}
+func spoiled(text string) string { return deploytest.Spoiled(working, text) }
 
 func TestFileCertificateNeedsNoProvider(t *testing.T) {
 	c, err := Parse("c.yaml", []byte("certificate: {chain_file: a, key_file: b}\ntrust_domains: [{name: a, roots_file: r}]\n"))

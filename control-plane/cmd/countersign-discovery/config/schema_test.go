@@ -1,15 +1,11 @@
 package config
 
 import (
-	"encoding/json"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/google/jsonschema-go/jsonschema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
@@ -36,36 +32,18 @@ func TestDocsExamplesAreValid(t *testing.T) {
 		if _, err := Parse("example.yaml", []byte(text)); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}
-		if err := validate(t, text); err != nil {
+		if err := deploytest.Valid(Schema, text); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}
 	}
 }
 
-// validate holds a file against the schema, as an editor does.
-func validate(t *testing.T, text string) error {
-	t.Helper()
-	var schema jsonschema.Schema
-	if err := json.Unmarshal([]byte(Schema), &schema); err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var says any
-	if err := yaml.Unmarshal([]byte(text), &says); err != nil {
-		t.Fatal(err)
-	}
-	return resolved.Validate(says)
-}
-
 func TestSchemaMatchesServiceValidation(t *testing.T) {
-	if err := validate(t, working); err != nil {
+	if err := deploytest.Valid(Schema, working); err != nil {
 		t.Error(err)
 	}
 	for _, text := range []string{"lisen: {}", "listen: {tsl: x}", "times: {stream: 5}", "log: {level: loud}", "authenticators: [{kind: password}]", "limits: {streams: many}", "trust_domains: [{own_ca: true}]"} {
-		if validate(t, text) == nil {
+		if deploytest.Valid(Schema, text) == nil {
 			t.Errorf("%s is taken", text)
 		}
 		if _, err := Parse("c.yaml", []byte(spoiled(text))); err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -151,23 +152,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 }
 
 // spoiled is working without the settings that text has, and with text.
-func spoiled(text string) string {
-	if !strings.Contains(text, ": ") || strings.HasPrefix(text, "a: b") {
-		return text
-	}
-	var kept strings.Builder
-	skip := false
-	for line := range strings.Lines(working) {
-		key, _, isKey := strings.Cut(line, ":")
-		if isKey && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "-") {
-			skip = strings.HasPrefix(text, key+":") || strings.Contains(text, "\n"+key+":")
-		}
-		if !skip {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String() + text + "\n"
-}
+func spoiled(text string) string { return deploytest.Spoiled(working, text) }
 
 func TestHostileTextIsEscapedInErrors(t *testing.T) {
 	const red = "\x1b[31m"

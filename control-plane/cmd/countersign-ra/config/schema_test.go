@@ -1,39 +1,17 @@
 package config
 
 import (
-	"encoding/json"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
-	"sigs.k8s.io/yaml"
-
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
-// validate holds a file against the schema, as an editor does.
-func validate(t *testing.T, text string) error {
-	t.Helper()
-	var schema jsonschema.Schema
-	if err := json.Unmarshal([]byte(Schema), &schema); err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var says any
-	if err := yaml.Unmarshal([]byte(text), &says); err != nil {
-		t.Fatal(err)
-	}
-	return resolved.Validate(says)
-}
-
 func TestSchemaMatchesServiceValidation(t *testing.T) {
-	if err := validate(t, working); err != nil {
+	if err := deploytest.Valid(Schema, working); err != nil {
 		t.Error(err)
 	}
 	for _, text := range []string{
@@ -41,7 +19,7 @@ func TestSchemaMatchesServiceValidation(t *testing.T) {
 		"rules: [{name: a, names: {spiffe_id: 'spiffe://a/{pod}'}, usages: all}]", "rules: [{name: a, names: {spiffe_id: 'spiffe://a/{pod}'}, match: {kinds: [job]}}]",
 		"rules: [{name: a, names: {spiffe_id: 'spiffe://a/{pod}'}, match: {requests: [pods]}}]", "authorities: [{name: vault, limits: {rate: fast}}]",
 	} {
-		if validate(t, text) == nil {
+		if deploytest.Valid(Schema, text) == nil {
 			t.Errorf("the schema takes %s", text)
 		}
 		if _, err := Parse("c.yaml", []byte(spoiled(text))); err == nil {
@@ -56,7 +34,7 @@ func TestConfigurationOfTheManifestsIsValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := strings.Replace(string(text), "lock: /usr/lib/countersign/countersign.lock", "dev: true", 1) // the image has the file
-	if err := validate(t, here); err != nil {
+	if err := deploytest.Valid(Schema, here); err != nil {
 		t.Error(err)
 	}
 	if _, err := Parse("ra.yaml", []byte(here)); err != nil {

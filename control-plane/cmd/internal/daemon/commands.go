@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,6 +79,36 @@ func explain(w io.Writer, c Config, output string) error {
 		fmt.Fprintf(table, "%s\t%v\t%s\n", e.Setting, e.Value, e.From)
 	}
 	return table.Flush()
+}
+
+// Validate returns the command "validate". long ends its help text: what the notes name. verify
+// makes everything that the service has, and starts nothing; notes returns what does not keep the
+// service from starting, but may keep it from being of use.
+func Validate[C Config](in Flags[C], long string, verify func(context.Context, C) error, notes func(C) []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
+		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
+Start nothing and connect to nothing. Run it where the service will run, as it looks for
+files, folders and providers.
+
+` + long,
+	}
+	in.Add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := in.Read()
+		if err == nil {
+			err = verify(cmd.Context(), c)
+		}
+		if err != nil {
+			return err
+		}
+		for _, note := range notes(c) {
+			fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")
+		return err
+	}
+	return cmd
 }
 
 // Schema returns the command "schema", which prints the text.

@@ -99,6 +99,19 @@ func (p *Providers) Status() (all []status.Provider) {
 	return all
 }
 
+// OfProviders returns the troubles of providers that are not ready.
+func OfProviders(providers []status.Provider) (all []Trouble) {
+	for _, p := range providers {
+		if grade := p.Mark().Grade; grade != Good {
+			all = append(all, Trouble{
+				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Said: p.LastError, At: p.Since,
+				Do: "See its last log lines. It restarts by itself, after growing pauses.",
+			})
+		}
+	}
+	return all
+}
+
 // Close stops the providers.
 func (p *Providers) Close() error {
 	errs := make([]error, len(p.all))
