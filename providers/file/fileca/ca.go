@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -46,7 +45,7 @@ type held struct {
 
 // Open reads the folder and watches it until [CA.Close]. ctx bounds Open only. An error is a
 // [ca.Error]; it has the reason [ca.Invalid] if a setting or a file is invalid, and
-// [ca.Unavailable] if there is no ca-cert.pem, and names it.
+// [ca.Unavailable] if a file is missing or the files keep changing, and names it.
 func Open(ctx context.Context, settings Settings) (*CA, error) {
 	return open(ctx, settings, time.Now)
 }
@@ -84,8 +83,9 @@ func (c *CA) start(opts filewatch.Options) error {
 	}
 	if err != nil {
 		stop()
-		if _, gone := os.Stat(filepath.Join(c.dir, certFile)); errors.Is(gone, fs.ErrNotExist) {
-			return ca.Errorf(ca.Unavailable, "%w", err) // it may come, as a mounted folder does
+		// It may come, as a mounted folder does. Do not look again: it may be there by now.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnsettled) {
+			return ca.Errorf(ca.Unavailable, "%w", err)
 		}
 		return ca.Errorf(ca.Invalid, "%w", err)
 	}

@@ -36,12 +36,14 @@ func (f *files) sum() [sha256.Size]byte {
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
+var errUnsettled = errors.New("the files keep changing while they are read")
+
 // readFiles reads the folder's files in one consistent state.
 func readFiles(dir string) (*files, error) {
 	if f, err := settle(func() (*files, error) { return readOnce(dir) }); f != nil || err != nil {
 		return f, err
 	}
-	return nil, fmt.Errorf("the files in %s keep changing while they are read", dir)
+	return nil, fmt.Errorf("%w: %s", errUnsettled, dir)
 }
 
 // settle reads until two reads agree: a folder may be replaced file by file or, by

@@ -93,13 +93,52 @@ func TestCAUnderRootNeedsNoChainFile(t *testing.T) {
 	}
 }
 
-func TestMissingFolderIsUnavailable(t *testing.T) {
-	dir := t.TempDir()
-	for _, dir := range []string{dir, filepath.Join(dir, "none")} {
+// What is missing may come: a folder is mounted, or filled file by file.
+func TestMissingFileIsUnavailable(t *testing.T) {
+	dir, files := t.TempDir(), catest.NewCA(catest.Options{Intermediates: 1}).IstioFiles()
+	for dir, file := range map[string]string{
+		dir: certFile, filepath.Join(dir, "none"): certFile,
+		folderOf(t, with(files, keyFile, nil)): keyFile, folderOf(t, with(files, rootFile, nil)): rootFile,
+	} {
 		_, err := Open(t.Context(), Settings{Dir: dir})
-		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, certFile)+": no such file") {
+		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, file)+": no such file") {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+// A folder that comes while it is looked for is away or there, and never wrong: an invalid
+// one is not looked at again.
+func TestFolderThatComesDuringTheStartIsNotInvalid(t *testing.T) {
+	away, dir := folderOf(t, catest.NewCA(catest.Options{Intermediates: 1}).IstioFiles()), filepath.Join(t.TempDir(), "ca")
+	from, to := away, dir
+	moved, stop := make(chan error, 1), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-stop:
+				moved <- nil
+				return
+			default:
+			}
+			if err := os.Rename(from, to); err != nil {
+				moved <- err
+				return
+			}
+			from, to = to, from
+		}
+	}()
+	for range 200 {
+		c, err := Open(t.Context(), Settings{Dir: dir})
+		if err == nil {
+			c.Close()
+		} else if !errors.Is(err, ca.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-moved; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -120,8 +159,6 @@ func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 		"key-of-another-certificate": {set(keyFile, other[keyFile]), keyFile, "not the key of ca-cert.pem"},
 		"encrypted-key":              {set(keyFile, []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")), keyFile, "encrypted"},
 		"certificate-as-key":         {set(keyFile, good[certFile]), keyFile, "not a private key"},
-		"no-key":                     {set(keyFile, nil), keyFile, "no such file"},
-		"no-root":                    {set(rootFile, nil), rootFile, "no such file"},
 		"garbage-as-certificate":     {set(certFile, []byte("hello")), certFile, "no PEM block"},
 		"garbage-as-root":            {set(rootFile, []byte("hello")), rootFile, "no PEM block"},
 		"garbage-as-chain":           {set(chainFile, []byte("hello")), chainFile, "no PEM block"},
