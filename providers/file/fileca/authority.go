@@ -70,12 +70,17 @@ func parseCA(pemBytes []byte, now time.Time) (*x509.Certificate, error) {
 	return cert, timeFault(cert, now)
 }
 
+// A timeError ends by itself: a clock is set late at boot, and an expired CA is replaced.
+type timeError struct{ text string }
+
+func (e timeError) Error() string { return e.text }
+
 func timeFault(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case !now.Before(cert.NotAfter):
-		return fmt.Errorf("expired at %s (%s)", stamp(cert.NotAfter), name(cert))
+		return timeError{fmt.Sprintf("expired at %s (%s)", stamp(cert.NotAfter), name(cert))}
 	case now.Before(cert.NotBefore):
-		return fmt.Errorf("not valid before %s (%s)", stamp(cert.NotBefore), name(cert))
+		return timeError{fmt.Sprintf("not valid before %s (%s)", stamp(cert.NotBefore), name(cert))}
 	}
 	return nil
 }

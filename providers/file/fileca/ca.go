@@ -45,7 +45,8 @@ type held struct {
 
 // Open reads the folder and watches it until [CA.Close]. ctx bounds Open only. An error is a
 // [ca.Error]; it has the reason [ca.Invalid] if a setting or a file is invalid, and
-// [ca.Unavailable] if a file is missing or the files keep changing, and names it.
+// [ca.Unavailable] if that may pass: a file is missing or the files keep changing, or the CA
+// has expired or is not valid yet. Both name the file.
 func Open(ctx context.Context, settings Settings) (*CA, error) {
 	return open(ctx, settings, time.Now)
 }
@@ -83,8 +84,7 @@ func (c *CA) start(opts filewatch.Options) error {
 	}
 	if err != nil {
 		stop()
-		// It may come, as a mounted folder does. Do not look again: it may be there by now.
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnsettled) {
+		if mayPass(err) {
 			return ca.Errorf(ca.Unavailable, "%w", err)
 		}
 		return ca.Errorf(ca.Invalid, "%w", err)
@@ -97,6 +97,13 @@ func (c *CA) start(opts filewatch.Options) error {
 		c.watch(ctx, changed, files.sum())
 	}()
 	return nil
+}
+
+// mayPass reports whether the folder may become valid by itself, as one that is mounted later.
+// It judges by the error alone: what was missing may be there by now.
+func mayPass(err error) bool {
+	_, isTime := errors.AsType[timeError](err)
+	return isTime || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnsettled)
 }
 
 // take checks the files and uses the authority in them from now on.

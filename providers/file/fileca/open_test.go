@@ -107,6 +107,20 @@ func TestMissingFileIsUnavailable(t *testing.T) {
 	}
 }
 
+// A clock may be set late, and an expired CA be replaced.
+func TestCAOutsideItsLifetimeIsUnavailable(t *testing.T) {
+	aYearAgo := func() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
+	expired := catest.NewCA(catest.Options{Now: aYearAgo, CALifetime: 24 * time.Hour}).IstioFiles()
+	inAYear := func() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
+	future := catest.NewCA(catest.Options{Now: inAYear}).IstioFiles()
+	for says, files := range map[string]map[string][]byte{"expired at": expired, "not valid before": future} {
+		_, err := Open(t.Context(), Settings{Dir: folderOf(t, files)})
+		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), certFile+": "+says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
 // A folder that comes while it is looked for is away or there, and never wrong: an invalid
 // one is not looked at again.
 func TestFolderThatComesDuringTheStartIsNotInvalid(t *testing.T) {
@@ -146,10 +160,6 @@ func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 2})
 	good := authority.IstioFiles()
 	other := catest.NewCA(catest.Options{}).IstioFiles()
-	aYearAgo := func() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
-	expired := catest.NewCA(catest.Options{Now: aYearAgo, CALifetime: 24 * time.Hour}).IstioFiles()
-	inAYear := func() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
-	future := catest.NewCA(catest.Options{Now: inAYear}).IstioFiles()
 	set := func(name string, content []byte) map[string][]byte { return with(good, name, content) }
 	for name, test := range map[string]struct {
 		files map[string][]byte
@@ -163,8 +173,6 @@ func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 		"garbage-as-root":            {set(rootFile, []byte("hello")), rootFile, "no PEM block"},
 		"garbage-as-chain":           {set(chainFile, []byte("hello")), chainFile, "no PEM block"},
 		"two-certificates":           {set(certFile, append(good[certFile], good[rootFile]...)), certFile, "has 2 certificates"},
-		"expired-ca":                 {expired, certFile, "expired at"},
-		"not-yet-valid-ca":           {future, certFile, "not valid before"},
 		"leaf-as-ca":                 {selfMade(t, func(c *x509.Certificate) { c.IsCA = false; c.KeyUsage = x509.KeyUsageDigitalSignature }), certFile, "not a CA certificate"},
 		"ca-without-key-cert-sign":   {selfMade(t, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), certFile, "does not allow signing"},
 		"root-of-another-ca":         {set(rootFile, other[rootFile]), certFile, "does not chain to a root of root-cert.pem"},
