@@ -102,10 +102,11 @@ func loadUntil(stop <-chan struct{}, dir string) error {
 			return nil
 		default:
 		}
-		set, err := filepath.EvalSymlinks(filepath.Join(dir, "current"))
+		set, err := os.Readlink(filepath.Join(dir, "current"))
 		if err != nil {
 			return err
 		}
+		set = filepath.Join(dir, set)
 		if _, err := tls.LoadX509KeyPair(filepath.Join(set, "chain.pem"), filepath.Join(set, "key.pem")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err // one that is gone was two sets ago
 		}
