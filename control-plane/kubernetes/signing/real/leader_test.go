@@ -3,8 +3,6 @@
 package real_test
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,9 +106,7 @@ func (p *pair) checkDelivered(requests []*certificatesv1.PodCertificateRequest) 
 		if !slices.ContainsFunc(requests, func(o *certificatesv1.PodCertificateRequest) bool { return o.UID == r.UID }) {
 			continue
 		}
-		block, _ := pem.Decode([]byte(r.Status.CertificateChain))
-		leaf, err := x509.ParseCertificate(block.Bytes)
-		must(p.t, err)
+		leaf := p.leaf(&r)
 		serials := by[string(r.UID)]
 		if n := len(serials); n == 0 || n > 2 || serials[n-1] != fmt.Sprintf("%x", leaf.SerialNumber) {
 			p.t.Errorf("pod %s has the certificate %x; the audit logs have %s", r.Spec.PodName, leaf.SerialNumber, serials)

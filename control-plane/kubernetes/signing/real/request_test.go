@@ -4,6 +4,7 @@ package real_test
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // requests returns all of namespace shop.
@@ -76,6 +78,14 @@ func (s *site) awaitIssued(requests ...*certificatesv1.PodCertificateRequest) {
 			s.t.Errorf("the request of pod %s is %s: %s: %s", r.Spec.PodName, got.Type, got.Reason, got.Message)
 		}
 	}
+}
+
+// leaf returns the certificate in the status of a request.
+func (s *site) leaf(r *certificatesv1.PodCertificateRequest) *x509.Certificate {
+	s.t.Helper()
+	chain, err := pki.ParseCertificates([]byte(r.Status.CertificateChain))
+	must(s.t, err)
+	return chain[0]
 }
 
 // warmUp has one certificate issued: from the first reply, which it may not be able to use, the
