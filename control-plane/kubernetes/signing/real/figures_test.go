@@ -178,7 +178,7 @@ func (b *bench) measure() {
 	median, p99 := b.oneByOne()
 	row("from a request to `Issued`, one at a time: median (p99)", "%.1f ms (%.1f ms)", ms(median), ms(p99))
 	created, took, cpu := b.atOnce()
-	row(fmt.Sprintf("%d requests at once, from the first to the last `Issued` (all were created after)", atOnce), "%.1f s (%.1f s)", took.Seconds(), created.Seconds())
+	row(fmt.Sprintf("%d requests at once, created within %.1f s: from the first to the last `Issued`", atOnce, created.Seconds()), "%.1f s", took.Seconds())
 	row("… the program's CPU for each", "%.1f ms", ms(cpu)/atOnce)
 	kib, share := b.idle()
 	row(fmt.Sprintf("idle in a cluster of %d pods: resident memory", inAll), "%.1f MiB", kib/1024)
