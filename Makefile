@@ -111,8 +111,8 @@ e2e-kubernetes-long: ## test what takes the life of a request, or a certificate'
 	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 60m -run RealLong -v ./control-plane/kubernetes/signing/real
 
 .PHONY: bench-kubernetes
-bench-kubernetes: ## measure 1,000 pods with certificates on ten nodes of a real cluster
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench Fleet -benchtime 1x ./control-plane/kubernetes/signing/real
+bench-kubernetes: ## measure countersign-ra in real clusters, and write docs/figures.md
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench . -benchtime 1x ./control-plane/kubernetes/signing/real -args -page $(CURDIR)/docs/figures.md
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows

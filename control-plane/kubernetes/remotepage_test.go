@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,27 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
-
-// contexts writes an operator's kubeconfig with a context for each cluster.
-func contexts(t *testing.T, clusters map[string]*kubetest.Cluster) string {
-	t.Helper()
-	all := clientcmdapi.NewConfig()
-	for name, c := range clusters {
-		all.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthorityData: c.CA}
-		all.AuthInfos[name] = c.Admin()
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, clientcmd.WriteToFile(*all, path))
-	return path
-}
 
 // remoteKubeconfig is what the recipe put into the Secret.
 func remoteKubeconfig(t *testing.T, home *kubetest.Cluster) []byte {
@@ -62,7 +45,7 @@ func TestRealKubeconfigOfTheDiscoveryPageIsAcceptedAndRotated(t *testing.T) {
 	if len(recipe) != 1 {
 		t.Fatalf("the page has %d recipes", len(recipe))
 	}
-	config := contexts(t, map[string]*kubetest.Cluster{"home": home, "east": east})
+	config := kubetest.Contexts(t, map[string]*kubetest.Cluster{"home": home, "east": east})
 	run := func() []byte {
 		cmd := exec.Command("bash", "-euo", "pipefail", "-c", recipe[0])
 		cmd.Dir = programs.File(t, ".")

@@ -3,12 +3,11 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/figures"
 )
 
 const (
@@ -16,8 +15,6 @@ const (
 	agentRuns    = 3
 	// The certificate's lifetime leaves time to open all streams before the first rotation.
 	agentTTL = "60s"
-	// tick is the unit of /proc/PID/stat (sysconf _SC_CLK_TCK).
-	tick = 10 * time.Millisecond
 )
 
 // agentCost is what a run at the shipped agent came to. Memory is that of one stream, in KiB.
@@ -80,7 +77,7 @@ func (b *bench) crowdedAgent() (c agentCost, err error) {
 // connect opens all streams.
 func (c *agentCost) connect(pid int, crowd *crowd) error {
 	time.Sleep(settle)
-	used, before, err := usage(pid)
+	used, before, err := figures.Usage(pid)
 	if err != nil {
 		return err
 	}
@@ -89,7 +86,7 @@ func (c *agentCost) connect(pid int, crowd *crowd) error {
 	}
 	crowd.expect(agentStreams + 1) // the rotation's
 	time.Sleep(settle)
-	cpu, after, err := usage(pid)
+	cpu, after, err := figures.Usage(pid)
 	c.connected, c.answer = (after-before)/agentStreams, (cpu-used)/agentStreams
 	c.rotated = -before
 	return err
@@ -97,7 +94,7 @@ func (c *agentCost) connect(pid int, crowd *crowd) error {
 
 // rotation waits for the next certificate on all streams.
 func (c *agentCost) rotation(pid int, crowd *crowd) error {
-	used, _, err := usage(pid)
+	used, _, err := figures.Usage(pid)
 	if err != nil {
 		return err
 	}
@@ -106,7 +103,7 @@ func (c *agentCost) rotation(pid int, crowd *crowd) error {
 		return err
 	}
 	time.Sleep(settle)
-	cpu, after, err := usage(pid)
+	cpu, after, err := figures.Usage(pid)
 	c.rotated = (c.rotated + after) / agentStreams
 	c.push, c.reached = (cpu-used)/time.Duration(len(took)), took[len(took)-1]-took[0]
 	return err
@@ -125,18 +122,4 @@ func (b *bench) shippedAgent(flags ...string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	return cmd, cmd.Start()
-}
-
-// usage returns the CPU time that a process has used, and its resident memory in KiB.
-func usage(pid int) (cpu time.Duration, kib float64, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest) // the first is the third of proc(5)
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	held, err3 := resident(pid)
-	return time.Duration(user+system) * tick, float64(held), errors.Join(err1, err2, err3)
 }

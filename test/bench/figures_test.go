@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/figures"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/providers/file/fileca"
 )
@@ -36,19 +37,19 @@ func BenchmarkFigures(b *testing.B) {
 	}
 	b.Chdir(root)
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // a line for each of 10,000 rotations is not measured
-	measure := func() error { return figures(flag.Args()) }
+	measure := func() error { return measured(flag.Args()) }
 	if *page == "" {
 		err = measure()
 	} else {
-		err = onPage(*page, measure)
+		err = figures.Write(*page, "make bench", measure)
 	}
 	if err != nil {
 		b.Fatal(err)
 	}
 }
 
-// figures prints those that are wanted; none named are all.
-func figures(wanted []string) error {
+// measured prints those that are wanted; none named are all.
+func measured(wanted []string) error {
 	b, err := newBench()
 	if err != nil {
 		return err

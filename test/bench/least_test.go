@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/figures"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
@@ -47,7 +48,7 @@ func (b *bench) leastMemory(settings map[string]any) error {
 		return err
 	}
 	time.Sleep(settle)
-	kib, err := resident(p.Status().PID)
+	kib, err := figures.Resident(p.Status().PID)
 	row("… resident memory of its idle process", fmt.Sprintf("%.1f MiB", float64(kib)/1024))
 	return errors.Join(err, p.Close())
 }

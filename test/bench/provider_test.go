@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/figures"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
@@ -83,7 +83,7 @@ func (b *bench) memory() error {
 		return err
 	}
 	for name, pid := range map[string]int{"resident memory of the idle agent": cmd.Process.Pid, "resident memory of its file provider": child} {
-		kib, err := resident(pid)
+		kib, err := figures.Resident(pid)
 		if err != nil {
 			return err
 		}
@@ -107,18 +107,4 @@ func childOf(pid int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("process %d has no child", pid)
-}
-
-// resident returns VmRSS in KiB.
-func resident(pid int) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(text) {
-		if rest, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
-			return strconv.Atoi(strings.Fields(rest)[0])
-		}
-	}
-	return 0, fmt.Errorf("process %d has no VmRSS", pid)
 }

@@ -112,6 +112,19 @@ func TestFolderOnlyReadsNoSecrets(t *testing.T) {
 	}
 }
 
+// A thousand certificates take two thousand requests.
+func TestClientsOnlyAreNotThrottled(t *testing.T) {
+	s := servers(t, "local", "east")
+	local, east := s[0], s[1]
+	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
+	r := start(t, local, clientsOnly).ready(t)
+	for _, c := range []*Cluster{r.Local(), r.synced(t, "east", east)} {
+		if limit := c.Client().CoreV1().RESTClient().GetRateLimiter(); limit != nil {
+			t.Errorf("%s: %g a second", c.ID(), limit.QPS())
+		}
+	}
+}
+
 // Only reviews tell whether callers can be authenticated.
 func TestRefusedWriteDoesNotMarkClusterAway(t *testing.T) {
 	s := servers(t, "local")[0]

@@ -49,6 +49,10 @@ func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
 	if local {
 		limits = Limits{}
 	}
+	if cfg.ClientsOnly {
+		config = rest.CopyConfig(config)
+		config.QPS = -1
+	}
 	conn, err := connect(config, limits, cfg.Log.With("cluster", id))
 	if err != nil {
 		return nil, err

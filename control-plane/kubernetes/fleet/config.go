@@ -47,7 +47,8 @@ type Config struct {
 	FolderOnly bool
 	// ClientsOnly says that only [Cluster.Client] and [Cluster.Authenticator] are wanted: no
 	// Secrets and ConfigMaps of the clusters are read or kept. A cluster is then synced once
-	// its API server has accepted our credential. Default: false.
+	// its API server has accepted our credential. The clients have no limit of requests a second:
+	// who uses them bounds the calls that are under way. Default: false.
 	ClientsOnly bool
 	// Rules apply to all kubeconfigs. Default: inline data only.
 	Rules kubeconfig.Rules

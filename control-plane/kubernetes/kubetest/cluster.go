@@ -150,6 +150,20 @@ func (c *Cluster) Kubeconfig(user *clientcmdapi.AuthInfo) []byte {
 	return text
 }
 
+// Contexts writes an operator's kubeconfig with a context for each cluster, and returns its path.
+func Contexts(tb testing.TB, clusters map[string]*Cluster) string {
+	tb.Helper()
+	all := clientcmdapi.NewConfig()
+	for name, c := range clusters {
+		all.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthorityData: c.CA}
+		all.AuthInfos[name] = c.Admin()
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	path := filepath.Join(tb.TempDir(), "kubeconfig")
+	must(tb, clientcmd.WriteToFile(*all, path))
+	return path
+}
+
 // ConfigFor returns the unthrottled client configuration of a user.
 func (c *Cluster) ConfigFor(user *clientcmdapi.AuthInfo) *rest.Config {
 	c.t.Helper()

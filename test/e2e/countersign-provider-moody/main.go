@@ -2,7 +2,7 @@
 // tests: while the file "outage" exists, its authority cannot be reached. And it is
 // curious: it asks the agent itself for the workload's key. What the file "mood"
 // names, it does once instead of signing well; as the variable HOSTILE names, it is bad
-// from its start.
+// from its start. It can count what it signs.
 package main
 
 import (
@@ -30,6 +30,9 @@ type settings struct {
 	Mood   string `json:"mood" jsonschema:"the file with the name of a mood"`
 	Accept string `json:"accept" jsonschema:"the file with the only token that is accepted, where it is there"`
 	Quiet  bool   `json:"quiet,omitempty" jsonschema:"tells its roots only with certificates"`
+
+	SelfSigned bool   `json:"self_signed,omitempty" jsonschema:"make a root if there is no CA"`
+	Calls      string `json:"calls,omitempty" jsonschema:"the file that gets the ID of each request that is signed"`
 }
 
 // moody is an authority that is away at times.
@@ -39,7 +42,7 @@ type moody struct {
 }
 
 func open(ctx context.Context, s settings) (moody, error) {
-	authority, err := fileca.Open(ctx, fileca.Settings{Dir: s.Dir})
+	authority, err := fileca.Open(ctx, fileca.Settings{Dir: s.Dir, SelfSigned: s.SelfSigned})
 	return moody{authority, s}, err
 }
 
@@ -57,9 +60,28 @@ func (m moody) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate,
 		}
 		return moods[string(name)](req)
 	}
+	if err := m.note(req.ID); err != nil {
+		return ca.Certificate{}, err
+	}
 	cert, err := m.CA.CSRSign(ctx, req)
+	if m.Asks == "" {
+		return cert, err
+	}
 	fmt.Fprintln(os.Stderr, "asked the agent for its key:", ask(ctx, m.Asks))
 	return cert, err
+}
+
+// note writes before anything is signed, so that a kill hides no certificate.
+func (m moody) note(id string) error {
+	if m.Calls == "" {
+		return nil
+	}
+	file, err := os.OpenFile(m.Calls, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(file, id)
+	return errors.Join(err, file.Close())
 }
 
 // Roots is missing where it is quiet.

@@ -95,6 +95,13 @@ func (s *apiServer) holder() string {
 	return *s.lease.Spec.HolderIdentity
 }
 
+// written counts the writes.
+func (s *apiServer) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
 // steal makes another the holder, as an operator may.
 func (s *apiServer) steal(by string) {
 	s.mu.Lock()

@@ -162,6 +162,13 @@ func (l *Lease) seen(holder string) bool {
 	return ours
 }
 
+// lost reports whether another held the Lease when it was last seen.
+func (l *Lease) lost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rival
+}
+
 // vacant returns an error while another may still lead, though its Lease was deleted: it may have
 // been renewed until it was missed.
 func (l *Lease) vacant() error {

@@ -145,6 +145,25 @@ func TestStolenLeaseEndsTheTermAtOnce(t *testing.T) {
 	})
 }
 
+// A leader that was stopped for long wakes up: it notices the time before it sees who leads now.
+func TestLateLeaderReleasesNoLeaseOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiServer{}
+		a := s.replica(t, "a", untilEnd)
+		waitFor(t, time.Second, "a leads", a.is)
+		before := s.written()
+		waitFor(t, 10*time.Second, "a renews", func() bool { return s.written() > before })
+		s.steal("b")
+		a.jump(time.Minute)
+		waitFor(t, look+time.Second, "a leads no more", func() bool { return !a.is() })
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s.holder() != "b" {
+			t.Errorf("it is held by %q", s.holder())
+		}
+	})
+}
+
 // An operator, or a cleaner, deletes the Lease: its holder makes it anew, and nobody else before the
 // holder's term is over.
 func TestDeletedLeaseMakesNoSecondLeader(t *testing.T) {

@@ -9,7 +9,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-var errUnsettled = errors.New("calls are still in flight, so the Lease is left to expire")
+var (
+	errUnsettled = errors.New("calls are still in flight, so the Lease is left to expire")
+	errAnothers  = errors.New("another replica holds the Lease")
+)
 
 // lock is the Lease as client-go's elector uses it in one term. It bounds each request, and
 // tells the term what the elector does not: when a renewal was sent, and that another holds
@@ -49,8 +52,11 @@ func (k *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if record.HolderIdentity != "" {
 		return k.hold(ctx, func(ctx context.Context) error { return k.Interface.Update(ctx, record) })
 	}
-	if !k.term.settled() { // the elector has given up while lead still runs
+	switch {
+	case !k.term.settled(): // the elector has given up while lead still runs
 		return errUnsettled
+	case k.lease.lost(): // a leader that was stopped wakes up: its elector still believes in what it saw before
+		return errAnothers
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()

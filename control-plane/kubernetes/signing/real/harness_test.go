@@ -43,10 +43,15 @@ const (
 	bundleName = "example.com:mesh:bundle"
 )
 
+// site is a real cluster, with or without a registration authority.
+type site struct {
+	*kubetest.Cluster
+	t testing.TB
+}
+
 // office is a real cluster with a registration authority, whose CA is in memory.
 type office struct {
-	*kubetest.Cluster
-	t       testing.TB
+	site
 	ca      namingCA
 	engine  *ra.Engine
 	pods    *podcert.Door
@@ -82,7 +87,7 @@ func open(t testing.TB, c *kubetest.Cluster, limits ra.Limits) *office {
 
 func openWith(t testing.TB, c *kubetest.Cluster, authority namingCA, limits ra.Limits) *office {
 	t.Helper()
-	o := &office{Cluster: c, t: t, log: &logtest.Log{}, ca: authority}
+	o := &office{site: site{c, t}, log: &logtest.Log{}, ca: authority}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log of the registration authority:\n%s", o.log)

@@ -28,26 +28,32 @@ import (
 // files are what a pod finds in its volume.
 type files struct{ credentials, roots []byte }
 
-func (o *office) files(node *kubetest.Node, pod *corev1.Pod) (f files) {
-	o.t.Helper()
+func (s *site) files(node *kubetest.Node, pod *corev1.Pod) (f files) {
+	s.t.Helper()
 	var err error
 	f.credentials, err = node.ReadFile(pod, kubetest.CertificateVolume, kubetest.CredentialsFile)
-	must(o.t, err)
+	must(s.t, err)
 	f.roots, err = node.ReadFile(pod, kubetest.CertificateVolume, kubetest.RootsFile)
-	must(o.t, err)
+	must(s.t, err)
 	return f
 }
 
 func TestRealPodsTrustEachOther(t *testing.T) {
 	o := open(t, kubetest.Start(t, kubetest.Options{Nodes: true}), ra.Limits{})
-	o.Controllers()
-	nodes := o.HollowNodes("one", "two")
+	o.checkPods(t)
+}
+
+// checkPods runs two pods on two nodes, which verify each other.
+func (s *site) checkPods(t *testing.T) {
+	t.Helper()
+	s.Controllers()
+	nodes := s.HollowNodes("one", "two")
 	var all []files
 	for i, account := range []string{"web", "database"} {
-		o.ServiceAccount("shop", account)
-		pod := o.CreatePod(kubetest.CertificatePod("shop", account+"-0", account, nodes[i].Name, signer))
-		o.AwaitRunning(pod)
-		all = append(all, o.files(nodes[i], pod))
+		s.ServiceAccount("shop", account)
+		pod := s.CreatePod(kubetest.CertificatePod("shop", account+"-0", account, nodes[i].Name, signer))
+		s.AwaitRunning(pod)
+		all = append(all, s.files(nodes[i], pod))
 	}
 	web, database := all[0], all[1]
 	t.Run("with crypto/tls", func(t *testing.T) { shakeHands(t, web, database, "database-0.shop.svc") })

@@ -4,20 +4,24 @@ package real_test
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // requests returns all of namespace shop.
-func (o *office) requests() []certificatesv1.PodCertificateRequest {
-	o.t.Helper()
-	all, err := o.Client().CertificatesV1().PodCertificateRequests("shop").List(o.t.Context(), metav1.ListOptions{})
-	must(o.t, err)
+func (s *site) requests() []certificatesv1.PodCertificateRequest {
+	s.t.Helper()
+	all, err := s.Client().CertificatesV1().PodCertificateRequests("shop").List(s.t.Context(), metav1.ListOptions{})
+	must(s.t, err)
 	return all.Items
 }
 
@@ -30,10 +34,10 @@ func outcome(r *certificatesv1.PodCertificateRequest) (string, metav1.Condition)
 }
 
 // awaitOutcome returns the first condition that a request gets.
-func (o *office) awaitOutcome(t testing.TB, r *certificatesv1.PodCertificateRequest) (condition metav1.Condition) {
+func (s *site) awaitOutcome(t testing.TB, r *certificatesv1.PodCertificateRequest) (condition metav1.Condition) {
 	t.Helper()
 	kubetest.Await(t, fmt.Sprintf("request %s/%s of pod %s is pending", r.Namespace, r.Name, r.Spec.PodName), func(ctx context.Context) (bool, error) {
-		now, err := o.Client().CertificatesV1().PodCertificateRequests(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+		now, err := s.Client().CertificatesV1().PodCertificateRequests(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -44,37 +48,49 @@ func (o *office) awaitOutcome(t testing.TB, r *certificatesv1.PodCertificateRequ
 }
 
 // ask creates pods on node one, and their requests as its kubelet.
-func (o *office) ask(namespace string, names ...string) (made []*certificatesv1.PodCertificateRequest) {
-	o.t.Helper()
-	kubelet := o.ClientFor(o.NodeUser("one")).CertificatesV1().PodCertificateRequests(namespace)
+func (s *site) ask(namespace string, names ...string) (made []*certificatesv1.PodCertificateRequest) {
+	s.t.Helper()
+	kubelet := s.ClientFor(s.NodeUser("one"))
 	for _, name := range names {
-		pod := o.CreatePod(kubetest.CertificatePod(namespace, name, "web", "one", signer))
-		request := o.CertificateRequest(pod, signer)
-		// NodeRestriction may see the pod a moment late.
-		kubetest.Await(o.t, "the node may not ask for pod "+name, func(ctx context.Context) (bool, error) {
-			r, err := kubelet.Create(ctx, request, metav1.CreateOptions{})
-			if err == nil {
-				made = append(made, r)
-			}
-			return err == nil, err
-		})
+		pod := s.CreatePod(kubetest.CertificatePod(namespace, name, "web", "one", signer))
+		made = append(made, s.askFor(kubelet, pod))
 	}
 	return made
 }
 
+// askFor creates the request for a pod, as its kubelet.
+func (s *site) askFor(kubelet kubernetes.Interface, pod *corev1.Pod) (made *certificatesv1.PodCertificateRequest) {
+	s.t.Helper()
+	request := s.CertificateRequest(pod, signer)
+	// NodeRestriction may see the pod a moment late.
+	kubetest.Await(s.t, "the node may not ask for pod "+pod.Name, func(ctx context.Context) (ok bool, err error) {
+		made, err = kubelet.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, request, metav1.CreateOptions{})
+		return err == nil, err
+	})
+	return made
+}
+
 // awaitIssued returns when all these requests have certificates.
-func (o *office) awaitIssued(requests ...*certificatesv1.PodCertificateRequest) {
-	o.t.Helper()
+func (s *site) awaitIssued(requests ...*certificatesv1.PodCertificateRequest) {
+	s.t.Helper()
 	for _, r := range requests {
-		if got := o.awaitOutcome(o.t, r); got.Type != issued {
-			o.t.Errorf("the request of pod %s is %s: %s: %s", r.Spec.PodName, got.Type, got.Reason, got.Message)
+		if got := s.awaitOutcome(s.t, r); got.Type != issued {
+			s.t.Errorf("the request of pod %s is %s: %s: %s", r.Spec.PodName, got.Type, got.Reason, got.Message)
 		}
 	}
 }
 
+// leaf returns the certificate in the status of a request.
+func (s *site) leaf(r *certificatesv1.PodCertificateRequest) *x509.Certificate {
+	s.t.Helper()
+	chain, err := pki.ParseCertificates([]byte(r.Status.CertificateChain))
+	must(s.t, err)
+	return chain[0]
+}
+
 // warmUp has one certificate issued: from the first reply, which it may not be able to use, the
 // engine learns how long before its time the CA has a certificate begin.
-func (o *office) warmUp() {
-	o.t.Helper()
-	o.awaitIssued(o.ask("shop", "first")...)
+func (s *site) warmUp() {
+	s.t.Helper()
+	s.awaitIssued(s.ask("shop", "first")...)
 }

@@ -1,4 +1,4 @@
-package bench
+package figures
 
 import (
 	"errors"
@@ -11,18 +11,19 @@ import (
 
 func TestRunIsWrittenBetweenPageMarks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "figures.md")
+	beginMark, endMark := marks("make x")
 	before := "# Figures\n" + beginMark + "old\n" + endMark + "Goals\n"
 	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	failed := errors.New("no figures")
-	if err := onPage(page, func() error { return failed }); !errors.Is(err, failed) {
+	if err := Write(page, "make x", func() error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a run that fails: %v", err)
 	}
 	if got := text(t, page); got != before {
 		t.Errorf("a run that fails leaves %q", got)
 	}
-	if err := onPage(page, func() error { fmt.Println("| new |"); return nil }); err != nil {
+	if err := Write(page, "make x", func() error { fmt.Println("| new |"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	got := text(t, page)
@@ -32,15 +33,18 @@ func TestRunIsWrittenBetweenPageMarks(t *testing.T) {
 	if err := os.WriteFile(page, []byte("no marks"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := onPage(page, func() error { t.Error("a page without marks is measured for"); return nil }); err == nil {
+	if err := Write(page, "make x", func() error { t.Error("a page without marks is measured for"); return nil }); err == nil {
 		t.Error("a page without marks is no error")
 	}
 }
 
-func TestFiguresPageHasMarks(t *testing.T) {
-	page := text(t, "../../docs/figures.md")
-	if !strings.Contains(page, beginMark) || !strings.Contains(page, endMark) {
-		t.Error("docs/figures.md has no marks for make bench")
+func TestFiguresPageHasMarksOfEachCommand(t *testing.T) {
+	page := text(t, "../../../docs/figures.md")
+	for _, command := range []string{"make bench", "make bench-kubernetes"} {
+		begin, end := marks(command)
+		if strings.Count(page, begin) != 1 || strings.Count(page, end) != 1 {
+			t.Errorf("docs/figures.md has not the marks of %s", command)
+		}
 	}
 }
 

@@ -1,4 +1,6 @@
-package bench
+// Package figures writes what a command measures into a page of documentation, between marks:
+// [Write]. [Usage] measures a process.
+package figures
 
 import (
 	"errors"
@@ -10,16 +12,17 @@ import (
 	"time"
 )
 
-// What stands between these marks of a page is a run's; the rest is written by hand.
-const (
-	beginMark = "<!-- Written by make bench. -->\n"
-	endMark   = "<!-- End of what make bench writes. -->\n"
-)
+// marks are lines of a page. What stands between them is a run's of the command; the rest is
+// written by hand.
+func marks(command string) (begin, end string) {
+	return "<!-- Written by " + command + ". -->\n", "<!-- End of what " + command + " writes. -->\n"
+}
 
-// onPage runs measure and puts what it prints between the marks of the page. A run that
-// failed leaves the page as it is.
-func onPage(path string, measure func() error) error {
-	page, err := os.ReadFile(path)
+// Write runs measure and puts what it prints between the marks of the page. A run that failed
+// leaves the page as it is.
+func Write(path, command string, measure func() error) error {
+	beginMark, endMark := marks(command)
+	page, err := os.ReadFile(path) //nolint:gosec // the caller's
 	if err != nil {
 		return err
 	}
@@ -33,7 +36,7 @@ func onPage(path string, measure func() error) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(before+beginMark+"\n"+header()+"\n"+figures+"\n"+endMark+after), 0o644)
+	return os.WriteFile(path, []byte(before+beginMark+"\n"+header()+"\n"+figures+"\n"+endMark+after), 0o644) //nolint:gosec // a page to read
 }
 
 // printedBy returns what f prints.
@@ -45,9 +48,9 @@ func printedBy(f func() error) (string, error) {
 	defer os.Remove(out.Name())
 	defer out.Close()
 	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }() // also where a benchmark ends in f
 	os.Stdout = out
 	err = f()
-	os.Stdout = stdout
 	_, seek := out.Seek(0, io.SeekStart)
 	text, read := io.ReadAll(out)
 	return string(text), errors.Join(err, seek, read)

@@ -1,0 +1,42 @@
+package figures
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of /proc/PID/stat (sysconf _SC_CLK_TCK).
+const tick = 10 * time.Millisecond
+
+// Usage returns the CPU time that a process has used, and its resident memory in KiB.
+func Usage(pid int) (cpu time.Duration, kib float64, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest) // the first is the third of proc(5)
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	held, err3 := Resident(pid)
+	return time.Duration(user+system) * tick, float64(held), errors.Join(err1, err2, err3)
+}
+
+// Resident returns VmRSS in KiB.
+func Resident(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
+			return strconv.Atoi(strings.Fields(rest)[0])
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmRSS", pid)
+}
