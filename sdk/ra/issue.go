@@ -138,6 +138,7 @@ func (e *Engine) begin(o *order, h *history) (*flight, error) {
 	f := &flight{order: o, authority: a, history: h, done: make(chan struct{}), begun: now}
 	f.item.Tenant, f.item.Value = o.Subject.tenant(), f
 	f.item.Renewal, f.item.Rank = h.rank()
+	f.item.Tried = h.tried
 	e.flights[o.base] = f
 	if dropped := a.queue.Add(&f.item, now); dropped != nil {
 		out := dropped.Value.(*flight)
