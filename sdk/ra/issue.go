@@ -192,3 +192,7 @@ func (e *Engine) leave(ctx context.Context, f *flight) error {
 
 // Try returns what a subject would be granted by the policy in force, and why.
 func (e *Engine) Try(s Subject, door string) Decision { return e.policy.Load().Try(s, door) }
+
+// Decide returns what a subject would be granted by the policy in force. It is [Engine.Try]
+// for each request that comes.
+func (e *Engine) Decide(s Subject, door string) Decision { return e.policy.Load().Decide(s, door) }

@@ -19,7 +19,7 @@ const rest = 10 * time.Minute
 
 // Engine tells which authority a request goes to. [*ra.Engine] does.
 type Engine interface {
-	Try(s ra.Subject, door string) ra.Decision
+	Decide(s ra.Subject, door string) ra.Decision
 	Roots(authority string) *pki.Bundle
 }
 
@@ -50,7 +50,7 @@ type stop struct {
 
 // Issue implements [signing.Issuer].
 func (i *issuer) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	authority := i.engine.Try(req.Subject, req.Door).Authority
+	authority := i.engine.Decide(req.Subject, req.Door).Authority
 	if authority == "" { // denied, which is next's to say
 		return i.next.Issue(ctx, req)
 	}

@@ -24,7 +24,7 @@ type office struct {
 	calls int
 }
 
-func (o *office) Try(s ra.Subject, _ string) ra.Decision {
+func (o *office) Decide(s ra.Subject, _ string) ra.Decision {
 	if s.User == "stranger" {
 		return ra.Decision{Denied: "no rule matches"}
 	}
