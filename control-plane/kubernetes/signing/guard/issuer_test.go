@@ -120,6 +120,9 @@ func TestCertificateSignedByAClientCAIsWithheld(t *testing.T) {
 					if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
 						t.Fatalf("got %v", err)
 					}
+					if n := strings.Count(s.log.String(), "authority's certificate withheld"); n != 1 {
+						t.Fatalf("said %d times that a certificate was withheld: %s", n, &s.log)
+					}
 					pass(time.Minute)
 				}
 				if s.office.calls != 1 {
