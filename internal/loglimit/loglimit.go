@@ -3,6 +3,7 @@
 package loglimit
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -10,13 +11,16 @@ import (
 )
 
 const (
-	burst   = 200 // lines that are logged at once, and
-	perTick = 50  // how many more for each second after
+	burst     = 200  // lines that are logged at once, and
+	perSecond = 50.0 // how many more for each second after
 )
 
-// Bucket is a token bucket of log lines: 200 at once and 50 more a second. It is not safe
+// Bucket is a token bucket of log lines: 200 at once and some more a second. It is not safe
 // for concurrent use.
 type Bucket struct {
+	// PerSecond is how many more a second are allowed. Default: 50.
+	PerSecond float64
+
 	spent  float64
 	last   time.Time
 	missed int // lines that were not allowed since the last one that was
@@ -24,7 +28,7 @@ type Bucket struct {
 
 // Allow reports whether a line may be logged at now, and how many were dropped before it.
 func (b *Bucket) Allow(now time.Time) (dropped int, ok bool) {
-	b.spent = max(0, b.spent-perTick*now.Sub(b.last).Seconds())
+	b.spent = max(0, b.spent-cmp.Or(b.PerSecond, perSecond)*now.Sub(b.last).Seconds())
 	b.last = now
 	if b.spent > burst-1 {
 		b.missed++

@@ -49,3 +49,18 @@ func TestCalmLoggerLosesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestBucketHasARateOfItsOwn(t *testing.T) {
+	now := time.Now()
+	bucket := loglimit.Bucket{PerSecond: 2}
+	allowed := 0
+	for range 1000 {
+		if _, ok := bucket.Allow(now); ok {
+			allowed++
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	if allowed < 200+2*99 || allowed > 200+2*100 {
+		t.Errorf("%d lines in 100 s, want 200 and 2 a second", allowed)
+	}
+}

@@ -27,6 +27,7 @@ type history struct {
 	budget  schedule.Bucket
 	callers int // that wait now
 	waits   rotation.Waits
+	tried   time.Time // monotonic: the last call since that brought nothing; zero: none did
 	until   time.Time // monotonic: no call for it before
 	err     error     // why
 }
@@ -57,12 +58,12 @@ func (h *history) failed(err error, now, wall time.Time) {
 	if wait == rotation.Never {
 		wait = time.Minute
 	}
-	h.until, h.err = now.Add(min(max(wait, time.Second), longestWait)), toCaller(err)
+	h.until, h.err, h.tried = now.Add(min(max(wait, time.Second), longestWait)), toCaller(err), now
 }
 
 // issued records a certificate.
 func (h *history) issued(ends time.Time) {
-	h.ends, h.asked, h.err = ends, time.Time{}, nil
+	h.ends, h.asked, h.tried, h.err = ends, time.Time{}, time.Time{}, nil
 	h.waits.Reset()
 }
 

@@ -138,6 +138,7 @@ func (e *Engine) begin(o *order, h *history) (*flight, error) {
 	f := &flight{order: o, authority: a, history: h, done: make(chan struct{}), begun: now}
 	f.item.Tenant, f.item.Value = o.Subject.tenant(), f
 	f.item.Renewal, f.item.Rank = h.rank()
+	f.item.Tried = h.tried
 	e.flights[o.base] = f
 	if dropped := a.queue.Add(&f.item, now); dropped != nil {
 		out := dropped.Value.(*flight)
@@ -191,3 +192,7 @@ func (e *Engine) leave(ctx context.Context, f *flight) error {
 
 // Try returns what a subject would be granted by the policy in force, and why.
 func (e *Engine) Try(s Subject, door string) Decision { return e.policy.Load().Try(s, door) }
+
+// Decide returns what a subject would be granted by the policy in force. It is [Engine.Try]
+// for each request that comes.
+func (e *Engine) Decide(s Subject, door string) Decision { return e.policy.Load().Decide(s, door) }

@@ -158,6 +158,12 @@ func (p *Policy) Try(s Subject, door string) Decision {
 	return d
 }
 
+// Decide is Try without Passed: to explain each rule costs more than to decide.
+func (p *Policy) Decide(s Subject, door string) Decision {
+	r, _ := p.first(s, door, false)
+	return p.decide(r, s)
+}
+
 // first returns the first rule that matches, or nil.
 func (p *Policy) first(s Subject, door string, explain bool) (match *rule, passed []Passed) {
 	for i := range p.rules {

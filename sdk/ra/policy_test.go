@@ -1,6 +1,7 @@
 package ra_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,11 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 	} {
 		if d := p.Try(c.subject, c.door); d.Rule != rule || d.Denied != "" {
 			t.Errorf("want rule %q, got %+v", rule, d)
+		}
+		explained := p.Try(c.subject, c.door)
+		explained.Passed = nil
+		if d := p.Decide(c.subject, c.door); !reflect.DeepEqual(d, explained) {
+			t.Errorf("decided %+v, tried %+v", d, explained)
 		}
 	}
 	if d := p.Try(web(), "istio"); len(d.Passed) != 3 || !strings.Contains(d.Passed[0].Why, `namespace ["prod-*"], not "shop"`) {

@@ -74,7 +74,7 @@ func (o *office) make(t *term) error {
 	}
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
 		o.requests, errs[4] = csr.New(csr.Config{
-			Cluster: id, Client: client, Issuer: issuer, Try: t.engine.Try, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
+			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
 		})
 	}
 	return errors.Join(errs[:]...)

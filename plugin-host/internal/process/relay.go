@@ -27,10 +27,18 @@ const (
 	keptBytes = 512     // of each: text.Clean cuts them further
 	maxAttrs  = 16      // of one record
 
+	// So many lines a second are logged, beside 200 at the start; how many were dropped, it
+	// says this often at most.
+	linesPerSecond = 5
+	noteEvery      = 10 * time.Second
+	// crashLines are logged of a panic, however much came before: a stack of Go has no more
+	// than 100 frames of two lines.
+	crashLines = 300
+
 	// While more is written than is logged, the relay pauses after so many lines or bytes:
 	// to drop all that a flood brings would take more than half a core. The provider waits,
 	// too.
-	floodPause = 10 * time.Millisecond
+	floodPause = 50 * time.Millisecond
 	floodLines = 1000
 	floodBytes = 512 << 10
 )
@@ -42,10 +50,13 @@ type relay struct {
 	ended <-chan struct{} // closed when the process has ended; what is left is read at once
 	done  chan struct{}
 
-	hidden atomic.Pointer[[]ca.Token] // values to keep out of the log
-	bucket loglimit.Bucket
-	missed int // lines, or pieces of one, dropped since the last pause
-	read   int // bytes since then
+	hidden  atomic.Pointer[[]ca.Token] // values to keep out of the log
+	bucket  loglimit.Bucket
+	crash   int       // lines that are logged before it counts again
+	dropped int       // lines since the last note
+	noted   time.Time // when that was
+	missed  int       // lines, or pieces of one, dropped since the last pause
+	read    int       // bytes since then
 
 	mu   sync.Mutex
 	why  string // the first line of a Go panic; its stack follows
@@ -53,7 +64,7 @@ type relay struct {
 }
 
 func newRelay(log *slog.Logger, ended <-chan struct{}) *relay {
-	return &relay{log: log, ended: ended, done: make(chan struct{})}
+	return &relay{log: log, ended: ended, done: make(chan struct{}), bucket: loglimit.Bucket{PerSecond: linesPerSecond}}
 }
 
 // maxHidden bounds the values to hide. Rotated ones stay: a provider may still log them.
@@ -106,6 +117,7 @@ func (r *ring) all(clean func(string) string) []string {
 // run reads until the end.
 func (r *relay) run(stderr io.Reader) {
 	defer close(r.done)
+	defer r.note(time.Time{})
 	lines := bufio.NewReaderSize(slowed{stderr, r}, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -143,29 +155,50 @@ func (s slowed) Read(p []byte) (int, error) {
 }
 
 func (r *relay) take(line []byte) {
-	r.keep(line)
-	dropped, ok := r.bucket.Allow(time.Now())
-	if !ok {
+	if begins := r.keep(line); begins {
+		r.crash = crashLines
+	}
+	now := time.Now()
+	if !r.allow(now) {
 		r.missed++
+		r.dropped++
 		return
 	}
-	if dropped > 0 {
-		r.log.Warn("provider logs too fast, dropped lines", "lines", dropped)
+	if now.Sub(r.noted) >= noteEvery {
+		r.note(now)
 	}
 	r.record(line)
 }
 
+func (r *relay) allow(now time.Time) (ok bool) {
+	if r.crash > 0 {
+		r.crash--
+		return true
+	}
+	_, ok = r.bucket.Allow(now)
+	return ok
+}
+
+// note says how many lines were dropped, if any were.
+func (r *relay) note(now time.Time) {
+	if r.dropped > 0 {
+		r.log.Warn("provider logs too fast, dropped lines", "lines", r.dropped)
+		r.dropped, r.noted = 0, now
+	}
+}
+
 var panics = [][]byte{[]byte("panic: "), []byte("fatal error: ")}
 
-// keep adds a line to the crash report.
-func (r *relay) keep(line []byte) {
+// keep adds a line to the crash report, and tells whether it begins one.
+func (r *relay) keep(line []byte) (begins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why == "" && slices.ContainsFunc(panics, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
 		r.why = r.clean(string(line))
-		return
+		return true
 	}
 	r.last.add(line)
+	return false
 }
 
 // record logs a line: hclog's JSON as a record, anything else as text.

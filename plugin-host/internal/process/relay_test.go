@@ -57,18 +57,45 @@ func (f *flood) Read(p []byte) (int, error) {
 }
 
 func TestFloodIsReadSlowly(t *testing.T) {
-	for line, speed := range map[int]int{10: 2_000_000, 1000: 60 << 20, 20_000: 60 << 20} { // bytes a second
+	for line, speed := range map[int]int{10: 200_000, 1000: 12 << 20, 20_000: 12 << 20} { // bytes a second
 		synctest.Test(t, func(t *testing.T) {
 			var log logtest.Log
 			began := time.Now()
-			newRelay(log.Logger(), nil).run(&flood{line: line, most: speed * 5})
-			if took := time.Since(began); took < 4*time.Second || took > 20*time.Second {
-				t.Errorf("lines of %d bytes: %d bytes were read within %s", line, 5*speed, took)
+			newRelay(log.Logger(), nil).run(&flood{line: line, most: speed * 60})
+			took := time.Since(began)
+			if took < 30*time.Second || took > 4*time.Minute {
+				t.Errorf("lines of %d bytes: %d bytes were read within %s", line, 60*speed, took)
 			}
-			if lines := strings.Count(log.String(), "\n"); lines > 200+20*51 {
-				t.Errorf("lines of %d bytes: %d were logged in %s", line, lines, time.Since(began))
+			lines, notes := strings.Count(log.String(), "provider output"), strings.Count(log.String(), "too fast")
+			if most := 200 + 5*int(took.Seconds()+1); lines > most || lines < 200 && line < 20_000 {
+				t.Errorf("lines of %d bytes: %d were logged in %s", line, lines, took)
+			}
+			if most := 2 + int(took/noteEvery); notes > most || notes == 0 && line < 20_000 {
+				t.Errorf("lines of %d bytes: %d notes in %s", line, notes, took)
 			}
 		})
+	}
+}
+
+// The lines that are dropped are counted, those after the last that is logged as well.
+func TestDroppedLinesAreCounted(t *testing.T) {
+	var log logtest.Log
+	newRelay(log.Logger(), nil).run(strings.NewReader(strings.Repeat("line\n", 1000)))
+	if got := log.String(); strings.Count(got, "line=line") != 200 || !strings.HasSuffix(got, "dropped lines\" lines=800\n") {
+		t.Error(got[max(0, len(got)-500):])
+	}
+}
+
+func TestPanicIsLoggedWholeAfterFlood(t *testing.T) {
+	var log logtest.Log
+	newRelay(log.Logger(), nil).run(strings.NewReader(strings.Repeat("line\n", 1000) + "panic: oh\n\n" +
+		strings.Repeat("main.f()\n\t/src/main.go:7\n", 100) + "exit status 2\n" + strings.Repeat("panic: oh\n", 10_000)))
+	got := log.String()
+	if strings.Count(got, "main.f()") != 100 || !strings.Contains(got, "exit status 2") {
+		t.Errorf("%d frames of the stack: %s", strings.Count(got, "main.f()"), got[max(0, len(got)-500):])
+	}
+	if n := strings.Count(got, "panic: oh"); n > crashLines-150 {
+		t.Errorf("%d lines by feigned panics", n)
 	}
 }
 

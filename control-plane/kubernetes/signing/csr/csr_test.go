@@ -431,11 +431,11 @@ func TestWaitingRequestsCostFewCalls(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	good := csr.Config{
-		Cluster: "home", Client: fake.NewClientset(), Issuer: issuerFunc(nil), Try: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
+		Cluster: "home", Client: fake.NewClientset(), Issuer: issuerFunc(nil), Decide: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
 		Signers: []csr.Signer{{Name: signer}},
 	}
 	for want, change := range map[string]func(*csr.Config){
-		"needs Cluster":           func(c *csr.Config) { c.Try = nil },
+		"needs Cluster":           func(c *csr.Config) { c.Decide = nil },
 		"reserved for Kubernetes": func(c *csr.Config) { c.Signers = []csr.Signer{{Name: "kubernetes.io/kube-apiserver-client"}} },
 		"is there twice":          func(c *csr.Config) { c.Signers = []csr.Signer{{Name: signer}, {Name: signer}} },
 	} {

@@ -53,8 +53,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Issuer has the door [signing.CSRDoor] of each signer.
 	Issuer signing.Issuer
-	// Try returns what the policy in force grants: [ra.Engine.Try].
-	Try     func(s ra.Subject, door string) ra.Decision
+	// Decide returns what the policy in force grants: [ra.Engine.Decide].
+	Decide  func(s ra.Subject, door string) ra.Decision
 	Signers []Signer
 	// Now is the wall clock. Default: the system's.
 	Now func() time.Time
@@ -106,8 +106,8 @@ type Door struct {
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
 	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots(), gates: map[string]*signing.Gate{}}
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || cfg.Try == nil || len(cfg.Signers) == 0 {
-		return nil, errors.New("csr: Config needs Cluster, Client, Issuer, Try and Signers")
+	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || cfg.Decide == nil || len(cfg.Signers) == 0 {
+		return nil, errors.New("csr: Config needs Cluster, Client, Issuer, Decide and Signers")
 	}
 	for _, s := range cfg.Signers {
 		if err := signing.CheckName(s.Name); err != nil {

@@ -134,7 +134,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.conf = csr.Config{
-		Cluster: "home", Client: c.client, Issuer: c.engine, Try: c.engine.Try, Log: c.log.Logger(),
+		Cluster: "home", Client: c.client, Issuer: c.engine, Decide: c.engine.Decide, Log: c.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}},
 		Observe: func(e csr.Event) {
 			c.mu.Lock()

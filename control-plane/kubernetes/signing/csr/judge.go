@@ -64,7 +64,7 @@ func (d *Door) judge(r *request) (order, error) {
 		}
 		o.TTL = time.Duration(*seconds) * time.Second
 	}
-	granted := d.cfg.Try(subject, o.Door)
+	granted := d.cfg.Decide(subject, o.Door)
 	if granted.Denied != "" {
 		return o, refused(reasonPolicy, "the policy for this signer grants the requester nothing: %s", text.Clean(granted.Denied))
 	}

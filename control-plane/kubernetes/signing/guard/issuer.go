@@ -19,7 +19,7 @@ const rest = 10 * time.Minute
 
 // Engine tells which authority a request goes to. [*ra.Engine] does.
 type Engine interface {
-	Try(s ra.Subject, door string) ra.Decision
+	Decide(s ra.Subject, door string) ra.Decision
 	Roots(authority string) *pki.Bundle
 }
 
@@ -28,7 +28,7 @@ type Engine interface {
 // request's own cluster must be known; those of another that was never reached stop nobody.
 // clusters returns the clusters there are now, and must not block. Its refusals are not final.
 func Issuer(next signing.Issuer, engine Engine, log *slog.Logger, clusters func() []*ClientCA) signing.Issuer {
-	return &issuer{next: next, engine: engine, log: log, clusters: clusters, stopped: map[string]stop{}, logged: map[string]time.Time{}}
+	return &issuer{next: next, engine: engine, log: log, clusters: clusters, stopped: map[string]stop{}, logged: map[[2]string]time.Time{}}
 }
 
 type issuer struct {
@@ -38,8 +38,8 @@ type issuer struct {
 	clusters func() []*ClientCA
 
 	mu      sync.Mutex
-	stopped map[string]stop // by authority
-	logged  map[string]time.Time
+	stopped map[string]stop         // by authority
+	logged  map[[2]string]time.Time // by what, and authority
 }
 
 // stop is an authority that is not asked for a while.
@@ -50,12 +50,12 @@ type stop struct {
 
 // Issue implements [signing.Issuer].
 func (i *issuer) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	authority := i.engine.Try(req.Subject, req.Door).Authority
+	authority := i.engine.Decide(req.Subject, req.Door).Authority
 	if authority == "" { // denied, which is next's to say
 		return i.next.Issue(ctx, req)
 	}
 	if err := i.before(authority, req.Subject.Cluster); err != nil {
-		return ra.Certificate{}, i.refuse(authority, err)
+		return ra.Certificate{}, i.refuse("authority not asked", authority, err)
 	}
 	cert, err := i.next.Issue(ctx, req)
 	if err != nil {
@@ -63,7 +63,7 @@ func (i *issuer) Issue(ctx context.Context, req ra.Request) (ra.Certificate, err
 	}
 	if err := i.after(cert, req.Subject.Cluster); err != nil {
 		i.halt(cert.Authority, err)
-		return ra.Certificate{}, i.refuse(cert.Authority, err)
+		return ra.Certificate{}, i.refuse("authority's certificate withheld", cert.Authority, err)
 	}
 	return cert, nil
 }
@@ -124,17 +124,18 @@ func (i *issuer) halt(authority string, err error) {
 	i.stopped[authority] = stop{err, time.Now().Add(rest)}
 }
 
-// refuse logs a refusal, once a minute for an authority.
-func (i *issuer) refuse(authority string, err error) error {
+// refuse logs what became of a request, each once a minute for an authority.
+func (i *issuer) refuse(what, authority string, err error) error {
 	i.mu.Lock()
-	last, now := i.logged[authority], time.Now()
+	line := [2]string{what, authority}
+	last, now := i.logged[line], time.Now()
 	due := last.IsZero() || now.Sub(last) >= time.Minute
 	if due {
-		i.logged[authority] = now
+		i.logged[line] = now
 	}
 	i.mu.Unlock()
 	if due {
-		i.log.Error("authority not asked", "authority", authority, "error", text.Clean(err.Error()))
+		i.log.Error(what, "authority", authority, "error", text.Clean(err.Error()))
 	}
 	return err
 }

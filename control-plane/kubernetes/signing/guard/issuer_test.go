@@ -24,7 +24,7 @@ type office struct {
 	calls int
 }
 
-func (o *office) Try(s ra.Subject, _ string) ra.Decision {
+func (o *office) Decide(s ra.Subject, _ string) ra.Decision {
 	if s.User == "stranger" {
 		return ra.Decision{Denied: "no rule matches"}
 	}
@@ -119,6 +119,9 @@ func TestCertificateSignedByAClientCAIsWithheld(t *testing.T) {
 				for range 9 {
 					if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
 						t.Fatalf("got %v", err)
+					}
+					if n := strings.Count(s.log.String(), "authority's certificate withheld"); n != 1 {
+						t.Fatalf("said %d times that a certificate was withheld: %s", n, &s.log)
 					}
 					pass(time.Minute)
 				}

@@ -142,7 +142,7 @@ func (o *office) openDoors(issuer signing.Issuer) {
 	})
 	must(o.t, err)
 	requests, err := csr.New(csr.Config{
-		Cluster: cluster, Client: o.client(), Issuer: issuer, Try: o.engine.Try, Log: o.log.Logger(),
+		Cluster: cluster, Client: o.client(), Issuer: issuer, Decide: o.engine.Decide, Log: o.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}, {Name: byHand}},
 	})
 	must(o.t, err)

@@ -154,7 +154,7 @@ func (k *keeper) note(ctx context.Context, repaired bool, err error) {
 func (k *keeper) complain(err error) {
 	log := k.door.cfg.Log.With("cluster", k.door.cfg.Cluster, "object", k.name, "signer", k.bundle.Signer)
 	if k.repairs > 0 {
-		log.Warn("put right a trust bundle that somebody else changed or deleted", "times", k.repairs)
+		log.Warn("restored a trust bundle that somebody else changed or deleted", "times", k.repairs)
 		k.repairs = 0
 	}
 	if err != nil {

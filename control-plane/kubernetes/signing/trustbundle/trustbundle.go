@@ -5,7 +5,7 @@
 //
 // The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
 // authority as PEM, and bears the label [ManagedBy]. An authority that is away, and names no roots,
-// changes nothing. What somebody else changes or deletes is put right; the more often that is
+// changes nothing. What somebody else changes or deletes is restored; the more often that is
 // needed, the slower, down to once a minute. An object that exists and is not ours is left alone
 // unless [Bundle.Adopt] says otherwise.
 //

@@ -122,7 +122,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 				harm(d, d.get(object))
 				d.pass(3 * time.Second)
 				d.holds(each[0])
-				if n := d.lines("put right"); n != 1 {
+				if n := d.lines("restored a trust"); n != 1 {
 					t.Errorf("logged %d times: %s", n, &d.log)
 				}
 			})
@@ -146,7 +146,7 @@ func TestFightIsSlow(t *testing.T) {
 		if _, writes := d.server.counts(); writes < 40 || writes > 80 {
 			t.Errorf("%d writes in an hour", writes)
 		}
-		if n := d.lines("put right"); n < 30 || n > 61 {
+		if n := d.lines("restored a trust"); n < 30 || n > 61 {
 			t.Errorf("logged %d times in an hour", n)
 		}
 		_, before := d.server.counts()
@@ -237,7 +237,7 @@ func TestObjectOfEarlierRunIsOurs(t *testing.T) {
 		d.has("ca", each[0])
 		d.pass(2 * time.Second)
 		d.holds(each[0])
-		if d.lines("put right") != 0 {
+		if d.lines("restored a trust") != 0 {
 			t.Error("a planned change is logged as a repair")
 		}
 	}, earlier)

@@ -24,6 +24,9 @@ type model struct {
 
 func (m *model) add(tenant string, renewal bool) {
 	i := &Item{Tenant: tenant, Renewal: renewal, Rank: m.now.Add(time.Duration(rapid.IntRange(-60, 60).Draw(m.r, "rank")) * time.Second)}
+	if rapid.Bool().Draw(m.r, "tried") {
+		i.Tried = m.now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(m.r, "since")) * time.Second)
+	}
 	m.waiting[i] = true
 	if dropped := m.Add(i, m.now); dropped != nil {
 		if !m.waiting[dropped] || len(m.waiting) <= m.limits.Length {

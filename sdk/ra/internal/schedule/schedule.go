@@ -1,17 +1,20 @@
 // Package schedule decides which request goes to an authority next, and when: [Queue]. It
 // has no clock, no goroutine and no lock, so a model can drive it through days in a moment.
 //
-// Turns go round the tenants that have something waiting, one request for each; within a
-// tenant the lowest rank goes first. Each [Limits.Reserve]th turn goes round those that
-// renew, so that a flood of new requests leaves room for what must not expire.
+// Turns go round the tenants that have something waiting, one request for each. Each
+// [Limits.Reserve]th turn goes round those that renew, so that a flood of new requests leaves
+// room for what must not expire. Within a tenant the lowest rank goes first, and turn by turn
+// one that was tried before, the one whose last try is longest ago: what fails comes back and
+// must not stand before those that nobody has looked at.
 //
 //	Add ──▶ waiting ── a turn, a slot and the rate's leave: Next ──▶ in flight ── Done
 //	           └── Remove, or a full queue: Add returns it
 //
 // Faults slow down whom they concern. After three in a row a tenant waits and then tries
-// one call at a time; after faults of three tenants in a row, with no success between, the
+// one call at a time, and does both apart for those that were tried before and those that were
+// not; after faults of three tenants in a row, with no success between, the
 // authority itself is taken to be down, and all wait. So a request that makes a provider
-// fail delays its own tenant alone.
+// fail delays its own tenant alone, and there those that fail again delay themselves.
 package schedule
 
 import (
@@ -42,6 +45,7 @@ type Item struct {
 	Tenant  string
 	Renewal bool      // something valid is held
 	Rank    time.Time // the earliest goes first
+	Tried   time.Time // when one like it was last tried in vain; zero: never
 	Value   any
 
 	tenant *tenant
@@ -67,6 +71,24 @@ func (i *Item) class() class {
 	return fresh
 }
 
+// order is by when it goes within its lane: what keeps failing must not keep the rank that it
+// once had.
+func (i *Item) order() time.Time {
+	if i.Tried.IsZero() {
+		return i.Rank
+	}
+	return i.Tried
+}
+
+func (i *Item) lane() *lane {
+	if i.Tried.IsZero() {
+		return &i.tenant.lanes[untried]
+	}
+	return &i.tenant.lanes[tried]
+}
+
+func (i *Item) line() *items { return &i.lane().waiting[i.class()] }
+
 // Queue is what waits for one authority, and what it has been told.
 type Queue struct {
 	limits   Limits
@@ -79,6 +101,7 @@ type Queue struct {
 
 	until   time.Time // nothing goes out before
 	probing bool      // one call at a time, until one is answered
+	anew    bool      // the last probe was for one that was never tried
 	failing []string  // tenants with faults since the last answer
 	waits   rotation.Waits
 }
@@ -89,22 +112,22 @@ func New(l Limits) *Queue {
 }
 
 // Add puts an item in line. If the queue is full, the tenant with the most waiting loses its
-// last item: Add returns that one, which may be i itself.
+// last item, of those that were tried or of the others, whichever are more: Add returns that
+// one, which may be i itself.
 func (q *Queue) Add(i *Item, now time.Time) (dropped *Item) {
 	t := q.tenant(i.Tenant, now)
 	i.tenant = t
 	if q.length >= q.limits.Length {
-		if dropped = q.crowdedOut(t); dropped == nil {
+		if dropped = q.crowdedOut(i); dropped == nil {
 			q.prune(t, now)
 			return i
 		}
 		q.Remove(dropped)
 	}
-	heap.Push(&t.waiting[i.class()], i)
+	heap.Push(i.line(), i)
 	q.length++
-	q.join(everything, t)
-	if i.Renewal {
-		q.join(renewals, t)
+	for r := range rings {
+		q.again(r, t)
 	}
 	return dropped
 }
@@ -126,24 +149,25 @@ func (q *Queue) tenant(name string, now time.Time) *tenant {
 	return t
 }
 
-// crowdedOut returns what makes room for one more of t, or nil if nobody has more than it.
-func (q *Queue) crowdedOut(t *tenant) *Item {
-	most := t
+// crowdedOut returns what makes room for i, or nil if nobody has more of its kind.
+func (q *Queue) crowdedOut(i *Item) *Item {
+	most := i.tenant
 	for _, other := range q.tenants {
 		if other.count() > most.count() {
 			most = other
 		}
 	}
-	if most == t {
+	longer := most.longer()
+	if longer == i.lane() {
 		return nil
 	}
-	return most.last()
+	return longer.last(everything)
 }
 
 // Remove takes an item out of line; it does nothing if the item does not wait.
 func (q *Queue) Remove(i *Item) {
 	if i.place > 0 {
-		heap.Remove(&i.tenant.waiting[i.class()], i.place-1)
+		heap.Remove(i.line(), i.place-1)
 		q.length--
 	}
 }
@@ -162,16 +186,16 @@ func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
 	if wait = max(q.until.Sub(now), q.rate.wait(now)); wait > 0 {
 		return nil, wait
 	}
-	t, only, wait := q.turn(now)
-	if t == nil {
+	l, of, wait := q.turn(now)
+	if l == nil {
 		return nil, wait
 	}
-	i = t.take(only)
+	i = l.take(of)
 	q.length--
-	q.again(only, t)
+	q.again(of, i.tenant)
 	q.rate.bucket.Spend()
 	q.inFlight++
-	t.inFlight++
+	l.inFlight++
 	i.began = now
 	return i, 0
 }
@@ -194,7 +218,7 @@ func (q *Queue) Done(i *Item, err error, now time.Time) {
 		q.probing = q.probing || q.until.After(now)
 		return
 	}
-	q.fault(i.tenant, err, now)
+	q.fault(i, err, now)
 }
 
 // Return settles an item for which no call was made.
@@ -206,15 +230,17 @@ func (q *Queue) Return(i *Item, now time.Time) {
 
 func (q *Queue) land(i *Item) {
 	q.inFlight--
-	i.tenant.inFlight--
+	i.lane().inFlight--
 }
 
 // waits reports whether the error is about the authority rather than the request.
 func waits(err error) bool { return ca.ActionFor(err) != ca.EndAttempt }
 
 func (q *Queue) answered(t *tenant) {
-	t.faults = 0
-	t.waits.Reset()
+	for l := range t.lanes {
+		t.lanes[l].faults = 0
+		t.lanes[l].waits.Reset()
+	}
 	q.failing, q.probing = q.failing[:0], false
 	q.waits.Reset()
 }
@@ -222,14 +248,15 @@ func (q *Queue) answered(t *tenant) {
 const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hurry
 
 // fault slows the tenant down, or all if it is one of several in a row.
-func (q *Queue) fault(t *tenant, err error, now time.Time) {
-	if t.faults++; t.faults >= doubt {
-		t.until = now.Add(pauseAfter(&t.waits, err, now))
+func (q *Queue) fault(i *Item, err error, now time.Time) {
+	l := i.lane()
+	if l.faults++; l.faults >= doubt {
+		l.until = now.Add(pauseAfter(&l.waits, err, now))
 	}
-	if slices.Contains(q.failing, t.name) {
+	if slices.Contains(q.failing, i.Tenant) {
 		return
 	}
-	if q.failing = append(q.failing, t.name); len(q.failing) < doubt {
+	if q.failing = append(q.failing, i.Tenant); len(q.failing) < doubt {
 		return
 	}
 	q.failing = q.failing[:0]

@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ring is an order of turns.
 type ring int
@@ -11,60 +14,82 @@ const (
 	rings
 )
 
-// join gives a tenant a turn, the last.
-func (q *Queue) join(r ring, t *tenant) {
-	if !t.inRing[r] {
-		t.inRing[r] = true
-		q.rings[r] = append(q.rings[r], t)
+// classes are those that a ring's turns are for.
+func (r ring) classes() []class {
+	if r == renewals {
+		return []class{renewal}
 	}
+	return []class{renewal, fresh}
 }
 
-// turn returns the tenant whose turn it is, and for what; it leaves that ring until again is
-// called.
-// Without one it returns when a tenant's wait ends, zero if only a landing helps.
-func (q *Queue) turn(now time.Time) (t *tenant, only ring, wait time.Duration) {
-	q.turns++
-	if q.turns%q.limits.Reserve == 0 {
-		if t, _ = q.next(renewals, now); t != nil {
-			return t, renewals, 0
+// turn returns whose turn it is; its tenant leaves that ring until again is called.
+// Without one it returns when a wait ends, zero if only a landing helps.
+func (q *Queue) turn(now time.Time) (l *lane, of ring, wait time.Duration) {
+	if q.probing && !q.anew {
+		if l = q.newcomer(now); l != nil {
+			q.anew = true
+			return l, everything, 0
 		}
 	}
-	if t, wait = q.next(everything, now); t == nil {
+	q.anew = false
+	q.turns++
+	if q.turns%q.limits.Reserve == 0 {
+		if l, _ = q.next(renewals, now); l != nil {
+			return l, renewals, 0
+		}
+	}
+	if l, wait = q.next(everything, now); l == nil {
 		q.turns-- // nobody had it
 	}
-	return t, everything, wait
+	return l, everything, wait
+}
+
+// newcomer returns the lane of the first tenant in the round that has something that was never
+// tried. While the authority is taken to be down, each second probe is one: it may be down for
+// those alone that have failed.
+func (q *Queue) newcomer(now time.Time) *lane {
+	for place, t := range q.rings[everything] {
+		if l := &t.lanes[untried]; l.has(everything) && l.room(now) {
+			q.rings[everything] = slices.Delete(q.rings[everything], place, place+1)
+			t.inRing[everything] = false
+			return l
+		}
+	}
+	return nil
 }
 
 // next goes round a ring once. A tenant that must wait keeps its place in the round.
-func (q *Queue) next(r ring, now time.Time) (found *tenant, wait time.Duration) {
+func (q *Queue) next(r ring, now time.Time) (found *lane, wait time.Duration) {
 	most := max(1, q.limits.InFlight/2)
 	for range len(q.rings[r]) {
 		t := q.rings[r][0]
 		q.rings[r] = q.rings[r][1:]
 		t.inRing[r] = false
-		switch {
-		case !t.has(r):
+		if !t.has(r) {
 			q.prune(t, now)
-		case t.room(most, now):
-			return t, 0
-		default:
-			q.join(r, t)
-			if left := t.until.Sub(now); left > 0 && (wait == 0 || left < wait) {
-				wait = left
-			}
+			continue
 		}
+		found, left := t.ready(r, most, now)
+		if found != nil {
+			return found, 0
+		}
+		q.again(r, t)
+		wait = shorter(wait, left)
 	}
 	return nil, wait
 }
 
-func (t *tenant) has(r ring) bool {
-	return !t.waiting[renewal].empty() || r == everything && !t.waiting[fresh].empty()
+func (t *tenant) has(r ring) bool { return t.lanes[untried].has(r) || t.lanes[tried].has(r) }
+
+func (l *lane) has(r ring) bool {
+	return !l.waiting[renewal].empty() || r == everything && !l.waiting[fresh].empty()
 }
 
-// again gives a tenant its next turn, if it has more.
+// again gives a tenant its next turn, the last, if it has anything for it.
 func (q *Queue) again(r ring, t *tenant) {
-	if t.has(r) {
-		q.join(r, t)
+	if t.has(r) && !t.inRing[r] {
+		t.inRing[r] = true
+		q.rings[r] = append(q.rings[r], t)
 	}
 }
 
