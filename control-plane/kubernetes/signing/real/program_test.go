@@ -69,7 +69,7 @@ signers:
   trust_bundle: {name: "example.com:mesh:bundle"}
 rules: RULES
 audit: {file: DIR/audit.log}
-leader_election: {duration: 5s}
+leader_election: {duration: 8s}
 status: {address: 'unix:DIR/page'}
 `
 
