@@ -93,7 +93,7 @@ func (d *deployment) start(provider string) *replica {
 			d.t.Errorf("it ended with %d", code)
 		}
 	})
-	cmd := exec.Command(programs.Path(d.t, "countersign-ra"), "serve", "--config", filepath.Join(r.dir, "ra.yaml")) //nolint:gosec // our own
+	cmd := exec.Command(programs.Path(d.t, "countersign-ra"), "serve", "--config", filepath.Join(r.dir, "ra.yaml"))
 	cmd.Dir = r.dir
 	cmd.Env = append(proctest.Environ(r.dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(d.t, "countersign-provider-file", "countersign-provider-moody"))
 	r.Process = proctest.Start(d.t, cmd)
