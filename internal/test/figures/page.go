@@ -22,7 +22,7 @@ func marks(command string) (begin, end string) {
 // leaves the page as it is.
 func Write(path, command string, measure func() error) error {
 	beginMark, endMark := marks(command)
-	page, err := os.ReadFile(path) //nolint:gosec // the caller's
+	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func Write(path, command string, measure func() error) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(before+beginMark+"\n"+header()+"\n"+figures+"\n"+endMark+after), 0o644) //nolint:gosec // a page to read
+	return os.WriteFile(path, []byte(before+beginMark+"\n"+header()+"\n"+figures+"\n"+endMark+after), 0o644)
 }
 
 // printedBy returns what f prints.

@@ -36,7 +36,7 @@ func introduce(t *testing.T, atHome, east *kubetest.Cluster) {
 	_, commands, _ := strings.Cut(string(page), "```bash\n")
 	commands, _, _ = strings.Cut(commands, "```")
 	commands = strings.NewReplacer("deploy/kustomize/remote", "deploy/kustomize/ra/rights", "istio-system", home, "countersign-discovery", us).Replace(commands)
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands) //nolint:gosec // the page's
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = programs.File(t, ".")
 	config := kubetest.Contexts(t, map[string]*kubetest.Cluster{"home": atHome, "east": east})
 	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + config, "PATH=" + programs.Foreign(t, "COUNTERSIGN_KUBERNETES") + ":" + os.Getenv("PATH")}

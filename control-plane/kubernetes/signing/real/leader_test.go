@@ -126,9 +126,9 @@ func TestRealStoppedLeaderCallsNoCA(t *testing.T) {
 	requests := p.stream(many, many/2, func() {
 		p.second.awaitLeading()
 		p.first.Signal(syscall.SIGCONT)
+		p.first.awaitFollowing()
+		must(t, os.Remove(away))
 	})
-	p.first.awaitFollowing()
-	must(t, os.Remove(away))
 	p.awaitIssued(requests...)
 	if got := len(p.first.calls()); got != p.before {
 		t.Errorf("the first called its CA %d times after it had been stopped", got-p.before)

@@ -69,7 +69,7 @@ signers:
   trust_bundle: {name: "example.com:mesh:bundle"}
 rules: RULES
 audit: {file: DIR/audit.log}
-leader_election: {duration: 5s}
+leader_election: {duration: 8s}
 status: {address: 'unix:DIR/page'}
 `
 
@@ -93,7 +93,7 @@ func (d *deployment) start(provider string) *replica {
 			d.t.Errorf("it ended with %d", code)
 		}
 	})
-	cmd := exec.Command(programs.Path(d.t, "countersign-ra"), "serve", "--config", filepath.Join(r.dir, "ra.yaml")) //nolint:gosec // our own
+	cmd := exec.Command(programs.Path(d.t, "countersign-ra"), "serve", "--config", filepath.Join(r.dir, "ra.yaml"))
 	cmd.Dir = r.dir
 	cmd.Env = append(proctest.Environ(r.dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(d.t, "countersign-provider-file", "countersign-provider-moody"))
 	r.Process = proctest.Start(d.t, cmd)
