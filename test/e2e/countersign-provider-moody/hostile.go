@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -112,14 +114,33 @@ func (b *bad) Validate(ctx context.Context, settings map[string]any) ([]wire.Dia
 	if b.validate != nil {
 		return nil, b.validate(ctx)
 	}
-	return b.Provider.Validate(ctx, settings)
+	var found []wire.Diagnostic
+	err := untilThere(ctx, func() (err error) {
+		if found, err = b.Provider.Validate(ctx, settings); err == nil && len(found) > 0 {
+			err = errors.New("refused")
+		}
+		return err
+	})
+	return found, err
 }
 
 func (b *bad) Configure(ctx context.Context, settings map[string]any) error {
 	if b.configure != nil {
 		return b.configure(ctx)
 	}
-	return b.Provider.Configure(ctx, settings)
+	return untilThere(ctx, func() error { return b.Provider.Configure(ctx, settings) })
+}
+
+// untilThere tries again while the provider "file" has not made the CA: who is refused its
+// settings is ended before it was hostile.
+func untilThere(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func (b *bad) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -159,10 +180,11 @@ func storm(ctx context.Context, changed func([]byte) error) error {
 	return ctx.Err()
 }
 
+// flood writes for as long as it lives. A write that fails once may succeed later.
 func flood(to *os.File) {
 	for {
 		if _, err := fmt.Fprint(to, strings.Repeat("x", 1000), "\x00\a\n{\"@level\":1}\n"); err != nil {
-			time.Sleep(time.Hour)
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
@@ -172,8 +194,7 @@ func shakeHands(line string) { fmt.Println(line) }
 // serve serves whatever it is over the host's channel, and ends with its host.
 func serve(p wire.Provider) {
 	go func() {
-		_, _ = os.NewFile(wire.LifelineFD, "lifeline").Read(make([]byte, 1<<20))
-		_, _ = os.NewFile(wire.LifelineFD, "lifeline").Read(make([]byte, 1))
+		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline")) // to its end, however it comes in pieces
 		os.Exit(0)
 	}()
 	conn, err := net.FileConn(os.NewFile(wire.ChannelFD, "channel"))
