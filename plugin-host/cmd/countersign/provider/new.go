@@ -64,7 +64,15 @@ func printSteps(cmd *cobra.Command, plan scaffold.Plan, dir string) error {
 	if missing != "" {
 		missing = " (" + missing + ")"
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next%s:\n  cd %s\n  %s\n",
-		plan.Name, dir, missing, dir, strings.Join(commands, "\n  "))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next%s:\n  cd %s\n  %s\n%s",
+		plan.Name, dir, missing, dir, strings.Join(commands, "\n  "), todo(plan))
 	return err
+}
+
+// todo says what the new provider's tests wait for.
+func todo(plan scaffold.Plan) string {
+	if plan.Lang != scaffold.Go {
+		return ""
+	}
+	return "It signs with a CA in memory, and \"go test\" fails until authority.go calls yours: step 4 of docs/write-a-provider.md.\n"
 }
