@@ -19,7 +19,7 @@ func (b *bench) author() error {
 	program := filepath.Join(b.root, "countersign")
 	const second = "countersign-provider-second"
 	test := []string{"go", "test", "./..."}
-	step, err := stepFour(filepath.Join(b.root, "docs/write-a-provider.md"))
+	step, err := stepFour("docs/write-a-provider.md")
 	if err != nil {
 		return err
 	}

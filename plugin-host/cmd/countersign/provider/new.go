@@ -71,8 +71,9 @@ func printSteps(cmd *cobra.Command, plan scaffold.Plan, dir string) error {
 
 // todo says what the new provider's tests wait for.
 func todo(plan scaffold.Plan) string {
-	if plan.Lang != scaffold.Go {
+	test := plan.Test()
+	if test == "" {
 		return ""
 	}
-	return "It signs with a CA in memory, and \"go test\" fails until authority.go calls yours: step 4 of docs/write-a-provider.md.\n"
+	return fmt.Sprintf("It signs with a CA for tests, and %q fails until it calls yours: step 4 of docs/write-a-provider.md.\n", test)
 }
