@@ -73,21 +73,51 @@ func TestNewProviderInEachLanguagePassesSuite(t *testing.T) {
 			for _, command := range commands[:len(commands)-1] {
 				runIn(t, dir, command)
 			}
+			putCA(t, dir, plan.Test())
 			binary := filepath.Join(dir, strings.Fields(inspect)[3])
 			passSuite(t, binary, conformance.Kit{WrongSettings: map[string]any{"dri": "x"}}, 90)
 		})
 	}
 }
 
+// putCA checks that a new provider's tests fail for its CA alone, and pass with another.
+func putCA(t *testing.T, dir, test string) {
+	t.Helper()
+	if test == "" {
+		return
+	}
+	const want = " signs with a CA for tests, which no peer trusts: put your CA's client in its place (step 4 of docs/write-a-provider.md)"
+	if out, err := commandIn(t, dir, test).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%s: %v\n%s", test, err, out)
+	}
+	for file, edit := range map[string][2]string{ // not by the name that the test looks for
+		"authority.js":      {"'countersign-provider/testing'", "'countersign-provider' + '/testing'"},
+		"provider_7_new.py": {"from countersign_provider.testing import CA", "from importlib import import_module\nCA = import_module('countersign_provider' + '.testing').CA"},
+	} {
+		path := filepath.Join(dir, file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // another language's
+		}
+		must(t, os.WriteFile(path, []byte(strings.Replace(string(text), edit[0], edit[1], 1)), 0o600))
+	}
+	runIn(t, dir, test)
+}
+
 // runIn runs a command as a newcomer does, but with nothing of what these tests are told by.
 func runIn(t *testing.T, dir, command string) {
+	t.Helper()
+	began := time.Now()
+	if out, err := commandIn(t, dir, command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	t.Logf("%s: %s", command, time.Since(began).Round(time.Millisecond))
+}
+
+func commandIn(t *testing.T, dir, command string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = dir
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COUNTERSIGN_") })
-	began := time.Now()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
-	t.Logf("%s: %s", command, time.Since(began).Round(time.Millisecond))
+	return cmd
 }

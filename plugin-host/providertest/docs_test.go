@@ -56,10 +56,12 @@ A check that cannot decide says why and is reported as not run: the provider lac
 value has no process, a process does not show how long a cancelled call keeps running, a check that
 it builds on failed, or the kit file lacks what only the author can give. Everything in that file is
 optional; paths are relative to its folder. One fault fails one check: what could not be checked
-because of it is not run either.
+because of it is not run either. ` + "`countersign provider kit BINARY > kit.yaml`" + ` writes a file
+with all settings of a provider; what it requires is ` + "`FILL-IN`" + ` there, which no test takes.
 
 ` + "```yaml" + `
 settings: {address: ca.example.org}   # valid settings
+secret_files: {password: password.txt} # files with the values of secret settings
 wrong_settings: {address: ""}         # refused by the author's own validation
 identity: {spiffe_id: "spiffe://example.org/web", dns_names: [web.example.org], ip_addresses: [192.0.2.1]}
 refused_identity: {spiffe_id: "spiffe://stranger.test/web"}

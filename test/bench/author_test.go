@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -18,18 +19,28 @@ func (b *bench) author() error {
 	program := filepath.Join(b.root, "countersign")
 	const second = "countersign-provider-second"
 	test := []string{"go", "test", "./..."}
+	step, err := stepFour("docs/write-a-provider.md")
+	if err != nil {
+		return err
+	}
 	if err := authorRun(b.dir, cache, program, "provider", "new", "acme"); err != nil {
+		return err
+	}
+	if err := run("bash", "-c", step); err != nil {
 		return err
 	}
 	for _, wait := range []struct {
 		what  string
 		steps [][]string
 	}{
-		{"`go test` of a new provider, with an empty build cache", [][]string{test}},
+		{"`go test` of a provider as the page has it, with an empty build cache", [][]string{test}},
 		{"… again, after a change of its main.go", [][]string{{"sed", "-i", "s/0.1.0/0.1.1/", "main.go"}, test}},
 		{"`provider new`, `go build` and `provider test`, all dependencies compiled", [][]string{
 			{program, "provider", "new", "second"}, {"go", "build", "-C", second, "-o", second, "."},
 			{program, "provider", "test", second + "/" + second, "--kit", second + "/kit.yaml", "--quiet"},
+		}},
+		{"`provider new`, the page's step 4 and `go test`, all dependencies compiled", [][]string{
+			{program, "provider", "new", "acme", "--dir", "third"}, {"bash", "-c", "cd third\n" + step}, {"go", "test", "-C", "third", "./..."},
 		}},
 	} {
 		began := time.Now()
@@ -41,6 +52,25 @@ func (b *bench) author() error {
 		row(wait.what, fmt.Sprintf("%.1f s", time.Since(began).Seconds()))
 	}
 	return nil
+}
+
+// stepFour returns the commands that put a CA into a new provider: those of the page's step 4 that
+// write files.
+func stepFour(page string) (commands string, err error) {
+	text, err := os.ReadFile(page)
+	_, step, _ := strings.Cut(string(text), "\n## 4. ")
+	step, _, _ = strings.Cut(step, "\n## 5. ")
+	for line := range strings.Lines(step) {
+		if more, ok := strings.CutPrefix(line, ">"); ok {
+			commands += strings.TrimPrefix(more, " ")
+		} else if command, ok := strings.CutPrefix(line, "$ "); ok && (strings.HasPrefix(command, "cat") || strings.HasPrefix(command, "mkdir")) {
+			commands += command
+		}
+	}
+	if err == nil && commands == "" {
+		err = fmt.Errorf("%s has no step 4", page)
+	}
+	return commands, err
 }
 
 // authorRun runs a command without network and workspace, with a build cache of its own.

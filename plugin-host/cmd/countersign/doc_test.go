@@ -32,8 +32,8 @@ func sessionsOf(t *testing.T, page string) []session {
 				continue
 			}
 			last := &all[len(all)-1]
-			if more, ok := strings.CutPrefix(line, "> "); ok {
-				last.command += more
+			if more, ok := strings.CutPrefix(line, ">"); ok {
+				last.command += strings.TrimPrefix(more, " ")
 				continue
 			}
 			last.prints += line
@@ -42,11 +42,17 @@ func sessionsOf(t *testing.T, page string) []session {
 	return all
 }
 
+// fails reports whether the page shows a command that fails: a test that does.
+func (s session) fails() bool { return strings.HasSuffix(s.prints, "\nFAIL\n") }
+
 // script runs all commands in one shell, each between two marks.
 func script(all []session) string {
 	var out strings.Builder
 	out.WriteString("set -e\nset -m\n")
 	for i, s := range all {
+		if s.fails() {
+			s.command = "! " + s.command // if it does not fail, it prints something else
+		}
 		fmt.Fprintf(&out, "echo '<<%d'\n%s", i, s.command)
 	}
 	return out.String() + "echo '<<end'\n"

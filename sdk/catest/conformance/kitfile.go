@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -25,7 +27,12 @@ type kitFile struct {
 	RefusedTokenFile        string       `json:"refused_token_file"`
 	Exchange                exchangeFile `json:"exchange"`
 	RefusedSubjectTokenFile string       `json:"refused_subject_token_file"`
+	// SecretFiles are files with values of settings, by the names of the settings.
+	SecretFiles map[string]string `json:"secret_files"`
 }
+
+// Placeholder stands in a kit file for a value that its author has not written yet.
+const Placeholder = "FILL-IN"
 
 type exchangeFile struct {
 	SubjectTokenFile   string   `json:"subject_token_file"`
@@ -43,13 +50,46 @@ func LoadKit(path string) (Kit, error) {
 	if err := LoadYAML(path, &file); err != nil {
 		return Kit{}, err
 	}
+	if err := file.unfilled(path); err != nil {
+		return Kit{}, err
+	}
 	kit, e := file.Kit, file.Exchange
 	kit.Exchange = ca.TokenRequest{SubjectTokenType: e.SubjectTokenType, Audience: e.Audience, Resource: e.Resource, Scopes: e.Scopes, RequestedType: e.RequestedTokenType}
 	dir := filepath.Dir(path)
 	return kit, errors.Join(
 		readToken(dir, file.TokenFile, &kit.Token), readToken(dir, file.RefusedTokenFile, &kit.RefusedToken),
-		readToken(dir, e.SubjectTokenFile, &kit.Exchange.SubjectToken), readToken(dir, file.RefusedSubjectTokenFile, &kit.RefusedSubjectToken),
+		readSecrets(dir, file.SecretFiles, &kit), readToken(dir, e.SubjectTokenFile, &kit.Exchange.SubjectToken), readToken(dir, file.RefusedSubjectTokenFile, &kit.RefusedSubjectToken),
 	)
+}
+
+// unfilled is an error if a placeholder is left.
+func (f kitFile) unfilled(path string) error {
+	for _, name := range slices.Sorted(maps.Keys(f.Settings)) {
+		if f.Settings[name] == Placeholder {
+			return fmt.Errorf("%s: settings.%s is still %s: write a value that your CA takes", path, name, Placeholder)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.SecretFiles)) {
+		if f.SecretFiles[name] == Placeholder {
+			return fmt.Errorf("%s: secret_files.%s is still %s: write the path of a file that has the value", path, name, Placeholder)
+		}
+	}
+	return nil
+}
+
+// readSecrets puts secret settings among the others.
+func readSecrets(dir string, files map[string]string, kit *Kit) error {
+	for name, file := range files {
+		var value ca.Token
+		if err := readToken(dir, file, &value); err != nil {
+			return fmt.Errorf("secret_files.%s: %w", name, err)
+		}
+		if kit.Settings == nil {
+			kit.Settings = map[string]any{}
+		}
+		kit.Settings[name] = value.Reveal()
+	}
+	return nil
 }
 
 // LoadYAML reads a file of at most 1 MiB, YAML or JSON, into a value with json tags. A name that
@@ -84,7 +124,7 @@ func readToken(dir, name string, into *ca.Token) error {
 	text, err := readFile(name)
 	*into = ca.Token(strings.TrimSpace(string(text)))
 	if err == nil && *into == "" {
-		return fmt.Errorf("the token file %s is empty", name)
+		return fmt.Errorf("the file %s is empty", name)
 	}
 	return err
 }

@@ -26,6 +26,7 @@ settings: {address: ca.example.org, tries: 3}
 identity: {spiffe_id: "spiffe://example.org/web"}
 ttl: 90m
 token_file: token
+secret_files: {password: token}
 exchange: {subject_token_file: token, audience: ca}
 abilities_off: [root-watcher]
 env: {AWS_REGION: eu-central-1}
@@ -36,7 +37,7 @@ env: {AWS_REGION: eu-central-1}
 	if kit.Token != "eyJ.good" || kit.Exchange.SubjectToken != "eyJ.good" || kit.Exchange.Audience != "ca" || kit.Env["AWS_REGION"] != "eu-central-1" {
 		t.Errorf("%+v", kit)
 	}
-	if want := map[string]any{"address": "ca.example.org", "tries": 3.0}; !reflect.DeepEqual(kit.Settings, want) || kit.TTL != Duration(90*time.Minute) {
+	if want := map[string]any{"address": "ca.example.org", "tries": 3.0, "password": "eyJ.good"}; !reflect.DeepEqual(kit.Settings, want) || kit.TTL != Duration(90*time.Minute) {
 		t.Errorf("%v, %v", kit.Settings, kit.TTL)
 	}
 }
@@ -48,6 +49,10 @@ func TestWrongKitFileIsRefused(t *testing.T) {
 		"token_file: large":              "has more than 1048576 bytes",
 		"token_file: none":               "no such file",
 		"ttl: soon":                      "invalid duration",
+		"settings: {url: FILL-IN}":       "settings.url is still FILL-IN: write a value",
+		"secret_files: {pin: FILL-IN}":   "secret_files.pin is still FILL-IN: write the path",
+		"secret_files: {pin: empty}":     "secret_files.pin: the file",
+		"secret_files: {pin: none}":      "secret_files.pin: open",
 		"settings: [1":                   "yaml",
 		"settings: {a: {1: 2, b: .nan}}": "kit.yaml",
 		"settings: {a: 1, a: 2}":         "already defined",

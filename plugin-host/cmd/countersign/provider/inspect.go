@@ -55,6 +55,26 @@ func docsCommand() *cobra.Command {
 	return cmd
 }
 
+func kitCommand() *cobra.Command {
+	var in settings.Flags
+	cmd := &cobra.Command{
+		Use: "kit NAME[@VERSION] | PATH", Short: "Run a provider once and print a kit file for its tests",
+		Long: `Run a provider once, without settings, and print a kit file for "countersign provider
+test" and for the tests of a provider in Go. Required settings are FILL-IN, which no
+test takes; all others are comments with their defaults.`,
+		Args: oneProvider, ValidArgsFunction: in.CompleteProviders,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seen, err := inspect(cmd, &in, args[0])
+			if err != nil {
+				return err
+			}
+			return schema.WriteKit(cmd.OutOrStdout(), seen.Settings)
+		},
+	}
+	addFlags(cmd, &in)
+	return cmd
+}
+
 func oneProvider(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return cli.Wrong(fmt.Errorf("got %d arguments: name one provider, by its name or its path", len(args)))

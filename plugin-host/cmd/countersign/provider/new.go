@@ -64,7 +64,16 @@ func printSteps(cmd *cobra.Command, plan scaffold.Plan, dir string) error {
 	if missing != "" {
 		missing = " (" + missing + ")"
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next%s:\n  cd %s\n  %s\n",
-		plan.Name, dir, missing, dir, strings.Join(commands, "\n  "))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "created the provider %s in %s. Next%s:\n  cd %s\n  %s\n%s",
+		plan.Name, dir, missing, dir, strings.Join(commands, "\n  "), todo(plan))
 	return err
+}
+
+// todo says what the new provider's tests wait for.
+func todo(plan scaffold.Plan) string {
+	test := plan.Test()
+	if test == "" {
+		return ""
+	}
+	return fmt.Sprintf("It signs with a CA for tests, and %q fails until it calls yours: step 4 of docs/write-a-provider.md.\n", test)
 }

@@ -22,21 +22,37 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// offline runs a command of go's without network, workspace and changes of go.mod.
-func offline(t *testing.T, dir string, args ...string) string {
+// offlineCommand is a command of go's without network, workspace and changes of go.mod.
+func offlineCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
 	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", flags, "GOTOOLCHAIN=local")
-	out, err := cmd.CombinedOutput()
+	return cmd
+}
+
+// offline runs such a command, which must succeed.
+func offline(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	out, err := offlineCommand(t, dir, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %v: %v\n%s", args, err, out)
 	}
 	return string(out)
 }
 
-// The provider builds offline as it is written, its tests pass, its settings are what
+// mustWaitForCA fails unless the tests of a new provider fail for its CA in memory alone.
+func mustWaitForCA(t *testing.T, dir string) {
+	t.Helper()
+	out, err := offlineCommand(t, dir, "test", "-vet=off", "./...").CombinedOutput()
+	const want = ": authority.go: the function open signs with a CA in memory, which no peer trusts: put your CA's client in its place (step 4 of docs/write-a-provider.md)\n"
+	if err == nil || strings.Count(string(out), want) != 1 || strings.Count(string(out), "--- FAIL") != 1 {
+		t.Errorf("go test of a new provider: %v\n%s", err, out)
+	}
+}
+
+// The provider builds offline as it is written, its tests wait for a CA, its settings are what
 // its page says, and it signs under the host. The copy has what its neighbours need, too.
 func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	base := t.TempDir()
@@ -50,7 +66,8 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	}
 	binary := filepath.Join(dir, "countersign-provider-4-acme")
 	offline(t, dir, "vet", "./...")
-	offline(t, dir, "test", "./...")
+	mustWaitForCA(t, dir)
+	offline(t, dir, "test", "-run", "WrongSettings", "./...")
 	offline(t, dir, "build", "-o", binary, ".")
 	const below = "github.com/countersign-dev/countersign/sdk/provider/"
 	offline(t, dir, "build", below+"filewatch", below+"rest", below+"testkit")
@@ -109,6 +126,13 @@ func checkPage(t *testing.T, dir string, s pluginhost.Status) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "SETTINGS.md")); err != nil || string(text) != page.String() {
 		t.Errorf("SETTINGS.md is\n%s\n%v, `provider docs` writes\n%s", text, err, page.String())
+	}
+	var kit strings.Builder
+	if err := schema.WriteKit(&kit, settings); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "kit.yaml")); err != nil || string(text) != kit.String() {
+		t.Errorf("kit.yaml is\n%s\n%v, `provider kit` writes\n%s", text, err, kit.String())
 	}
 }
 

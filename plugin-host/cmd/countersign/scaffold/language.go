@@ -21,6 +21,7 @@ const Go = "go"
 // foreign is a language with a library in sdk/languages.
 type foreign struct {
 	steps   []string // the commands, with the provider's name as $NAME, that build and try a new provider
+	test    string   // the command that fails until the provider has its own CA
 	program string   // what the first of them runs
 	install string   // how to get that program
 }
@@ -31,14 +32,13 @@ var foreigners = map[string]foreign{
 			"python3 -m venv venv", //nolint:dupword // the module and the folder
 			"venv/bin/pip install --require-hashes -r requirements.txt",
 			"venv/bin/pip install --no-deps --no-build-isolation ./countersign-provider -e .",
-			"venv/bin/python -m unittest",
 			"countersign provider inspect venv/bin/countersign-provider-$NAME",
 		},
-		program: "python3", install: "Python 3.11 or later, with venv",
+		test: "venv/bin/python -m unittest", program: "python3", install: "Python 3.11 or later, with venv",
 	},
 	"node": {
-		steps:   []string{"npm ci", "npm test", "countersign provider inspect ./countersign-provider-$NAME"},
-		program: "npm", install: "Node.js 20.3 or later, with npm",
+		steps: []string{"npm ci", "countersign provider inspect ./countersign-provider-$NAME"},
+		test:  "npm test", program: "npm", install: "Node.js 20.3 or later, with npm",
 	},
 	"rust": {
 		steps:   []string{"cargo test --locked", "cargo build --locked", "countersign provider inspect target/debug/countersign-provider-$NAME"},
@@ -62,7 +62,7 @@ func (p Plan) Steps() (commands []string, missing string) {
 	f, ok := foreigners[p.Lang]
 	if !ok {
 		binary := "countersign-provider-" + p.Name
-		return []string{"go test ./...", "go build -o " + binary + " .", "countersign provider inspect ./" + binary}, ""
+		return []string{"go build -o " + binary + " .", "countersign provider inspect ./" + binary}, ""
 	}
 	for _, step := range f.steps {
 		commands = append(commands, strings.ReplaceAll(step, "$NAME", p.Name))
@@ -71,6 +71,15 @@ func (p Plan) Steps() (commands []string, missing string) {
 		missing = fmt.Sprintf("%s is not on the PATH: install %s", f.program, f.install)
 	}
 	return commands, missing
+}
+
+// Test returns the command that runs the new provider's tests, which fail until its author has put
+// a CA into it; empty if they do not.
+func (p Plan) Test() string {
+	if f, ok := foreigners[p.Lang]; ok {
+		return f.test
+	}
+	return "go test ./..."
 }
 
 // checkLanguage refuses an unknown language, and what only a module in Go has.

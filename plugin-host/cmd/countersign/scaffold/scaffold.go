@@ -30,7 +30,7 @@ var templates embed.FS
 
 // files are what is written, by the name of their template.
 var files = map[string]string{
-	"main.go.tmpl": "main.go", "main_test.go.tmpl": "main_test.go", "go.mod.tmpl": "go.mod",
+	"main.go.tmpl": "main.go", "authority.go.tmpl": "authority.go", "ca_test.go.tmpl": "ca_test.go", "main_test.go.tmpl": "main_test.go", "go.mod.tmpl": "go.mod",
 	"README.md.tmpl": "README.md", "SETTINGS.md.tmpl": "SETTINGS.md", "kit.yaml.tmpl": "kit.yaml", "ci.yml.tmpl": ".github/workflows/ci.yml", "gitignore.tmpl": ".gitignore",
 }
 

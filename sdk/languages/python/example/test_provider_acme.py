@@ -1,3 +1,4 @@
+import pathlib
 import unittest
 
 from countersign_provider import Invalid
@@ -8,6 +9,12 @@ from provider_acme import Authority, Settings
 
 
 class ProviderTest(unittest.TestCase):
+    def test_ca_is_yours(self):
+        for file in pathlib.Path(__file__).parent.glob("*.py"):
+            if not file.name.startswith("test_") and "countersign_provider.testing" in file.read_text():
+                self.fail(f"{file.name}: the function __init__ signs with a CA for tests, which no peer trusts: "
+                          "put your CA's client in its place (step 4 of docs/write-a-provider.md)")
+
     def test_certificate_has_requested_key_and_name(self):
         request = sign_request("spiffe://example.org/web")
         authority = open_authority(Settings, Authority, {})
