@@ -148,7 +148,7 @@ var arrows = map[string][]string{
 	"sdk/ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule"},
 	"sdk/ra/internal/rootphase":             {"internal/clock", "sdk/pki"},
 	"sdk/ra/internal/schedule":              {"internal/rotation", "sdk/ca"},
-	"sdk/discovery":                         {"internal/clock", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery":                         {"internal/clock", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":                     {},
 	"sdk/discovery/folder/internal/pattern": {},
 	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
