@@ -153,6 +153,7 @@ var arrows = map[string][]string{
 	"sdk/discovery/folder/internal/pattern": {},
 	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":              {},
+	"control-plane/istioca":                 {"internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":       {"internal/clock", "internal/text"},
