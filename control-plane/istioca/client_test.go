@@ -78,11 +78,15 @@ func (c *client) askUntil(ctx context.Context, w wish) (gets, error) {
 	if w.fields != nil {
 		request.Metadata = must(structpb.NewStruct(w.fields))
 	}
-	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(metadata.AppendToOutgoingContext(ctx, c.metadata...), request)
+	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(c.outgoing(ctx), request)
 	if err != nil {
 		return gets{}, err
 	}
 	return check(reply.GetCertChain(), w)
+}
+
+func (c *client) outgoing(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, c.metadata...)
 }
 
 // check does what agents and ztunnel do with a reply, and what both could.
