@@ -270,6 +270,19 @@ func TestTokenThatFailsIsTriedAtNoOtherAuthenticator(t *testing.T) {
 	})
 }
 
+func TestIssuerWithoutAClusterVouchesForNobody(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.IssuerClusters = nil
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		for _, cluster := range []string{"", "vm", home} {
+			m.as(conn, m.issuer.token(t, machine, nil), cluster).refused(wish{identity: machine}, codes.Unauthenticated)
+		}
+	})
+}
+
 func TestClusterThatIsAwayIsNoRefusal(t *testing.T) {
 	inBubble(t, shop, func(_ *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")

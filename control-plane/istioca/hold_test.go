@@ -107,6 +107,25 @@ func TestCAThatHangsIsUnavailable(t *testing.T) {
 	})
 }
 
+func TestWhatTheCASaidLastIsToldAfterAHang(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.ca.fail(ca.Errorf(ca.RateLimited, "quota"))
+		done := m.as(conn, "web-token", home).begin(t.Context(), wish{identity: web})
+		synctest.Wait()
+		m.ca.set(func() {
+			m.ca.fails = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		})
+		if err := <-done; status.Code(err) != codes.ResourceExhausted {
+			t.Error(err)
+		}
+		if n := len(m.ca.requests()); n != 2 {
+			t.Errorf("the CA was asked %d times", n)
+		}
+	})
+}
+
 func TestClientThatGoesAwayIsNotHeld(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")

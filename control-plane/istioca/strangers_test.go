@@ -166,6 +166,20 @@ func TestThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
 	})
 }
 
+func TestSizesAreThoseOfTheSettings(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.CSR, p.door.Limits.Metadata = 1000, 100
+	}, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		c.refused(wish{csr: csrOf(newKey(), web) + strings.Repeat("\n", 1000)}, codes.InvalidArgument)
+		c.refused(fields("x", strings.Repeat("x", 100)), codes.InvalidArgument)
+		c.must(fields("x", "unknown keys do no harm"))
+	})
+}
+
 // isClosed reports whether the server closed a connection at once.
 func isClosed(conn net.Conn) bool {
 	began := time.Now()

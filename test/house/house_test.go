@@ -158,6 +158,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":       {"internal/clock", "internal/text"},
 	"control-plane/kubernetes/secrets":      {"control-plane/kubernetes/access", "internal/clock", "internal/text", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"control-plane/kubernetes/livepods":     {"control-plane/istioca", "control-plane/kubernetes/signing"},
 	"control-plane/kubernetes/signing":      {"internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/kubetest":     {"internal/test/proctest"},
 	"plugin-host":                           {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/reference", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
@@ -266,6 +267,15 @@ func TestProvidersImportNothingInternal(t *testing.T) {
 					t.Errorf("%s imports %s", pkg, imported)
 				}
 			}
+		}
+	}
+}
+
+// The door for meshes asks Kubernetes through an interface.
+func TestIstioDoorCompilesNoKubernetes(t *testing.T) {
+	for _, dep := range list(t, "control-plane", "-deps", "./istioca") {
+		if strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, house+"/control-plane/kubernetes") {
+			t.Errorf("istioca compiles %s", dep)
 		}
 	}
 }
