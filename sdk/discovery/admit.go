@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -21,8 +21,6 @@ import (
 const (
 	authorization = "authorization"
 	clusterID     = "clusterid" // as sent by Istio's agents
-	scheme        = "bearer "
-	maxToken      = 16 << 10 // bytes
 )
 
 // What a client sees: no details of the reason.
@@ -91,9 +89,9 @@ func (s *Server) admit(ctx context.Context) (*Caller, error) {
 
 // authenticate returns the identity that the credential proves, or a status.
 func (s *Server) authenticate(ctx context.Context, credential authn.Credential) (authn.Identity, error) {
-	free, limit := s.authenticating.take(credential.Peer)
-	if limit != "" {
-		return authn.Identity{}, s.refuse(ctx, limit, errBusy, "too many streams are being authenticated")
+	free, full := s.authenticating.Take(credential.Peer)
+	if full != nil {
+		return authn.Identity{}, s.refuse(ctx, limitOf(full), errBusy, "too many streams are being authenticated")
 	}
 	defer free()
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.Times.Authenticate)
@@ -129,12 +127,12 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	var out authn.Credential
 	secure := false
 	if p, ok := peer.FromContext(ctx); ok {
-		out.Peer = hostOf(p.Addr)
+		out.Peer = strangers.HostOf(p.Addr)
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			secure, out.Chain = true, info.State.PeerCertificates
 		}
 	}
-	token, fault := tokenOf(metadata.ValueFromIncomingContext(ctx, authorization))
+	token, fault := strangers.Bearer(metadata.ValueFromIncomingContext(ctx, authorization))
 	clusters := metadata.ValueFromIncomingContext(ctx, clusterID)
 	switch {
 	case fault != "":
@@ -148,27 +146,6 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, error) {
 	}
 	out.Token = token
 	return out, nil
-}
-
-// tokenOf returns the bearer token in the metadata, empty if there is none, or what is
-// wrong with it.
-func tokenOf(values []string) (token ca.Token, fault string) {
-	switch len(values) {
-	case 0:
-		return "", ""
-	case 1:
-	default:
-		return "", "the metadata authorization is there more than once"
-	}
-	value := values[0]
-	if len(value) <= len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
-		return "", "the metadata authorization is not of the form: Bearer <token>"
-	}
-	value = value[len(scheme):]
-	if len(value) > maxToken || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", "the token is too long or has what no token has"
-	}
-	return ca.Token(value), ""
 }
 
 func addressOf(ctx context.Context) string {

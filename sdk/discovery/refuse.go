@@ -2,8 +2,11 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/strangers"
 )
 
 // reason is why a stream was refused, one word that fits a metric.
@@ -22,6 +25,14 @@ const (
 )
 
 var allReasons = []reason{notReady, noCredential, refused, unavailable, malformed, plaintext, overLimit, overAddressLimit}
+
+// limitOf returns which limit it was that strangers reached.
+func limitOf(full error) reason {
+	if errors.Is(full, strangers.ErrFullForOne) {
+		return overAddressLimit
+	}
+	return overLimit
+}
 
 // refuse counts and logs the reason and returns what the client sees.
 func (s *Server) refuse(ctx context.Context, r reason, seen error, why any) error {

@@ -13,12 +13,14 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/countersign-dev/countersign/internal/strangers"
 )
 
 const (
 	// maxHeaders is the maximum size of an RPC's metadata in bytes, a token included. gRPC
 	// reads it before anybody is asked whether the stream is one too many.
-	maxHeaders = maxToken + 8<<10
+	maxHeaders = strangers.MaxToken + 8<<10
 	// grace is how long clients may take to disconnect once all streams have ended.
 	grace = 5 * time.Second
 )
@@ -84,11 +86,11 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 		// TLS reads whole records ahead: a second buffer of 32 KiB would be half of
 		// what a stream costs.
 		server := s.newGRPC(grpc.Creds(credentials.NewTLS(s.tlsConfig())), grpc.ReadBufferSize(0))
-		all = append(all, serving{server, &limited{on.TLS, s}})
+		all = append(all, serving{server, s.limited(on.TLS)})
 	}
 	if on.Plaintext != nil {
 		s.cfg.Log.Warn("also serving streams without TLS", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
-		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), &limited{on.Plaintext, s}})
+		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), s.limited(on.Plaintext)})
 	}
 	return all, nil
 }
@@ -147,38 +149,11 @@ func (s *Server) drain(all []serving) {
 	s.engine.Close(endings[drained].status)
 }
 
-// limited is a listener with a limited number of connections, in total and by address.
-type limited struct {
-	net.Listener
-	server *Server
-}
-
-// Accept closes connections over the limit: one waiting in the kernel's queue would be
-// answered long after its client has given up.
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		free, limit := l.server.connections.take(hostOf(conn.RemoteAddr()))
-		if limit == "" {
-			return &counted{conn, sync.OnceFunc(free)}, nil
-		}
-		l.server.metrics.refuse(limit)
-		l.server.say("too many connections, closing a new one", "reason", string(limit), "peer", conn.RemoteAddr().String())
-		_ = conn.Close()
-	}
-}
-
-// counted is a connection that frees its place when closed.
-type counted struct {
-	net.Conn
-	free func()
-}
-
-// Close closes the connection.
-func (c *counted) Close() error {
-	defer c.free()
-	return c.Conn.Close()
+// limited returns the listener with a limited number of connections.
+func (s *Server) limited(on net.Listener) net.Listener {
+	return &strangers.Listener{Listener: on, Places: s.connections, Full: func(conn net.Conn, full error) {
+		limit := limitOf(full)
+		s.metrics.refuse(limit)
+		s.say("too many connections, closing a new one", "reason", string(limit), "peer", conn.RemoteAddr().String())
+	}}
 }

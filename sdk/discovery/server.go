@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -29,7 +30,7 @@ type Server struct {
 	metrics *metrics
 	said    limiter
 	// What strangers may use, on both listeners together.
-	connections, authenticating *occupancy
+	connections, authenticating *strangers.Places
 
 	round atomic.Uint64 // counts the calls of Reauthorize and End
 	runs  atomic.Bool
@@ -44,8 +45,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	l := cfg.Limits
 	s := &Server{
-		cfg: cfg, roster: newRoster(cfg), connections: newOccupancy(l.Connections, l.ConnectionsOfAddress),
-		authenticating: newOccupancy(l.Authentications, l.AuthenticationsOfAddress),
+		cfg: cfg, roster: newRoster(cfg), connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
+		authenticating: strangers.NewPlaces(l.Authentications, l.AuthenticationsOfAddress),
 	}
 	types := slices.Clone(cfg.Types)
 	slices.SortStableFunc(types, func(a, b Type) int { return cmp.Compare(rank(a.URL), rank(b.URL)) })

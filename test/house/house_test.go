@@ -148,15 +148,17 @@ var arrows = map[string][]string{
 	"sdk/ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule"},
 	"sdk/ra/internal/rootphase":             {"internal/clock", "sdk/pki"},
 	"sdk/ra/internal/schedule":              {"internal/rotation", "sdk/ca"},
-	"sdk/discovery":                         {"internal/clock", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery":                         {"internal/clock", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":                     {},
 	"sdk/discovery/folder/internal/pattern": {},
 	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":              {},
+	"control-plane/istioca":                 {"internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":       {"internal/clock", "internal/text"},
 	"control-plane/kubernetes/secrets":      {"control-plane/kubernetes/access", "internal/clock", "internal/text", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
+	"control-plane/kubernetes/livepods":     {"control-plane/istioca", "control-plane/kubernetes/signing"},
 	"control-plane/kubernetes/signing":      {"internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/kubetest":     {"internal/test/proctest"},
 	"plugin-host":                           {"internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/reference", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
@@ -265,6 +267,15 @@ func TestProvidersImportNothingInternal(t *testing.T) {
 					t.Errorf("%s imports %s", pkg, imported)
 				}
 			}
+		}
+	}
+}
+
+// The door for meshes asks Kubernetes through an interface.
+func TestIstioDoorCompilesNoKubernetes(t *testing.T) {
+	for _, dep := range list(t, "control-plane", "-deps", "./istioca") {
+		if strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, house+"/control-plane/kubernetes") {
+			t.Errorf("istioca compiles %s", dep)
 		}
 	}
 }

@@ -1,0 +1,117 @@
+package istioca
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/countersign-dev/countersign/internal/strangers"
+)
+
+// maxHeaders bounds the metadata of a call in bytes, a token included. gRPC reads it before
+// anybody is asked.
+const maxHeaders = strangers.MaxToken + 8<<10
+
+// Server serves Istio's CA API. Its methods are safe for concurrent use. Create one with
+// [New].
+type Server struct {
+	cfg Config
+	// What strangers may use, and what authenticated callers may.
+	connections, authenticating, calls *strangers.Places
+
+	ending context.Context // ends when the server drains
+	drain  context.CancelFunc
+	runs   atomic.Bool
+}
+
+// New returns a server, or an error if a setting is missing or invalid. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	cfg, err := cfg.checked()
+	if err != nil {
+		return nil, err
+	}
+	l := cfg.Limits
+	s := &Server{
+		cfg: cfg, connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
+		authenticating: strangers.NewPlaces(l.Authentications, l.AuthenticationsOfAddress),
+		calls:          strangers.NewPlaces(l.Calls, l.CallsOfCaller),
+	}
+	s.ending, s.drain = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Run serves until ctx ends, then drains: calls that are held end at once, those that are
+// being authenticated within [Times.Drain]. It closes the listener and returns when all
+// goroutines are done, with nil or the listener's error. A server runs once.
+func (s *Server) Run(ctx context.Context, on net.Listener) error {
+	if s.runs.Swap(true) {
+		return errors.New("istioca: Run called twice")
+	}
+	server := s.newGRPC()
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(s.limited(on)) }()
+	var err error
+	select {
+	case <-ctx.Done():
+		s.stop(server)
+		<-failed // which is how Serve ends after a stop
+	case err = <-failed:
+		s.stop(server)
+	}
+	if err != nil {
+		return fmt.Errorf("istioca: serve %s: %w", on.Addr(), err)
+	}
+	return nil
+}
+
+func (s *Server) newGRPC() *grpc.Server {
+	l, t := s.cfg.Limits, s.cfg.Times
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(s.tlsConfig())),
+		// TLS reads whole records ahead.
+		grpc.ReadBufferSize(0),
+		grpc.MaxRecvMsgSize(l.Message),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(uint32(min(l.CallsOfConnection, 1<<20))), // #nosec G115 -- bounded
+		grpc.ConnectionTimeout(t.Handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.PingEvery, Timeout: t.PingTimeout, MaxConnectionIdle: t.Idle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: t.PingAtMost, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	server.RegisterService(s.service(), nil)
+	return server
+}
+
+// tlsConfig speaks TLS 1.3 alone, as all clients do, and asks for no client certificate: a
+// token that fails has nothing to fall back to.
+func (s *Server) tlsConfig() *tls.Config {
+	c := s.cfg.TLS.Clone()
+	c.ClientAuth, c.ClientCAs = tls.NoClientCert, nil
+	c.VerifyConnection, c.VerifyPeerCertificate = nil, nil
+	c.MinVersion = tls.VersionTLS13
+	return c
+}
+
+// limited returns the listener with a limited number of connections.
+func (s *Server) limited(on net.Listener) net.Listener {
+	return &strangers.Listener{Listener: on, Places: s.connections, Full: func(conn net.Conn, full error) {
+		s.cfg.Observe(Event{Result: limitOf(full)})
+		s.cfg.Log.Warn("too many connections, closing a new one", "reason", string(limitOf(full)), "peer", conn.RemoteAddr().String())
+	}}
+}
+
+// stop sends GOAWAY, waits for the calls, and ends those that take too long.
+func (s *Server) stop(server *grpc.Server) {
+	s.drain()
+	late := time.AfterFunc(s.cfg.Times.Drain, server.Stop)
+	defer late.Stop()
+	server.GracefulStop()
+}

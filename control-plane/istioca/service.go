@@ -1,0 +1,82 @@
+package istioca
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	security "istio.io/api/security/v1alpha1"
+)
+
+// service describes the API to gRPC. CreateCertificate is registered as a stream of one
+// message each way, which is the same on the wire: a generated method would read and decode
+// a stranger's message first, for as long as he likes, and authenticate him afterwards.
+func (s *Server) service() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: security.IstioCertificateService_ServiceDesc.ServiceName,
+		Streams: []grpc.StreamDesc{{
+			StreamName: "CreateCertificate",
+			Handler:    func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+		}},
+		Metadata: security.IstioCertificateService_ServiceDesc.Metadata,
+	}
+}
+
+// serve answers one call.
+func (s *Server) serve(stream grpc.ServerStream) error {
+	began := time.Now()
+	reply, fault := s.answer(stream)
+	if fault != nil {
+		s.cfg.Observe(Event{fault.result, time.Since(began)})
+		s.tell(stream.Context(), fault)
+		return fault.status()
+	}
+	err := stream.SendMsg(reply)
+	s.cfg.Observe(Event{Issued, time.Since(began)})
+	return err
+}
+
+// answer returns the reply, or why there is none.
+func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateResponse, *fault) {
+	ctx := stream.Context()
+	if err := s.cfg.Ready(); err != nil {
+		return nil, faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
+	}
+	who, fault := s.admit(ctx)
+	if fault != nil {
+		return nil, fault
+	}
+	free, full := s.calls.Take(who.key())
+	if full != nil {
+		return nil, faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
+	}
+	defer free()
+	request, fault := s.receive(stream)
+	if fault != nil {
+		return nil, fault.of(who)
+	}
+	cert, fault := s.issue(ctx, who, request)
+	if fault != nil {
+		return nil, fault.of(who)
+	}
+	return replyOf(cert)
+}
+
+// receive reads the message. What arrives too late ends with the stream.
+func (s *Server) receive(stream grpc.ServerStream) (*security.IstioCertificateRequest, *fault) {
+	request := &security.IstioCertificateRequest{}
+	read := make(chan error, 1)
+	go func() { read <- stream.RecvMsg(request) }()
+	ctx, cancel := context.WithTimeout(stream.Context(), s.cfg.Times.Message)
+	defer cancel()
+	select {
+	case err := <-read:
+		if err != nil {
+			return nil, asReceived(err)
+		}
+		return request, nil
+	case <-ctx.Done():
+		return nil, faultf(Malformed, codes.DeadlineExceeded, "the request did not arrive within %s", s.cfg.Times.Message)
+	}
+}

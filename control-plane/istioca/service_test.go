@@ -1,0 +1,184 @@
+package istioca_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// shop adds what most stories have: a pod of web and a ztunnel on node n1.
+func shop(m *mesh, _ *parts) {
+	m.clusters[home].account("web-token", "shop", "web", "web-0", "n1")
+	m.clusters[home].account("ztunnel-token", "istio-system", "ztunnel", "ztunnel-1", "n1")
+	m.pods.add(
+		pod{cluster: home, namespace: "shop", name: "web-0", uid: "uid-web-0", account: "web", node: "n1"},
+		pod{cluster: home, namespace: "istio-system", name: "ztunnel-1", uid: "uid-ztunnel-1", account: "ztunnel", node: "n1"},
+	)
+}
+
+func TestSidecarGetsTheNameOfItsServiceAccount(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		got := m.as(conn, "web-token", home).must(wish{identity: web, seconds: 3600})
+		if got.between != 1 || len(got.roots) != 1 {
+			t.Errorf("%d intermediates and %d roots", got.between, len(got.roots))
+		}
+		if life := time.Until(got.leaf.NotAfter); life != time.Hour {
+			t.Errorf("the certificate lives for %s", life)
+		}
+		if m.last() != istioca.Issued {
+			t.Errorf("the event is %q", m.last())
+		}
+	})
+}
+
+func TestCallerWithoutClusterIDIsOfTheHomeCluster(t *testing.T) {
+	inBubble(t, shop, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.as(conn, "web-token", "").must(wish{identity: web})
+	})
+}
+
+func TestCallerOfAnotherClusterGetsThatClustersName(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		m.clusters[west].account("west-token", "shop", "web", "", "")
+	}, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.as(conn, "west-token", west).must(wish{identity: "spiffe://west.local/ns/shop/sa/web"})
+	})
+}
+
+func TestMachineGetsItsNameByOIDC(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		for _, cluster := range []string{"", "vm"} {
+			m.as(conn, m.issuer.token(t, machine, nil), cluster).must(wish{identity: machine})
+		}
+		if asked := m.clusters[home].asked; asked > 0 {
+			t.Errorf("an API server saw the issuer's token %d times", asked)
+		}
+	})
+}
+
+func TestNamesOfTheCSRGrantNothing(t *testing.T) {
+	inBubble(t, shop, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		key := newKey()
+		m.as(conn, "web-token", home).must(wish{identity: web, key: key, csr: csrOf(key, ztunnel)})
+	})
+}
+
+func TestLifetimeAskedForIsBounded(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		for asked, want := range map[int64]time.Duration{0: 24 * time.Hour, 1<<63 - 1: 24 * time.Hour, 7200: 2 * time.Hour} {
+			got := m.as(conn, "web-token", home).must(wish{identity: web, seconds: asked})
+			if life := time.Until(got.leaf.NotAfter); life != want {
+				t.Errorf("of %d seconds asked for, %s are granted, want %s", asked, life, want)
+			}
+		}
+	})
+}
+
+func TestRootsAreTheLastElementDuringAnOverlapAsWell(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		next := certtest.Root(t)
+		m.as(conn, "web-token", home).must(wish{identity: web})
+		m.ca.set(func() { m.ca.roots = append(m.ca.roots, next.Cert) })
+		got := m.as(conn, "web-token", home).must(wish{identity: web})
+		if len(got.roots) != 2 {
+			t.Errorf("there are %d roots in the last element", len(got.roots))
+		}
+	})
+}
+
+func TestNodeProxyGetsCertificatesOfThePodsOnItsNode(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		for _, name := range []string{"a", "b", "c"} {
+			m.pods.add(pod{cluster: home, namespace: "shop", name: name, uid: name, account: name, node: "n1"})
+		}
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1") // one connection for all
+		defer conn.Close()
+		proxy := m.as(conn, "ztunnel-token", home)
+		for _, name := range []string{"a", "b", "c", "web"} {
+			proxy.must(impersonating("spiffe://cluster.local/ns/shop/sa/" + name))
+		}
+		proxy.must(wish{identity: ztunnel})
+		if n := len(m.ca.requests()); n != 5 {
+			t.Errorf("the CA was asked %d times", n)
+		}
+	})
+}
+
+func TestCertSignerChoosesTheRulesOfItsDoor(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		other := newOffice(t)
+		p.engine.Authorities = append(p.engine.Authorities, ra.Authority{Name: "other", Client: other})
+		for i, r := range p.rules {
+			if r.Name == "fast" {
+				p.rules[i].Match.Namespaces, p.rules[i].Authority = []string{"shop"}, "other"
+			}
+		}
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		got := c.must(wish{identity: web, fields: map[string]any{"CertSigner": "fast"}})
+		if len(m.ca.requests()) != 0 || got.roots[0].Equal(m.ca.root.Cert) {
+			t.Error("the authority of the other door signed")
+		}
+		c.must(wish{identity: web})
+		if len(m.ca.requests()) != 1 {
+			t.Error("the authority of the door without CertSigner did not sign")
+		}
+	})
+}
+
+func TestNamesOfTheCSRAreHeldAgainstThePolicyWhereAsked(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.HoldNames = true
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		c.must(wish{identity: web})
+		if why := c.refused(wish{csr: csrOf(newKey(), ztunnel)}, codes.PermissionDenied); !strings.Contains(why.Message(), ztunnel) {
+			t.Errorf("the client is told: %s", why.Message())
+		}
+		c.refused(wish{csr: "no CSR"}, codes.InvalidArgument)
+		if n := len(m.ca.requests()); n != 1 {
+			t.Errorf("the CA was asked %d times", n)
+		}
+	})
+}
+
+func TestConfigurationTakenAwayRefusesAtOnce(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.as(conn, "web-token", home).must(wish{identity: web})
+		if err := m.engine.SetPolicy(must(ra.NewPolicy(home, nil))); err != nil {
+			t.Fatal(err)
+		}
+		m.as(conn, "web-token", home).refused(wish{identity: web}, codes.PermissionDenied)
+	})
+}

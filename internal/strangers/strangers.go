@@ -1,0 +1,112 @@
+// Package strangers bounds what a server's clients may use before they are known: a
+// [Listener] limits connections, [Places] whatever else is counted by address, and [Bearer]
+// reads a token.
+package strangers
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// The limits of [Places.Take].
+var (
+	ErrFull       = errors.New("too many of all clients")
+	ErrFullForOne = errors.New("too many of this client")
+)
+
+// Places are a limited number of places, in total and for one client, so that no client
+// keeps all others out. It is safe for concurrent use.
+type Places struct {
+	most, ofOne int
+
+	mu  sync.Mutex
+	all int
+	by  map[string]int
+}
+
+// NewPlaces returns free places.
+func NewPlaces(most, ofOne int) *Places {
+	return &Places{most: most, ofOne: ofOne, by: map[string]int{}}
+}
+
+// Take occupies a place, or returns [ErrFull] or [ErrFullForOne]. Call free once if there
+// is one.
+func (p *Places) Take(client string) (free func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.by[client] >= p.ofOne:
+		return nil, ErrFullForOne
+	case p.all >= p.most:
+		return nil, ErrFull
+	}
+	p.all++
+	p.by[client]++
+	return func() { p.free(client) }, nil
+}
+
+func (p *Places) free(client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.by[client]--; p.by[client] == 0 {
+		delete(p.by, client)
+	}
+}
+
+// HostOf returns what counts as one address: without the port, and for IPv6 the network
+// of 64 bits, as a client there chooses the other 64 bits itself.
+func HostOf(addr net.Addr) string {
+	if addr == nil {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
+
+// Listener is a listener with a limited number of connections. Its fields are set before
+// it is used.
+type Listener struct {
+	net.Listener
+	Places *Places
+	// Full hears of each connection that is closed for err. It must not block.
+	Full func(conn net.Conn, err error)
+}
+
+// Accept closes connections over the limit: one waiting in the kernel's queue would be
+// answered long after its client has given up.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		free, full := l.Places.Take(HostOf(conn.RemoteAddr()))
+		if full == nil {
+			return &counted{conn, sync.OnceFunc(free)}, nil
+		}
+		l.Full(conn, full)
+		_ = conn.Close()
+	}
+}
+
+// counted is a connection that frees its place when closed.
+type counted struct {
+	net.Conn
+	free func()
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}
