@@ -204,7 +204,7 @@ func (d defaults[T]) set() {
 func (d defaults[T]) fault(what string) error {
 	for field := range d {
 		if *field < 0 {
-			return fmt.Errorf("Config.%s has %v: use more than 0", what, *field)
+			return fmt.Errorf("%s has %v: use more than 0", what, *field)
 		}
 	}
 	return nil
@@ -219,7 +219,7 @@ func (l *Limits) defaults() defaults[int] {
 }
 
 func (l *Limits) setDefaults() { l.defaults().set() }
-func (l Limits) fault() error  { return l.defaults().fault("Limits") }
+func (l Limits) fault() error  { return l.defaults().fault("Config.Limits") }
 
 func (t *Times) defaults() defaults[time.Duration] {
 	return defaults[time.Duration]{
@@ -230,4 +230,4 @@ func (t *Times) defaults() defaults[time.Duration] {
 }
 
 func (t *Times) setDefaults() { t.defaults().set() }
-func (t Times) fault() error  { return t.defaults().fault("Times") }
+func (t Times) fault() error  { return t.defaults().fault("Config.Times") }

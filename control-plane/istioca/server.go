@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,15 +58,15 @@ func (s *Server) Run(ctx context.Context, on net.Listener) error {
 	}
 	server := s.newGRPC()
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(s.limited(on)) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { failed <- server.Serve(s.limited(on)) })
 	var err error
 	select {
 	case <-ctx.Done():
-		s.stop(server)
-		<-failed // which is how Serve ends after a stop
 	case err = <-failed:
-		s.stop(server)
 	}
+	s.stop(server)
+	serving.Wait()
 	if err != nil {
 		return fmt.Errorf("istioca: serve %s: %w", on.Addr(), err)
 	}
