@@ -70,7 +70,8 @@ func TestPodGetsItsTurnBesideFailingOnesOfItsNamespace(t *testing.T) {
 				}
 				time.Sleep(c.head)
 				begin := time.Now()
-				timely, _ := context.WithTimeout(ctx, 15*time.Minute) //nolint:govet // cancel ends it, too
+				timely, stop := context.WithTimeout(ctx, 15*time.Minute)
+				defer stop()
 				if err := <-h.returning(timely, "good", 0); err != nil {
 					t.Errorf("it was never asked for: %v", err)
 				}

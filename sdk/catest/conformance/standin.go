@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -20,27 +21,27 @@ const standIn = "github.com/countersign-dev/countersign/sdk/catest"
 // with a stand-in, which no peer trusts, in the place of a CA. It names each file and function
 // that does. It reads the folder's code, and that of the packages of the same module which it
 // imports; tests may use catest.
-func NoStandIn(t testing.TB) {
-	t.Helper()
-	found, err := standIns(".")
+func NoStandIn(tb testing.TB) {
+	tb.Helper()
+	found, err := standIns()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, place := range found {
-		t.Errorf("%s signs with a CA in memory, which no peer trusts: put your CA's client in its place (step 4 of docs/write-a-provider.md)", place)
+		tb.Errorf("%s signs with a CA in memory, which no peer trusts: put your CA's client in its place (step 4 of docs/write-a-provider.md)", place)
 	}
 	if len(found) > 0 {
-		t.FailNow()
+		tb.FailNow()
 	}
 }
 
-// standIns returns where the program of a folder makes stand-ins.
-func standIns(dir string) ([]string, error) {
+// standIns returns where the program of this folder makes stand-ins.
+func standIns() ([]string, error) {
 	s := stands{fset: token.NewFileSet(), seen: map[string]bool{}}
-	if s.module, s.root = moduleOf(dir); s.module == "" {
-		return nil, fmt.Errorf("there is no go.mod in %s or above", dir)
+	if s.module, s.root = moduleOf("."); s.module == "" {
+		return nil, errors.New("there is no go.mod in this folder or above")
 	}
-	err := s.look(dir)
+	err := s.look(".")
 	return s.found, err
 }
 

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestRequestsThatFailAgainDelayThemselvesAlone(t *testing.T) {
 				a.until(a.now.Add(5 * time.Minute))
 				a.waited(t, i, since, 2*time.Minute)
 			}
-			if calls := len(a.at) - begun; err == ca.ErrUnavailable && calls > 200 { // two a minute, and some after each answer
+			if calls := len(a.at) - begun; errors.Is(err, ca.ErrUnavailable) && calls > 200 { // two a minute, and some after each answer
 				t.Errorf("%d calls in 25 minutes", calls)
 			}
 		})
