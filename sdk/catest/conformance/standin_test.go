@@ -42,7 +42,7 @@ func TestStandInIsFoundWhereverTheProgramHasIt(t *testing.T) {
 				}
 			}
 			t.Chdir(dir)
-			found, err := standIns(".")
+			found, err := standIns()
 			for i, place := range found {
 				if rel, err := filepath.Rel(dir, place); err == nil && filepath.IsAbs(place) {
 					found[i] = rel
@@ -57,7 +57,7 @@ func TestStandInIsFoundWhereverTheProgramHasIt(t *testing.T) {
 
 func TestStandInNeedsReadableModule(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, err := standIns("."); err == nil || !strings.Contains(err.Error(), "no go.mod") {
+	if _, err := standIns(); err == nil || !strings.Contains(err.Error(), "no go.mod") {
 		t.Errorf("without go.mod: %v", err)
 	}
 	for file, text := range map[string]string{"go.mod": "module example.com/acme\n", "main.go": "package"} {
@@ -65,7 +65,7 @@ func TestStandInNeedsReadableModule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := standIns("."); err == nil || !strings.Contains(err.Error(), "main.go") {
+	if _, err := standIns(); err == nil || !strings.Contains(err.Error(), "main.go") {
 		t.Errorf("with a file that does not parse: %v", err)
 	}
 }
