@@ -153,7 +153,7 @@ func TestRealPodCertificatesPageLeadsToARunningPod(t *testing.T) {
 // The page has exactly the reasons that the doors give.
 func TestPodCertificatesPageHasEachReason(t *testing.T) {
 	_, page := docsPage(t, "pod-certificates.md", "")
-	_, ofPods, _ := strings.Cut(page, "\n## What a request ends as\n")
+	_, ofPods, _ := strings.Cut(page, "\n## How a request ends\n")
 	ofPods, _, _ = strings.Cut(ofPods, "\n## ")
 	_, ofOthers, _ := strings.Cut(page, "\n## CertificateSigningRequests\n")
 	ofOthers, _, _ = strings.Cut(ofOthers, "\n## ")
