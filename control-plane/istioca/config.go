@@ -61,7 +61,7 @@ type Config struct {
 // Issuer is what is needed of an [ra.Engine].
 type Issuer interface {
 	Issue(ctx context.Context, req ra.Request) (ra.Certificate, error)
-	Try(s ra.Subject, door string) ra.Decision
+	Decide(s ra.Subject, door string) ra.Decision
 }
 
 // Account is a service account of a cluster.

@@ -107,7 +107,7 @@ func checkNames(csr []byte, granted pki.Identity) *fault {
 
 // try returns what the policy gives a subject.
 func (s *Server) try(subject ra.Subject, door string) (pki.Identity, *fault) {
-	granted := s.cfg.Issuer.Try(subject, door)
+	granted := s.cfg.Issuer.Decide(subject, door)
 	if granted.Denied != "" {
 		return pki.Identity{}, faultf(Denied, codes.PermissionDenied, "%s", granted.Denied)
 	}
