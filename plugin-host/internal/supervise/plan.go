@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"sync"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 // Settings are those of a plan, whose secrets may be references. Resolve reads them all,

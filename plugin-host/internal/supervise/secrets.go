@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )

@@ -78,6 +78,16 @@ func TestReferencesBecomeTheirValues(t *testing.T) {
 	}
 }
 
+func TestRelativePathBeginsInItsFolder(t *testing.T) {
+	path := fileOf(t, "beside it")
+	settings := map[string]any{"near": map[string]any{"file": filepath.Base(path)}, "far": map[string]any{"file": path}}
+	r := NewResolver(Options{Dir: filepath.Dir(path)}, settings)
+	got, err := r.Resolve(t.Context(), Paths{"/near", "/far"})
+	if err != nil || got.Settings["near"] != "beside it" || got.Settings["far"] != "beside it" || !reflect.DeepEqual(got.Files, []string{path, path}) {
+		t.Errorf("%v, files %q, %v", got.Settings, got.Files, err)
+	}
+}
+
 // Two settings whose dotted paths are the same are two.
 func TestDotsInNamesMixNoSecrets(t *testing.T) {
 	settings := map[string]any{"a": map[string]any{"b.c": map[string]any{"env": "ONE"}}, "a.b": map[string]any{"c": map[string]any{"env": "TWO"}}}
