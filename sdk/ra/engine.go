@@ -19,6 +19,7 @@ type Engine struct {
 	cfg         Config
 	policy      atomic.Pointer[Policy]
 	doors       map[string]Door
+	strict      bool // a door is
 	authorities map[string]*authority
 	audit       *auditLog
 	refusals    *refusals
@@ -56,6 +57,7 @@ func New(cfg Config) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, d := range cfg.Doors {
 		e.doors[d.Name] = d
+		e.strict = e.strict || d.strict()
 	}
 	for _, a := range cfg.Authorities {
 		e.authorities[a.Name] = newAuthority(e, a)
