@@ -117,8 +117,10 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RootsWritten says that a bundle is written wherever the authority's roots are published,
-// for authorities whose Roots.Confirmed is set. Those in it begin their wait.
+// RootsWritten says which roots are written wherever the authority's roots are published, for
+// authorities whose Roots.Confirmed is set. Those in bundle begin their wait. A root that waits
+// and is not in it was removed somewhere: it waits anew once it is written again. One that is
+// trusted stays so, as certificates below it are out.
 func (e *Engine) RootsWritten(authority string, bundle *pki.Bundle) {
 	if a := e.authorities[authority]; a != nil {
 		_ = a.changeRoots(func(now time.Time) error { a.phases.Wrote(bundle, now); return nil }) // it cannot fail
