@@ -109,10 +109,6 @@ func openRotation(t *testing.T) *rotation {
 	var err error
 	r.key, err = pki.EncodeKey(next.Key)
 	must(t, err)
-	old, err := os.ReadFile(filepath.Join(r.folder, "root-cert.pem"))
-	must(t, err)
-	r.old, err = pki.ParseBundle(old)
-	must(t, err)
 	user := r.ServiceAccount("shop", "web")
 	r.Bind("", user, rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create"}})
 	r.account = r.ClientFor(r.Account("shop", "web"))
@@ -121,6 +117,7 @@ func openRotation(t *testing.T) *rotation {
 	reader.Spec.Volumes[0].Projected.Sources = reader.Spec.Volumes[0].Projected.Sources[1:]
 	r.reader = r.CreatePod(reader)
 	r.AwaitRunning(r.reader)
+	r.old = r.roots() // the provider has made it
 	return r
 }
 
