@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,11 +148,11 @@ func TestBackdatingIsLearnedAndTakenOff(t *testing.T) {
 func TestOneCallLearnsTheBackdatingForAll(t *testing.T) {
 	const pods, failures = 40, 2
 	inBubble(t, nil, func(h *house) {
-		failed := 0
+		var calls atomic.Int32
 		h.ca.backdate = 2 * time.Minute
 		h.ca.before = func(context.Context, ca.SignRequest) error {
 			time.Sleep(time.Second)
-			if failed++; failed <= failures { // one after the other
+			if calls.Add(1) <= failures { // one after the other
 				return ca.ErrUnavailable
 			}
 			return nil
