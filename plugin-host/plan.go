@@ -58,7 +58,7 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 
 func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
 	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {},
+		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {}, Written: entry.Settings,
 		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }

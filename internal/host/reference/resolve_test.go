@@ -184,3 +184,14 @@ func TestSettingsWithoutSecretsStayTheSame(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+func TestFilesAreThoseThatSettingsMayName(t *testing.T) {
+	here := "files.go" // beside this test
+	got := NewResolver(Options{}, map[string]any{
+		"password": map[string]any{"file": "/run/password"}, "pin": map[string]any{"command": []any{"/bin/show", "/etc/pin"}}, "key": map[string]any{"env": "KEY"},
+		"plain": "/not/this", "root_file": "/etc/roots.pem", "role": "pki", "url": "https://ca/etc", "list": []any{here, "nowhere"}, "text": "/a\nb",
+	}).Files(Paths{"/password", "/pin", "/key", "/plain"})
+	if want := []string{"/bin/show", "/etc/roots.pem", "/run/password", here}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

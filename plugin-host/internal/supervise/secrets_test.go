@@ -20,6 +20,8 @@ func (s withSecret) Reread(ctx context.Context, paths reference.Paths) (referenc
 	return s.Resolve(ctx, paths)
 }
 
+func (withSecret) Files(reference.Paths) []string { return nil }
+
 func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		plan := w.planThat("good")
