@@ -41,6 +41,7 @@ type site struct {
 	mu      sync.Mutex
 	roots   *pki.Bundle
 	written *pki.Bundle
+	tells   int                                // of what is written
 	writes  map[string]int                     // by namespace
 	refuse  func(namespace string) error       // a write; optional
 	after   func(namespace string)             // what somebody does after a write; optional
@@ -64,7 +65,7 @@ func inBubble(t *testing.T, change func(*meshroots.Config), test func(s *site), 
 				if of != authority {
 					t.Errorf("written is said of %q", of)
 				}
-				s.set(func() { s.written = roots })
+				s.set(func() { s.written = roots; s.tells++ })
 			},
 		}
 		if change != nil {
@@ -138,6 +139,13 @@ func (s *site) confirmed() *pki.Bundle {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written
+}
+
+// told returns how often the keeper told what is written.
+func (s *site) told() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tells
 }
 
 // wrote returns how often the keeper wrote, in all or in the namespaces that are named.

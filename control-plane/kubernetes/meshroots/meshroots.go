@@ -59,8 +59,9 @@ type Config struct {
 	// Further roots are published beside them, such as those of the CA that the mesh had
 	// before. Default: none.
 	Further *pki.Bundle
-	// Written hears which of the authority's roots all namespaces have, often the same ones.
-	// It must not block. Default: none.
+	// Written hears which of the authority's roots all namespaces have, often the same ones;
+	// none, if some have had others for a minute, or had when Run began. It must not block.
+	// Default: none.
 	Written func(authority string, roots *pki.Bundle)
 	// Adopt takes over ConfigMaps that exist without our label. Default: they are left
 	// alone, and nothing counts as written.

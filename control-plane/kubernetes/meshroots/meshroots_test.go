@@ -500,3 +500,64 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 		}
 	}, namespace("shop"))
 }
+
+// Who waits for a root to arrive must know that it is gone, but not what is put right at once.
+func TestRemovedRootsAreTakenBack(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		each, _ := some(t, 1)
+		s.has(each[0])
+		s.start()
+		s.overwrite("shop")
+		s.pass(10 * time.Minute)
+		s.ready(each[0])
+		if n := s.told(); n != 1 {
+			t.Errorf("told %d times of what was put right", n)
+		}
+		s.set(func() { s.refuse = func(string) error { return errAway } })
+		s.remove("shop")
+		s.pass(10 * time.Minute)
+		if n := s.told(); n != 1 {
+			t.Errorf("told %d times of what pods still have", n)
+		}
+		s.put(foreign("shop", nil))
+		s.pass(3 * time.Minute)
+		if n := s.told(); n != 2 || s.confirmed().Len() > 0 {
+			t.Errorf("told %d times", n)
+		}
+		s.remove("shop")
+		s.set(func() { s.refuse = nil })
+		s.pass(3 * time.Minute)
+		s.ready(each[0])
+	}, namespace("shop"), namespace("bank"))
+}
+
+// A roll-out that takes long takes nothing back.
+func TestSlowWritesTakeNothingBack(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		each, both := some(t, 2)
+		s.has(each[0])
+		s.start()
+		s.pass(time.Minute)
+		s.set(func() { s.refuse = func(string) error { return errAway } })
+		s.has(both)
+		s.pass(10 * time.Minute)
+		if n := s.told(); n != 1 || !s.confirmed().Equal(each[0]) {
+			t.Errorf("told %d times", n)
+		}
+	}, namespace("shop"), namespace("bank"))
+}
+
+func TestOldRootsOfAClusterThatJoinsAreToldFirst(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		each, both := some(t, 2)
+		old := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})
+		old.Data[meshroots.Key] = string(each[0].PEM())
+		s.put(old)
+		s.has(both)
+		s.start()
+		s.ready(both)
+		if n := s.told(); n != 2 {
+			t.Errorf("told %d times", n)
+		}
+	}, namespace("shop"))
+}

@@ -13,6 +13,7 @@ type notes struct {
 	lacking  bool   // namespaces lacked roots a minute ago
 	disputed int    // places in which somebody else keeps writing
 	rival    string // who, where that is known
+	others   bool   // namespaces had other roots a minute ago
 }
 
 // dispute records that somebody keeps writing in a namespace, and says so once. The lock is held.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
@@ -119,4 +121,14 @@ func (k *Keeper) confirm() {
 		k.cfg.Log.Info("all namespaces of the mesh have the roots", "authority", k.cfg.Authority, "fingerprints", told.roots.Fingerprints())
 		k.cfg.Written(k.cfg.Authority, told.roots)
 	}
+}
+
+// takeBack tells that namespaces have other roots: a root that waits to be everywhere waits anew.
+func (k *Keeper) takeBack() {
+	k.telling.Lock()
+	defer k.telling.Unlock()
+	k.mu.Lock()
+	k.told = nil
+	k.mu.Unlock()
+	k.cfg.Written(k.cfg.Authority, pki.NewBundle())
 }

@@ -77,7 +77,40 @@ func (r *run) list() {
 	}
 	r.listed = true
 	r.mu.Unlock()
+	if r.others() { // a cluster that joins may have had the roots of another time for hours
+		r.takeBack()
+	}
 	r.confirm() // there may be none
+}
+
+// others reports whether a namespace has other roots than it should have, or had. One that has
+// none harms nobody: its pods keep theirs, and new ones cannot start.
+func (r *run) others() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.want == nil {
+		return false
+	}
+	for namespace := range r.places {
+		found := r.found(namespace)
+		if found != nil && found.sum != r.want.sum && (r.told == nil || found.sum != r.told.sum) {
+			return true
+		}
+	}
+	return false
+}
+
+// look takes back what was told, once it is wrong for a minute: what is restored soon was hardly
+// gone.
+func (r *run) look() {
+	others := r.others()
+	r.mu.Lock()
+	lasts := others && r.notes.others && r.told != nil
+	r.notes.others = others
+	r.mu.Unlock()
+	if lasts {
+		r.takeBack()
+	}
 }
 
 func (r *run) follow(ctx context.Context) {
@@ -88,6 +121,7 @@ func (r *run) follow(ctx context.Context) {
 		case <-r.changed:
 			r.refresh()
 		case <-tick.C:
+			r.look()
 			r.complain()
 		case <-ctx.Done():
 			return
