@@ -22,6 +22,7 @@ type Config struct {
 	Authorities []Authority `json:"authorities"`
 	// Signers are the signer names to serve. Required.
 	Signers []Signer `json:"signers"`
+	Mesh    Mesh     `json:"mesh"`
 	// Rules say who may have which certificate: the first that matches decides. Required.
 	Rules          []Rule          `json:"rules"`
 	Budget         Budget          `json:"budget"`

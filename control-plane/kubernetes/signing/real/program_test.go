@@ -114,6 +114,7 @@ type status struct {
 	Clusters []struct {
 		ID       string
 		NotReady string `json:"not_ready"`
+		Mesh     *meshStatus
 	}
 }
 
