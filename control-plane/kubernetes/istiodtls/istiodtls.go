@@ -24,6 +24,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -180,7 +181,7 @@ func (k *Keeper) Status() Status {
 	defer k.mu.Unlock()
 	s := k.status
 	if err != nil {
-		s.Error = err.Error()
+		s.Error = text.Clean(err.Error())
 	}
 	return s
 }

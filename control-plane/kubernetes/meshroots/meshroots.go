@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -193,7 +194,7 @@ func (k *Keeper) example() (namespace string, why error) {
 func (k *Keeper) Status() Status {
 	s := Status{Authority: k.cfg.Authority}
 	if err := k.Ready(); err != nil {
-		s.Error = err.Error()
+		s.Error = text.Clean(err.Error())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
