@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	apply "k8s.io/client-go/applyconfigurations/core/v1"
+	applied "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
@@ -153,7 +153,7 @@ var raNeeds = map[string]raNeed{
 		return got(c.CoreV1().ConfigMaps("shop").Patch(ctx, meshroots.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry}))
 	}},
 	"countersign-ra-mesh: create configmaps": {also: []string{"countersign-ra-mesh: patch configmaps"}, do: func(ctx context.Context, c kubernetes.Interface) error {
-		m := apply.ConfigMap(meshroots.Name, "shop").WithData(map[string]string{meshroots.Key: root})
+		m := applied.ConfigMap(meshroots.Name, "shop").WithData(map[string]string{meshroots.Key: root})
 		return got(c.CoreV1().ConfigMaps("shop").Apply(ctx, m, metav1.ApplyOptions{FieldManager: meshroots.Manager, DryRun: dry}))
 	}},
 	"countersign-ra-istiod: get secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
@@ -163,7 +163,7 @@ var raNeeds = map[string]raNeed{
 		return got(c.CoreV1().Secrets("shop").Patch(ctx, istiodtls.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry}))
 	}},
 	"countersign-ra-istiod: create secrets": {also: []string{"countersign-ra-istiod: patch secrets"}, do: func(ctx context.Context, c kubernetes.Interface) error {
-		s := apply.Secret(istiodtls.Name, "shop").WithType(corev1.SecretTypeTLS).WithData(map[string][]byte{"tls.crt": nil, "tls.key": nil})
+		s := applied.Secret(istiodtls.Name, "shop").WithType(corev1.SecretTypeTLS).WithData(map[string][]byte{"tls.crt": nil, "tls.key": nil})
 		return got(c.CoreV1().Secrets("shop").Apply(ctx, s, metav1.ApplyOptions{FieldManager: istiodtls.Manager, DryRun: dry}))
 	}},
 	"countersign-ra-requests: get certificatesigningrequests": {do: func(ctx context.Context, c kubernetes.Interface) error {

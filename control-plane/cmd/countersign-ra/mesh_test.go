@@ -2,8 +2,12 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -63,6 +67,24 @@ func TestProblemsOfAMeshAreTold(t *testing.T) {
 	var none *meshReport
 	if none.troubles("home") != nil {
 		t.Error("no mesh has a problem")
+	}
+}
+
+func TestMetricsOfAMesh(t *testing.T) {
+	got := map[string]float64{}
+	m := &meshReport{Roots: &meshRootsReport{Namespaces: 7, Lacking: 2, Disputed: 1}, Istiod: &istiodReport{Error: "denied", NotAfter: time.Unix(60, 0)}}
+	m.collect("home", func(d *prometheus.Desc, v float64, labels ...string) {
+		if labels[0] != "home" {
+			t.Errorf("labels %q", labels)
+		}
+		got[d.String()+strings.Join(labels[1:], "")] = v
+	})
+	want := map[string]float64{
+		meshNamespacesDesc.String() + "current": 5, meshNamespacesDesc.String() + "lacking": 2, meshNamespacesDesc.String() + "disputed": 1,
+		istiodCurrentDesc.String(): 0, istiodExpiryDesc.String(): 60,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -48,7 +48,8 @@ type site struct {
 	mu     sync.Mutex
 	writes int
 	refuse func(body []byte) error // a write; optional
-	after  func()                  // what somebody does after a write; optional
+	before func()                  // what somebody does before a write; optional
+	after  func()                  // what somebody does after one; optional
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -117,8 +118,11 @@ func (s *site) set(change func()) {
 func (s *site) write(action clienttesting.Action) (handled bool, made runtime.Object, err error) {
 	s.mu.Lock()
 	s.writes++
-	refuse, after := s.refuse, s.after
+	refuse, before, after := s.refuse, s.before, s.after
 	s.mu.Unlock()
+	if before != nil {
+		before()
+	}
 	if refuse != nil {
 		return true, nil, refuse(action.(clienttesting.PatchAction).GetPatch())
 	}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -170,6 +172,25 @@ func TestSecretThatAppearsMeanwhileIsLeftAlone(t *testing.T) {
 		s.put(foreign(corev1.SecretTypeTLS, nil))
 		s.pass(time.Hour)
 		s.waits("is not ours")
+	})
+}
+
+func TestSecretThatAppearsBeforeTheFirstWriteIsLeftAlone(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		var once sync.Once
+		s.set(func() {
+			s.before = func() {
+				once.Do(func() {
+					must(t, s.api.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), foreign(corev1.SecretTypeTLS, nil), system, metav1.CreateOptions{FieldManager: "cert-manager"}))
+				})
+			}
+		})
+		s.start()
+		s.pass(time.Minute)
+		s.waits("is not ours")
+		if got := string(s.get().Data["tls.crt"]); got != "theirs" {
+			t.Errorf("it has %q", got)
+		}
 	})
 }
 

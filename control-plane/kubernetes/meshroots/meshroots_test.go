@@ -561,3 +561,23 @@ func TestOldRootsOfAClusterThatJoinsAreToldFirst(t *testing.T) {
 		}
 	}, namespace("shop"))
 }
+
+// istiod may be faster in a new namespace.
+func TestConfigMapThatAppearsMeanwhileIsLeftAlone(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		each, _ := some(t, 1)
+		s.has(each[0])
+		s.start()
+		s.set(func() {
+			s.refuse = func(in string) error { // just before it is written
+				return s.api.Tracker().Create(corev1.SchemeGroupVersion.WithResource("configmaps"), foreign(in, nil), in, metav1.CreateOptions{FieldManager: "pilot-discovery"})
+			}
+		})
+		s.in("shop", map[string]string{"mesh": "on"})
+		s.pass(time.Minute)
+		if got := s.get("shop").Data[meshroots.Key]; got != "theirs" || s.wrote("shop") != 1 {
+			t.Errorf("it has %q after %d writes", got, s.wrote("shop"))
+		}
+		s.waits("not ours")
+	})
+}
