@@ -66,10 +66,8 @@ func (p *place) behind(found *seen, now time.Time) bool {
 // owned reports whether a ConfigMap is ours to change. One that we have written is, whatever
 // became of its labels.
 func (p *place) owned(found *seen) bool {
-	return found.labeled() || p.uid != "" && p.uid == found.UID
+	return found.ours || p.uid != "" && p.uid == found.UID
 }
-
-func (s *seen) labeled() bool { return s.Labels[ManagedBy] == Manager }
 
 // set records what a place has. The lock is held.
 func (k *Keeper) set(p *place, has *want) {

@@ -19,9 +19,10 @@ import (
 // seen is what is kept of a ConfigMap. It has a type of its own, as client-go trims some objects
 // twice.
 type seen struct {
-	metav1.ObjectMeta
-	sum   string // of the roots
-	rival string // who else wrote them
+	metav1.ObjectMeta        // only the names and versions
+	ours              bool   // it has our label
+	sum               string // of the roots
+	rival             string // who else wrote them
 }
 
 // watch makes the informers. What they keep is trimmed: a large cluster has ten thousand
@@ -109,10 +110,8 @@ func trimMap(object any) (any, error) {
 		return object, nil
 	}
 	return &seen{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: map[string]string{ManagedBy: m.Labels[ManagedBy]},
-		},
-		sum: sumOf(m.Data[Key]), rival: rivalOf(m.ManagedFields),
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion},
+		ours:       m.Labels[ManagedBy] == Manager, sum: sumOf(m.Data[Key]), rival: rivalOf(m.ManagedFields),
 	}, nil
 }
 

@@ -56,8 +56,8 @@ func (r *run) decide(namespace string) (o *order, again time.Duration) {
 		return nil, 0
 	case p.behind(found, now) && p.has == r.want:
 		return nil, lag
-	case found != nil && found.sum == r.want.sum && (found.labeled() || !p.owned(found) && !r.cfg.Adopt):
-		if p.uid = ""; found.labeled() {
+	case found != nil && found.sum == r.want.sum && (found.ours || !p.owned(found) && !r.cfg.Adopt):
+		if p.uid = ""; found.ours {
 			p.uid = found.UID
 		}
 		r.set(p, r.want)

@@ -146,6 +146,53 @@ func TestRealMeshObjectsOfOthersAreLeftAlone(t *testing.T) {
 	d.awaitIstiod(d.awaitMeshRoots("shop"))
 }
 
+// istiod with its own CA puts its roots back at once, each time.
+func TestRealMeshNamesAnotherWriter(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, kubetest.Start(t, kubetest.Options{}), "mesh")
+	d.more = "mesh: {roots: {enabled: true, namespaces: mesh=on}}\n"
+	d.member("shop")
+	r := d.start(shipped)
+	roots := d.awaitMeshRoots("shop")
+	stop := inBackground(t, func(ctx context.Context) { d.rival(ctx, "shop") })
+	r.awaitMesh("home", func(m meshStatus) bool { return m.Roots.Disputed == 1 && m.Roots.Rival == "pilot-discovery" })
+	stop()
+	kubetest.Await(t, "the roots are not restored", func(ctx context.Context) (bool, error) {
+		m, err := d.Client().CoreV1().ConfigMaps("shop").Get(ctx, meshroots.Name, metav1.GetOptions{})
+		return err == nil && m.Data[meshroots.Key] == string(roots.PEM()), err
+	})
+}
+
+// rival writes other roots into a namespace as soon as somebody else writes there.
+func (s *site) rival(ctx context.Context, namespace string) {
+	maps := s.Client().CoreV1().ConfigMaps(namespace)
+	follow, err := maps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + meshroots.Name})
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer follow.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-follow.ResultChan():
+			m, ok := event.Object.(*corev1.ConfigMap)
+			if !open || !ok {
+				return
+			}
+			if m.Data[meshroots.Key] == "theirs" {
+				continue
+			}
+			m.Data[meshroots.Key] = "theirs"
+			_, err := maps.Update(ctx, m, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
+			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+				s.t.Error(err)
+			}
+		}
+	}
+}
+
 // A root is everywhere once the mesh's namespaces of all clusters have it.
 func TestRealMeshOfTwoClustersHasTheSameRoots(t *testing.T) {
 	t.Parallel()
@@ -172,8 +219,8 @@ func TestRealMeshOfTwoClustersHasTheSameRoots(t *testing.T) {
 // meshStatus is what the status says of a mesh.
 type meshStatus struct {
 	Roots struct {
-		Namespaces, Lacking int
-		Error               string
+		Namespaces, Lacking, Disputed int
+		Rival, Error                  string
 	}
 	Istiod struct{ Fingerprint, Error string }
 }
