@@ -3,6 +3,7 @@ package istiodtls
 import (
 	"context"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -18,8 +19,7 @@ var (
 // CSRSign implements [ca.Client].
 func (a authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	cert, err := a.cfg.Issuer.Issue(ctx, ra.Request{
-		Door: Door, CSR: req.CSR, TTL: req.TTL,
-		Subject: ra.Subject{Kind: ra.ServiceAccount, Cluster: a.cfg.Cluster, Namespace: a.cfg.Namespace, ServiceAccount: account, Verified: "configuration"},
+		Door: istiod.Door, Subject: istiod.Subject(a.cfg.Cluster, a.cfg.Namespace), CSR: req.CSR, TTL: req.TTL,
 	})
 	if err != nil {
 		return ca.Certificate{}, err

@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -75,13 +76,13 @@ func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) 
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{t: t, api: fake.NewClientset(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
 		s.api.PrependReactor("patch", "secrets", s.write)
-		names := istiodtls.Names(system, "canary")
-		policy, err := ra.NewPolicy("home", []ra.Rule{istiodtls.Rule(authority, system, []string{"home"}, names, 24*time.Hour)})
+		names := istiod.Names(system, "canary")
+		policy, err := ra.NewPolicy("home", []ra.Rule{istiod.Rule(authority, system, []string{"home"}, names, 24*time.Hour)})
 		must(t, err)
 		s.engine, err = ra.New(ra.Config{
-			Policy: policy, Audit: &s.audit, Log: s.log.Logger(), Doors: []ra.Door{{Name: istiodtls.Door}},
+			Policy: policy, Audit: &s.audit, Log: s.log.Logger(), Doors: []ra.Door{{Name: istiod.Door}},
 			Authorities:  []ra.Authority{{Name: authority, Client: s.ca}},
-			RootsChanged: func(authority string, roots *pki.Bundle) { s.Changed(authority, roots) },
+			RootsChanged: s.rootsChanged,
 		})
 		must(t, err)
 		defer s.engine.Close()
@@ -104,9 +105,19 @@ func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) 
 // next makes the keeper of the next leader.
 func (s *site) next() {
 	s.t.Helper()
-	var err error
-	s.Keeper, err = istiodtls.New(s.cfg)
+	k, err := istiodtls.New(s.cfg)
 	must(s.t, err)
+	s.set(func() { s.Keeper = k })
+}
+
+// rootsChanged tells the present keeper, if there is one yet.
+func (s *site) rootsChanged(authority string, roots *pki.Bundle) {
+	s.mu.Lock()
+	k := s.Keeper
+	s.mu.Unlock()
+	if k != nil {
+		k.Changed(authority, roots)
+	}
 }
 
 func (s *site) set(change func()) {

@@ -22,51 +22,21 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-const (
-	// Name is the Secret's.
-	Name = "istiod-tls"
-	// Door is the name of the engine's door.
-	Door = "istiod-tls"
-	// account stands for istiod in rules and in the audit log.
-	account = "istiod"
-)
+// Name is the Secret's.
+const Name = istiod.Secret
 
 // The label of the Secret that is ours. Manager is also our field manager.
 const (
 	ManagedBy = "app.kubernetes.io/managed-by"
 	Manager   = "countersign-ra"
 )
-
-// Names returns the DNS names of istiod's services in a namespace, as proxies, webhooks and
-// remote clusters use them.
-func Names(namespace string, revisions ...string) (all []string) {
-	services := []string{"istiod", "istiod-remote", "istio-pilot"}
-	for _, revision := range revisions {
-		if revision != "" && revision != "default" {
-			services = append(services, "istiod-"+revision)
-		}
-	}
-	for _, service := range services {
-		all = append(all, service+"."+namespace+".svc")
-	}
-	return all
-}
-
-// Rule lets an authority sign these names for istiod in a namespace of some clusters, and nothing
-// else: no other door leads to it.
-func Rule(authority, namespace string, clusters, names []string, ttl time.Duration) ra.Rule {
-	return ra.Rule{
-		Name: Name, Authority: authority, MaxTTL: ttl, Names: ra.Names{DNSNames: names},
-		Match: ra.Match{Doors: []string{Door}, Clusters: clusters, Kinds: []ra.Kind{ra.ServiceAccount}, Namespaces: []string{namespace}, ServiceAccounts: []string{account}},
-	}
-}
 
 // Config configures a [Keeper].
 type Config struct {
@@ -76,9 +46,9 @@ type Config struct {
 	Client kubernetes.Interface
 	// Namespace is istiod's. Required.
 	Namespace string
-	// Names are the certificate's. Default: [Names] of the namespace.
+	// Names are the certificate's. Default: [istiod.Names] of the namespace.
 	Names []string
-	// Issuer is asked for certificates at [Door], which has the [Rule]. Required.
+	// Issuer is asked for certificates at [istiod.Door], which has the [istiod.Rule]. Required.
 	Issuer signing.Issuer
 	// Authority is the rule's.
 	Authority string
@@ -137,7 +107,7 @@ func New(cfg Config) (*Keeper, error) {
 		return nil, errors.New("istiodtls: Config.Client, Config.Issuer, Config.Roots and Config.Namespace are required")
 	}
 	if len(cfg.Names) == 0 {
-		cfg.Names = Names(cfg.Namespace)
+		cfg.Names = istiod.Names(cfg.Namespace)
 	}
 	identity, err := pki.NewIdentity("", cfg.Names, nil)
 	if err != nil {

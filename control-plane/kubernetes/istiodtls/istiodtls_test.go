@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -308,13 +307,6 @@ func TestEndIsQuiet(t *testing.T) {
 			t.Error(text)
 		}
 	})
-}
-
-func TestNames(t *testing.T) {
-	want := []string{"istiod.mesh.svc", "istiod-remote.mesh.svc", "istio-pilot.mesh.svc", "istiod-canary.mesh.svc"}
-	if got := istiodtls.Names("mesh", "", "default", "canary"); !slices.Equal(got, want) {
-		t.Error(got)
-	}
 }
 
 func TestWrongSettingsAreRefused(t *testing.T) {

@@ -513,6 +513,16 @@ func TestRemovedRootsAreTakenBack(t *testing.T) {
 		if n := s.told(); n != 1 {
 			t.Errorf("told %d times of what was put right", n)
 		}
+		s.pass(47 * time.Second)
+		s.set(func() { s.refuse = func(string) error { return errAway } })
+		s.overwrite("shop")
+		s.pass(15 * time.Second) // over a look at it
+		s.set(func() { s.refuse = nil })
+		s.pass(40 * time.Second)
+		s.ready(each[0])
+		if n := s.told(); n != 1 {
+			t.Errorf("told %d times of what was gone for less than a minute", n)
+		}
 		s.set(func() { s.refuse = func(string) error { return errAway } })
 		s.remove("shop")
 		s.pass(10 * time.Minute)

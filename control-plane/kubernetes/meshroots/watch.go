@@ -43,24 +43,15 @@ func (r *run) watch() error {
 	if _, err := r.namespaces.AddEventHandler(r.tells(func(name cache.ObjectName) string { return name.Name })); err != nil {
 		return err
 	}
-	_, err := r.maps.AddEventHandler(r.tells(func(name cache.ObjectName) string {
-		if name.Name != Name { // the server's choice is looked at again
-			return ""
-		}
-		return name.Namespace
-	}))
+	_, err := r.maps.AddEventHandler(r.tells(func(name cache.ObjectName) string { return name.Namespace }))
 	return err
 }
 
 // tells has a namespace looked at that something happened in.
 func (r *run) tells(of func(cache.ObjectName) string) cache.ResourceEventHandler {
 	tell := func(object any) {
-		name, err := cache.DeletionHandlingObjectToName(object)
-		if err != nil {
-			return
-		}
-		if namespace := of(name); namespace != "" {
-			r.add(namespace)
+		if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+			r.add(of(name))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, after any) { tell(after) }}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
-	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -87,7 +87,7 @@ func (r MeshRoots) Selector() labels.Selector {
 
 // Names returns the names of istiod's certificate.
 func (i Istiod) Names() []string {
-	return slices.Concat(istiodtls.Names(i.Namespace, i.Revisions...), i.DNSNames)
+	return slices.Concat(istiod.Names(i.Namespace, i.Revisions...), i.DNSNames)
 }
 
 // meshDoors returns the engine's doors for the mesh.
@@ -95,7 +95,7 @@ func (c *Config) meshDoors() []ra.Door {
 	if !c.Mesh.Istiod.Enabled {
 		return nil
 	}
-	return []ra.Door{{Name: istiodtls.Door}}
+	return []ra.Door{{Name: istiod.Door}}
 }
 
 // meshRules returns the rules for these doors. No other rule is for them, as each rule names its
@@ -105,7 +105,7 @@ func (c *Config) meshRules() []ra.Rule {
 	if !i.Enabled {
 		return nil
 	}
-	return []ra.Rule{istiodtls.Rule(i.Authority, i.Namespace, i.Clusters, i.Names(), i.TTL.Duration)}
+	return []ra.Rule{istiod.Rule(i.Authority, i.Namespace, i.Clusters, i.Names(), i.TTL.Duration)}
 }
 
 func (c *Config) checkMesh(p *settings.Problems) {

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -40,15 +40,14 @@ func TestRuleOfIstiodGrantsItsNamesAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	istiod := ra.Subject{Kind: ra.ServiceAccount, Cluster: "Kubernetes", Namespace: "mesh", ServiceAccount: "istiod"}
-	d := c.Policy().Try(istiod, istiodtls.Door)
+	d := c.Policy().Try(istiod.Subject("Kubernetes", "mesh"), istiod.Door)
 	if d.Denied != "" || d.Identity.SPIFFEID != nil || strings.Join(d.Identity.DNSNames, " ") != "istio-pilot.mesh.svc istiod-remote.mesh.svc istiod.example.org istiod.mesh.svc" {
 		t.Errorf("%+v", d)
 	}
 	for what, d := range map[string]ra.Decision{
-		"a pod at istiod's door":    c.Policy().Try(pod("Kubernetes"), istiodtls.Door),
-		"istiod at the pods' door":  c.Policy().Try(istiod, c.Door("example.com/mesh", PodCertificateRequests)),
-		"istiod of another cluster": c.Policy().Try(ra.Subject{Kind: ra.ServiceAccount, Cluster: "east", Namespace: "mesh", ServiceAccount: "istiod"}, istiodtls.Door),
+		"a pod at istiod's door":    c.Policy().Try(pod("Kubernetes"), istiod.Door),
+		"istiod at the pods' door":  c.Policy().Try(istiod.Subject("Kubernetes", "mesh"), c.Door("example.com/mesh", PodCertificateRequests)),
+		"istiod of another cluster": c.Policy().Try(istiod.Subject("east", "mesh"), istiod.Door),
 	} {
 		if d.Denied == "" && len(d.Identity.DNSNames) > 0 {
 			t.Errorf("%s is granted %s", what, d.Identity)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -67,7 +68,7 @@ func (s *site) awaitIstiod(roots *pki.Bundle) *x509.Certificate {
 	own, err := pki.ParseBundle(found.Data["ca.crt"])
 	must(s.t, err)
 	for _, roots := range []*pki.Bundle{roots, own} {
-		for _, name := range istiodtls.Names(system, "canary") {
+		for _, name := range istiod.Names(system, "canary") {
 			_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots.Pool()})
 			must(s.t, err)
 		}
