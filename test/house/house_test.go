@@ -153,6 +153,8 @@ var arrows = map[string][]string{
 	"sdk/discovery/folder/internal/pattern": {},
 	"sdk/discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":              {},
+	"control-plane/certmanager":             {"control-plane/certmanager/v1alpha1", "control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/certmanager/v1alpha1":    {},
 	"control-plane/istioca":                 {"internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":   {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":        {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
