@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/countersign-dev/countersign/control-plane/certmanager"
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/csr"
@@ -22,8 +23,9 @@ type office struct {
 	requests  *csr.Door         // nil: no signer has certificate requests
 	bundles   *trustbundle.Door // nil: no signer has a trust bundle
 	clientCA  *guard.ClientCA
-	admission *guard.Admission // nil: no signer has pod certificates
-	wrong     error            // why there is none of these
+	admission *guard.Admission  // nil: no signer has pod certificates
+	manager   *certmanager.Door // nil: no authority is for cert-manager, or the cluster is remote
+	wrong     error             // why there is none of these
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -49,11 +51,14 @@ func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster) *office {
 	if o.bundles != nil {
 		o.running.Go(func() { o.bundles.Run(ctx) })
 	}
+	if o.manager != nil {
+		o.running.Go(func() { o.manager.Run(ctx, t.home) })
+	}
 	return o
 }
 
 func (o *office) make(t *term) error {
-	var errs [5]error
+	var errs [6]error
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Log: t.log})
 	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
@@ -77,6 +82,7 @@ func (o *office) make(t *term) error {
 			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
 		})
 	}
+	errs[5] = o.makeCertManager(t, issuer)
 	return errors.Join(errs[:]...)
 }
 
@@ -124,6 +130,9 @@ func (o *office) ready() error {
 	}
 	if o.requests != nil {
 		errs = append(errs, o.requests.Ready())
+	}
+	if o.manager != nil {
+		errs = append(errs, o.manager.Ready())
 	}
 	return errors.Join(errs...)
 }
