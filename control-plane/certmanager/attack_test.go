@@ -139,6 +139,22 @@ func TestAttackersGetNothing(t *testing.T) {
 	}
 }
 
+func TestRefusalSaysWhatToChange(t *testing.T) {
+	for want, change := range map[string]func(r *request){
+		"isCA is set": func(r *request) { r.Spec.IsCA = true },
+		`the DNS name "www.example.org" is asked for, and the rule allows none like it`: names("www.example.org"),
+		`the policy for authority "ca" grants the namespace nothing: no rule matches`:   func(r *request) { r.Namespace = "other" },
+		"usages has no digital signature":                                               usages(cmapi.UsageKeyAgreement),
+	} {
+		inHouse(t, nil, func(h *house) {
+			r := honest()
+			change(r)
+			_, err := h.try(r, clusterIssuer("ca"))
+			h.wants(err, "permanent", want)
+		})
+	}
+}
+
 // What clients add that does no harm.
 func TestHarmlessRequestsAreGranted(t *testing.T) {
 	for name, change := range map[string]func(r *request){

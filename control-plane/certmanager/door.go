@@ -154,7 +154,7 @@ func (a Authority) lists(namespace string) bool {
 		before, after, wild := strings.Cut(pattern, "*")
 		if pattern == namespace || wild && len(namespace) >= len(before)+len(after) &&
 			strings.HasPrefix(namespace, before) && strings.HasSuffix(namespace, after) {
-			return namespace != ""
+			return true
 		}
 	}
 	return false

@@ -40,7 +40,7 @@ const (
 	workers = 32
 	// soonest and latest bound the waits after a call of the API server that fails, and after an
 	// issuer that was not ready.
-	soonest, latest = 200 * time.Millisecond, 30 * time.Second
+	soonest, latest = 200 * time.Millisecond, 10 * time.Second
 	// startAgain is the wait after a run that ended, such as that of a cluster without our CRDs.
 	startAgain = 15 * time.Second
 	// syncWithin bounds the first list of all requests.
@@ -114,6 +114,9 @@ func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 			return nil, err
 		}
 	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1                                      // as many calls are under way as there are workers
+	config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process log
 	again := true
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: logr.FromSlogHandler(d.cfg.Log.Handler()), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
