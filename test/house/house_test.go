@@ -173,6 +173,8 @@ var arrows = map[string][]string{
 	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/internal/output":               {"internal/text"},
 	"plugin-host/providertest":                  {"internal/host/reference", "plugin-host", "plugin-host/internal/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+	"control-plane/certmanager":                 {"control-plane/certmanager/v1alpha1", "control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/certmanager/v1alpha1":        {},
 
 	"control-plane/kubernetes/signing/podcert":     {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/signing/trustbundle": {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
