@@ -51,7 +51,7 @@ func (h *hooks) ignore(ctx context.Context, cr signer.CertificateRequestObject, 
 		h.desk.drop(cr.GetUID())
 		return true, nil
 	}
-	return !cmutil.CertificateRequestIsApproved(&live) && !cmutil.CertificateRequestIsDenied(&live), nil
+	return !cmutil.CertificateRequestIsApproved(&live) || cmutil.CertificateRequestIsDenied(&live), nil
 }
 
 func nameOf(cr signer.CertificateRequestObject) types.NamespacedName {

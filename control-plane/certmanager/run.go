@@ -3,6 +3,7 @@ package certmanager
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ const (
 // looks again later. It may be called again then, as leadership comes and goes, but not twice at
 // once.
 func (d *Door) Run(ctx context.Context, config *rest.Config) {
-	setLog.Do(func() { ctrl.SetLogger(logr.FromSlogHandler(d.cfg.Log.Handler())) })
+	setLog.Do(func() { ctrl.SetLogger(logr.FromSlogHandler(quiet{d.cfg.Log.Handler()})) })
 	defer d.is(errStarting)
 	for ctx.Err() == nil {
 		err := d.run(ctx, config)
@@ -66,6 +67,16 @@ func (d *Door) Run(ctx context.Context, config *rest.Config) {
 
 // setLog is controller-runtime's log of the whole process, of which it complains if it has none.
 var setLog sync.Once
+
+// quiet leaves out what controllers say of each start and end.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && q.Handler.Enabled(ctx, level)
+}
+
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
 
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
@@ -82,6 +93,9 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	defer cancel()
 	mgr, err := d.manager(config)
 	if err != nil {
+		return err
+	}
+	if err := known(mgr); err != nil {
 		return err
 	}
 	notices := make(chan event.GenericEvent)
@@ -106,6 +120,19 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	return mgr.Start(ctx)
 }
 
+// known returns an error if cert-manager's API or ours is not installed. controller-runtime would
+// wait for it, and say so each ten seconds.
+func known(mgr manager.Manager) error {
+	for kind, version := range map[string]schema.GroupVersion{
+		"CertificateRequest": cmapi.SchemeGroupVersion, "CountersignIssuer": v1alpha1.GroupVersion, "CountersignClusterIssuer": v1alpha1.GroupVersion,
+	} {
+		if _, err := mgr.GetRESTMapper().RESTMapping(version.WithKind(kind).GroupKind(), version.Version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // manager has no server, and no leader election: whoever calls Run leads.
 func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
@@ -119,7 +146,7 @@ func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 	config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process log
 	again := true
 	return ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(d.cfg.Log.Handler()), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Scheme: scheme, Logger: logr.FromSlogHandler(quiet{d.cfg.Log.Handler()}), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: ctrlconfig.Controller{SkipNameValidation: &again, CacheSyncTimeout: syncWithin},
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&cmapi.CertificateRequest{}: {Transform: trim}}},
 	})

@@ -371,8 +371,8 @@ func TestOnlyALiveOpenRequestIsSigned(t *testing.T) {
 		"another":      {func(r *request) { r.UID = "uid-2" }, nil, "ignore"},
 		"not approved": {func(r *request) { r.Status.Conditions = nil }, nil, "ignore"},
 		"denied": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions[:0], condition("Denied", "True", "x"))
-		}, nil, "sign"},
+			r.Status.Conditions = append(r.Status.Conditions, condition("Denied", "True", "x"))
+		}, nil, "ignore"},
 		"pending": {func(r *request) {
 			r.Status.Conditions = append(r.Status.Conditions, condition("Ready", "False", "Pending"))
 		}, nil, "sign"},
