@@ -108,7 +108,7 @@ bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
 
 .PHONY: e2e-kubernetes-long
 e2e-kubernetes-long: ## test what takes the life of a request, or a certificate's of an hour: 30 to 45 minutes
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 60m -run RealLong -v ./control-plane/kubernetes/signing/real
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 75m -run RealLong -v ./control-plane/kubernetes/signing/real
 
 .PHONY: bench-kubernetes
 bench-kubernetes: ## measure countersign-ra in real clusters, and write docs/figures.md

@@ -16,7 +16,8 @@ import (
 // A pattern cannot leave out the tests: they are 0.2 of 0.6 MB.
 //
 //go:embed LICENSE go.mod go.sum
-//go:embed internal/clock/*.go internal/endpoint/*.go internal/host/filewatch/*.go internal/host/safefile/*.go
+//go:embed internal/call/*.go internal/clock/*.go internal/endpoint/*.go internal/host/command/*.go
+//go:embed internal/host/filewatch/*.go internal/host/reference/*.go internal/host/safefile/*.go
 //go:embed internal/program/buildinfo/*.go internal/suggest/*.go internal/text/*.go
 //go:embed internal/test/logtest/*.go internal/test/proctest/*.go internal/test/programs/*.go
 //go:embed proto/provider/v1/*.go proto/provider/v2/*.go

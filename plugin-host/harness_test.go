@@ -151,6 +151,8 @@ func newHost(t *testing.T, names ...string) *host {
 	h.opts = pluginhost.Options{
 		Dirs: []string{h.dir}, Dev: true, RuntimeDir: h.runtime, OnState: h.rec.state,
 		Log: slog.New(slog.NewTextHandler(h.rec, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		// An interpreter takes longer than the default on a busy machine.
+		StartTimeout: patience,
 	}
 	return h
 }

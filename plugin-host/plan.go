@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -58,7 +58,7 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 
 func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
 	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {},
+		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {}, Written: entry.Settings,
 		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }

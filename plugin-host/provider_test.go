@@ -136,7 +136,9 @@ func TestFailedStartIsOneSentence(t *testing.T) {
 			if name != "absent" {
 				install(t, h.dir, name)
 			}
-			h.opts.StartTimeout = 2 * time.Second
+			if name == "silent" {
+				h.opts.StartTimeout = 2 * time.Second
+			}
 			p, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: name})
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)

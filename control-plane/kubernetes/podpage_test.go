@@ -44,9 +44,11 @@ func newReader(t *testing.T) *reader {
 	commands, env := r.vault.command(t)
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, os.WriteFile(config, r.cluster.AdminKubeconfig(), 0o600))
-	r.env = append(env, "HOME="+t.TempDir(), "KUBECONFIG="+config, "PATH="+commands+":"+programs.Foreign(t, "COUNTERSIGN_KUBERNETES")+":"+os.Getenv("PATH"))
+	r.env = append(env, "HOME="+t.TempDir(), "KUBECONFIG="+config, "PATH="+strings.Join([]string{
+		commands, programs.Foreign(t, "COUNTERSIGN_KUBERNETES"), filepath.Dir(programs.Foreign(t, "COUNTERSIGN_OPENSSL")), os.Getenv("PATH"),
+	}, ":"))
 	r.commands, _ = docsPage(t, "pod-certificates.md", "sh")
-	if len(r.commands) != 5 {
+	if len(r.commands) != 8 {
 		t.Fatalf("the page has %d blocks of commands", len(r.commands))
 	}
 	r.writeFiles(t)
@@ -137,6 +139,7 @@ func TestRealPodCertificatesPageLeadsToARunningPod(t *testing.T) {
 	if seen := r.run(t, r.commands[4]); !strings.Contains(seen, "example.com:mesh:bundle") || !strings.Contains(seen, "example.com/mesh") {
 		t.Errorf("the last commands show\n%s", seen)
 	}
+	r.moveHere(t)
 	tried, _ := docsPage(t, "pod-certificates.md", "")
 	for _, test := range tried {
 		if args := strings.Fields(strings.Replace(test, "ra.yaml", "/etc/countersign/ra.yaml", 1)); args[0] == raAccount {
@@ -187,8 +190,9 @@ func (r *reader) verifyFiles(t *testing.T, pod *corev1.Pod) {
 		must(t, err)
 		return content
 	}
-	credentials := read(volume.Projected.Sources[0].PodCertificate.CredentialBundlePath)
-	pair, err := tls.X509KeyPair(credentials, credentials)
+	source := volume.Projected.Sources[0].PodCertificate
+	credentials := read(cmp.Or(source.CredentialBundlePath, source.CertificateChainPath))
+	pair, err := tls.X509KeyPair(credentials, read(cmp.Or(source.CredentialBundlePath, source.KeyPath)))
 	must(t, err)
 	roots, chain := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(read(volume.Projected.Sources[1].ClusterTrustBundle.Path))

@@ -61,6 +61,25 @@ func startVault(t *testing.T) *vault {
 	return v
 }
 
+// rootOf returns the CA of a mount, which Vault shows to everybody.
+func (v *vault) rootOf(t *testing.T, mount string) string {
+	t.Helper()
+	answer, err := vaultClient(v.root, vaultHost).Get("https://" + v.Address + "/v1/" + mount + "/ca/pem")
+	must(t, err)
+	defer answer.Body.Close()
+	root, err := io.ReadAll(answer.Body)
+	must(t, err)
+	return string(root)
+}
+
+func vaultClient(root []byte, name string) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(root)
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12},
+	}}
+}
+
 // command puts a program vault into a folder, and returns that and the environment of an operator.
 // The program is this test's own binary (see TestMain): what is built of Vault is its server alone.
 func (v *vault) command(t *testing.T) (folder string, env []string) {
@@ -122,8 +141,6 @@ func vaultWrite(path string, body any) error {
 	if err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(root)
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -133,10 +150,7 @@ func vaultWrite(path string, body any) error {
 		return err
 	}
 	req.Header.Set("X-Vault-Token", os.Getenv("VAULT_TOKEN"))
-	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		RootCAs: roots, ServerName: os.Getenv("VAULT_TLS_SERVER_NAME"), MinVersion: tls.VersionTLS12,
-	}}}
-	answer, err := client.Do(req)
+	answer, err := vaultClient(root, os.Getenv("VAULT_TLS_SERVER_NAME")).Do(req)
 	if err != nil {
 		return err
 	}

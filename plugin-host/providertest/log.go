@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 // A line may be on its way when its call has ended: the log is complete when nothing has come for

@@ -13,7 +13,7 @@ import (
 //
 //go:embed provider.binpb
 //go:embed python/README.md python/pyproject.toml python/src/countersign_provider/*.py python/src/countersign_provider/py.typed python/src/countersign_provider/provider.binpb python/example/*
-//go:embed rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/src/main.rs
+//go:embed rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/src/*.rs
 //go:embed node/README.md node/package.json node/lib/* node/example/*
 var files embed.FS
 

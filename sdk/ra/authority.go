@@ -2,6 +2,7 @@ package ra
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type authority struct {
 	why   error
 
 	back    time.Duration // by how much it backdates
+	met     bool          // it has answered with a certificate, so that is known
 	phases  *rootphase.Machine
 	shown   *pki.Bundle // the bundle that RootsChanged was last told
 	given   *pki.Bundle // the roots of the last reply that had others than the one before
@@ -134,7 +136,12 @@ func (a *authority) share() float64 {
 	return 0
 }
 
+// slot returns a place for a call. Where a door counts the backdating as lifetime, the first call
+// goes alone: all that were in flight before its answer would cost two certificates each.
 func (a *authority) slot() (slot, bool) {
+	if a.engine.strict && !a.met && slices.ContainsFunc(a.slots, func(s slotState) bool { return s.busy }) {
+		return 0, false
+	}
 	for i, s := range a.slots {
 		if !s.busy && len(s.turn) == 0 {
 			return slot(i), true

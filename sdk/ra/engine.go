@@ -19,6 +19,7 @@ type Engine struct {
 	cfg         Config
 	policy      atomic.Pointer[Policy]
 	doors       map[string]Door
+	strict      bool // a door is
 	authorities map[string]*authority
 	audit       *auditLog
 	refusals    *refusals
@@ -56,6 +57,7 @@ func New(cfg Config) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, d := range cfg.Doors {
 		e.doors[d.Name] = d
+		e.strict = e.strict || d.strict()
 	}
 	for _, a := range cfg.Authorities {
 		e.authorities[a.Name] = newAuthority(e, a)
@@ -115,8 +117,10 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RootsWritten says that a bundle is written wherever the authority's roots are published,
-// for authorities whose Roots.Confirmed is set. Those in it begin their wait.
+// RootsWritten says which roots are written wherever the authority's roots are published, for
+// authorities whose Roots.Confirmed is set. Those in bundle begin their wait. A root that waits
+// and is not in it was removed somewhere: it waits anew once it is written again. One that is
+// trusted stays so, as certificates below it are out.
 func (e *Engine) RootsWritten(authority string, bundle *pki.Bundle) {
 	if a := e.authorities[authority]; a != nil {
 		_ = a.changeRoots(func(now time.Time) error { a.phases.Wrote(bundle, now); return nil }) // it cannot fail

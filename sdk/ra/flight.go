@@ -104,6 +104,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	now, wall := time.Now(), e.cfg.Now()
 	a := f.authority
 	a.slots[s].busy = false
+	a.met = a.met || out.called && out.answered == nil
 	if out.called {
 		a.queue.Done(&f.item, out.answered, now)
 	} else {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,6 +140,40 @@ func TestBackdatingIsLearnedAndTakenOff(t *testing.T) {
 		}
 		if n := len(h.ca.calls()); n != 4 {
 			t.Errorf("%d calls, the first alone needs another", n)
+		}
+	})
+}
+
+// A thousand pods that start with the engine must not cost a certificate each that nobody gets.
+func TestOneCallLearnsTheBackdatingForAll(t *testing.T) {
+	const pods, failures = 40, 2
+	inBubble(t, nil, func(h *house) {
+		var calls atomic.Int32
+		h.ca.backdate = 2 * time.Minute
+		h.ca.before = func(context.Context, ca.SignRequest) error {
+			time.Sleep(time.Second)
+			if calls.Add(1) <= failures { // one after the other
+				return ca.ErrUnavailable
+			}
+			return nil
+		}
+		var all sync.WaitGroup
+		start := time.Now()
+		for n := range pods {
+			req := request()
+			req.Subject.PodUID = fmt.Sprint(n)
+			all.Go(func() {
+				if _, err := h.issue(req); err != nil && !errors.Is(err, ca.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := h.ca.certificates(); n != pods-failures+1 {
+			t.Errorf("%d certificates for %d pods", n, pods-failures)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("they took %s: one call at a time", took)
 		}
 	})
 }

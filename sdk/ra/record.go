@@ -28,6 +28,7 @@ func (a *authority) restore() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a.phases, a.back = rootphase.New(a.conf.Roots.phases()), max(0, kept.Backdating)
+	a.met = a.back > 0
 	if len(kept.Roots) == 0 {
 		return
 	}

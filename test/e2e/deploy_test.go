@@ -54,7 +54,7 @@ func TestDashboardQueriesAreValidPromQL(t *testing.T) {
 	var rules []map[string]string
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*", "$discovery", ".*").Replace(target.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*", "$discovery", ".*", "$ra", ".*").Replace(target.Expr)
 			rules = append(rules, map[string]string{"alert": "panel", "expr": expr})
 		}
 	}

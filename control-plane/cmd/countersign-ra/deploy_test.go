@@ -15,9 +15,11 @@ func described() *metrics {
 	return m
 }
 
-func TestAlertsMatchMetrics(t *testing.T) {
+func TestAlertsAndDashboardMatchMetrics(t *testing.T) {
 	t.Parallel()
-	deploytest.Questions(t, described().registry.Describe, prefix)
+	for _, name := range deploytest.Questions(t, described().registry.Describe, prefix) {
+		t.Errorf("neither an alert nor the dashboard looks at %s", name)
+	}
 }
 
 func TestDocsExplainExactlyTheMetrics(t *testing.T) {

@@ -39,6 +39,27 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 		t.Errorf("published are %v", last())
 	}
 
+	// Somebody empties the bundle in east, and it cannot be put right at once.
+	w.note("east", "vault", pki.NewBundle())
+	if last() == nil || len(last()) != 0 {
+		t.Errorf("east lacks all, and %v are published", last())
+	}
+	w.note("east", "vault", both)
+
+	// West joins, with a bundle of last year.
+	w.members([]string{"home", "east", "west"})
+	if !slices.Equal(last(), both.Fingerprints()) {
+		t.Errorf("nobody knows about west, and %v are published", last())
+	}
+	w.note("west", "vault", one)
+	if !slices.Equal(last(), one.Fingerprints()) {
+		t.Errorf("west has one, and %v are published", last())
+	}
+	w.members([]string{"home", "east"})
+	if !slices.Equal(last(), both.Fingerprints()) {
+		t.Errorf("west has left, and %v are published", last())
+	}
+
 	// One that is reached anew may be another cluster; one that is gone delays nobody.
 	n := len(told)
 	w.forget("east")

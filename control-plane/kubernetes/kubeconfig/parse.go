@@ -20,15 +20,15 @@ const (
 	// qps and burst let a thousand streams be authorized within seconds; client-go's
 	// default of 5 a second would not.
 	qps, burst = 50, 100
-	userAgent  = "countersign-discovery"
 	maxToken   = 64 << 10
 )
 
 // Parse parses a kubeconfig and uses only its current-context. Whatever a name resolves
 // to, the result connects only to servers the rules allow; it ignores proxies from the
 // environment and does not send its credential to another host on a redirect. It sets
-// no Timeout, which would end watches: use each request's context. Errors contain no
-// token, key, password or other content except a server's host.
+// no Timeout, which would end watches: use each request's context. It sets no UserAgent:
+// client-go's default names the program. Errors contain no token, key, password or other
+// content except a server's host.
 func Parse(text []byte, rules Rules) (*rest.Config, error) {
 	servers, err := parseServers(rules.Servers)
 	if err == nil {
@@ -138,7 +138,7 @@ func build(file *clientcmdapi.Config, user *clientcmdapi.AuthInfo, server *url.U
 		secrets := []ca.Token{ca.Token(user.Token), ca.Token(user.Password), ca.Token(user.ClientKeyData)}
 		return nil, fmt.Errorf("cannot be used: %s", text.Redact(err.Error(), secrets...))
 	}
-	config.UserAgent, config.QPS, config.Burst = userAgent, qps, burst
+	config.QPS, config.Burst = qps, burst
 	proxied := config.Proxy != nil
 	if !proxied {
 		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }

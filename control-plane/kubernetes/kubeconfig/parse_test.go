@@ -38,7 +38,7 @@ func TestInlineKubeconfigIsAccepted(t *testing.T) {
 		if proxy, err := config.Proxy(&http.Request{}); proxy != nil || err != nil {
 			t.Errorf("%s: the proxy is %v, %v", name, proxy, err)
 		}
-		if config.UserAgent != userAgent || config.QPS < 20 || config.Burst < 20 || config.Timeout != 0 || config.Dial == nil {
+		if config.UserAgent != "" || config.QPS < 20 || config.Burst < 20 || config.Timeout != 0 || config.Dial == nil {
 			t.Errorf("%s: %+v", name, config)
 		}
 	}

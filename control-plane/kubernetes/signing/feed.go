@@ -48,6 +48,15 @@ func Feed[T metav1.Object](w *Work[T], open func(T) bool, owner func(T) string) 
 	}
 }
 
+// Latest makes the first list of an informer the latest there is. client-go would take a list from
+// an API server's cache, which may be minutes old, where it gets no streaming list: each request in
+// it that the last leader has served since would cost another certificate, which nobody can have.
+func Latest(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+}
+
 // endWithin is how long informers may take to end. The pause that client-go makes after it could
 // not connect, of up to 45 s, ignores its context.
 const endWithin = 2 * time.Second

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// trialEvery is how often a certificate is asked for while statuses cannot be written.
-	trialEvery = 10 * time.Second
+	// firstTrial and lastTrial bound how often a certificate is asked for while statuses cannot
+	// be written: the pauses double. A trial's certificate is written again for almost 5 minutes, so
+	// that the end of a long fault is noticed soon, too.
+	firstTrial, lastTrial = 10 * time.Second, 10 * time.Minute
 	// mostFailed is how many owners' writes must fail in a row for all to wait. One owner may be
 	// at fault itself: with huge requests, say, that etcd does not take with a chain.
 	mostFailed = 3
@@ -30,13 +32,24 @@ var ErrShut = errors.New("status updates of this signer's requests fail: no cert
 //
 // With no write that succeeded between, it is shut for an owner when writes of two of its
 // requests have failed, and for everyone when those of three owners have, so that no single
-// request and no single owner stops others. One that succeeds opens it. Now and then one may try.
-// It is safe for concurrent use.
+// request and no single owner stops others. One that succeeds opens it. Now and then one may try,
+// ever more seldom: each costs a certificate. It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	failed  map[string]types.UID // by owner: the first request whose write failed
-	shut    map[string]time.Time // by owner, or everyone; monotonic: when one may try
+	shut    map[string]trial     // by owner, or everyone
 	waiting map[context.Context]waiter
+}
+
+// trial is when one may try, by the monotonic clock, and the pause after that.
+type trial struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// after returns the trial that follows one at now.
+func (t trial) after(now time.Time) trial {
+	return trial{now.Add(t.pause), min(2*t.pause, lastTrial)}
 }
 
 type waiter struct {
@@ -46,14 +59,14 @@ type waiter struct {
 
 // NewGate returns an open Gate.
 func NewGate() *Gate {
-	return &Gate{failed: map[string]types.UID{}, shut: map[string]time.Time{}, waiting: map[context.Context]waiter{}}
+	return &Gate{failed: map[string]types.UID{}, shut: map[string]trial{}, waiting: map[context.Context]waiter{}}
 }
 
 // Check returns [ErrShut] if Issue would return it at once. It takes nobody's turn to try.
 func (g *Gate) Check(owner string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Now().Before(g.shut[g.whose(owner)]) {
+	if time.Now().Before(g.shut[g.whose(owner)].next) {
 		return shut()
 	}
 	return nil
@@ -91,12 +104,12 @@ func (g *Gate) enter(ctx context.Context, owner string) (inside context.Context,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whose := g.whose(owner)
-	if next, shut := g.shut[whose]; shut {
+	if t, shut := g.shut[whose]; shut {
 		now := time.Now()
-		if now.Before(next) {
+		if now.Before(t.next) {
 			return nil, nil, false
 		}
-		g.shut[whose] = now.Add(trialEvery)
+		g.shut[whose] = t.after(now)
 	}
 	inside, cancel := context.WithCancel(ctx)
 	g.waiting[inside] = waiter{owner, cancel}
@@ -138,7 +151,7 @@ func (g *Gate) close(whose string) {
 	if _, shut := g.shut[whose]; shut {
 		return
 	}
-	g.shut[whose] = time.Now().Add(trialEvery)
+	g.shut[whose] = trial{pause: firstTrial}.after(time.Now())
 	for _, w := range g.waiting {
 		if whose == everyone || whose == w.owner {
 			w.cancel()

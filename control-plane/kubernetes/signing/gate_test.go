@@ -34,23 +34,17 @@ func TestOneRequestCannotShutTheGate(t *testing.T) {
 	})
 }
 
-func TestShutGateLetsOneTryNowAndThen(t *testing.T) {
+// A CA may charge for each certificate, and nobody gets those of trials.
+func TestShutGateLetsOneTryEverMoreSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate()
 		g.Wrote("shop", "1", errWrite)
 		g.Wrote("shop", "2", errWrite)
-		entered := 0
-		for range 60 {
-			time.Sleep(time.Second)
-			for range 10 {
-				if _, leave, ok := g.enter(t.Context(), "shop"); ok {
-					entered++
-					leave()
-				}
-			}
+		if got := trials(t, g, "shop", 10*time.Minute); got != 5 { // at 10, 30, 70, 150 and 310 seconds
+			t.Errorf("%d entered in the first 10 minutes", got)
 		}
-		if entered != 6 {
-			t.Errorf("%d entered within a minute", entered)
+		if got := trials(t, g, "shop", 24*time.Hour); got < 140 || got > 145 {
+			t.Errorf("%d entered in a day", got)
 		}
 		g.Wrote("shop", "3", nil)
 		if _, leave, ok := g.enter(t.Context(), "shop"); !ok {
@@ -61,7 +55,27 @@ func TestShutGateLetsOneTryNowAndThen(t *testing.T) {
 		if len(g.waiting) != 0 {
 			t.Errorf("%d are remembered", len(g.waiting))
 		}
+		g.Wrote("shop", "4", errWrite)
+		g.Wrote("shop", "5", errWrite)
+		if got := trials(t, g, "shop", 10*time.Minute); got != 5 {
+			t.Errorf("%d entered in 10 minutes of the next fault", got)
+		}
 	})
+}
+
+// trials is how many of those who come each second may enter.
+func trials(t *testing.T, g *Gate, owner string, within time.Duration) (entered int) {
+	t.Helper()
+	for range within / time.Second {
+		time.Sleep(time.Second)
+		for range 3 {
+			if _, leave, ok := g.enter(t.Context(), owner); ok {
+				entered++
+				leave()
+			}
+		}
+	}
+	return entered
 }
 
 func TestOneOwnerCannotShutTheGateForOthers(t *testing.T) {

@@ -31,6 +31,17 @@ type Program struct {
 	KillRest bool
 }
 
+// MinimalEnv returns the few variables of an environment that a program needs. The others may hold
+// tokens.
+func MinimalEnv(lookUp func(name string) (value string, ok bool)) (env []string) {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
+		if value, ok := lookUp(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
 // Run returns nil if the program exited with 0. When ctx ends, it kills the process group.
 // Both writers may be the same.
 func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {

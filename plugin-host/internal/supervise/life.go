@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -56,11 +56,13 @@ type life struct {
 	slots   chan struct{}   // one for each call in flight
 	leaving context.Context // ends when it takes no new calls
 	leave   context.CancelFunc
-	again   sync.Mutex // held while it is configured once more
+	again   sync.Mutex // held while it is configured
 
-	secret reference.Paths                    // of its settings, once it has been greeted
-	told   atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
-	stale  string                             // the last warning; for one goroutine at a time
+	secret     reference.Paths                    // of its settings, once it has been greeted
+	files      stamps                             // that its settings name, before they were first read
+	told       atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
+	stale      string                             // the last warning; for one goroutine at a time
+	reconsider chan struct{}                      // has room for one: offer it again what it refused
 }
 
 // learn sets the settings that it is to get.

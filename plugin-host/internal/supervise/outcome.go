@@ -1,8 +1,10 @@
 package supervise
 
 import (
+	"context"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -18,7 +20,7 @@ func (s *Supervisor) settle(err error) {
 		s.turnDown(l, err)
 	case ca.ReasonFor(err) == ca.Invalid && !l.plan.proven:
 		s.stop(l)
-		s.refused(err)
+		s.refused(l, err)
 	default:
 		s.stop(l)
 		s.failed(l, err)
@@ -71,10 +73,35 @@ func (s *Supervisor) bury() {
 }
 
 // refused records that the provider rejects its settings. Another start would hear the
-// same, so only a reload starts it again.
-func (s *Supervisor) refused(err error) {
+// same, so only a reload starts it again, or a file that the settings name when it changes.
+func (s *Supervisor) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	s.enter(Refused)
+	if files := l.plan.Settings.Files(l.secret); len(files) > 0 {
+		altered := make(chan struct{})
+		ctx, cancel := context.WithCancel(context.Background())
+		s.altered, s.rest = altered, cancel
+		go s.awaitChange(ctx, files, l.files, altered)
+	}
+}
+
+// awaitChange closes altered once the files are others than before. Files that belong together,
+// such as a key and its certificate, have a moment to change all.
+func (s *Supervisor) awaitChange(ctx context.Context, files []string, before stamps, altered chan<- struct{}) {
+	watcher := filewatch.New(s.opts.Watch, files...)
+	defer watcher.Close()
+	for look(files).equal(before) {
+		select {
+		case <-watcher.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-time.After(renewGap):
+		close(altered)
+	case <-ctx.Done():
+	}
 }
 
 // failed records why no life is ready and schedules the next start.

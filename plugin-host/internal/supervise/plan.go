@@ -5,14 +5,16 @@ import (
 	"reflect"
 	"sync"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 // Settings are those of a plan, whose secrets may be references. Resolve reads them all,
-// Reread the files among them again.
+// Reread the files among them again. Files are those that they may name, in references or
+// for the provider to read.
 type Settings interface {
 	Resolve(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
 	Reread(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
+	Files(secret reference.Paths) []string
 }
 
 // Plan is what lives are started from.
@@ -20,6 +22,7 @@ type Plan struct {
 	Name     string   // of the entry
 	Provider string   // the name that the provider must report
 	Settings Settings // for each life
+	Written  any      // what Settings were made from
 	Path     string   // of the binary; empty in process
 	SHA256   string   // of the binary; empty without one
 	// Source is what the plan was made from. Plans of equal Source, Path and SHA256 are
@@ -32,6 +35,15 @@ type Plan struct {
 
 	plain  sync.Once // the warning of secrets in plain text
 	proven bool      // a life of it was ready: do not validate its settings again
+	ledger ledger
+}
+
+// inherit takes over the settings that a life of the other plan took, if both plans have the
+// same configuration: a new binary is not to fail because of a secret that is wrong just now.
+func (p *Plan) inherit(other *Plan) {
+	if reflect.DeepEqual(p.Written, other.Written) {
+		p.ledger.good = other.ledger.last()
+	}
 }
 
 // same reports whether lives of both plans are the same.

@@ -21,20 +21,16 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
+	l.files = look(l.plan.Settings.Files(l.secret))
 	if err := s.await(ctx, l, s.resolve); err != nil {
 		return err
 	}
 	if !proven {
-		if err := s.validate(ctx, l); err != nil {
+		if err := s.validate(ctx, l); err != nil && !l.plan.ledger.turnDown(offer{l.told.Load(), l.files}, err, false) {
 			return err
 		}
 	}
-	return s.await(ctx, l, func(ctx context.Context, l *life) error {
-		if next, err := s.reread(ctx, l); err == nil {
-			l.learn(&next)
-		}
-		return s.configure(ctx, l)
-	})
+	return s.await(ctx, l, s.equip)
 }
 
 // await repeats a step until its outcome is more than a need to wait.

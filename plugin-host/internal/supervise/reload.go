@@ -20,6 +20,7 @@ type reload struct {
 func (s *Supervisor) reload(r *reload) {
 	if s.current != nil && s.plan.same(r.plan) {
 		r.plan.Close()
+		s.current.offerAgain()
 		s.status.LastReload = ""
 		s.publish()
 		r.reply <- nil
@@ -34,6 +35,7 @@ func (s *Supervisor) reload(r *reload) {
 		s.abandon()
 		s.restart = time.After(0)
 	}
+	r.plan.inherit(s.plan)
 	s.log.Info("starting new provider generation", "path", r.plan.Path)
 	s.begin(r.plan, r)
 }

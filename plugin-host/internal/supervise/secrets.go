@@ -3,13 +3,14 @@ package supervise
 import (
 	"context"
 	"errors"
-	"reflect"
+	"fmt"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -48,9 +49,15 @@ func (s *Supervisor) secretPaths(schema string) reference.Paths {
 	return paths
 }
 
-// resolve reads what the references in the settings name.
+// resolve reads what the references in the settings name. A new binary does not wait for what
+// cannot be read just now if an earlier one has read it.
 func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 	told, err := l.plan.Settings.Resolve(ctx, l.secret)
+	if good := l.plan.ledger.last(); err != nil && good != nil && ca.ActionFor(err) == ca.Wait {
+		s.log.Warn("cannot read a secret setting, keeping its last value", "error", text.Clean(err.Error()))
+		l.learn(good)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -65,12 +72,13 @@ func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 }
 
 // reread returns the settings with the current content of the files.
-func (s *Supervisor) reread(ctx context.Context, l *life) (reference.Resolved, error) {
+func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
+	files := look(l.plan.Settings.Files(l.secret))
 	next, err := l.plan.Settings.Reread(ctx, l.secret)
 	if err == nil {
 		s.warnStale(l, next)
 	}
-	return next, err
+	return offer{&next, files}, err
 }
 
 // warnStale logs which secrets cannot be read any more, when that changes.
@@ -93,6 +101,70 @@ func (l *life) hide(err error) error {
 	return err
 }
 
+// equip sends a life on its way to ready its settings: those of now, or, if it does not take
+// them, those that an earlier life took.
+func (s *Supervisor) equip(ctx context.Context, l *life) error {
+	now, err := s.reread(ctx, l)
+	if err != nil {
+		now.told = l.told.Load()
+	}
+	var failed error
+	for _, o := range l.plan.ledger.order(now) {
+		err := s.give(ctx, l, o)
+		if err == nil {
+			if why := l.plan.ledger.why(); why != "" {
+				s.log.Error("provider does not take its changed secrets, starting with the previous ones", "error", why)
+			}
+			return nil
+		}
+		if failed == nil || ca.ActionFor(failed) != ca.Wait && ca.ActionFor(err) == ca.Wait {
+			failed = err
+		}
+	}
+	if ctx.Err() == nil && ca.ActionFor(failed) != ca.Wait {
+		l.plan.ledger.forget() // none is taken now, so the next life is asked for all
+	}
+	return failed
+}
+
+// give sends a life settings. If it does not take them, it keeps those that it had.
+func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
+	l.again.Lock()
+	defer l.again.Unlock()
+	before := l.learn(o.told)
+	err := s.configure(ctx, l)
+	if err == nil {
+		l.plan.ledger.take(o)
+		return nil
+	}
+	l.told.Store(before)
+	err = redact.Error(err, before.Secrets...)
+	if !l.plan.ledger.isOther(o) {
+		return err
+	}
+	ended := l.endsBy(ctx, err)
+	if ended {
+		err = fmt.Errorf("the provider ended when it got them: %w", l.Err())
+	}
+	if ended || ctx.Err() == nil {
+		l.plan.ledger.turnDown(o, err, ended)
+	}
+	return err
+}
+
+// endsBy reports whether a life does not survive a call that failed. A stream can break a
+// moment before its process is known to have ended.
+func (l *life) endsBy(ctx context.Context, err error) bool {
+	if ca.ActionFor(err) == ca.Wait && ca.ReasonFor(err) != ca.Deadline {
+		select {
+		case <-l.Ended():
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return process.HasEnded(l)
+}
+
 // renewGap is the least time between two configurations by changed files: each may log in to
 // the CA.
 const renewGap = time.Second
@@ -109,69 +181,77 @@ func (l *life) pause(wait time.Duration) {
 // followSecrets configures a life anew when the content of a file changes that its settings
 // refer to. It returns when calls go elsewhere.
 func (s *Supervisor) followSecrets(l *life) {
-	files := l.told.Load().Files
-	if len(files) == 0 {
+	if len(l.told.Load().Files) == 0 {
 		return
 	}
-	watcher := filewatch.New(filewatch.Options{Log: s.log}, files...)
+	watcher := filewatch.New(s.opts.Watch, l.plan.Settings.Files(l.secret)...)
 	defer watcher.Close()
-	var refused map[string]any
-	wait := firstBackoff
-	for {
-		before := l.told.Load()
-		again, err := s.renew(l, &refused)
-		if err != nil || l.told.Load() != before {
+	var wait time.Duration
+	var retry <-chan time.Time
+	for due := true; ; {
+		if asked, err := s.renew(l, due); asked {
 			l.pause(renewGap)
+			wait, retry = s.nextOffer(l, wait, err)
 		}
-		var retry <-chan time.Time
-		if wait = double(wait, firstBackoff, maxBackoff); again {
-			s.log.Warn("provider did not take a changed secret, keeping the previous one", "error", text.Clean(err.Error()), "next_try_in", wait)
-			retry = time.After(jitter(wait))
-		} else {
-			wait = firstBackoff
-		}
+		due = true
 		select {
 		case <-l.leaving.Done():
 			return
 		case <-l.Ended():
 			return
 		case <-watcher.C:
+			due = false
+		case <-l.reconsider:
 		case <-retry:
 		}
 	}
 }
 
-// renew sends the life its settings if a secret has changed. again tells to repeat it after a
-// while. What the provider has refused is not sent to it twice.
-func (s *Supervisor) renew(l *life, refused *map[string]any) (again bool, err error) {
-	next, err := s.reread(l.leaving, l)
-	if err != nil || reflect.DeepEqual(next.Settings, l.told.Load().Settings) || reflect.DeepEqual(next.Settings, *refused) {
-		return false, err
+// offerAgain offers a life once more what it refused.
+func (l *life) offerAgain() {
+	l.plan.ledger.forget()
+	select {
+	case l.reconsider <- struct{}{}:
+	default: // it will be
 	}
-	err = s.configureWith(l, next)
+}
+
+// nextOffer says when a secret is offered again after err. A refusal by the CA may count
+// against an account there.
+func (s *Supervisor) nextOffer(l *life, last time.Duration, err error) (time.Duration, <-chan time.Time) {
+	if err == nil || l.plan.ledger.hopeless() {
+		return 0, nil
+	}
+	wait := double(last, time.Minute, 10*time.Minute)
+	if ca.ActionFor(err) == ca.Wait {
+		wait = double(last, firstBackoff, maxBackoff)
+	}
+	s.log.Warn("provider did not take a changed secret, keeping the previous one", "error", text.Clean(err.Error()), "next_try_in", wait)
+	return wait, time.After(jitter(wait))
+}
+
+// renew sends the life its settings if a secret has changed. What no life took is sent again
+// when it is due, if that is of use.
+func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
+	next, err := s.reread(l.leaving, l)
+	switch known := &l.plan.ledger; {
+	case err != nil || known.declines(next, due):
+		return false, err
+	case same(next.told, l.told.Load()):
+		if known.forget() {
+			s.report(l.leaving, news{life: l})
+		}
+		return false, nil
+	}
+	err = s.give(l.leaving, l, next)
 	switch {
 	case l.leaving.Err() != nil:
 		return false, err
 	case err == nil:
 		s.log.Info("provider took a changed secret")
-		s.report(l.leaving, news{life: l})
-		return false, nil
-	case ca.ActionFor(err) == ca.Wait:
-		return true, err
+	case l.plan.ledger.hopeless():
+		s.log.Error("provider refused a changed secret, keeping the previous one", "error", text.Clean(err.Error()))
 	}
-	*refused = next.Settings
-	s.log.Error("provider refused a changed secret, keeping the previous one", "error", text.Clean(err.Error()))
-	return false, err
-}
-
-// configureWith sends other settings, and keeps the previous ones if they are refused.
-func (s *Supervisor) configureWith(l *life, next reference.Resolved) error {
-	l.again.Lock()
-	defer l.again.Unlock()
-	before := l.learn(&next)
-	err := s.configure(l.leaving, l)
-	if err != nil {
-		l.told.Store(before)
-	}
-	return redact.Error(err, before.Secrets...)
+	s.report(l.leaving, news{life: l})
+	return true, err
 }

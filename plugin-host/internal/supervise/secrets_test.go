@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -19,6 +19,8 @@ func (s withSecret) Resolve(context.Context, reference.Paths) (reference.Resolve
 func (s withSecret) Reread(ctx context.Context, paths reference.Paths) (reference.Resolved, error) {
 	return s.Resolve(ctx, paths)
 }
+
+func (withSecret) Files(reference.Paths) []string { return nil }
 
 func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {

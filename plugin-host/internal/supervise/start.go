@@ -11,6 +11,8 @@ import (
 func (s *Supervisor) begin(p *Plan, r *reload) {
 	s.number++
 	s.started = time.Now()
+	s.rest()
+	s.altered = nil
 	ctx := context.Background()
 	if r == nil {
 		s.restart = nil
@@ -19,7 +21,7 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	} else {
 		ctx = r.ctx
 	}
-	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1)}
+	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1), reconsider: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancel(ctx)
 	s.coming = l
 	var err error

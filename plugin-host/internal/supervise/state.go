@@ -47,6 +47,7 @@ type Status struct {
 	NextStart time.Time // in Backoff and CircuitOpen
 
 	LastReload string // why the last Reload failed; empty: it did not
+	LastSecret string // why it did not take secrets that changed, and keeps those before; empty: it did
 }
 
 // Take fills in the report of one life.

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
-// Options of a supervisor. All fields are required.
+// Options of a supervisor. All fields but Watch are required.
 type Options struct {
 	StartTimeout   time.Duration // from the start to the metadata
 	CallTimeout    time.Duration // of a call whose caller set no deadline, and of each Configure
@@ -23,8 +24,9 @@ type Options struct {
 	// Due reports whether the engine needs this provider for a certificate now, and when
 	// the first such certificate ends: the zero time if none is held. Any goroutine may
 	// call it.
-	Due func() (end time.Time, due bool)
-	Log *slog.Logger
+	Due   func() (end time.Time, due bool)
+	Log   *slog.Logger
+	Watch filewatch.Options // of the files that settings name; it logs to Log
 }
 
 // Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every
@@ -51,6 +53,8 @@ type Supervisor struct {
 	current  *life            // where calls go; nil: there is none
 	coming   *life            // the one on its way to ready; nil: there is none
 	restart  <-chan time.Time // when the next is started; nil: not needed
+	altered  <-chan struct{}  // closed when a file of refused settings has changed; nil: none are refused
+	rest     func()           // ends the wait for that
 	leaving  int              // dismissed lives that have not ended yet
 	number   int              // of the last life that was started
 	started  time.Time        // when it was
@@ -69,7 +73,9 @@ func New(opts Options, p *Plan) *Supervisor {
 		first: make(chan error, 1), reloads: make(chan *reload), news: make(chan news), asks: make(chan ask),
 		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
 	}
+	s.opts.Watch.Log = opts.Log
 	s.patience, s.hurry = context.WithCancel(context.Background())
+	s.rest = func() {}
 	s.status = p.Status()
 	s.status.Since = time.Now()
 	s.gate.status = s.status
@@ -143,6 +149,8 @@ func (s *Supervisor) run() {
 			s.bury()
 		case <-s.due():
 			s.again()
+		case <-s.altered:
+			s.again()
 		case <-s.gone:
 			s.leaving--
 		}
@@ -176,13 +184,14 @@ func (s *Supervisor) enter(state State) {
 		s.log.Warn("provider ended", append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart,
 			"last_output", strings.Join(s.status.Crash, "\n"))...)
 	case Refused:
-		s.log.Error("provider refused its settings; waiting for a changed configuration", append(attrs, "error", s.status.LastError)...)
+		s.log.Error("provider refused its settings; waiting for a changed configuration or file", append(attrs, "error", s.status.LastError)...)
 	default:
 		s.log.Info("provider state changed", attrs...)
 	}
 }
 
 func (s *Supervisor) publish() {
+	s.status.LastSecret = s.plan.ledger.why()
 	s.gate.move(s.status, s.current)
 	s.opts.OnState(s.status)
 }
@@ -218,6 +227,7 @@ func (s *Supervisor) end() {
 	timer := time.AfterFunc(s.opts.StopTimeout, s.hurry)
 	defer timer.Stop()
 	s.abandon()
+	s.rest()
 	if last != nil {
 		s.dismiss(last, func() { last.drain(s.patience, s.opts.StopTimeout) })
 	}

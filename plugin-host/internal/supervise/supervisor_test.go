@@ -12,8 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -31,6 +32,7 @@ type world struct {
 	broken    int            // so many lives end before their handshake
 	isDue     bool           // a certificate is
 	end       time.Time      // of that one; zero: none is held
+	takes     func(f *fakeLife, password string) error
 	p         *Supervisor
 }
 
@@ -66,6 +68,7 @@ type fakeLife struct {
 	calls   int
 	checked int // how often its settings were validated
 	hidden  []ca.Token
+	given   []string // passwords
 	hold    chan struct{}
 }
 
@@ -122,7 +125,11 @@ func (f *fakeLife) ValidateOnline(ctx context.Context, settings map[string]any) 
 	return found, ca.ErrUnimplemented
 }
 
-func (f *fakeLife) Configure(ctx context.Context, _ map[string]any) error {
+func (f *fakeLife) Configure(ctx context.Context, settings map[string]any) error {
+	if password, ok := settings["password"].(string); ok {
+		f.given = append(f.given, password)
+		return f.w.takes(f, password)
+	}
 	switch f.is {
 	case "wrong":
 		return ca.Errorf(ca.Invalid, "these settings are wrong")
@@ -196,6 +203,7 @@ func newWorld(is string) *world {
 	w.p = New(Options{
 		StartTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, StopTimeout: 5 * time.Second, HealthInterval: 10 * time.Second,
 		MaxCalls: 1000, OnState: func(Status) {}, Log: slog.New(slog.DiscardHandler), Due: w.due,
+		Watch: filewatch.Options{NoEvents: true},
 	}, w.planThat(is))
 	return w
 }

@@ -44,7 +44,7 @@ func cancelledEnds(ctx context.Context, s *Session) error {
 	}
 	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
 		// An attempt shows nothing if the call had not begun or was over when it was cancelled.
-		if err := twice(func() error { return s.cancelled(ctx, i, after) }); err != nil {
+		if err := thrice(func() error { return s.cancelled(ctx, i, after) }); err != nil {
 			return err
 		}
 	}

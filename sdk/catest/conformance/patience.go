@@ -53,16 +53,18 @@ func prompt(do func() error) error {
 	return err
 }
 
-// twice makes five attempts and returns an error once two have failed. It is for attempts that
-// can pass without showing anything.
-func twice(do func() error) error {
-	failed := false
-	for range 5 {
+// thrice makes eight attempts and returns an error once three have failed. It is for attempts
+// that can pass without showing anything.
+func thrice(do func() error) error {
+	failed := 0
+	for range 8 {
 		err := do()
-		if err != nil && failed {
+		if err == nil {
+			continue
+		}
+		if failed++; failed == 3 {
 			return err
 		}
-		failed = failed || err != nil
 	}
 	return nil
 }

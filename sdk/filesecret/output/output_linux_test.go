@@ -210,11 +210,12 @@ func TestBurstOfChangesIsOneReload(t *testing.T) {
 		r.await(output.Written)
 	}
 	r.await(output.Reloaded)
-	first, second := <-reloads, <-reloads
-	if d := second.Sub(first); d < pause {
-		t.Errorf("two reloads within %s", d)
-	}
-	if len(reloads) > 1 {
-		t.Errorf("%d reloads more", len(reloads))
+	// On a busy machine ten changes take longer than a pause, and more than two reloads are right.
+	for last := <-reloads; len(reloads) > 0; {
+		next := <-reloads
+		if d := next.Sub(last); d < pause {
+			t.Errorf("two reloads within %s", d)
+		}
+		last = next
 	}
 }

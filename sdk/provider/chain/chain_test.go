@@ -91,6 +91,33 @@ func pkcs7(t *testing.T, pairs ...*certtest.Pair) []byte {
 	return der
 }
 
+// open is an element of BER that was begun before its length was known.
+func open(tag byte, parts ...[]byte) []byte {
+	return slices.Concat([]byte{tag, 0x80}, bytes.Join(parts, nil), []byte{0, 0})
+}
+
+// long is one whose length has more octets than needed.
+func long(tag byte, parts ...[]byte) []byte {
+	body := bytes.Join(parts, nil)
+	return slices.Concat([]byte{tag, 0x85, 0, 0}, []byte{byte(len(body) >> 16), byte(len(body) >> 8), byte(len(body))}, body)
+}
+
+var (
+	idSignedData = []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2}
+	idData       = []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1}
+)
+
+// ber is a SignedData as an authority streams it, with content if there is some.
+func ber(element func(tag byte, parts ...[]byte) []byte, content []byte, pairs ...*certtest.Pair) []byte {
+	var certs [][]byte
+	for _, p := range pairs {
+		certs = append(certs, p.Cert.Raw)
+	}
+	attribute := element(0xa1, []byte{2, 1, 1}) // a certificate of attributes, as far as its tag says
+	return element(0x30, idSignedData, element(0xa0, element(0x30,
+		[]byte{2, 1, 1}, element(0x31), element(0x30, idData, content), element(0xa0, append(certs, attribute)...), element(0x31))))
+}
+
 func TestBagInAnyOrderBecomesChainAndRoots(t *testing.T) {
 	root := certtest.SelfSigned(t, authority("root", 1000*time.Hour))
 	upper := root.Issue(t, authority("upper", 900*time.Hour))
@@ -113,6 +140,8 @@ func TestBagInAnyOrderBecomesChainAndRoots(t *testing.T) {
 		for name, bag := range map[string][]byte{
 			"PEM": append([]byte("a word before\n"), pemOf(all...)...), "PKCS #7": der, "base64": []byte(base64.StdEncoding.EncodeToString(der)[:76] + "\r\n" + base64.StdEncoding.EncodeToString(der)[76:] + "\n"),
 			"PKCS #7 in PEM": pem.EncodeToMemory(&pem.Block{Type: "PKCS7", Bytes: der}),
+			"BER":            ber(open, nil, all...), "BER in base64": []byte(base64.StdEncoding.EncodeToString(ber(open, nil, all...))), "long lengths": ber(long, nil, all...),
+			"BER with content": ber(open, open(0xa0, open(0x24, []byte{4, 2, 0, 0}, []byte{4, 1, 0})), all...),
 		} {
 			got, err := chain.Certificate(csrOf(t, end), bag)
 			if err != nil || !bytes.Equal(got.Chain, want) || !bytes.Equal(got.Roots, wantRoots) {
@@ -156,8 +185,11 @@ func TestBagWithoutRootGivesLongestChain(t *testing.T) {
 	}
 }
 
+// both are of openssl crl2pkcs7, stream of openssl cms -sign -stream.
+var openSSLs = []string{"testdata/both.p7b", "testdata/both.p7b.pem", "testdata/stream.p7m", "testdata/stream.p7m.pem"}
+
 func TestOpenSSLsPKCS7IsRead(t *testing.T) {
-	for _, name := range []string{"testdata/both.p7b", "testdata/both.p7b.pem"} {
+	for _, name := range openSSLs {
 		bag, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -201,6 +233,33 @@ func TestUselessBagIsInternalError(t *testing.T) {
 	}
 }
 
+// Elements that never end, or in each other without end, are no PKCS #7.
+func TestMalformedBERIsRefused(t *testing.T) {
+	root := certtest.SelfSigned(t, authority("root", time.Hour))
+	good := ber(open, nil, root)
+	deep := []byte{5, 0}
+	for range 17 {
+		deep = open(0x30, deep)
+	}
+	for name, bag := range map[string][]byte{
+		"cut": good[:len(good)-1], "more follows": append(slices.Clone(good), 0), "open and primitive": ber(open, open(0x04, []byte{5, 0}), root),
+		"deep": ber(open, deep, root), "endless": bytes.Repeat([]byte{0x30, 0x80}, 1<<19), "a long tag": ber(open, []byte{0x1f, 0x81, 1, 0}, root),
+		"a large length": {0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 0}, "a length cut": {0x30, 0x84, 0}, "empty": open(0x30), "no content": open(0x30, idSignedData),
+		"no version": open(0x30, idSignedData, open(0xa0, open(0x30, open(0x31), open(0x31), open(0x30), open(0x31)))), "no signers": open(0x30, idSignedData, open(0xa0, open(0x30, []byte{2, 1, 1}, open(0x31), open(0x30)))),
+		"seven parts": open(0x30, idSignedData, open(0xa0, open(0x30, []byte{2, 1, 1}, open(0x31), open(0x30), open(0xa0, root.Cert.Raw), open(0xa1), open(0x31), open(0x31)))),
+	} {
+		if certs, err := chain.Parse(bag); !errors.Is(err, ca.ErrInternal) || !strings.Contains(err.Error(), "neither PEM nor PKCS #7") {
+			t.Errorf("%s: %d certificates, %v", name, len(certs), err)
+		}
+	}
+	if _, err := chain.Parse(open(0x30, idData, open(0xa0, good))); err == nil || !strings.Contains(err.Error(), "no SignedData") {
+		t.Errorf("%v", err)
+	}
+	if _, err := chain.Parse(ber(open, nil, slices.Repeat([]*certtest.Pair{root}, 65)...)); err == nil || !strings.Contains(err.Error(), "more than 64") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Namesakes that all might have signed each other cost a bounded number of checks.
 func TestNamesakesCostBoundedWork(t *testing.T) {
 	all := make([]*certtest.Pair, 60)
@@ -229,7 +288,7 @@ func TestNamesakesCostBoundedWork(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"testdata/both.p7b", "testdata/both.p7b.pem"} {
+	for _, name := range openSSLs {
 		bag, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

@@ -3,7 +3,6 @@ package chain
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -21,9 +20,9 @@ const (
 )
 
 // Parse returns the certificates of all bags without duplicates, those that end last first. A bag
-// is PEM with blocks CERTIFICATE, PKCS7 or CMS in any order, or PKCS #7 as DER or bare base64.
-// Its signatures, revocation lists and attribute certificates are ignored. An error has the
-// reason [ca.Internal] and does not quote the bag.
+// is PEM with blocks CERTIFICATE, PKCS7 or CMS in any order, or PKCS #7 as BER, which includes DER,
+// or bare base64. Its signatures, revocation lists and attribute certificates are ignored. An error
+// has the reason [ca.Internal] and does not quote the bag.
 func Parse(bags ...[]byte) ([]*x509.Certificate, error) {
 	var ders [][]byte
 	var err error
@@ -97,10 +96,10 @@ func dersIn(bag []byte) (all [][]byte, err error) {
 
 var (
 	errMany    = fmt.Errorf("there are more than %d", maxCertificates)
-	errNoPKCS7 = errors.New("it is neither PEM nor PKCS #7 in DER or base64")
+	errNoPKCS7 = errors.New("it is neither PEM nor PKCS #7 in BER or base64")
 )
 
-// unwrapped returns DER, also where it came as base64 (RFC 7030, section 4.1.3).
+// unwrapped returns BER, also where it came as base64 (RFC 7030, section 4.1.3).
 func unwrapped(bag []byte) []byte {
 	text := bytes.Join(bytes.Fields(bag), nil)
 	der := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
@@ -111,45 +110,50 @@ func unwrapped(bag []byte) []byte {
 	return der[:n]
 }
 
-// contentInfo and signedData are those of RFC 5652, sections 3 and 5.1, as far as needed.
-type contentInfo struct {
-	Type    asn1.ObjectIdentifier
-	Content asn1.RawValue `asn1:"explicit,optional,tag:0"`
-}
+// signedDataType is the body of the object identifier 1.2.840.113549.1.7.2.
+var signedDataType = []byte{0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x02}
 
-type signedData struct {
-	Version      int
-	Algorithms   asn1.RawValue
-	Encapsulated asn1.RawValue
-	Certificates asn1.RawValue `asn1:"optional,tag:0"`
-	Revocations  asn1.RawValue `asn1:"optional,tag:1"`
-	Signers      asn1.RawValue
-}
-
-var signedDataType = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
-
-// fromPKCS7 returns the certificates of a SignedData in DER.
-func fromPKCS7(der []byte) (all [][]byte, err error) {
-	var info contentInfo
-	if rest, err := asn1.Unmarshal(der, &info); err != nil || len(rest) > 0 {
+// fromPKCS7 returns the certificates of a SignedData in BER, which includes DER. The certificates
+// themselves are DER.
+func fromPKCS7(ber []byte) ([][]byte, error) {
+	outer, rest, ok := next(ber, 0)
+	if !ok || len(rest) > 0 {
 		return nil, errNoPKCS7
 	}
-	if !info.Type.Equal(signedDataType) {
+	// ContentInfo: RFC 5652, section 3.
+	info, ok := outer.inside(tagSequence, 2)
+	if !ok || len(info) == 0 || info[0].tag != tagOID {
+		return nil, errNoPKCS7
+	}
+	if !bytes.Equal(info[0].body, signedDataType) {
 		return nil, errors.New("the PKCS #7 is no SignedData")
 	}
-	var signed signedData
-	if rest, err := asn1.Unmarshal(info.Content.Bytes, &signed); err != nil || len(rest) > 0 {
+	content, ok := info[len(info)-1].inside(tagZero, 1)
+	if !ok || len(content) == 0 {
 		return nil, errNoPKCS7
 	}
-	for rest := signed.Certificates.Bytes; len(rest) > 0; {
-		var one asn1.RawValue
-		if rest, err = asn1.Unmarshal(rest, &one); err != nil {
+	return fromSignedData(content[0])
+}
+
+// fromSignedData reads RFC 5652, section 5.1, as far as needed: version, digests, content, then
+// optionally certificates and revocation lists, and signers.
+func fromSignedData(e element) (all [][]byte, err error) {
+	parts, ok := e.inside(tagSequence, 6)
+	if !ok || len(parts) < 4 || parts[0].tag != tagInteger || parts[1].tag != tagSet || parts[2].tag != tagSequence || parts[len(parts)-1].tag != tagSet {
+		return nil, errNoPKCS7
+	}
+	if parts[3].tag != tagZero {
+		return nil, nil
+	}
+	for rest := parts[3].body; len(rest) > 0; {
+		var one element
+		if one, rest, ok = next(rest, 0); !ok {
 			return nil, errNoPKCS7
 		}
-		if one.Class != asn1.ClassUniversal || one.Tag != asn1.TagSequence {
+		if one.tag != tagSequence {
 			continue // an attribute certificate
 		}
-		if all = append(all, one.FullBytes); len(all) > maxCertificates {
+		if all = append(all, one.full); len(all) > maxCertificates {
 			return nil, errMany
 		}
 	}

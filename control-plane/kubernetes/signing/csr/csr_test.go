@@ -6,14 +6,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -425,6 +428,23 @@ func TestWaitingRequestsCostFewCalls(t *testing.T) {
 		pass(10 * time.Minute)
 		if each := (c.tally(&c.reads) - before) / many; each > 3*12 {
 			t.Errorf("each cost %d reads in 10 minutes", each)
+		}
+	})
+}
+
+// A list from an API server's cache may show requests as they were before the last leader served
+// them, and each of these would cost a certificate.
+func TestFirstListIsTheLatest(t *testing.T) {
+	var versions []string
+	inCluster(t, func(c *cluster) {
+		c.client.PrependReactor("list", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			versions = append(versions, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
+			return false, nil, nil
+		})
+	}, func(c *cluster) {
+		synctest.Wait()
+		if !slices.Equal(versions, []string{""}) {
+			t.Errorf("versions %q are listed", versions)
 		}
 	})
 }

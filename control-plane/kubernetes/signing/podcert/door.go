@@ -145,6 +145,7 @@ func (d *Door) Ready() error { return d.follower.Ready() }
 func (d *Door) informer(signer string) cache.SharedIndexInformer {
 	informer := informers.NewFilteredPodCertificateRequestInformer(d.cfg.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + signer
+		signing.Latest(o)
 	})
 	_ = informer.SetTransform(trim) // it fails only once the informer runs
 	return informer

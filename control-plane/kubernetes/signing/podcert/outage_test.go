@@ -328,6 +328,23 @@ func TestChangedPolicyIsAskedAgain(t *testing.T) {
 	})
 }
 
+// A list from an API server's cache may show requests as they were before the last leader served
+// them, and each of these would cost a certificate.
+func TestFirstListIsTheLatest(t *testing.T) {
+	var versions []string
+	inCluster(t, func(c *cluster) {
+		c.client.PrependReactor("list", "podcertificaterequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			versions = append(versions, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
+			return false, nil, nil
+		})
+	}, func(c *cluster) {
+		synctest.Wait()
+		if !slices.Equal(versions, []string{""}) {
+			t.Errorf("versions %q are listed", versions)
+		}
+	})
+}
+
 // A thousand pods, and an account that may not write: that must not cost a thousand
 // certificates, nor the pods their places.
 func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {

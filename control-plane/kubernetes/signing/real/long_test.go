@@ -23,6 +23,7 @@ import (
 // minutes old, a kubelet asks anew for one that is gone after 10 to 15, a certificate lives for an
 // hour at least. (`make e2e-kubernetes-long`)
 func TestRealLongOutagesAndRenewals(t *testing.T) {
+	t.Parallel()
 	l := openLong(t)
 	var parts sync.WaitGroup // t.Parallel runs as many as there are cores
 	for name, part := range map[string]func(*long){
@@ -123,13 +124,19 @@ func (l *long) now(name string) files {
 // within waits for something that takes minutes.
 func (l *long) within(limit time.Duration, what string, so func() bool) {
 	l.t.Helper()
+	within(l.t, limit, what, so)
+}
+
+// within waits for something that takes minutes.
+func within(t testing.TB, limit time.Duration, what string, so func() bool) {
+	t.Helper()
 	look, end := time.NewTicker(time.Second), time.After(limit)
 	defer look.Stop()
 	for !so() {
 		select {
 		case <-look.C:
 		case <-end:
-			l.t.Fatalf("after %s: %s", l.history.passed(), what)
+			t.Fatalf("after %s: %s", limit, what)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
@@ -24,9 +25,10 @@ import (
 // many replicas as the test starts. They share a CA in a folder.
 type deployment struct {
 	site
-	folder string // of the CA
-	rules  string
-	more   string // settings
+	folder  string // of the CA
+	rules   string
+	signing string // settings for CertificateSigningRequests
+	more    string // settings
 }
 
 // deploy applies the base and components of it.
@@ -66,6 +68,7 @@ authorities: [{name: file, limits: {rate: 1000}}]
 signers:
 - name: example.com/mesh
   pod_certificates: {enabled: true}
+  certificate_requests: {SIGNING}
   trust_bundle: {name: "example.com:mesh:bundle"}
 rules: RULES
 audit: {file: DIR/audit.log}
@@ -85,7 +88,7 @@ type replica struct {
 func (d *deployment) start(provider string) *replica {
 	d.t.Helper()
 	r := &replica{t: d.t, dir: proctest.Folder(d.t)}
-	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules).Replace(settings) + d.more
+	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules, "SIGNING", d.signing).Replace(settings) + d.more
 	write(d.t, r.dir, "ra.yaml", strings.NewReplacer("DIR", r.dir, "FOLDER", d.folder).Replace(text))
 	write(d.t, r.dir, "kube.yaml", string(d.Kubeconfig(d.Account(home, us))))
 	d.t.Cleanup(func() {
@@ -115,6 +118,24 @@ type status struct {
 		ID       string
 		NotReady string `json:"not_ready"`
 	}
+	Authorities []struct{ Roots []rootStatus }
+}
+
+type rootStatus struct {
+	Fingerprint, Phase string
+	Since, Until       time.Time
+}
+
+// root returns what the status says of a root; nothing, if that is unknown.
+func (s status) root(fingerprint string) rootStatus {
+	for _, a := range s.Authorities {
+		for _, r := range a.Roots {
+			if r.Fingerprint == fingerprint {
+				return r
+			}
+		}
+	}
+	return rootStatus{}
 }
 
 func (r *replica) status(ctx context.Context) (s status, err error) {
@@ -169,9 +190,10 @@ func (r *replica) calls() []string {
 
 // audited is a line of the audit log.
 type audited struct {
-	Event, Object, Serial string
-	RequestID             string `json:"request_id"`
-	Subject               struct{ Cluster, Pod string }
+	Time                        time.Time
+	Event, Object, Serial, Root string
+	RequestID                   string `json:"request_id"`
+	Subject                     struct{ Cluster, Pod string }
 }
 
 func (r *replica) audit() (all []audited) {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	signer = "example.com/pods"
-	object = "example.com:pods:countersign"
+	object = "example.com:pods:bundle"
 )
 
 var errAway = errors.New("connection refused")
@@ -39,13 +39,14 @@ var errAway = errors.New("connection refused")
 type server struct {
 	kubernetes.Interface
 
-	mu     sync.Mutex
-	err    error
-	hang   bool
-	alter  func(*certificatesv1.ClusterTrustBundle) // before it is stored
-	after  func(*certificatesv1.ClusterTrustBundle) // once it is
-	gets   int
-	writes int
+	mu       sync.Mutex
+	err      error
+	writeErr error // of writes alone
+	hang     bool
+	alter    func(*certificatesv1.ClusterTrustBundle) // before it is stored
+	after    func(*certificatesv1.ClusterTrustBundle) // once it is
+	gets     int
+	writes   int
 }
 
 // IsWatchListSemanticsUnSupported tells client-go that the fake has no streaming lists.
@@ -117,8 +118,11 @@ func (b bundles) write(ctx context.Context, o *certificatesv1.ClusterTrustBundle
 		return nil, err
 	}
 	b.server.mu.Lock()
-	alter, after := b.server.alter, b.server.after
+	alter, after, refused := b.server.alter, b.server.after, b.server.writeErr
 	b.server.mu.Unlock()
+	if refused != nil {
+		return nil, refused
+	}
 	if alter != nil {
 		alter(o)
 	}
@@ -139,6 +143,7 @@ type desk struct {
 	mu      sync.Mutex
 	roots   map[string]*pki.Bundle
 	written map[string]*pki.Bundle
+	heard   []*pki.Bundle // all that was told
 	stop    context.CancelFunc
 	done    chan struct{}
 }
@@ -158,6 +163,7 @@ func inBubble(t *testing.T, change func(*trustbundle.Config), test func(d *desk)
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				d.written[authority] = roots
+				d.heard = append(d.heard, roots)
 			},
 		}
 		if change != nil {
@@ -207,6 +213,13 @@ func (d *desk) confirmed(authority string) *pki.Bundle {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.written[authority]
+}
+
+// forget forgets what was confirmed.
+func (d *desk) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.written)
 }
 
 // api reaches the objects past the test's faults.

@@ -38,7 +38,7 @@ func (h holder) Issue(ctx context.Context, req ra.Request) (ra.Certificate, erro
 	if k == nil {
 		return h.next.Issue(ctx, req)
 	}
-	if held, err := k.state(); held.Len() == 0 && err != nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
+	if _, err := k.state(); k.had().Len() == 0 && err != nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
 		return ra.Certificate{}, k.unpublished(err)
 	}
 	cert, err := h.next.Issue(ctx, req)
@@ -57,7 +57,9 @@ func (k *keeper) unpublished(err error) error {
 	return out
 }
 
-// await returns once the object holds the root of a chain. The engine tells of new roots by Changed.
+// await returns once the object holds the root of a chain, or has held it: pods have it then, and what
+// somebody took from the object since is no reason to let their certificates end. The engine tells of
+// new roots by Changed.
 func (k *keeper) await(ctx context.Context, chain []byte) error {
 	certs, err := pki.ParseCertificates(chain)
 	if err != nil {
@@ -65,8 +67,7 @@ func (k *keeper) await(ctx context.Context, chain []byte) error {
 	}
 	for {
 		moved := k.moves()
-		held, _ := k.state()
-		if below(held, certs[len(certs)-1]) {
+		if below(k.had(), certs[len(certs)-1]) {
 			return nil
 		}
 		select {

@@ -38,13 +38,14 @@ type keeper struct {
 	touched chan struct{} // the object may have been
 
 	mu   sync.Mutex
-	held *pki.Bundle   // what the object was last seen with by this run
-	err  error         // why it is not as it should be
+	held *pki.Bundle   // which roots of the authority it was last seen with by this run; nil: not seen
+	good *pki.Bundle   // all that it had when it was last as it should be
+	err  error         // why it is not
 	move chan struct{} // closed when either changes; nil while nobody waits
 
 	// Of the goroutine that runs it.
 	seen     *pki.Bundle // the last roots that were not none
-	wrote    string      // what this run last saw in the object, as it should be
+	wrote    string      // what this run last saw in the object, as it should be; empty: not yet
 	uid      string      // of the object that is ours
 	pause    time.Duration
 	repaired time.Time
@@ -65,10 +66,19 @@ func (k *keeper) state() (held *pki.Bundle, err error) {
 	return k.held, k.err
 }
 
+// had returns what the object had when it was last as it should be.
+func (k *keeper) had() *pki.Bundle {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.good
+}
+
 func (k *keeper) set(held *pki.Bundle, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.held, k.err = held, err
+	if k.held, k.err = held, err; held == nil || err == nil {
+		k.good = held
+	}
 	if k.move != nil {
 		close(k.move)
 		k.move = nil

@@ -62,7 +62,8 @@ type Config struct {
 	// Roots returns the roots to publish, from memory; none, if none are known. Required.
 	Roots func(authority string) *pki.Bundle
 	// Written hears which roots all bundles of an authority in this cluster hold, often
-	// with the same ones. It must not block. Default: none.
+	// with the same ones; fewer, perhaps none, if somebody has removed some that cannot be put
+	// back, or had when Run began. It must not block. Default: none.
 	Written func(authority string, roots *pki.Bundle)
 	// Held returns nil while this replica may write: lease.Held. Default: always.
 	Held func() error
@@ -74,6 +75,8 @@ type Config struct {
 type Door struct {
 	cfg     Config
 	keepers []*keeper
+
+	order sync.Mutex // held while Config.Written is called: what it hears last is what is known
 }
 
 // Status is the state of one bundle.
@@ -141,8 +144,9 @@ func (b Bundle) check() error {
 	return nil
 }
 
-// DefaultName returns the name of a signer's object unless a [Bundle] says otherwise.
-func DefaultName(signer string) string { return prefix(signer) + "countersign" }
+// DefaultName returns the name of a signer's object unless a [Bundle] says otherwise. It is what
+// the rights of deploy/kustomize/ra are for.
+func DefaultName(signer string) string { return prefix(signer) + "bundle" }
 
 // prefix is what the API server demands of the names of a signer's bundles.
 func prefix(signer string) string { return strings.ReplaceAll(signer, "/", ":") + ":" }
@@ -194,22 +198,25 @@ func (d *Door) Status() []Status {
 	return all
 }
 
-// confirm tells which roots all bundles of the authority hold.
+// confirm tells which roots all bundles of the authority hold, unless one was not seen yet.
 func (d *Door) confirm(authority string) {
+	d.order.Lock()
+	defer d.order.Unlock()
 	var common *pki.Bundle
 	for _, k := range d.keepers {
 		if k.bundle.Authority != authority {
 			continue
 		}
 		held, _ := k.state()
+		if held == nil {
+			return
+		}
 		if common == nil {
 			common = held
 		}
 		common = common.Filter(held.Contains)
 	}
-	if common.Len() > 0 {
-		d.cfg.Written(authority, common)
-	}
+	d.cfg.Written(authority, common)
 }
 
 // poke leaves one notice in a channel that holds one.

@@ -130,6 +130,70 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 	}
 }
 
+// What is put right at once was hardly gone. Otherwise who waits for a root to arrive must know.
+func TestRemovedRootsAreNotConfirmed(t *testing.T) {
+	for name, remove := range map[string]func(d *desk, left *pki.Bundle){
+		"edit": func(d *desk, left *pki.Bundle) {
+			o := d.get(object)
+			o.Spec.TrustBundle = string(left.PEM())
+			d.put(o)
+		},
+		"deletion": func(d *desk, _ *pki.Bundle) {
+			if err := d.api().Delete(d.t.Context(), object, metav1.DeleteOptions{}); err != nil {
+				d.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(d *desk) {
+				each, both := some(t, 2)
+				d.has("ca", both)
+				d.start()
+				d.forget()
+				remove(d, each[0])
+				d.pass(5 * time.Second)
+				if got := d.confirmed("ca"); !got.Equal(both) {
+					t.Errorf("it was put right, and confirmed are %v", got.Fingerprints())
+				}
+				d.server.set(func() { d.server.writeErr = errAway })
+				remove(d, each[0])
+				d.pass(10 * time.Second)
+				if got := d.confirmed("ca"); got.Contains(each[1].Certificates()[0]) {
+					t.Errorf("it cannot be put right, and confirmed are %v", got.Fingerprints())
+				}
+				if s := d.Status()[0]; s.Error == "" || len(s.Roots) == 2 {
+					t.Errorf("the status says %+v", s)
+				}
+				d.server.set(func() { d.server.err, d.server.writeErr = errAway, nil })
+				d.forget()
+				d.pass(10 * time.Minute)
+				if got := d.confirmed("ca"); got != nil {
+					t.Errorf("nobody can tell, and confirmed are %v", got.Fingerprints())
+				}
+				d.server.set(func() { d.server.err = nil })
+				d.pass(2 * time.Minute)
+				if got := d.confirmed("ca"); !got.Equal(both) {
+					t.Errorf("it is put right, and confirmed are %v", got.Fingerprints())
+				}
+			})
+		})
+	}
+}
+
+// A cluster that joins may have had the bundle of another time for hours.
+func TestOldBundleOfAClusterThatJoinsIsConfirmedFirst(t *testing.T) {
+	each, both := some(t, 2)
+	old := foreign(map[string]string{trustbundle.ManagedBy: trustbundle.Manager})
+	old.Spec.TrustBundle = string(each[0].PEM())
+	inBubble(t, nil, func(d *desk) {
+		d.has("ca", both)
+		d.start()
+		if got := d.heard; len(got) < 2 || !got[0].Equal(each[0]) || !got[len(got)-1].Equal(both) {
+			t.Errorf("it was told %d times", len(got))
+		}
+	}, old)
+}
+
 // Another writer that never gives up must not have us write, or log, without end.
 func TestFightIsSlow(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
@@ -330,7 +394,7 @@ func TestRootIsConfirmedWhenAllBundlesHoldIt(t *testing.T) {
 	two := func(c *trustbundle.Config) {
 		c.Bundles = append(c.Bundles, trustbundle.Bundle{Signer: "example.com/other", Authority: "ca"})
 	}
-	const other = "example.com:other:countersign"
+	const other = "example.com:other:bundle"
 	inBubble(t, two, func(d *desk) {
 		each, _ := some(t, 1)
 		blocked := foreign(nil)

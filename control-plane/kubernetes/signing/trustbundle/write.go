@@ -24,11 +24,14 @@ func (k *keeper) keep(ctx context.Context) (repaired bool, err error) {
 	if len(want) > maxSize {
 		return false, fmt.Errorf("the %d roots of authority %q have %d bytes, the API server takes %d: withdraw roots that are not used any more", roots.Len(), k.bundle.Authority, len(want), maxSize)
 	}
-	wrote, err := k.write(ctx, want)
+	lacked, err := k.write(ctx, roots, want)
+	if lacked != nil && (err != nil || k.wrote == "") {
+		k.lose(lacked)
+	}
 	if err != nil {
 		return false, err
 	}
-	repaired = wrote && k.wrote == want
+	repaired = lacked != nil && k.wrote == want
 	k.wrote = want
 	k.set(roots, nil)
 	k.door.confirm(k.bundle.Authority)
@@ -43,23 +46,41 @@ func (k *keeper) roots() *pki.Bundle {
 	return k.seen
 }
 
-// write creates or updates the object where that is needed.
-func (k *keeper) write(ctx context.Context, want string) (wrote bool, err error) {
+// lose takes back what was said about the roots that the object has. What is put right at once
+// is not lost, unless this run never saw it right: nobody knows for how long it was wrong.
+func (k *keeper) lose(has *pki.Bundle) {
+	k.set(has, errNotWritten)
+	k.door.confirm(k.bundle.Authority)
+}
+
+// write creates or updates the object where that is needed. If it is, it returns which of the roots
+// the object had, even if that fails.
+func (k *keeper) write(ctx context.Context, roots *pki.Bundle, want string) (had *pki.Bundle, err error) {
 	found, err := k.get(ctx)
 	switch {
 	case err != nil:
-		return false, err
+		return nil, err
 	case found == nil:
-		return true, k.create(ctx, want)
+		return pki.NewBundle(), k.create(ctx, want)
 	}
+	had = among(roots, found.Spec.TrustBundle)
 	if err := k.owned(found); err != nil {
-		return false, err
+		return had, err
 	}
 	k.uid = string(found.UID)
 	if found.Spec.TrustBundle == want && found.Labels[ManagedBy] == Manager {
-		return false, nil
+		return nil, nil
 	}
-	return true, k.update(ctx, found.DeepCopy(), want)
+	return had, k.update(ctx, found.DeepCopy(), want)
+}
+
+// among returns which of the roots a text has.
+func among(roots *pki.Bundle, text string) *pki.Bundle {
+	has, err := pki.ParseBundle([]byte(text))
+	if err != nil {
+		return pki.NewBundle() // somebody emptied it, say
+	}
+	return roots.Filter(has.Contains)
 }
 
 // get returns the object as it is now, or nil if there is none.

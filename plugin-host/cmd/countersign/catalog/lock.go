@@ -6,8 +6,8 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )

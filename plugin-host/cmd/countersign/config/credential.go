@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // hidden stands for a value that is not shown.

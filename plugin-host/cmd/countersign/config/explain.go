@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // Explained is one effective setting.

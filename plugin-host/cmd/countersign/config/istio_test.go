@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
 )
 
 // Where Istio mounts a token for istiod, and Kubernetes one for itself.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 // checkSecrets checks the references to secrets, as far as the lock file tells which settings

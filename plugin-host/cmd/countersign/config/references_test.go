@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/reference"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 func TestMalformedReferenceStopsTheStartWhereLockTells(t *testing.T) {

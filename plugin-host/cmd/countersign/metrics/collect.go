@@ -24,7 +24,7 @@ var (
 	stateDesc    = prometheus.NewDesc("countersign_provider_state", "1 for the current state of a provider.", []string{"provider", "state"}, nil)
 	restartsDesc = prometheus.NewDesc("countersign_provider_restarts_total", "Restarts of a provider after it had exited.", []string{"provider"}, nil)
 	reloadsDesc  = prometheus.NewDesc("countersign_provider_reloads_total", "Reloads of a provider with a new binary or new settings.", []string{"provider"}, nil)
-	refusedDesc  = prometheus.NewDesc("countersign_provider_reload_refused", "1 if the last reload of a provider was rejected.", []string{"provider"}, nil)
+	refusedDesc  = prometheus.NewDesc("countersign_provider_reload_refused", "1 if the last reload of a provider was rejected, or a secret that changed.", []string{"provider"}, nil)
 )
 
 // supervised collects the current states of the providers.
@@ -42,7 +42,7 @@ func (s supervised) Collect(to chan<- prometheus.Metric) {
 	for name, p := range s() {
 		status := p.Status()
 		refused := 0.0
-		if status.LastReload != "" {
+		if status.LastReload+status.LastSecret != "" {
 			refused = 1
 		}
 		to <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, name, string(status.State))

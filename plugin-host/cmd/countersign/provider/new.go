@@ -71,9 +71,5 @@ func printSteps(cmd *cobra.Command, plan scaffold.Plan, dir string) error {
 
 // todo says what the new provider's tests wait for.
 func todo(plan scaffold.Plan) string {
-	test := plan.Test()
-	if test == "" {
-		return ""
-	}
-	return fmt.Sprintf("It signs with a CA for tests, and %q fails until it calls yours: step 4 of docs/write-a-provider.md.\n", test)
+	return fmt.Sprintf("It signs with a CA for tests, and %q fails until it calls yours: step 4 of docs/write-a-provider.md.\n", plan.Test())
 }

@@ -70,12 +70,16 @@ var (
 		"Fix what the provider's last lines in the log report, or restore the previous binary and pin. SIGHUP restarts it at once.",
 	}
 	unwanted = kind{
-		"settings refused", "The agent does not start the provider again until its settings or binary change, and keeps serving the certificates it holds.",
+		"settings refused", "The agent does not start the provider again until its settings, a file that they name, or its binary change, and keeps serving the certificates it holds.",
 		"Fix the provider's settings: the agent notices a changed file. \"countersign provider doctor\" checks them without the agent.",
 	}
 	turnedDown = kind{
 		"reload refused", "The previous provider keeps running.",
 		"Fix the provider's settings, pin or binary, and send SIGHUP.",
+	}
+	untaken = kind{
+		"secret refused", "The provider keeps the secret that it took before, also when it is restarted. It gets the changed one again when a file of its settings changes; a refusal by the CA is repeated after 1 to 10 minutes.",
+		"Fix the content of the file: the agent notices. SIGHUP offers it again at once.",
 	}
 	mistaken = kind{
 		"refused", "The previous configuration stays in effect.",

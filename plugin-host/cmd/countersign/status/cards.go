@@ -205,6 +205,7 @@ func (m *markup) provider(p Provider) {
 	m.at("Next start", p.NextStart)
 	m.fact("Last error", clean(p.LastError))
 	m.fact("Refused reload", clean(p.LastReload))
+	m.fact("Refused secret", clean(p.LastSecret))
 	m.id("Binary", clean(p.Path))
 	m.code("SHA-256", clean(p.SHA256))
 	m.fact("Authentication", clean(p.Authentication))

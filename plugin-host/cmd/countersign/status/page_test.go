@@ -47,7 +47,7 @@ func hostileReport() Report {
 		},
 		Providers: []Provider{{
 			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
-			LastReload: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
+			LastReload: hostile, LastSecret: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
 		}},
 		Workloads: &identities.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
 		Gateway: &gateway.Status{Address: hostile, Since: now, Credential: hostile, Failure: failure, Names: slices.Repeat([]gateway.Name{

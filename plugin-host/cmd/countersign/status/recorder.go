@@ -33,7 +33,7 @@ type Error struct {
 type Recorder struct {
 	mu      sync.Mutex
 	errors  []Error           // newest last
-	refused map[string]string // by provider: the last reload error
+	refused map[refusal]string // the last errors
 	config  Configuration
 	streams streams
 }
@@ -56,8 +56,10 @@ func (r *Recorder) Provider(s pluginhost.Status) {
 	if kind, ok := troubles[s.State]; ok {
 		r.add(Error{At: s.Since, Where: where, Reason: kind.reason, Text: s.LastError, Does: kind.does, Do: kind.do})
 	}
-	if r.isNewRefusal(s) {
-		r.add(Error{At: time.Now(), Where: where, Reason: turnedDown.reason, Text: s.LastReload, Does: turnedDown.does, Do: turnedDown.do})
+	for kind, said := range map[kind]string{turnedDown: s.LastReload, untaken: s.LastSecret} {
+		if r.isNewRefusal(refusal{s.Name, kind.reason}, said) {
+			r.add(Error{At: time.Now(), Where: where, Reason: kind.reason, Text: said, Does: kind.does, Do: kind.do})
+		}
 	}
 }
 
@@ -73,16 +75,19 @@ func (r *Recorder) Configuration(at time.Time, err error) {
 	r.config = now
 }
 
-// isNewRefusal reports whether a failed reload has not been recorded before.
-func (r *Recorder) isNewRefusal(s pluginhost.Status) bool {
+// refusal is what a provider refused.
+type refusal struct{ provider, reason string }
+
+// isNewRefusal reports whether a refusal has not been recorded before.
+func (r *Recorder) isNewRefusal(what refusal, said string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refused == nil {
-		r.refused = map[string]string{}
+		r.refused = map[refusal]string{}
 	}
-	before := r.refused[s.Name]
-	r.refused[s.Name] = s.LastReload
-	return s.LastReload != "" && s.LastReload != before
+	before := r.refused[what]
+	r.refused[what] = said
+	return said != "" && said != before
 }
 
 // add records an error in place of the last of its kind, so that a repeated error does not
@@ -137,6 +142,7 @@ func (r *Report) present() map[problem]bool {
 	for _, p := range r.Providers {
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastError, "")}] = p.LastError != ""
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastReload, "")}] = p.LastReload != ""
+		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastSecret, "")}] = p.LastSecret != ""
 	}
 	return all
 }

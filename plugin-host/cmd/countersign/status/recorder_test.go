@@ -75,6 +75,26 @@ func TestProviderFaultIsRecordedOnce(t *testing.T) {
 	}
 }
 
+func TestRefusedSecretIsRecordedBesideRefusedReload(t *testing.T) {
+	var r Recorder
+	s := pluginhost.Status{Name: "file", State: pluginhost.Ready, LastReload: "no such folder"}
+	r.Provider(s)
+	s.LastSecret = "the CA refuses (secret)"
+	r.Provider(s)
+	r.Provider(s)
+	got := complete(&r, Report{Providers: []Provider{ProviderOf(s)}}).Errors
+	if len(got) != 2 || got[0].Reason != untaken.reason || got[0].Count != 1 || !got[0].Now || got[1].Reason != turnedDown.reason || !got[1].Now {
+		t.Errorf("got %+v", got)
+	}
+	s.LastSecret = ""
+	if got := complete(&r, Report{Providers: []Provider{ProviderOf(s)}}).Errors; got[0].Now || !got[1].Now {
+		t.Errorf("the secret was taken: %+v", got)
+	}
+	if got := ProviderOf(pluginhost.Status{State: pluginhost.Ready, LastSecret: "x"}).Mark(); got.Grade != "fair" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestOpenStreamsAreRecordedUntilTheyEnd(t *testing.T) {
 	var r Recorder
 	caller := secret.Caller{ID: "uid:0", PID: 7}

@@ -58,6 +58,7 @@ type Provider struct {
 	Restarts       int       `json:"restarts"`
 	Reloads        int       `json:"reloads"`
 	LastReload     string    `json:"last_reload_error,omitempty"`
+	LastSecret     string    `json:"last_secret_error,omitempty"`
 	Authentication string    `json:"authentication,omitempty"`
 	Protocol       int       `json:"protocol,omitempty"`
 	LastError      string    `json:"last_error,omitempty"`
@@ -69,7 +70,7 @@ func ProviderOf(s pluginhost.Status) Provider {
 	out := Provider{
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
 		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Reloads: s.Reloads, LastReload: s.LastReload,
-		Authentication: string(s.Authentication),
+		LastSecret: s.LastSecret, Authentication: string(s.Authentication),
 		Protocol:       s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
 	}
 	for _, ability := range s.Metadata.Abilities {

@@ -55,8 +55,11 @@ func (r Report) MarkOf(s secret.Status) mark {
 func (p Provider) Mark() mark {
 	switch p.State {
 	case "ready":
-		if p.LastReload != "" {
+		switch {
+		case p.LastReload != "":
 			return mark{"ready; its last reload was refused", "fair"}
+		case p.LastSecret != "":
+			return mark{"ready; it refused a changed secret", "fair"}
 		}
 		return mark{p.State, "good"}
 	case "refused":

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
@@ -130,15 +131,9 @@ func sourceOf(s config.TokenSource) token.Source {
 	return token.File{Path: s.File, Optional: s.Optional}
 }
 
-// CommandEnv returns the few variables that a program needs. It inherits no others from the
-// agent, as they may hold tokens.
+// CommandEnv returns the few variables that a program needs, and its own.
 func CommandEnv(own map[string]string) []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
-		if value, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+value)
-		}
-	}
+	env := command.MinimalEnv(os.LookupEnv)
 	for name, value := range own {
 		env = append(env, name+"="+value) // the last of a repeated name counts
 	}

@@ -6,7 +6,8 @@
 // certificates below it given out; the old one is withdrawn last.
 //
 //	Told ──▶ announced ── Wrote ──▶ waiting ── the wait is over ──▶ trusted
-//	                                                                   │ not told any more
+//	             ▲                     │                               │ not told any more
+//	             └─ Wrote without it ──┘                               ▼
 //	                             gone ◀── its last certificate ended ── withdrawn
 //
 // The roots that are told first are trusted at once, as nobody holds anything.
@@ -138,11 +139,16 @@ func (m *Machine) add(set *pki.Bundle, now time.Time) error {
 	return nil
 }
 
-// Wrote says that a bundle with these roots is written wherever it is published.
+// Wrote says that the bundle has these roots wherever it is published. A root that is not among
+// them any more waits anew once it is written again, unless it is trusted already.
 func (m *Machine) Wrote(set *pki.Bundle, now time.Time) {
+	m.Step(now) // it may have been everywhere until now
 	for _, r := range m.roots {
-		if r.written.IsZero() && set.Contains(r.cert) {
+		switch has := set.Contains(r.cert); {
+		case has && r.written.IsZero():
 			r.written = now
+		case !has && r.trusted.IsZero():
+			r.written = time.Time{}
 		}
 	}
 	m.Step(now)

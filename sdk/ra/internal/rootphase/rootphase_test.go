@@ -74,6 +74,26 @@ func TestNewRootIsTrustedOnceItIsEverywhere(t *testing.T) {
 	want(t, "trusted ten minutes after", m.Trusted(), r...)
 }
 
+// Somebody deletes a bundle, or a cluster joins that has an old one.
+func TestRootThatIsRemovedAnywhereWaitsAnew(t *testing.T) {
+	r := roots(t, 2)
+	m := New(bundles)
+	told(t, m, begin, r[0])
+	told(t, m, at(time.Hour), r...)
+	m.Wrote(m.Bundle(), at(time.Hour))
+	m.Wrote(set(r[0]), at(time.Hour+9*time.Minute))
+	m.Step(at(2 * time.Hour))
+	want(t, "trusted while it is not everywhere", m.Trusted(), r[0])
+	m.Wrote(m.Bundle(), at(2*time.Hour))
+	m.Step(at(2*time.Hour + 9*time.Minute))
+	want(t, "trusted nine minutes after it was put back", m.Trusted(), r[0])
+	m.Step(at(2*time.Hour + 10*time.Minute))
+	want(t, "trusted ten minutes after", m.Trusted(), r...)
+	m.Wrote(set(), at(3*time.Hour))
+	m.Step(at(3 * time.Hour))
+	want(t, "trusted, and removed once certificates below them were out", m.Trusted(), r...)
+}
+
 func TestRootInRepliesAloneWaitsForAllCertificates(t *testing.T) {
 	r := roots(t, 2)
 	m := New(Config{Wait: 10 * time.Minute, Outstanding: true, Unplanned: time.Hour})
@@ -238,7 +258,7 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 		}
 		written[pki.Fingerprint(all[0])] = now.Add(-time.Hour)
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
-			switch rapid.IntRange(0, 5).Draw(r, "what") {
+			switch rapid.IntRange(0, 6).Draw(r, "what") {
 			case 0:
 				_ = m.Told(some(), now)
 			case 1:
@@ -264,6 +284,17 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 			case 5:
 				now = now.Add(time.Duration(rapid.IntRange(1, 50).Draw(r, "minutes")) * time.Minute)
 				m.Step(now)
+			case 6: // somebody removes all but these
+				left := some()
+				for _, cert := range m.Bundle().Certificates() {
+					switch print := pki.Fingerprint(cert); {
+					case left.Contains(cert) && written[print].IsZero():
+						written[print] = now
+					case !left.Contains(cert) && !m.Trusted().Contains(cert):
+						delete(written, print)
+					}
+				}
+				m.Wrote(left, now)
 			}
 			published := m.Bundle().Fingerprints()
 			for print, end := range ends {

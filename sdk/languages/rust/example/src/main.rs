@@ -46,26 +46,4 @@ fn main() {
 }
 
 #[cfg(test)]
-mod tests {
-    use countersign_provider::{Reason, testing};
-    use serde_json::json;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn certificate_leads_to_the_root() -> Result<(), Error> {
-        let opened: Acme = testing::open(json!({})).await?;
-        let reply = opened.sign(testing::sign_request("spiffe://example.org/web")?).await?;
-        assert_eq!(reply.roots, opened.roots().await?);
-        assert!(reply.chain.starts_with("-----BEGIN CERTIFICATE-----"));
-        Ok(())
-    }
-
-    #[tokio::test]
-    async fn wrong_settings_are_refused() {
-        for settings in [json!({"dri": "x"}), json!({"dir": 7})] {
-            let refused = testing::open::<Acme>(settings).await.err().map(|e| e.reason());
-            assert_eq!(refused, Some(Reason::Invalid));
-        }
-    }
-}
+mod tests;

@@ -79,6 +79,14 @@ func commandOf(value any) (ref reference, err error) {
 	return ref, nil
 }
 
+// from returns the reference with a relative path begun in a folder.
+func (r reference) from(dir string) reference {
+	if dir != "" && r.file != "" && !filepath.IsAbs(r.file) {
+		r.file = filepath.Join(dir, r.file)
+	}
+	return r
+}
+
 // String names the source without what may be secret.
 func (r reference) String() string {
 	switch {

@@ -19,6 +19,8 @@ type Options struct {
 	LookupEnv func(name string) (value string, ok bool)
 	// CommandEnv is the whole environment of commands. Default: empty.
 	CommandEnv []string
+	// Dir is where the relative paths of files begin. Default: the current folder.
+	Dir string
 	// Timeout bounds each read. Default: 10 s.
 	Timeout time.Duration
 }
@@ -110,7 +112,7 @@ func (r *Resolver) take(plain any, paths Paths, due func(*source) bool) (all []*
 		}
 		if r.known[pointer] == nil {
 			ref, _ := parse(value) // it was checked
-			r.known[pointer] = &source{reference: ref, turn: call.NewTurn()}
+			r.known[pointer] = &source{reference: ref.from(r.opts.Dir), turn: call.NewTurn()}
 		}
 		if s := r.known[pointer]; due(s) {
 			all = append(all, s)

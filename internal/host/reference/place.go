@@ -3,8 +3,9 @@
 // [Resolver] handle a secret that the configuration gives by reference: {file: PATH},
 // {env: NAME} or {command: [PROGRAM, ARG…]}.
 //
-// The plugin host resolves references before it sends the settings; the configuration checks
-// and hides them by the lock file's paths. Only a Resolver has state.
+// The plugin host resolves references before it sends the settings, and the conformance suite
+// those of a kit; the configuration checks and hides them by the lock file's paths. Only a Resolver
+// has state.
 package reference
 
 import (

@@ -78,6 +78,16 @@ func TestReferencesBecomeTheirValues(t *testing.T) {
 	}
 }
 
+func TestRelativePathBeginsInItsFolder(t *testing.T) {
+	path := fileOf(t, "beside it")
+	settings := map[string]any{"near": map[string]any{"file": filepath.Base(path)}, "far": map[string]any{"file": path}}
+	r := NewResolver(Options{Dir: filepath.Dir(path)}, settings)
+	got, err := r.Resolve(t.Context(), Paths{"/near", "/far"})
+	if err != nil || got.Settings["near"] != "beside it" || got.Settings["far"] != "beside it" || !reflect.DeepEqual(got.Files, []string{path, path}) {
+		t.Errorf("%v, files %q, %v", got.Settings, got.Files, err)
+	}
+}
+
 // Two settings whose dotted paths are the same are two.
 func TestDotsInNamesMixNoSecrets(t *testing.T) {
 	settings := map[string]any{"a": map[string]any{"b.c": map[string]any{"env": "ONE"}}, "a.b": map[string]any{"c": map[string]any{"env": "TWO"}}}
@@ -172,5 +182,16 @@ func TestSettingsWithoutSecretsStayTheSame(t *testing.T) {
 	}
 	if got, err := NewResolver(Options{}, nil).Resolve(t.Context(), Paths{"/p"}); err != nil || len(got.Settings) > 0 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestFilesAreThoseThatSettingsMayName(t *testing.T) {
+	here := "files.go" // beside this test
+	got := NewResolver(Options{}, map[string]any{
+		"password": map[string]any{"file": "/run/password"}, "pin": map[string]any{"command": []any{"/bin/show", "/etc/pin"}}, "key": map[string]any{"env": "KEY"},
+		"plain": "/not/this", "root_file": "/etc/roots.pem", "role": "pki", "url": "https://ca/etc", "list": []any{here, "nowhere"}, "text": "/a\nb",
+	}).Files(Paths{"/password", "/pin", "/key", "/plain"})
+	if want := []string{"/bin/show", "/etc/roots.pem", "/run/password", here}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
