@@ -72,7 +72,7 @@ func (s *Server) authenticate(ctx context.Context, c authn.Credential) (caller, 
 	if err != nil {
 		return caller{}, err
 	}
-	who, err := s.cfg.callerOf(id, c.Cluster)
+	who, err := s.callers.Load().callerOf(id, c.Cluster)
 	if err != nil {
 		return caller{}, err
 	}
@@ -81,7 +81,7 @@ func (s *Server) authenticate(ctx context.Context, c authn.Credential) (caller, 
 
 // identify asks the authenticator whose kind of token it is. That one's no is final.
 func (s *Server) identify(ctx context.Context, c authn.Credential) (authn.Identity, error) {
-	for _, each := range s.cfg.Tokens {
+	for _, each := range s.callers.Load().Tokens {
 		id, err := each.Authenticator.Authenticate(ctx, c)
 		switch {
 		case errors.Is(err, authn.ErrNotMine):

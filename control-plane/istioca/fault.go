@@ -46,9 +46,10 @@ type fault struct {
 	message string
 	after   time.Duration
 
-	cause error
-	token ca.Token // which the cause must not show
-	who   *caller
+	cause    error
+	token    ca.Token // which the cause must not show
+	who      *caller
+	recorded bool // by the issuer
 }
 
 func faultf(result Result, code codes.Code, format string, args ...any) *fault {
@@ -71,7 +72,7 @@ func (f *fault) status() error {
 	return detailed.Err()
 }
 
-// tell logs why a call was refused. The engine audits its own refusals.
+// tell logs why a call was refused.
 func (s *Server) tell(ctx context.Context, f *fault) {
 	args := []any{"reason", string(f.result), "told", f.message}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
@@ -119,9 +120,16 @@ func asReceived(err error) *fault {
 	return faultf(Malformed, codes.InvalidArgument, "the request is not one message of this API").because(err)
 }
 
-// afterIssue is what an error of the issuer means. Only its own refusals are told in its own
-// words: a CA's may have what is none of the client's business.
+// afterIssue is what an error of the issuer means.
 func afterIssue(err error) *fault {
+	f := ofIssuer(err)
+	f.recorded = true
+	return f
+}
+
+// ofIssuer tells only the issuer's own refusals in its own words: a CA's may have what is none of
+// the client's business.
+func ofIssuer(err error) *fault {
 	reason, own := ca.ReasonFor(err), ra.Refused(err)
 	switch {
 	case own && reason == ca.Invalid:
@@ -149,6 +157,9 @@ func sentence(err error) string {
 func (s *Server) goneOrEnding(ctx context.Context) *fault {
 	if ctx.Err() != nil {
 		return faultf(Gone, status.FromContextError(ctx.Err()).Code(), "the client went away")
+	}
+	if s.ending.Err() == nil {
+		return changed()
 	}
 	return faultf(Unavailable, codes.Unavailable, "the server is shutting down; reconnect")
 }

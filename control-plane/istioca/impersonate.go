@@ -3,6 +3,7 @@ package istioca
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -16,7 +17,7 @@ import (
 // first; the API server is asked last.
 func (s *Server) impersonate(ctx context.Context, who caller, name, door string) (ra.Subject, *fault) {
 	if why := s.mayNot(who); why != "" {
-		return ra.Subject{}, denied("%s", why)
+		return ra.Subject{}, denied("%s", why).because(fmt.Errorf("it asks for %.128q", name))
 	}
 	asked, err := authn.OfSPIFFEID(name)
 	if err != nil || asked.Namespace == "" {
@@ -44,12 +45,13 @@ func (s *Server) impersonate(ctx context.Context, who caller, name, door string)
 
 // mayNot says why a caller may ask for nobody but himself.
 func (s *Server) mayNot(who caller) string {
+	proxies := s.callers.Load().NodeProxies
 	switch {
-	case len(s.cfg.NodeProxies) == 0:
+	case len(proxies) == 0:
 		return "nobody may ask for another's certificate here: no node proxies are configured"
 	case who.kind != authn.ByTokenReview:
 		return "only a caller whose token an API server reviewed may ask for another's certificate"
-	case !slices.Contains(s.cfg.NodeProxies, accountOf(who.Subject)):
+	case !slices.Contains(proxies, accountOf(who.Subject)):
 		return "the caller's service account is no node proxy, so it may not ask for another's certificate"
 	case !who.alive:
 		return "the caller's token is bound to no pod, so nobody knows on which node it is"

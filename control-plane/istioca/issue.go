@@ -39,7 +39,7 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 // preview holds the CSR's names against the policy's before a certificate is asked for, if
 // they are to be.
 func (s *Server) preview(o order, subject ra.Subject) *fault {
-	if !s.cfg.HoldNames {
+	if !s.callers.Load().HoldNames {
 		return nil
 	}
 	granted, fault := s.try(subject, o.door)
@@ -51,7 +51,7 @@ func (s *Server) preview(o order, subject ra.Subject) *fault {
 
 // review looks once more at what was issued: the policy may have changed since it was tried.
 func (s *Server) review(o order, cert ra.Certificate) *fault {
-	if o.impersonated != nil && !isExactly(cert.Identity, *o.impersonated) || s.cfg.HoldNames && checkNames(o.csr, cert.Identity) != nil {
+	if o.impersonated != nil && !isExactly(cert.Identity, *o.impersonated) || s.callers.Load().HoldNames && checkNames(o.csr, cert.Identity) != nil {
 		return faultf(Unavailable, codes.Unavailable, "the policy has changed meanwhile; retry")
 	}
 	return nil
@@ -78,7 +78,7 @@ type told struct {
 func (s *Server) hold(ctx context.Context, req ra.Request) (ra.Certificate, *fault) {
 	held, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Hold, errHeld)
 	defer cancel()
-	defer context.AfterFunc(s.ending, cancel)()
+	defer context.AfterFunc(s.callers.Load().over, cancel)()
 	var last told
 	for {
 		cert, err := s.cfg.Issuer.Issue(held, req)

@@ -63,7 +63,7 @@ func (s *Server) choose(o *order, signer *string) *fault {
 		o.door = doorName
 		return nil
 	}
-	if !slices.Contains(s.cfg.CertSigners, *signer) {
+	if !slices.Contains(s.callers.Load().CertSigners, *signer) {
 		return faultf(Denied, codes.PermissionDenied, "no rule allows anybody the CertSigner %.128q", *signer)
 	}
 	o.door = doorOf(*signer)

@@ -31,6 +31,8 @@ type Server struct {
 	ending context.Context // ends when the server drains
 	drain  context.CancelFunc
 	runs   atomic.Bool
+
+	callers atomic.Pointer[callers]
 }
 
 // New returns a server, or an error if a setting is missing or invalid. It starts nothing.
@@ -46,6 +48,7 @@ func New(cfg Config) (*Server, error) {
 		calls:          strangers.NewPlaces(l.Calls, l.CallsOfCaller),
 	}
 	s.ending, s.drain = context.WithCancel(context.Background())
+	s.take(cfg)
 	return s, nil
 }
 

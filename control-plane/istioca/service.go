@@ -30,6 +30,7 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 	if fault != nil {
 		s.cfg.Observe(Event{fault.result, time.Since(began)})
 		s.tell(stream.Context(), fault)
+		s.record(stream.Context(), fault)
 		return fault.status()
 	}
 	err := stream.SendMsg(reply)
@@ -39,7 +40,7 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 
 // answer returns the reply, or why there is none.
 func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateResponse, *fault) {
-	ctx := stream.Context()
+	ctx, began := stream.Context(), s.callers.Load()
 	if err := s.cfg.Ready(); err != nil {
 		return nil, faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
 	}
@@ -59,6 +60,9 @@ func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateRes
 	cert, fault := s.issue(ctx, who, request)
 	if fault != nil {
 		return nil, fault.of(who)
+	}
+	if s.callers.Load() != began {
+		return nil, changed().of(who)
 	}
 	return replyOf(cert)
 }

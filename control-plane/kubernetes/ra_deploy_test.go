@@ -33,7 +33,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: mesh
 resources: [BASE/ra]
-components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes]
+components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio]
 images: [{name: countersign, newName: example.org/countersign, newTag: "1"}]
 configMapGenerator:
   - name: countersign-ra-config
@@ -62,6 +62,7 @@ func TestRealAPIServerAcceptsManifestsOfTheRA(t *testing.T) {
 		runsRestricted(t, c, text, namespace)
 	}
 	apply(t, c, built(t, "resources: [BASE/ra/rights]", nil), "--dry-run=server")
+	apply(t, c, built(t, "resources: [BASE/ra/rights]\ncomponents: [BASE/ra/istio/rights]", nil), "--dry-run=server")
 }
 
 func TestOverlayReplacesSignerEverywhere(t *testing.T) {
@@ -107,6 +108,21 @@ func TestBaseOfTheRAReadsNoSecrets(t *testing.T) {
 		}
 		if has != want {
 			t.Errorf("%s: it may read Secrets: %t", kustomization, has)
+		}
+	}
+}
+
+// A mesh is a component: without it nobody's token is reviewed, and no port is open.
+func TestBaseOfTheRAServesNoMesh(t *testing.T) {
+	for kustomization, want := range map[string]bool{"resources: [BASE/ra]": false, "resources: [BASE/ra]\ncomponents: [BASE/ra/istio]": true} {
+		text := built(t, kustomization, nil)
+		for what, has := range map[string]bool{
+			"reviews tokens": strings.Contains(text, "tokenreviews"), "has a Service": len(objects(t, text, "Service")) == 1,
+			"opens a port": strings.Contains(text, "containerPort: 15012"), "lets callers in": strings.Contains(text, "port: grpc-ca\n"),
+		} {
+			if has != want {
+				t.Errorf("%s: it %s: %t", kustomization, what, has)
+			}
 		}
 	}
 }

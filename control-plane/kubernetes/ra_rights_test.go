@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -31,7 +32,7 @@ const (
 )
 
 // withRequests is the base with all rights of countersign-ra.
-const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes]"
+const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio]"
 
 // raNeed is something that countersign-ra does, and the verbs of others that it takes besides.
 type raNeed struct {
@@ -126,6 +127,13 @@ var raNeeds = map[string]raNeed{
 	"countersign-ra: update configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: raAccount}}
 		return got(c.CoreV1().ConfigMaps(raNamespace).Update(ctx, m, metav1.UpdateOptions{DryRun: dry}))
+	}},
+	"countersign-ra-istio: create tokenreviews": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x", Audiences: []string{"istio-ca"}}}
+		return got(c.AuthenticationV1().TokenReviews().Create(ctx, r, metav1.CreateOptions{}))
+	}},
+	"countersign-ra-istio: list pods": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n1,spec.serviceAccountName=web"}))
 	}},
 	"countersign-ra-remotes: list secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		return got(c.CoreV1().Secrets(raNamespace).List(ctx, metav1.ListOptions{}))
@@ -280,7 +288,9 @@ func TestRealRightsOfTheRAEndThere(t *testing.T) {
 		"one secret here":             {Verb: "get", Resource: "secrets", Namespace: raNamespace, Name: "x"},
 		"config maps elsewhere":       {Verb: "get", Resource: "configmaps", Namespace: "shop", Name: raAccount},
 		"other config maps here":      {Verb: "update", Resource: "configmaps", Namespace: raNamespace, Name: "countersign-ra-config"},
-		"all pods":                    {Verb: "list", Resource: "pods"},
+		"watches of all pods":         {Verb: "watch", Resource: "pods"},
+		"pods of its own":             {Verb: "create", Resource: "pods", Namespace: "shop"},
+		"reviews of rights":           {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 		"requests of its own":         {Verb: "create", Group: "certificates.k8s.io", Resource: "podcertificaterequests", Namespace: "shop"},
 		"requests of users":           {Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
 		"another signer":              {Verb: "sign", Group: "certificates.k8s.io", Resource: "signers", Name: "kubernetes.io/kube-apiserver-client"},

@@ -1,6 +1,7 @@
 package ra
 
 import (
+	"context"
 	"errors"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -36,3 +37,14 @@ type keyError string
 
 func (f keyError) Error() string        { return string(f) }
 func (f keyError) Is(target error) bool { return target == ErrKeyType }
+
+// Refuse records what a door refuses by itself, for a verified subject: in the audit log, where
+// equal refusals are counted together, and for metrics. The error's reason says what it is, such
+// as [ca.Denied]. What Issue refuses, it has recorded. An Engine that is closed records nothing.
+func (e *Engine) Refuse(ctx context.Context, req Request, err error) {
+	if e.ctx.Err() != nil {
+		return
+	}
+	e.refuse(ctx, req, Decision{}, err)
+	e.cfg.Observe(Event{Result: ca.ReasonFor(err).String()})
+}

@@ -50,7 +50,12 @@ type apiServer struct {
 	changed chan struct{} // closed by the next change
 	stopped chan struct{}
 	asked   map[string]int // requests, by method and resource
+	tokens  map[string]bound
 }
+
+// bound is what the server knows about a token of the service account web of shop, or of
+// another.
+type bound struct{ namespace, account, pod string }
 
 type change struct {
 	resource, kind string
@@ -59,7 +64,7 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{objects: map[string]object{}, changed: make(chan struct{}), stopped: make(chan struct{}), asked: map[string]int{}}
+	s := &apiServer{objects: map[string]object{}, changed: make(chan struct{}), stopped: make(chan struct{}), asked: map[string]int{}, tokens: map[string]bound{}}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -185,6 +190,12 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request, resource strin
 		_ = json.NewEncoder(w).Encode(o)
 		return
 	}
+	if resource == "tokenreviews" {
+		token, _ := o.at("spec", "token").(string)
+		o["status"] = s.review(token)
+		_ = json.NewEncoder(w).Encode(o)
+		return
+	}
 	if sub != "" { // status, or the approval, which is in the status
 		next := maps.Clone(known)
 		next["status"] = o["status"]
@@ -194,8 +205,38 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request, resource strin
 	_ = json.NewEncoder(w).Encode(o)
 }
 
+// review answers for tokens whose audience is istio-ca.
+func (s *apiServer) review(token string) object {
+	b, known := s.tokens[token]
+	if !known {
+		return object{"authenticated": false, "error": "invalid bearer token"}
+	}
+	extra := object{}
+	if b.pod != "" {
+		extra["authentication.kubernetes.io/pod-name"], extra["authentication.kubernetes.io/pod-uid"] = []string{b.pod}, []string{"p-" + b.pod}
+	}
+	return object{"authenticated": true, "audiences": []string{"istio-ca"}, "user": object{
+		"username": "system:serviceaccount:" + b.namespace + ":" + b.account, "uid": "s", "extra": extra,
+		"groups": []string{"system:serviceaccounts", "system:serviceaccounts:" + b.namespace},
+	}}
+}
+
+// addToken adds a token, and the pod that it is bound to, unless that has no name.
+func (s *apiServer) addToken(token string, b bound, node string) {
+	s.mu.Lock()
+	s.tokens[token] = b
+	s.mu.Unlock()
+	if b.pod != "" {
+		s.put("pods", object{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": b.namespace, "name": b.pod, "uid": "p-" + b.pod},
+			"spec": object{"nodeName": node, "serviceAccountName": b.account}, "status": object{"phase": "Running"},
+		})
+	}
+}
+
 // lists are the version and kind of each list.
 var lists = map[string][2]string{
+	"pods":                       {"v1", "PodList"},
 	"secrets":                    {"v1", "SecretList"},
 	"podcertificaterequests":     {"certificates.k8s.io/v1", "PodCertificateRequestList"},
 	"certificatesigningrequests": {"certificates.k8s.io/v1", "CertificateSigningRequestList"},

@@ -17,9 +17,40 @@ import (
 type auditLog struct {
 	path string // empty: standard output
 
-	mu   sync.Mutex // a write is one step of a rotation
-	file *os.File
-	late error // the old file could not be synced
+	mu      sync.Mutex // a write is one step of a rotation
+	file    *os.File
+	late    error  // the old file could not be synced
+	torn    bool   // the last line may be there in part
+	written uint64 // lines, by their writes
+	lost    uint64 // a sync failed, and none of the lines up to this one is certain
+}
+
+// pen writes the lines of one engine. Each engine has its own: the kernel tells a failed sync once,
+// which may be another engine's, and a line that another could not end must not run into the next.
+type pen struct {
+	log  *auditLog
+	last uint64 // its last line
+}
+
+func (a *auditLog) pen() *pen { return &pen{log: a} }
+
+// Write implements [ra.Sink].
+func (p *pen) Write(text []byte) (int, error) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	n, err := p.log.write(text)
+	p.last = p.log.written
+	return n, err
+}
+
+// Sync implements [ra.Sink].
+func (p *pen) Sync() error {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	if p.last <= p.log.lost && p.last > 0 {
+		return errors.New("audit log: an earlier sync failed, and the line may be lost with it")
+	}
+	return p.log.sync()
 }
 
 // openAudit opens the log for appending. A new file is for this user alone.
@@ -62,15 +93,34 @@ func openToAppend(path string) (*os.File, error) {
 func (a *auditLog) Write(text []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.file.Write(text)
+	return a.write(text)
+}
+
+// write keeps a line apart from one that is there in part.
+func (a *auditLog) write(text []byte) (int, error) {
+	a.written++
+	if a.torn && len(text) > 0 && text[0] != '\n' {
+		if _, err := a.file.Write([]byte{'\n'}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := a.file.Write(text)
+	a.torn = err != nil && (a.torn || n > 0)
+	return n, err
 }
 
 // Sync implements [ra.Sink].
 func (a *auditLog) Sync() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.sync()
+}
+
+func (a *auditLog) sync() error {
 	err := errors.Join(a.late, synced(a.file))
-	a.late = nil
+	if a.late = nil; err != nil {
+		a.lost = a.written
+	}
 	return err
 }
 
@@ -95,9 +145,11 @@ func (a *auditLog) Reopen() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// Between a line and its sync, the sync of the line is this one.
-	a.late = errors.Join(a.late, synced(a.file))
+	if a.late = errors.Join(a.late, synced(a.file)); a.late != nil {
+		a.lost = a.written
+	}
 	old := a.file
-	a.file = next
+	a.file, a.torn = next, false
 	return old.Close()
 }
 
@@ -113,16 +165,17 @@ func (a *auditLog) Close() error {
 	return a.file.Close()
 }
 
-// rotate opens the audit log anew at each SIGHUP.
+// rotate opens the audit log anew at each SIGHUP, and takes over the configuration.
 func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
 	for {
 		select {
 		case <-hangups:
 			if err := s.audit.Reopen(); err != nil {
 				s.log.Error("audit log not opened anew, the old file stays in use", "error", err)
-				continue
+			} else {
+				s.log.Info("audit log opened anew", "file", s.audit.path)
 			}
-			s.log.Info("audit log opened anew; other settings change by a restart", "file", s.audit.path)
+			s.reload()
 		case <-ctx.Done():
 			return
 		}

@@ -190,3 +190,53 @@ func TestFailedSyncOfOldFileIsTold(t *testing.T) {
 		t.Errorf("told twice: %v", err)
 	}
 }
+
+// The kernel tells a failed sync once, to whoever syncs first.
+func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	a, err := openAudit(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := a.pen(), a.pen()
+	for _, p := range []*pen{first, second} {
+		if _, err := p.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.late = os.ErrClosed // as the kernel tells it: once
+	if first.Sync() == nil || second.Sync() == nil {
+		t.Error("a line that may be lost counts as written")
+	}
+	for _, p := range []*pen{first, second} {
+		if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil {
+			t.Errorf("the next line is not taken: %v", err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLineOfOneEngineStaysApartFromATornOneOfAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	a, err := openAudit(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.pen().Write([]byte("half a li")); err != nil {
+		t.Fatal(err)
+	}
+	a.torn = true // as after a disk that was full
+	for _, line := range []string{"whole\n", "whole\n"} {
+		if n, err := a.pen().Write([]byte(line)); n != len(line) || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if text := read(t, path); text != "half a li\nwhole\nwhole\n" {
+		t.Errorf("it has %q", text)
+	}
+}

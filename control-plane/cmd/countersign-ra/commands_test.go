@@ -34,6 +34,30 @@ func TestPolicyTestTellsByItsExitCode(t *testing.T) {
 	}
 }
 
+func TestPolicyTestTriesTheRulesOfAMesh(t *testing.T) {
+	t.Parallel()
+	text := strings.ReplaceAll(forMesh, "rules:", "rules:\n- name: fast\n  match: {requests: [istio], cert_signers: [fast]}\n  names: {spiffe_id: 'spiffe://cluster.local/fast'}")
+	conf := filepath.Join(files(t, nil, text), "c.yaml")
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"--namespace shop --service-account web":                                         {0, "granted: spiffe://cluster.local/ns/shop/sa/web\n"},
+		"--namespace shop --service-account web --cluster east":                          {0, "granted: spiffe://east.local/ns/shop/sa/web\n"},
+		"--namespace shop --service-account web --cluster west":                          {1, "denied: no rule matches"},
+		"--namespace shop --service-account web --cert-signer fast":                      {0, "granted: spiffe://cluster.local/fast\n"},
+		"--namespace shop --service-account web --cert-signer slow":                      {2, `--cert-signer is "slow": enabled are istio, istio/fast`},
+		"--namespace shop --service-account web --signer a.b/c":                          {2, `--signer and --requests are "a.b/c" and "": enabled are istio, istio/fast`},
+		"--namespace shop --service-account web --requests pod-certificates":             {2, "enabled are istio, istio/fast"},
+		"--namespace shop --service-account web --requests istio --kind service-account": {0, "granted: "},
+	} {
+		out, errs, code := says(t, append([]string{"policy", "test", "--config", conf}, strings.Fields(args)...)...)
+		if code != want.code || !strings.Contains(out+errs, want.says) {
+			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", args, code, want.code, want.says, out, errs)
+		}
+	}
+}
+
 func TestValidateNamesWhatIsWrongOrMissing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -53,6 +77,10 @@ func TestValidateNamesWhatIsWrongOrMissing(t *testing.T) {
 		"no provider":        {strings.ReplaceAll(usual, "{name: file,", "{name: none,"), "none", 2},
 		"no pin":             {strings.ReplaceAll(usual, "dev: true", "dev: false"), "providers.file.sha256 is not set", 2},
 		"no runtime folder":  {usual + "runtime_dir: /none\n", `runtime_dir is "/none": `, 2},
+		"a mesh":             {strings.ReplaceAll(forMesh, "remotes: {folder: DIR/remotes}", ""), "note: authorities.file.roots.by_reply is false", 0},
+		"a mesh's files":     {strings.ReplaceAll(forMesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: /none/a, key_file: /none/b}"), "note: istio.certificate.chain_file: ", 0},
+		"a mesh's names":     {strings.ReplaceAll(forMesh, "countersign-ra.countersign.svc", "'a b'"), "istio.certificate.dns_names: ", 2},
+		"a mesh's issuer":    {strings.ReplaceAll(forMesh, "  listen:", "  issuers: [{issuer: 'http://issuer', cluster: vm}]\n  listen:"), "istio.issuers.0: ", 2},
 		"a signer's name":    {strings.ReplaceAll(usual, "- name: example.com/mesh", "- name: kubernetes.io/x"), "is reserved for Kubernetes", 2},
 	} {
 		dir := files(t, newAPIServer(t), c.text)

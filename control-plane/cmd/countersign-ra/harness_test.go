@@ -136,13 +136,18 @@ type replica struct {
 // start runs a service on the files of a folder; it ends with the test, by SIGTERM.
 func start(t *testing.T, dir string) *replica {
 	t.Helper()
+	return launch(t, dir, command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml")))
+}
+
+func launch(t *testing.T, dir string, cmd *exec.Cmd) *replica {
+	t.Helper()
 	r := &replica{dir: dir}
 	t.Cleanup(func() {
 		if code := r.Ended().ExitCode(); code != 0 && !r.kills {
 			t.Errorf("it ended with %d:\n%s", code, r.Log)
 		}
 	})
-	r.Process = proctest.Start(t, command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml")))
+	r.Process = proctest.Start(t, cmd)
 	t.Cleanup(func() { r.Stop(syscall.SIGTERM) })
 	return r
 }

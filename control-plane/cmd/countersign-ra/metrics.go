@@ -19,6 +19,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	waited   *prometheus.HistogramVec
 	took     *prometheus.HistogramVec
+	calls    *prometheus.CounterVec
+	called   prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -33,7 +35,13 @@ func newMetrics() *metrics {
 		waited: histogram("queue_seconds", "Time in an authority's queue.", prometheus.ExponentialBuckets(0.01, 4, 10)),
 		took:   histogram("call_seconds", "Time of an authority's call.", prometheus.ExponentialBuckets(0.005, 2, 14)),
 	}
-	m.registry.MustRegister(m.outcomes, m.requests, m.waited, m.took,
+	m.calls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Name: "istio_calls_total", Help: "Calls of Istio's CA API by how they ended; an excess connection counts as one.",
+	}, []string{"result"})
+	m.called = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "istio_call_seconds", Help: "Time of a call of Istio's CA API.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+	})
+	m.registry.MustRegister(m.outcomes, m.requests, m.waited, m.took, m.calls, m.called,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -74,20 +82,22 @@ var (
 	readyDesc       = desc("ready", "1 if this replica signs, or would as soon as it has the Lease.")
 	leaderDesc      = desc("leader", "1 if this replica holds the Lease, or needs none.")
 	providerDesc    = desc("provider_ready", "1 if the provider's process is ready.", "provider")
-	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority")
-	inFlightDesc    = desc("calls_in_flight", "Calls of an authority at present.", "authority")
-	rateDesc        = desc("rate", "Calls a second that are allowed at present.", "authority")
-	rateLimitDesc   = desc("rate_limit", "Calls a second that are configured.", "authority")
-	heldDesc        = desc("held_seconds", "How long an authority will not be asked.", "authority")
-	stoppedDesc     = desc("rule_stopped", "1 for a rule whose replies failed a check, so that one request at a time is sent.", "authority", "rule")
-	rootsDesc       = desc("roots", "Roots of an authority, by phase.", "authority", "phase")
-	unplannedDesc   = desc("roots_unplanned", "Roots that an authority signed below before their time.", "authority")
-	rootExpiryDesc  = desc("root_first_expiry_timestamp_seconds", "When the first trusted root of an authority ends.", "authority")
+	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority", "engine")
+	inFlightDesc    = desc("calls_in_flight", "Calls of an authority at present.", "authority", "engine")
+	rateDesc        = desc("rate", "Calls a second that are allowed at present.", "authority", "engine")
+	rateLimitDesc   = desc("rate_limit", "Calls a second that are configured.", "authority", "engine")
+	heldDesc        = desc("held_seconds", "How long an authority will not be asked.", "authority", "engine")
+	stoppedDesc     = desc("rule_stopped", "1 for a rule whose replies failed a check, so that one request at a time is sent.", "authority", "engine", "rule")
+	rootsDesc       = desc("roots", "Roots of an authority, by phase.", "authority", "engine", "phase")
+	unplannedDesc   = desc("roots_unplanned", "Roots that an authority signed below before their time.", "authority", "engine")
+	rootExpiryDesc  = desc("root_first_expiry_timestamp_seconds", "When the first trusted root of an authority ends.", "authority", "engine")
 	clusterDesc     = desc("cluster_ready", "1 if the requests of a cluster are followed.", "cluster")
 	bundleDesc      = desc("trust_bundle_current", "1 if a ClusterTrustBundle has the roots of its authority.", "cluster", "signer")
 	protectionDesc  = desc("pod_requests_protected", "1 if the admission policy lets nodes alone create PodCertificateRequests.", "cluster")
 	dangerousDesc   = desc("dangerous_authorities", "Authorities that are not asked, as a cluster takes clients' certificates of them.", "cluster")
 	rulesUnableDesc = desc("rules_unable", "1 if a rule's authority cannot serve it.")
+	istioReadyDesc  = desc("istio_ready", "1 if this replica serves Istio's CA API.")
+	istioExpiryDesc = desc("istio_certificate_expiry_timestamp_seconds", "When the certificate of Istio's CA API ends.")
 )
 
 // collector collects the service's current state.
@@ -97,7 +107,7 @@ type collector struct{ *service }
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		readyDesc, leaderDesc, providerDesc, waitingDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
-		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc,
+		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc,
 	} {
 		to <- d
 	}
@@ -115,8 +125,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		gauge(providerDesc, number(p.State == "ready"), p.Name)
 	}
 	for _, a := range r.Authorities {
-		a.collect(gauge)
+		a.collect("kubernetes", gauge)
 	}
+	r.Istio.collect(gauge)
 	for _, k := range r.Clusters {
 		k.collect(gauge)
 	}
@@ -125,14 +136,14 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 
 type gauge = func(d *prometheus.Desc, v float64, labels ...string)
 
-func (a authority) collect(gauge gauge) {
-	gauge(waitingDesc, float64(a.Waiting), a.Name)
-	gauge(inFlightDesc, float64(a.InFlight), a.Name)
-	gauge(rateDesc, a.Rate, a.Name)
-	gauge(rateLimitDesc, a.MostRate, a.Name)
-	gauge(heldDesc, a.HeldSeconds, a.Name)
+func (a authority) collect(engine string, gauge gauge) {
+	gauge(waitingDesc, float64(a.Waiting), a.Name, engine)
+	gauge(inFlightDesc, float64(a.InFlight), a.Name, engine)
+	gauge(rateDesc, a.Rate, a.Name, engine)
+	gauge(rateLimitDesc, a.MostRate, a.Name, engine)
+	gauge(heldDesc, a.HeldSeconds, a.Name, engine)
 	for _, s := range a.Stopped {
-		gauge(stoppedDesc, 1, a.Name, s.Rule)
+		gauge(stoppedDesc, 1, a.Name, engine, s.Rule)
 	}
 	phases, unplanned := map[string]int{"announced": 0, "waiting": 0, "trusted": 0, "withdrawn": 0}, 0
 	for _, root := range a.Roots {
@@ -142,11 +153,11 @@ func (a authority) collect(gauge gauge) {
 		}
 	}
 	for phase, n := range phases {
-		gauge(rootsDesc, float64(n), a.Name, phase)
+		gauge(rootsDesc, float64(n), a.Name, engine, phase)
 	}
-	gauge(unplannedDesc, float64(unplanned), a.Name)
+	gauge(unplannedDesc, float64(unplanned), a.Name, engine)
 	if first := a.firstExpiry(); !first.IsZero() {
-		gauge(rootExpiryDesc, float64(first.Unix()), a.Name)
+		gauge(rootExpiryDesc, float64(first.Unix()), a.Name, engine)
 	}
 }
 

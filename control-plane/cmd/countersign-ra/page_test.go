@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
 	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
@@ -22,6 +23,11 @@ func ofAll(text string) report {
 			Stopped: []stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
 			Roots:   []root{{Fingerprint: text, Phase: "announced", Since: noon, NotAfter: noon}, {Fingerprint: text, Phase: "trusted", Unplanned: true}},
 		}},
+		Istio: &istio{
+			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
+			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text},
+			Authorities: []authority{{Name: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
+		},
 		Providers: []agentstatus.Provider{{Name: text, State: "refused", LastError: text}},
 		Clusters: []cluster{{
 			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
@@ -59,6 +65,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
+		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nobody is told %q:\n%s", want, all)

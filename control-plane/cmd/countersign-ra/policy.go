@@ -18,8 +18,8 @@ func policyCommand() *cobra.Command {
 
 // asked is who asks, in "policy test".
 type asked struct {
-	kind, signer, requests string
-	subject                ra.Subject
+	kind, signer, requests, certSigner string
+	subject                            ra.Subject
 }
 
 // someUID stands for the UID of an object that nobody named: rules do not match UIDs.
@@ -64,7 +64,8 @@ func (a *asked) addFlags(cmd *cobra.Command) {
 	s, flag := &a.subject, cmd.Flags().StringVar
 	flag(&a.kind, "kind", "", "`kind` of caller: pod, service-account, node or user (default: by the flags below)")
 	flag(&a.signer, "signer", "", "signer `name` of the request (default: the only one)")
-	flag(&a.requests, "requests", "", "`kind` of request: pod-certificates or certificate-requests (default: by the caller's kind)")
+	flag(&a.requests, "requests", "", "`kind` of request: pod-certificates, certificate-requests or istio (default: by the caller's kind)")
+	flag(&a.certSigner, "cert-signer", "", "`value` of CertSigner in a request of istio (default: none)")
 	flag(&s.Cluster, "cluster", "", "`id` of the caller's cluster (default: the home cluster)")
 	flag(&s.Namespace, "namespace", "", "`name` of the caller's namespace")
 	flag(&s.ServiceAccount, "service-account", "", "`name` of the caller's service account")
@@ -75,7 +76,7 @@ func (a *asked) addFlags(cmd *cobra.Command) {
 	flag(&s.NodeUID, "node-uid", someUID, "`uid` of the node")
 	flag(&s.User, "user", "", "`name` of the user, if the caller is none of these")
 	cli.Complete(cmd, "kind", "pod", "service-account", "node", "user")
-	cli.Complete(cmd, "requests", config.PodCertificateRequests, config.CertificateSigningRequests)
+	cli.Complete(cmd, "requests", config.PodCertificateRequests, config.CertificateSigningRequests, config.IstioRequests)
 }
 
 // complete fills in what the flags leave open, and returns the door.
@@ -116,6 +117,16 @@ func (a *asked) guess() ra.Kind {
 }
 
 func (a *asked) door(c *config.Config) (string, error) {
+	if a.requests == config.IstioRequests || a.certSigner != "" || a.requests+a.signer == "" && len(c.Signers) == 0 {
+		door, ok := c.IstioDoor(a.certSigner)
+		if !ok {
+			return "", fmt.Errorf("--cert-signer is %.256q: enabled are %s", a.certSigner, doorNames(c))
+		}
+		return door, nil
+	}
+	if len(c.Signers) == 0 {
+		return "", fmt.Errorf("--signer and --requests are %.256q and %.256q: enabled are %s", a.signer, a.requests, doorNames(c))
+	}
 	if a.signer == "" {
 		if len(c.Signers) > 1 {
 			return "", errors.New("--signer is not set: there are several signers, name one")
@@ -130,11 +141,15 @@ func (a *asked) door(c *config.Config) (string, error) {
 	}
 	door := c.Door(a.signer, a.requests)
 	if door == "" {
-		var known []string
-		for _, d := range c.Doors() {
-			known = append(known, d.Name)
-		}
-		return "", fmt.Errorf("--signer and --requests are %.256q and %.256q: enabled are %s", a.signer, a.requests, strings.Join(known, ", "))
+		return "", fmt.Errorf("--signer and --requests are %.256q and %.256q: enabled are %s", a.signer, a.requests, doorNames(c))
 	}
 	return door, nil
+}
+
+func doorNames(c *config.Config) string {
+	var known []string
+	for _, d := range c.Doors() {
+		known = append(known, d.Name)
+	}
+	return strings.Join(known, ", ")
 }

@@ -22,6 +22,8 @@ type report struct {
 	Authorities []authority            `json:"authorities,omitempty"`
 	Providers   []agentstatus.Provider `json:"providers,omitempty"`
 	Clusters    []cluster              `json:"clusters,omitempty"`
+	// Istio is the door for meshes; nil where it is not served.
+	Istio *istio `json:"istio,omitempty"`
 	// Unable names rules that their authorities cannot serve.
 	Unable string `json:"unable,omitempty"`
 	// Audit is the file with the audit log; "-" is standard output.
@@ -90,8 +92,8 @@ type protection struct {
 }
 
 func (s *service) report() report {
-	r := report{At: time.Now().UTC(), Build: buildinfo.This(), Providers: s.providers.Status(), Audit: s.config.Audit.File}
-	if err := s.ready(); err != nil {
+	r := report{At: time.Now().UTC(), Build: buildinfo.This(), Providers: s.providers.Status(), Audit: s.config.Audit.File, Istio: s.door.report()}
+	if err := s.signs(); err != nil {
 		r.NotReady = err.Error()
 	}
 	t := s.term.Load()

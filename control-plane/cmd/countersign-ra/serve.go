@@ -19,7 +19,11 @@ func serveCommand() *cobra.Command {
 		Long: `Sign requests until SIGTERM, while this replica holds the Lease. A replica that does not
 waits for it, and calls no CA.
 
-SIGHUP reopens the audit file, for logrotate. Other settings need a restart.
+With istio.listen set, each replica serves Istio's CA API, whoever holds the Lease.
+
+SIGHUP reopens the audit file, for logrotate, and takes over from the configuration file:
+rules, and clusters, issuers, node_proxies and csr_names of istio. Other settings need a
+restart.
 
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
 1 after any other failure, and 130 after a second signal, which ends the process at once.`,
@@ -28,7 +32,7 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), *c)
+			return serve(cmd.Context(), *c, in.Read)
 		},
 	}
 	cli.ServeOn(cmd)
@@ -37,13 +41,13 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 }
 
 // serve starts everything in order of dependency, and stops it in reverse.
-func serve(ctx context.Context, c config.Config) (err error) {
+func serve(ctx context.Context, c config.Config, again func() (*config.Config, error)) (err error) {
 	log, pages, err := daemon.Begin(c.Log, c.Status)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, pages.Close()) }()
-	s := &service{config: c, log: log, metrics: newMetrics()}
+	s := &service{config: c, log: log, metrics: newMetrics(), read: again}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.make(ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,14 @@ type service struct {
 	clusters  *fleet.Fleet
 	records   *records.Store
 	lease     *lease.Lease // nil: leader election is disabled
+	door      *door        // nil: Istio's CA API is not served
 
-	moved notice               // clusters came or went
-	back  notice               // a provider is ready again
-	term  atomic.Pointer[term] // nil: this replica does not lead
+	moved, shifted notice                    // clusters came or went: for a term, and for the door
+	back           notice                    // a provider is ready again
+	term           atomic.Pointer[term]      // nil: this replica does not lead
+	policy         atomic.Pointer[ra.Policy] // that in force
+
+	read func() (*config.Config, error) // the configuration, for a reload
 
 	stop   context.CancelFunc // ends run
 	failed error              // why; run's goroutine alone uses it
@@ -57,8 +62,9 @@ func (n notice) give() {
 
 // make creates all parts, starts no program and sends nothing. Call close even if it fails.
 func (s *service) make(context.Context) error {
-	s.moved, s.back = make(notice, 1), make(notice, 1)
-	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit} {
+	s.moved, s.shifted, s.back = make(notice, 1), make(notice, 1), make(notice, 1)
+	s.policy.Store(s.config.Policy())
+	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor} {
 		if err := part(); err != nil {
 			return cli.Wrong(err)
 		}
@@ -87,7 +93,8 @@ func (s *service) openClusters() error {
 	}
 	s.clusters, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder, Rules: c.Remotes.Rules(),
-		ClientsOnly: true, FolderOnly: !c.Remotes.Secrets, Changed: func(fleet.Event) { s.moved.give() }, Log: s.log,
+		ClientsOnly: true, FolderOnly: !c.Remotes.Secrets, Audiences: c.Istio.Audiences, Log: s.log,
+		Changed: func(fleet.Event) { s.moved.give(); s.shifted.give() },
 	})
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
@@ -133,18 +140,46 @@ func (s *service) run(ctx context.Context) error {
 	defer stop()
 	s.providers.Begin()
 	background.Go(func() { s.clusters.Run(beside) })
-	background.Go(func() { s.providers.Returned(beside, func(string) { s.back.give() }) })
+	background.Go(func() { s.providers.Returned(beside, s.returned) })
 	go s.rotate(beside, cli.Hangups(ctx)) // a file that hangs keeps nothing from ending
+	served := s.serveDoor(ctx)
 	if s.lease != nil {
 		s.lease.Run(ctx, s.lead)
 	} else {
 		s.lead(ctx)
 	}
-	return s.failed
+	return errors.Join(s.failed, <-served)
 }
 
-// ready returns nil while this replica signs, or would as soon as it has the Lease.
-func (s *service) ready() error {
+// serveDoor serves in the background until ctx ends, and gives notice of the end. A failure ends
+// the program.
+func (s *service) serveDoor(ctx context.Context) <-chan error {
+	served := make(chan error, 1)
+	if s.door == nil {
+		served <- nil
+		return served
+	}
+	go func() {
+		err := s.door.run(ctx)
+		s.stop()
+		served <- err
+	}()
+	return served
+}
+
+// returned has everybody retry what failed because of a provider.
+func (s *service) returned(provider string) {
+	s.back.give()
+	if s.door != nil {
+		s.door.certificate.kick(provider)
+	}
+}
+
+// ready returns nil while this replica does all that it is for.
+func (s *service) ready() error { return cmp.Or(s.signs(), s.door.ready()) }
+
+// signs returns nil while this replica signs, or would as soon as it has the Lease.
+func (s *service) signs() error {
 	if s.lease != nil {
 		switch l := s.lease.Status(); {
 		case l.Fault != "":
@@ -163,7 +198,7 @@ func (s *service) ready() error {
 
 // close closes all parts that were made.
 func (s *service) close() error {
-	var errs []error
+	errs := []error{s.door.close()}
 	if s.providers != nil {
 		errs = append(errs, s.providers.Close())
 	}

@@ -22,6 +22,7 @@ func writeReport(w io.Writer, r report) error {
 	t.problems(r)
 	t.authorities(r)
 	t.roots(r)
+	t.istio(r.Istio)
 	t.providers(r)
 	t.clusters(r)
 	t.bundles(r)

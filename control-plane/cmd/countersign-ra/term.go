@@ -48,21 +48,20 @@ func (s *service) lead(ctx context.Context) {
 	defer t.engine.Close()
 	s.term.Store(t)
 	defer s.term.Store(nil)
+	s.follow(t.engine)
 	t.run(ctx)
 }
 
 func (s *service) newTerm() (*term, error) {
 	t := &term{service: s, offices: map[string]*office{}}
-	cfg := ra.Config{
-		Policy: s.config.Policy(), Doors: s.config.Doors(), Audit: s.audit, Store: s.records, Log: s.log,
-		Observe: s.metrics.outcome, RootsChanged: t.rootsChanged,
-	}
+	cfg := s.engineConfig()
+	cfg.Store, cfg.RootsChanged = s.records, t.rootsChanged
 	for _, a := range s.providers.Authorities {
-		cfg.Authorities = append(cfg.Authorities, s.authority(a))
-	}
-	b := s.config.Budget
-	cfg.Budget = ra.Budget{
-		Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
+		authority := s.authority(a)
+		if s.lease != nil {
+			authority.Client = s.lease.Client(a.Client)
+		}
+		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	var err error
 	if t.engine, err = ra.New(cfg); err != nil {
@@ -76,11 +75,22 @@ func (s *service) newTerm() (*term, error) {
 	return t, nil
 }
 
+// engineConfig is what the engines have in common.
+func (s *service) engineConfig() ra.Config {
+	b := s.config.Budget
+	return ra.Config{
+		Policy: s.policy.Load(), Doors: s.config.Doors(), Audit: s.audit.pen(), Log: s.log, Observe: s.metrics.outcome,
+		Budget: ra.Budget{
+			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
+		},
+	}
+}
+
 // authority joins what the providers' section says with what the authorities' one does.
 func (s *service) authority(a secret.Authority) ra.Authority {
 	i := slices.IndexFunc(s.config.Authorities, func(c config.Authority) bool { return c.Name == a.Name })
 	c := s.config.Authorities[i] // each provider has one
-	out := ra.Authority{
+	return ra.Authority{
 		Name: a.Name, Client: a.Client, Token: a.Token, TokenRejected: a.TokenRejected, PinnedRoots: a.PinnedRoots,
 		AcceptLongerTTL: a.AcceptLongerTTL, Timeout: c.Timeout.Duration,
 		Limits: ra.Limits{
@@ -91,10 +101,6 @@ func (s *service) authority(a secret.Authority) ra.Authority {
 			Confirmed: slices.ContainsFunc(s.config.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }),
 		},
 	}
-	if s.lease != nil {
-		out.Client = s.lease.Client(a.Client)
-	}
-	return out
 }
 
 // run keeps an office in each cluster until ctx ends and all are closed.

@@ -20,7 +20,7 @@ type (
 
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
-	return daemon.WorstFirst(slices.Concat(r.atStart(), r.ofRules(), r.ofAuthorities(), daemon.OfProviders(r.Providers), r.ofClusters()))
+	return daemon.WorstFirst(slices.Concat(r.atStart(), r.Istio.troubles(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
 }
 
 func (r report) atStart() []trouble {
@@ -34,11 +34,11 @@ func (r report) ofRules() []trouble {
 	if r.Unable == "" {
 		return nil
 	}
-	return []trouble{{Grade: bad, What: "Rules cannot be served by their authorities", Said: r.Unable, Do: "Their requests are left pending. Name another authority in these rules, and restart the service."}}
+	return []trouble{{Grade: bad, What: "Rules cannot be served by their authorities", Said: r.Unable, Do: "Their requests are left pending. Name another authority in these rules, and send SIGHUP."}}
 }
 
-func (r report) ofAuthorities() (all []trouble) {
-	for _, a := range r.Authorities {
+func ofAuthorities(authorities []authority) (all []trouble) {
+	for _, a := range authorities {
 		for _, s := range a.Stopped {
 			what := fmt.Sprintf("Rule %s is stopped at %s", s.Rule, a.Name)
 			if s.UpTo != "" {

@@ -32,8 +32,33 @@ func notes(c *config.Config) (all []string) {
 			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so those who verify need them from elsewhere", a.Name))
 		}
 	}
+	all = append(all, istioNotes(c)...)
 	if !c.LeaderElection.Enabled {
 		all = append(all, "leader_election.enabled is false: never run a second replica, not even during an update")
 	}
+	return all
+}
+
+func istioNotes(c *config.Config) (all []string) {
+	own := c.Istio.Certificate
+	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			all = append(all, fmt.Sprintf("istio.certificate.%s: %s; serve waits for it", setting, err))
+		}
+	}
+	for i, issuer := range c.Istio.Issuers {
+		if _, err := os.Stat(issuer.JWKSFile); issuer.JWKSFile != "" && err != nil {
+			all = append(all, fmt.Sprintf("istio.issuers.%d.jwks_file: %s; serve waits for it", i, err))
+		}
+	}
+	for _, a := range c.Authorities {
+		serves := func(r config.Rule) bool {
+			return r.Authority == a.Name && slices.Contains(r.Match.Requests, config.IstioRequests)
+		}
+		if !a.Roots.ByReply && slices.ContainsFunc(c.Rules, serves) {
+			all = append(all, fmt.Sprintf("authorities.%s.roots.by_reply is false: proxies of a mesh learn a new root only with their next certificates", a.Name))
+		}
+	}
+	slices.Sort(all)
 	return all
 }

@@ -24,6 +24,7 @@ func (c *Config) check(p *settings.Problems) {
 	c.checkProviders(p)
 	c.checkAuthorities(p)
 	c.checkSigners(p)
+	c.checkIstio(p)
 	c.checkRules(p)
 	c.checkBudget(p)
 	if c.Audit.File == "" {

@@ -20,8 +20,9 @@ type Config struct {
 	// Authorities are settings of providers as authorities; each provider is one, with an
 	// entry here or without.
 	Authorities []Authority `json:"authorities"`
-	// Signers are the signer names to serve. Required.
+	// Signers are the signer names to serve. Required, unless istio is set.
 	Signers []Signer `json:"signers"`
+	Istio   Istio    `json:"istio"`
 	// Rules say who may have which certificate: the first that matches decides. Required.
 	Rules          []Rule          `json:"rules"`
 	Budget         Budget          `json:"budget"`
@@ -156,8 +157,11 @@ type Rule struct {
 type Match struct {
 	// Signers are signer names. Default: all of signers.
 	Signers []string `json:"signers"`
-	// Requests are pod-certificates or certificate-requests. Default: both.
+	// Requests are pod-certificates, certificate-requests or istio. Default: the first two.
 	Requests []string `json:"requests"`
+	// CertSigners are values of a mesh's CertSigner (ISTIO_META_CERT_SIGNER), each of which is
+	// served for these rules alone. Default: requests without one.
+	CertSigners []string `json:"cert_signers"`
 	// Kinds are pod, service-account, node or user. Default: any.
 	Kinds []string `json:"kinds"`
 	// Clusters are cluster IDs; * is any. Default: the home cluster alone.

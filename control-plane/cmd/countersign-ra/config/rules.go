@@ -39,6 +39,7 @@ func (c *Config) Doors() (all []ra.Door) {
 			all = append(all, door)
 		}
 	}
+	all = append(all, c.istioDoors()...)
 	slices.SortFunc(all, func(a, b ra.Door) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -55,8 +56,8 @@ func (c *Config) Door(signer, requests string) string {
 }
 
 func (c *Config) checkSigners(p *settings.Problems) {
-	if len(c.Signers) == 0 {
-		p.Say("signers", "", "write the signer names to serve, such as example.com/workloads")
+	if len(c.Signers) == 0 && !c.Istio.Enabled() {
+		p.Say("signers", "", "write the signer names to serve, such as example.com/workloads, or set istio.listen")
 	}
 	seen, bundles := map[string]bool{}, map[string]bool{}
 	for i := range c.Signers {
@@ -124,7 +125,7 @@ func (c *Config) checkRules(p *settings.Problems) {
 	}
 	for _, door := range c.Doors() {
 		if !used[door.Name] && len(c.Rules) > 0 {
-			p.Say("rules", "without one for "+door.Name, "add a rule that matches this signer, or disable it: its requests would all be denied")
+			p.Say("rules", "without one for "+door.Name, "add a rule that matches it, by match.signers or match.requests, or disable it: its requests would all be denied")
 		}
 	}
 	if p.Err() == nil {
@@ -144,7 +145,7 @@ func (c *Config) doorsOf(p *settings.Problems, path string, m Match) (all []ra.D
 		}
 	}
 	for _, kind := range m.Requests {
-		p.OneOf(path+".match.requests", kind, PodCertificateRequests, CertificateSigningRequests)
+		p.OneOf(path+".match.requests", kind, PodCertificateRequests, CertificateSigningRequests, IstioRequests)
 	}
 	for _, s := range c.Signers {
 		if len(m.Signers) > 0 && !slices.Contains(m.Signers, s.Name) {
@@ -156,6 +157,7 @@ func (c *Config) doorsOf(p *settings.Problems, path string, m Match) (all []ra.D
 			}
 		}
 	}
+	all = append(all, c.istioDoorsOf(p, path, m)...)
 	if len(all) == 0 {
 		p.Say(path+".match", "without an effect", "none of its signers has one of its kinds of requests enabled; enable it, or remove the rule")
 	}

@@ -1,0 +1,143 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
+	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// mesh is a configuration for a mesh alone.
+const mesh = `
+providers:
+- name: vault
+  sha256: ` + pin + `
+istio:
+  listen: ":15012"
+  certificate: {dns_names: [countersign-ra.countersign.svc]}
+rules:
+- name: mesh
+  match: {requests: [istio]}
+  names: {spiffe_id: "spiffe://cluster.local/ns/{namespace}/sa/{serviceAccount}"}
+`
+
+func account(cluster string) ra.Subject {
+	return ra.Subject{Kind: ra.ServiceAccount, Cluster: cluster, Namespace: "shop", ServiceAccount: "web"}
+}
+
+func TestMeshNeedsNoSigners(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(mesh))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := c.Istio
+	if len(i.Audiences) != 1 || i.Audiences[0] != "istio-ca" || i.CSRNames != CSRNamesIgnored || i.Certificate.Authority != "vault" || i.Certificate.TTL.Duration != 24*time.Hour {
+		t.Errorf("%+v", i)
+	}
+	if d := c.Policy().Try(account("Kubernetes"), "istio"); d.Denied != "" || d.Identity.String() != "spiffe://cluster.local/ns/shop/sa/web" {
+		t.Errorf("%+v", d)
+	}
+	if d := c.Policy().Try(account("east"), "istio"); d.Denied == "" {
+		t.Error("another cluster is granted " + d.Identity.String())
+	}
+}
+
+// A rule that was written for pods must not begin to serve a mesh when istio is set.
+func TestOnlyRulesThatSaySoServeAMesh(t *testing.T) {
+	text := strings.ReplaceAll(mesh, "rules:", `signers: [{name: example.com/mesh, pod_certificates: {enabled: true}}]
+rules:
+- name: pods
+  names: {spiffe_id: "spiffe://cluster.local/pod"}`)
+	c, err := Parse("c.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := c.Policy().Try(account("Kubernetes"), "istio"); d.Rule != "mesh" {
+		t.Errorf("%+v", d)
+	}
+	if d := c.Policy().Try(pod("Kubernetes"), c.Door("example.com/mesh", PodCertificateRequests)); d.Rule != "pods" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestCertSignersAreThoseOfRules(t *testing.T) {
+	text := mesh + `- name: fast
+  match: {requests: [istio], cert_signers: [fast]}
+  names: {spiffe_id: "spiffe://cluster.local/fast"}
+`
+	c, err := Parse("c.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, ok := c.IstioDoor("fast")
+	if d := c.Policy().Try(account("Kubernetes"), door); !ok || d.Rule != "fast" {
+		t.Errorf("%t %+v", ok, d)
+	}
+	if d := c.Policy().Try(account("Kubernetes"), "istio"); d.Rule != "mesh" {
+		t.Errorf("%+v", d)
+	}
+	if _, ok := c.IstioDoor("slow"); ok {
+		t.Error("a CertSigner that no rule names is served")
+	}
+}
+
+func TestNodeProxiesAreOfTheHomeClusterUnlessTheySay(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(strings.ReplaceAll(mesh, "  listen:", "  node_proxies: [istio-system/ztunnel, east/istio-system/ztunnel]\n  listen:")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []istioca.Account{{Cluster: "Kubernetes", Namespace: "istio-system", ServiceAccount: "ztunnel"}, {Cluster: "east", Namespace: "istio-system", ServiceAccount: "ztunnel"}}
+	if got := c.Proxies(); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
+	const (
+		listen = "istio: {listen: ':1', certificate: {dns_names: [a.svc]}"
+		names  = `names: {spiffe_id: "spiffe://a/{namespace}"}`
+	)
+	for text, want := range map[string]string{
+		"istio: {audiences: [a]}":                                                                         `istio.listen is not set: write host:port, such as :15012, or remove istio`,
+		"istio: {listen: nowhere, certificate: {dns_names: [a.svc]}}":                                     `istio.listen is "nowhere": write host:port`,
+		"istio: {listen: ':1'}":                                                                           `istio.certificate.dns_names is not set: write the host of the mesh's caAddress`,
+		"istio: {listen: ':1', certificate: {dns_names: ['a b']}}":                                        `istio.certificate.dns_names: `,
+		"istio: {listen: ':1', certificate: {chain_file: /a}}":                                            `istio.certificate.chain_file is "/a": set both chain_file and key_file`,
+		"istio: {listen: ':1', certificate: {key_file: /a}}":                                              `istio.certificate.chain_file is not set: set both`,
+		"istio: {listen: ':1', certificate: {chain_file: /a, key_file: /b, dns_names: [a.svc]}}":          `a certificate from files cannot be combined with dns_names`,
+		"istio: {listen: ':1', certificate: {dns_names: [a.svc], key_type: dsa}}":                         `istio.certificate.key_type is "dsa"`,
+		"istio: {listen: ':1', certificate: {dns_names: [a.svc], ttl: 1ms}}":                              `istio.certificate.ttl is "1ms": write 1s or more`,
+		"istio: {listen: ':1', certificate: {dns_names: [a.svc], authority: step}}":                       `istio.certificate.authority is "step": configured providers are vault`,
+		listen + ", audiences: ['']}":                                                                     `istio.audiences is not set: write the accepted audiences`,
+		listen + ", clusters: ['a b']}":                                                                   `istio.clusters.0 is "a b": write a cluster ID`,
+		listen + ", csr_names: trusted}":                                                                  `istio.csr_names is "trusted": ignored or held is allowed`,
+		listen + ", node_proxies: [ztunnel]}":                                                             `istio.node_proxies.0 is "ztunnel": write NAMESPACE/NAME`,
+		listen + ", node_proxies: [a/b/c/d]}":                                                             `istio.node_proxies.0 is "a/b/c/d"`,
+		listen + ", node_proxies: ['A b/c']}":                                                             `istio.node_proxies.0 is "A b/c"`,
+		listen + ", node_proxies: ['istio-system/']}":                                                     `istio.node_proxies.0 is "istio-system/"`,
+		listen + ", issuers: [{cluster: vm}]}":                                                            `istio.issuers.0.issuer is not set: write the iss claim`,
+		listen + ", issuers: [{issuer: 'https://a'}]}":                                                    `istio.issuers.0.cluster is not set: write the cluster of its callers`,
+		listen + ", issuers: [{issuer: 'https://a', cluster: vm, jwks_url: 'https://b', jwks_file: /c}]}": `set jwks_url or jwks_file, not both`,
+		listen + ", issuers: [{issuer: 'https://a', cluster: vm, trust_domain: A}]}":                      `istio.issuers.0.trust_domain is "A"`,
+		listen + ", issuers: [{issuer: 'https://a', cluster: vm}, {issuer: 'https://a', cluster: b}]}":    `istio.issuers.1.issuer is "https://a": duplicate issuer`,
+		listen + ", tokens: many}":                                                                        `unknown setting "istio.tokens"`,
+
+		"signers: [{name: a.b/c, pod_certificates: {enabled: true}}]\nrules: [{name: a, " + names + "}]": `rules is "without one for istio"`,
+		"rules: [{name: a, " + names + "}]":                                                 `rules.a.match is "without an effect"`,
+		"rules: [{name: a, " + names + ", match: {requests: [istio], signers: [a.b/c]}}]":   `rules.a.match.signers is "[a.b/c]": requests of a mesh have none`,
+		"rules: [{name: a, " + names + ", match: {cert_signers: [fast]}}]":                  `rules.a.match.cert_signers is "[fast]": it has no effect without istio in match.requests`,
+		"rules: [{name: a, " + names + ", match: {requests: [istio], cert_signers: ['']}}]": `rules.a.match.cert_signers is not set: write values of CertSigner`,
+	} {
+		_, err := Parse("c.yaml", []byte(deploytest.Spoiled(mesh, text)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+	_, err := Parse("c.yaml", []byte(spoiled("rules: [{name: a, "+names+", match: {requests: [istio]}}]")))
+	if err == nil || !strings.Contains(err.Error(), `rules.a.match.requests is "istio": it has no effect without istio.listen`) {
+		t.Error(err)
+	}
+}

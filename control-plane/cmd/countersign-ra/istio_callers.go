@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/authn/jwt"
+)
+
+// anyAccount is the form of the names of service accounts by which a JWT's subject is known. The
+// rules give the names of certificates.
+const anyAccount = "spiffe://caller/ns/{namespace}/sa/{service_account}"
+
+// callers are those in force. A reload replaces them; one goroutine at a time does.
+type callers struct {
+	now       atomic.Pointer[config.Config]
+	verifiers []verifier
+}
+
+// verifier verifies the tokens of an issuer, and remembers its keys over a reload.
+type verifier struct {
+	of   config.IstioIssuer
+	with *jwt.Verifier
+}
+
+// settings returns the door's, with the callers of a configuration.
+func (d *door) settings(c *config.Config) (istioca.Config, error) {
+	cfg := istioca.Config{
+		Issuer: d, IssuerClusters: map[string]string{}, NodeProxies: c.Proxies(), Pods: d.pods, CertSigners: c.CertSigners(),
+		HoldNames: c.Istio.CSRNames == config.CSRNamesHeld, Ready: d.ready, Observe: d.called, Log: d.of.log,
+	}
+	var err error
+	if cfg.TLS, err = d.tls(); err != nil {
+		return cfg, err
+	}
+	var verifiers []verifier
+	for i, issuer := range c.Istio.Issuers {
+		v, err := d.verifier(issuer)
+		if err != nil {
+			return cfg, fmt.Errorf("istio.issuers.%d: %w", i, err)
+		}
+		verifiers = append(verifiers, v)
+		cfg.Tokens = append(cfg.Tokens, authn.Named{Name: "jwt " + issuer.Issuer, Authenticator: v.with})
+		cfg.IssuerClusters[issuer.Issuer] = issuer.Cluster
+	}
+	cfg.Tokens = append(cfg.Tokens, authn.Named{Name: "kubernetes", Authenticator: d.reviews(c)})
+	d.callers.verifiers = verifiers
+	return cfg, nil
+}
+
+// replace takes over the callers of another configuration, unless they are the same.
+func (d *door) replace(c *config.Config) error {
+	if d == nil || !c.Istio.Enabled() || sameCallers(d.callers.now.Load(), c) {
+		return nil // without istio the rules grant nothing to a mesh
+	}
+	cfg, err := d.settings(c)
+	if err != nil {
+		return err
+	}
+	if err := d.server.Replace(cfg); err != nil {
+		return err
+	}
+	d.callers.now.Store(c)
+	d.of.shifted.give()
+	return nil
+}
+
+func sameCallers(a, b *config.Config) bool {
+	return reflect.DeepEqual(a.Istio, b.Istio) && slices.Equal(a.CertSigners(), b.CertSigners())
+}
+
+func (d *door) verifier(issuer config.IstioIssuer) (verifier, error) {
+	for _, known := range d.callers.verifiers {
+		if reflect.DeepEqual(known.of, issuer) {
+			return known, nil
+		}
+	}
+	v, err := jwt.New(jwt.Config{
+		Issuer: issuer.Issuer, Audiences: issuer.Audiences, JWKSURL: issuer.JWKSURL, JWKSFile: issuer.JWKSFile, RootFile: issuer.RootFile,
+		ServiceAccounts: anyAccount, TrustDomain: issuer.TrustDomain, Log: d.of.log,
+	})
+	return verifier{issuer, v}, err
+}
+
+// reviews returns the verifiers of Kubernetes tokens of the clusters that may use the door.
+func (d *door) reviews(c *config.Config) authn.Clusters {
+	home, allowed, fleet := c.Cluster.ID, c.Istio.Clusters, d.of.clusters
+	return func(id string) authn.Authenticator {
+		if id == "" {
+			id = home
+		}
+		if len(allowed) > 0 && !slices.Contains(allowed, id) {
+			return nil
+		}
+		if cluster, ok := fleet.Cluster(id); ok {
+			return cluster.Authenticator()
+		}
+		if fleet.Known(id) {
+			return absent{}
+		}
+		return nil
+	}
+}
+
+// absent stands for a cluster that is not connected now.
+type absent struct{}
+
+// Authenticate implements [authn.Authenticator].
+func (absent) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
+	return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the cluster is not connected")
+}
+
+// clusters are those of issuers, as rules have them.
+func (c *callers) clusters() (all []string) {
+	for _, issuer := range c.now.Load().Istio.Issuers {
+		all = append(all, issuer.Cluster)
+	}
+	return all
+}

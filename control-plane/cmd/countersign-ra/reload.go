@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/ra"
+)
+
+// live are the settings that a reload takes over; all others need a restart.
+var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names"}
+
+// reload takes over the rules and the callers of the configuration file. Whoever is taken out is
+// refused at once, on connections that are open as well.
+func (s *service) reload() {
+	next, err := s.read()
+	if err == nil {
+		err = s.takeOver(next)
+	}
+	if err != nil {
+		s.log.Error("configuration not taken over, the old one stays in force", "error", err)
+		return
+	}
+	s.log.Info("configuration taken over: rules, and callers of istio")
+	if left := differ(s.config.Explain(), next.Explain()); len(left) > 0 {
+		s.log.Warn("settings that change only by a restart", "settings", strings.Join(left, ", "))
+	}
+}
+
+func (s *service) takeOver(next *config.Config) error {
+	if err := s.foreign(next); err != nil {
+		return err
+	}
+	if err := s.door.replace(next); err != nil {
+		return err
+	}
+	s.policy.Store(next.Policy())
+	if t := s.term.Load(); t != nil {
+		s.follow(t.engine)
+	}
+	if s.door != nil {
+		if e := s.door.engine.Load(); e != nil {
+			s.follow(e)
+		}
+	}
+	return nil
+}
+
+// foreign returns an error if rules need what only a restart brings.
+func (s *service) foreign(next *config.Config) error {
+	if next.Cluster.ID != s.config.Cluster.ID {
+		return fmt.Errorf("cluster.id is %q: another name of the home cluster needs a restart", next.Cluster.ID)
+	}
+	here := s.config.Doors()
+	for _, door := range next.Doors() {
+		if !slices.ContainsFunc(here, func(d ra.Door) bool { return d.Name == door.Name }) {
+			return fmt.Errorf("requests of %s need a restart", door.Name)
+		}
+	}
+	for _, r := range next.Rules {
+		if !slices.ContainsFunc(s.config.Authorities, func(a config.Authority) bool { return a.Name == r.Authority }) {
+			return fmt.Errorf("rules.%s.authority is %q: a provider that is new needs a restart", r.Name, r.Authority)
+		}
+	}
+	return nil
+}
+
+// follow gives an engine the policy in force, which may be newer than the one that it was made
+// with. [service.foreign] has seen that it fits.
+func (s *service) follow(engine *ra.Engine) {
+	if err := engine.SetPolicy(s.policy.Load()); err != nil {
+		s.log.Error("rules not taken over", "error", err)
+	}
+}
+
+// differ names the settings that are not live and have changed. A credential that has is not
+// among them: both are hidden.
+func differ(now, next []agent.Explained) (all []string) {
+	were := map[string]string{}
+	for _, e := range now {
+		were[e.Setting] = fmt.Sprint(e.Value)
+	}
+	for _, e := range next {
+		if was, known := were[e.Setting]; !known || was != fmt.Sprint(e.Value) {
+			all = append(all, e.Setting)
+		}
+		delete(were, e.Setting)
+	}
+	all = slices.AppendSeq(all, maps.Keys(were)) // they are gone
+	all = slices.DeleteFunc(all, isLive)
+	slices.Sort(all)
+	return all
+}
+
+func isLive(setting string) bool {
+	return slices.ContainsFunc(live, func(prefix string) bool {
+		return setting == prefix || strings.HasPrefix(setting, prefix+".")
+	})
+}

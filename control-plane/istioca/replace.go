@@ -1,0 +1,39 @@
+package istioca
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+)
+
+// callers are the settings that [Server.Replace] replaces.
+type callers struct {
+	Config                 // of which only these are read
+	over   context.Context // ends when others are in force, and when the server drains
+	end    context.CancelFunc
+}
+
+// Replace takes over who is served, and what for: Tokens, IssuerClusters, NodeProxies, CertSigners
+// and HoldNames of a config that is otherwise what [New] had. Calls that are in flight get no
+// certificate by the old ones: their clients are told to retry. After an error all is as it was.
+func (s *Server) Replace(cfg Config) error {
+	cfg, err := cfg.checked()
+	if err != nil {
+		return err
+	}
+	s.take(cfg)
+	return nil
+}
+
+func (s *Server) take(cfg Config) {
+	next := &callers{Config: cfg}
+	next.over, next.end = context.WithCancel(s.ending)
+	if old := s.callers.Swap(next); old != nil {
+		old.end()
+	}
+}
+
+// changed is the fault of a call that began under other settings.
+func changed() *fault {
+	return faultf(Unavailable, codes.Unavailable, "the settings have changed meanwhile; retry")
+}
