@@ -5,12 +5,9 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
@@ -72,40 +69,4 @@ func TestRealReplicasShareAQuota(t *testing.T) {
 	has(t, "each has half again", both, half)
 	both[0].end()
 	has(t, "one has all", both[1:], func(share float64) bool { return share > 0.9 })
-	eachVerbIsNeeded(t, c, client)
-}
-
-// eachVerbIsNeeded takes the verbs of the component away, one by one.
-func eachVerbIsNeeded(t *testing.T, c *kubetest.Cluster, client kubernetes.Interface) {
-	t.Helper()
-	roles := c.Client().RbacV1().Roles(raNamespace)
-	role, err := roles.Get(t.Context(), "countersign-ra-replicas", metav1.GetOptions{})
-	must(t, err)
-	leases := client.CoordinationV1().Leases(raNamespace)
-	for verb, do := range map[string]func() error{
-		"get": func() error { return got(leases.Get(t.Context(), raShares, metav1.GetOptions{})) },
-		"update": func() error {
-			lease, err := c.Client().CoordinationV1().Leases(raNamespace).Get(t.Context(), raShares, metav1.GetOptions{})
-			must(t, err)
-			return got(leases.Update(t.Context(), lease, metav1.UpdateOptions{DryRun: dry}))
-		},
-	} {
-		less := slices.DeleteFunc(slices.Clone(role.Rules[0].Verbs), func(v string) bool { return v == verb })
-		setRules(t, c, role.Name, rbacv1.PolicyRule{APIGroups: role.Rules[0].APIGroups, Resources: role.Rules[0].Resources, ResourceNames: role.Rules[0].ResourceNames, Verbs: less})
-		soon(t, "without "+verb, func() error { return refused(do()) })
-		setRules(t, c, role.Name, role.Rules[0])
-	}
-	if len(role.Rules) != 1 || len(role.Rules[0].Verbs) != 2 {
-		t.Errorf("the component has more rights: %+v", role.Rules)
-	}
-}
-
-func setRules(t *testing.T, c *kubetest.Cluster, name string, rule rbacv1.PolicyRule) {
-	t.Helper()
-	roles := c.Client().RbacV1().Roles(raNamespace)
-	now, err := roles.Get(t.Context(), name, metav1.GetOptions{})
-	must(t, err)
-	now.Rules = []rbacv1.PolicyRule{rule}
-	_, err = roles.Update(t.Context(), now, metav1.UpdateOptions{})
-	must(t, err)
 }
