@@ -44,9 +44,8 @@ func newReader(t *testing.T) *reader {
 	commands, env := r.vault.command(t)
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, os.WriteFile(config, r.cluster.AdminKubeconfig(), 0o600))
-	r.env = append(env, "HOME="+t.TempDir(), "KUBECONFIG="+config, "PATH="+strings.Join([]string{
-		commands, programs.Foreign(t, "COUNTERSIGN_KUBERNETES"), filepath.Dir(programs.Foreign(t, "COUNTERSIGN_OPENSSL")), os.Getenv("PATH"),
-	}, ":"))
+	path := []string{commands, programs.Foreign(t, "COUNTERSIGN_KUBERNETES"), filepath.Dir(programs.Foreign(t, "COUNTERSIGN_OPENSSL")), os.Getenv("PATH")}
+	r.env = slices.Concat(env, []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + config, "PATH=" + strings.Join(path, ":")})
 	r.commands, _ = docsPage(t, "pod-certificates.md", "sh")
 	if len(r.commands) != 8 {
 		t.Fatalf("the page has %d blocks of commands", len(r.commands))

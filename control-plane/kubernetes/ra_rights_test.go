@@ -19,9 +19,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	applied "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/meshroots"
 )
 
 const (
@@ -32,7 +36,7 @@ const (
 )
 
 // withRequests is the base with all rights of countersign-ra.
-const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio]"
+const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod]"
 
 // raNeed is something that countersign-ra does, and the verbs of others that it takes besides.
 type raNeed struct {
@@ -151,6 +155,35 @@ var raNeeds = map[string]raNeed{
 	"countersign-ra-remotes: watch secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		return watched(c.CoreV1().Secrets(raNamespace).Watch(ctx, metav1.ListOptions{}))
 	}},
+	"countersign-ra-mesh: list namespaces": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: "a=b"}))
+	}},
+	"countersign-ra-mesh: watch namespaces": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return watched(c.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{LabelSelector: "a=b"}))
+	}},
+	"countersign-ra-mesh: list configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().ConfigMaps("").List(ctx, ofMesh))
+	}},
+	"countersign-ra-mesh: watch configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return watched(c.CoreV1().ConfigMaps("").Watch(ctx, ofMesh))
+	}},
+	"countersign-ra-mesh: patch configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().ConfigMaps("shop").Patch(ctx, meshroots.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry}))
+	}},
+	"countersign-ra-mesh: create configmaps": {also: []string{"countersign-ra-mesh: patch configmaps"}, do: func(ctx context.Context, c kubernetes.Interface) error {
+		m := applied.ConfigMap(meshroots.Name, "shop").WithData(map[string]string{meshroots.Key: root})
+		return got(c.CoreV1().ConfigMaps("shop").Apply(ctx, m, metav1.ApplyOptions{FieldManager: meshroots.Manager, DryRun: dry}))
+	}},
+	"countersign-ra-istiod: get secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().Secrets("shop").Get(ctx, istiodtls.Name, metav1.GetOptions{}))
+	}},
+	"countersign-ra-istiod: patch secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().Secrets("shop").Patch(ctx, istiodtls.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry}))
+	}},
+	"countersign-ra-istiod: create secrets": {also: []string{"countersign-ra-istiod: patch secrets"}, do: func(ctx context.Context, c kubernetes.Interface) error {
+		s := applied.Secret(istiodtls.Name, "shop").WithType(corev1.SecretTypeTLS).WithData(map[string][]byte{"tls.crt": nil, "tls.key": nil})
+		return got(c.CoreV1().Secrets("shop").Apply(ctx, s, metav1.ApplyOptions{FieldManager: istiodtls.Manager, DryRun: dry}))
+	}},
 	"countersign-ra-requests: get certificatesigningrequests": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		return got(c.CertificatesV1().CertificateSigningRequests().Get(ctx, "x", metav1.GetOptions{}))
 	}},
@@ -169,6 +202,9 @@ var raNeeds = map[string]raNeed{
 		return got(c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, "x", r, metav1.UpdateOptions{}))
 	}},
 }
+
+// ofMesh chooses the ConfigMaps that the registration authority may see.
+var ofMesh = metav1.ListOptions{FieldSelector: "metadata.name=" + meshroots.Name}
 
 // got is nil where the request was allowed, be there an object or not.
 func got[T any](_ T, err error) error {
@@ -303,6 +339,11 @@ func TestRealRightsOfTheRAEndThere(t *testing.T) {
 		"watches of all pods":         {Verb: "watch", Resource: "pods"},
 		"pods of its own":             {Verb: "create", Resource: "pods", Namespace: "shop"},
 		"reviews of rights":           {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+		"a config map of its own":     {Verb: "create", Resource: "configmaps", Namespace: "shop", Name: "other"},
+		"no roots of a mesh":          {Verb: "delete", Resource: "configmaps", Namespace: "shop", Name: meshroots.Name},
+		"another secret of istiod's":  {Verb: "patch", Resource: "secrets", Namespace: "istio-system", Name: "cacerts"},
+		"all secrets of that name":    {Verb: "list", Resource: "secrets", Name: istiodtls.Name},
+		"namespaces of its own":       {Verb: "create", Resource: "namespaces"},
 		"requests of its own":         {Verb: "create", Group: "certificates.k8s.io", Resource: "podcertificaterequests", Namespace: "shop"},
 		"requests of users":           {Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
 		"another signer":              {Verb: "sign", Group: "certificates.k8s.io", Resource: "signers", Name: "kubernetes.io/kube-apiserver-client"},

@@ -77,7 +77,7 @@ func ofDiscovery(t *testing.T) *jsonschema.Schema {
 
 func ofRA(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	s := made[ra.Config](t, "The configuration of countersign-ra", "control-plane/cmd/countersign-ra/config/config.go", "control-plane/cmd/countersign-ra/config/istio.go", sections)
+	s := made[ra.Config](t, "The configuration of countersign-ra", "control-plane/cmd/countersign-ra/config/config.go", "control-plane/cmd/countersign-ra/config/istio.go", "control-plane/cmd/countersign-ra/config/meshroots.go", sections)
 	choose(s, "rules.usages", "any", "server", "client", "both")
 	at(s, "rules.match.requests").Items.Enum = []any{ra.PodCertificateRequests, ra.CertificateSigningRequests, ra.IstioRequests}
 	choose(s, "istio.csr_names", ra.CSRNamesIgnored, ra.CSRNamesHeld)

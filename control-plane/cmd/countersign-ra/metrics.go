@@ -72,7 +72,7 @@ func (m *metrics) signingRequest(cluster string) func(csr.Event) {
 }
 
 // watch adds the values collected on each scrape.
-func (m *metrics) watch(s *service) { m.registry.MustRegister(collector{s}) }
+func (m *metrics) watch(s *service) { m.registry.MustRegister(collector{s}, meshCollector{s}) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)

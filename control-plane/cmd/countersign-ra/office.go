@@ -21,6 +21,7 @@ type office struct {
 	pods      *podcert.Door     // nil: no signer has pod certificates
 	requests  *csr.Door         // nil: no signer has certificate requests
 	bundles   *trustbundle.Door // nil: no signer has a trust bundle
+	mesh      mesh
 	clientCA  *guard.ClientCA
 	admission *guard.Admission // nil: no signer has pod certificates
 	wrong     error            // why there is none of these
@@ -49,17 +50,19 @@ func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster) *office {
 	if o.bundles != nil {
 		o.running.Go(func() { o.bundles.Run(ctx) })
 	}
+	o.mesh.run(ctx, &o.running)
 	return o
 }
 
 func (o *office) make(t *term) error {
-	var errs [5]error
+	var errs [6]error
+	written := t.writtenIn(o.cluster.ID())
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Log: t.log})
 	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
-			Written: func(authority string, roots *pki.Bundle) { t.written.note(id, authority, roots) }, Held: t.held, Log: t.log,
+			Written: written.by(trustBundles), Held: t.held, Log: t.log,
 		})
 		if errs[1] != nil {
 			return errs[1]
@@ -72,6 +75,7 @@ func (o *office) make(t *term) error {
 		})
 		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: names, Log: t.log})
 	}
+	errs[5] = o.makeMesh(t, issuer, written.by(meshRoots))
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
 		o.requests, errs[4] = csr.New(csr.Config{
 			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
@@ -111,6 +115,7 @@ func (o *office) rootsChanged(authority string, roots *pki.Bundle) {
 	if o.bundles != nil {
 		o.bundles.Changed(authority, roots)
 	}
+	o.mesh.changed(authority, roots)
 }
 
 // ready returns nil while all that there is to do in the cluster is known.

@@ -73,6 +73,8 @@ type cluster struct {
 	Dangerous  []string    `json:"dangerous,omitempty"`
 	Bundles    []bundle    `json:"trust_bundles,omitempty"`
 	Protection *protection `json:"pod_requests,omitempty"`
+	// Mesh is what is written for a mesh; nil if nothing is.
+	Mesh *meshReport `json:"mesh,omitempty"`
 }
 
 // bundle is a ClusterTrustBundle.
@@ -154,6 +156,7 @@ func (o *office) report(k *cluster) {
 			k.Bundles = append(k.Bundles, bundle{b.Signer, b.Authority, b.Object, b.Roots, b.Error})
 		}
 	}
+	k.Mesh = o.mesh.report()
 	if o.admission != nil {
 		p := o.admission.Protection()
 		k.Protection = &protection{p.State, p.Why}

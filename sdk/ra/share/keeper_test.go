@@ -71,6 +71,12 @@ func (s *store) set(change func()) {
 	change()
 }
 
+func (s *store) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
 // replica is a Keeper that runs.
 type replica struct {
 	*Keeper
@@ -152,6 +158,8 @@ func TestKeepersShareByDemandOverFailures(t *testing.T) {
 			t.Errorf("one that has ended has %v", got)
 		}
 		within(t, 3*time.Second, "it has given back", all, about(a, 0.97))
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if a.changes == 0 {
 			t.Error("it does not hear of its share")
 		}
@@ -211,9 +219,9 @@ func TestManyMembersWriteOneRecord(t *testing.T) {
 			}
 			return true
 		})
-		begun := s.writes
+		begun := s.written()
 		time.Sleep(time.Minute)
-		if n := s.writes - begun; n < 7*24 || n > 10*24*5/4 {
+		if n := s.written() - begun; n < 7*24 || n > 10*24*5/4 {
 			t.Errorf("%d writes in a minute", n)
 		}
 	})

@@ -25,6 +25,7 @@ func (c *Config) check(p *settings.Problems) {
 	c.checkAuthorities(p)
 	c.checkSigners(p)
 	c.checkIstio(p)
+	c.checkMesh(p)
 	c.checkRules(p)
 	c.checkBudget(p)
 	if c.Audit.File == "" {

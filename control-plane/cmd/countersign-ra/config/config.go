@@ -23,6 +23,7 @@ type Config struct {
 	// Signers are the signer names to serve. Required, unless istio is set.
 	Signers []Signer `json:"signers"`
 	Istio   Istio    `json:"istio"`
+	Mesh    Mesh     `json:"mesh"`
 	// Rules say who may have which certificate: the first that matches decides. Required.
 	Rules          []Rule          `json:"rules"`
 	Budget         Budget          `json:"budget"`

@@ -40,6 +40,7 @@ func (c *Config) Doors() (all []ra.Door) {
 		}
 	}
 	all = append(all, c.istioDoors()...)
+	all = append(all, c.meshDoors()...)
 	slices.SortFunc(all, func(a, b ra.Door) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -108,8 +109,11 @@ func (c *Config) checkRules(p *settings.Problems) {
 	if len(c.Rules) == 0 {
 		p.Say("rules", "", "write who may have which certificate: without a rule every request is denied")
 	}
-	var rules []ra.Rule
+	rules := c.meshRules()
 	used := map[string]bool{}
+	for _, door := range c.meshDoors() {
+		used[door.Name] = true
+	}
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		path := "rules." + rule.Name

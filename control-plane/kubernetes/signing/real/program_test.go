@@ -117,6 +117,7 @@ type status struct {
 	Clusters []struct {
 		ID       string
 		NotReady string `json:"not_ready"`
+		Mesh     *meshStatus
 	}
 	Authorities []struct{ Roots []rootStatus }
 }

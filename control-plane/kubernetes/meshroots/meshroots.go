@@ -1,0 +1,208 @@
+// Package meshroots keeps the ConfigMap istio-ca-root-cert up to date in a mesh's namespaces of
+// one cluster. From it sidecars, gateways and ztunnel learn whom to believe as their CA: create a
+// [Keeper] with [New], call [Keeper.Run] while leading, and [Keeper.Changed] when the authority's
+// roots change.
+//
+// An authority that is away, and names no roots, changes nothing, and no ConfigMap is ever
+// deleted. What somebody else changes or deletes is restored. A ConfigMap that exists and is not
+// ours is left alone unless [Config].Adopt says otherwise.
+//
+// istiod with its own CA writes these ConfigMaps, too. Two that write by turns would have the
+// mesh change its roots all the time, so repairs in a namespace become slow, down to one in ten
+// minutes, and the other writer is named: one of both has to be turned off.
+//
+// Of each namespace its name, labels and state are kept, and of its ConfigMap a hash: 1.3 KB beside
+// client-go's index.
+package meshroots
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// The names that a mesh knows.
+const (
+	Name = "istio-ca-root-cert"
+	Key  = "root-cert.pem"
+)
+
+// The label of the ConfigMaps that are ours. Manager is also our field manager.
+const (
+	ManagedBy = "app.kubernetes.io/managed-by"
+	Manager   = "countersign-ra"
+)
+
+// maxSize leaves room below the API server's limit of 1 MiB for an object.
+const maxSize = 1 << 20 * 9 / 10
+
+// Config configures a [Keeper].
+type Config struct {
+	// Cluster is the name of the cluster in messages.
+	Cluster string
+	// Client reaches its API server. It needs list and watch on namespaces, and list, watch,
+	// create and patch on the ConfigMaps of that name. Required.
+	Client kubernetes.Interface
+	// Namespaces chooses them by their labels. Required.
+	Namespaces labels.Selector
+	// Authority is the one whose roots these are.
+	Authority string
+	// Roots returns its roots, from memory; none, if none are known. Required.
+	Roots func(authority string) *pki.Bundle
+	// Further roots are published beside them, such as those of the CA that the mesh had
+	// before. Default: none.
+	Further *pki.Bundle
+	// Written hears which of the authority's roots all namespaces have, often the same ones;
+	// none, if some have had others for a minute, or had when Run began. It must not block.
+	// Default: none.
+	Written func(authority string, roots *pki.Bundle)
+	// Adopt takes over ConfigMaps that exist without our label. Default: they are left
+	// alone, and nothing counts as written.
+	Adopt bool
+	// Held returns nil while this replica may write: lease.Held. Default: always.
+	Held func() error
+	// Log is for operators. Default: [slog.Default].
+	Log *slog.Logger
+}
+
+// Keeper keeps the ConfigMaps of one cluster. It is safe for concurrent use.
+type Keeper struct {
+	cfg     Config
+	changed chan struct{} // the authority's roots may have
+	telling sync.Mutex
+
+	mu     sync.Mutex
+	want   *want             // what all should have; nil: no roots were ever known
+	told   *want             // that all have it
+	places map[string]*place // by namespace: those of the current run
+	right  int               // how many of places have want
+	listed bool              // all namespaces are in places
+	fault  error             // why roots are not published anywhere
+	notes  notes
+}
+
+// want is what the ConfigMaps should have. It does not change.
+type want struct {
+	roots *pki.Bundle // of the authority
+	text  string
+	sum   string
+}
+
+// Status is the state of the ConfigMaps.
+type Status struct {
+	Authority string
+	// Roots are the fingerprints of what is published.
+	Roots []string
+	// Namespaces are chosen, and Lacking of them do not have these roots.
+	Namespaces, Lacking int
+	// Disputed is in how many somebody else keeps writing, and Rival a program that does,
+	// where that is known.
+	Disputed int
+	Rival    string
+	// Error says why the roots are not everywhere, by example; empty if they are.
+	Error string
+}
+
+// New checks the settings. It asks nothing.
+func New(cfg Config) (*Keeper, error) {
+	if cfg.Client == nil || cfg.Namespaces == nil || cfg.Roots == nil {
+		return nil, errors.New("meshroots: Config.Client, Config.Namespaces and Config.Roots are required")
+	}
+	if cfg.Written == nil {
+		cfg.Written = func(string, *pki.Bundle) {}
+	}
+	if cfg.Held == nil {
+		cfg.Held = func() error { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster)
+	return &Keeper{cfg: cfg, changed: make(chan struct{}, 1), places: map[string]*place{}}, nil
+}
+
+// Changed says that an authority has other roots now. It never blocks: what to publish is asked
+// of [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
+func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
+	if authority != k.cfg.Authority {
+		return
+	}
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Ready returns nil while all chosen namespaces have the roots, or these are not known yet.
+// Otherwise it says what is missing.
+func (k *Keeper) Ready() error {
+	known := k.cfg.Roots(k.cfg.Authority).Len() > 0
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.missing(known); err != nil {
+		return fmt.Errorf("cluster %q: ConfigMaps %s: %w", k.cfg.Cluster, Name, err)
+	}
+	return nil
+}
+
+// missing requires the lock to be held.
+func (k *Keeper) missing(known bool) error {
+	switch {
+	case !known && k.want == nil:
+		return nil
+	case k.fault != nil:
+		return k.fault
+	case !k.listed:
+		return errors.New("the namespaces are being listed")
+	case k.want == nil:
+		return errNotWritten
+	case k.right == len(k.places):
+		return nil
+	}
+	namespace, err := k.example()
+	return fmt.Errorf("%d of %d namespaces lack roots, such as %q: %w", len(k.places)-k.right, len(k.places), namespace, err)
+}
+
+// example returns a namespace that lacks roots, and why; one that has a reason, if there is one.
+func (k *Keeper) example() (namespace string, why error) {
+	var failed, waiting []string
+	for name, p := range k.places {
+		switch {
+		case p.has == k.want:
+		case p.err != nil:
+			failed = append(failed, name)
+		default:
+			waiting = append(waiting, name)
+		}
+	}
+	if len(failed) > 0 {
+		namespace = slices.Min(failed)
+		return namespace, k.places[namespace].err
+	}
+	return slices.Min(waiting), errNotWritten
+}
+
+// Status returns the state of the ConfigMaps.
+func (k *Keeper) Status() Status {
+	s := Status{Authority: k.cfg.Authority}
+	if err := k.Ready(); err != nil {
+		s.Error = text.Clean(err.Error())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.want != nil {
+		s.Roots = k.want.roots.Fingerprints()
+		s.Namespaces, s.Lacking = len(k.places), len(k.places)-k.right
+	}
+	s.Disputed, s.Rival = k.notes.disputed, k.notes.rival
+	return s
+}

@@ -1,0 +1,78 @@
+package meshroots
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// notes are what is logged once a minute at most, whatever the number of namespaces.
+type notes struct {
+	repairs  int    // since the last line
+	where    string // one of them
+	lacking  bool   // namespaces lacked roots a minute ago
+	disputed int    // places in which somebody else keeps writing
+	rival    string // who, where that is known
+	others   bool   // namespaces had other roots a minute ago
+}
+
+// dispute records that somebody keeps writing in a namespace, and says so once. The lock is held.
+func (k *Keeper) dispute(namespace string, p *place, rival string) {
+	if p.disputed {
+		return
+	}
+	p.disputed = true
+	k.notes.disputed++
+	if rival != "" {
+		k.notes.rival = rival
+	}
+	if k.notes.disputed == 1 {
+		k.cfg.Log.Error("somebody else keeps writing or deleting the roots of the mesh: turn one of both writers off, such as istiod's CA (ENABLE_CA_SERVER=false)",
+			"config_map", Name, "namespace", namespace, "writer", rival)
+	}
+}
+
+// settle ends what was disputed about a place. The lock is held.
+func (k *Keeper) settle(p *place) {
+	p.repairs = 0
+	if !p.disputed {
+		return
+	}
+	p.disputed = false
+	if k.notes.disputed--; k.notes.disputed == 0 {
+		k.notes.rival = ""
+		k.cfg.Log.Info("nobody else writes the roots of the mesh any more")
+	}
+}
+
+// complain says what is wrong for more than a minute, and what was repaired in it.
+func (k *Keeper) complain() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := k.notes.repairs; n > 0 {
+		k.cfg.Log.Warn("restored roots of the mesh that somebody else changed or deleted", "times", n, "namespace", k.notes.where)
+		k.notes.repairs = 0
+	}
+	err := k.missing(false)
+	if err != nil && k.notes.lacking {
+		k.cfg.Log.Warn("the roots of the mesh are not in all namespaces", "authority", k.cfg.Authority, "error", text.Clean(err.Error()))
+	}
+	k.notes.lacking = err != nil
+}
+
+// repair records that something was put right that somebody else did, who has left what was found
+// before. The lock is held.
+func (k *Keeper) repair(namespace string, p *place, before *seen, now time.Time) {
+	k.notes.repairs++
+	k.notes.where = namespace
+	p.repairs++
+	p.repaired = now
+	if p.repairs < quarrel {
+		return
+	}
+	rival := "" // one that deletes leaves no name
+	if before != nil {
+		rival = before.rival
+	}
+	k.dispute(namespace, p, rival)
+}

@@ -1,0 +1,141 @@
+package meshroots
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apply "k8s.io/client-go/applyconfigurations/core/v1"
+)
+
+// callTimeout limits each call to the API server.
+const callTimeout = 10 * time.Second
+
+// order is a ConfigMap to write.
+type order struct {
+	*want
+	namespace string
+	over      *seen // what was found; nil: nothing
+}
+
+// keep brings a namespace in line with the roots. It returns when to look again, if that is
+// needed though nothing happens; else 0.
+func (r *run) keep(ctx context.Context, namespace string) (again time.Duration) {
+	if o, again := r.decide(namespace); o == nil {
+		return again
+	}
+	if r.rate.Wait(ctx) != nil {
+		return 0
+	}
+	o, again := r.decide(namespace) // much may have changed meanwhile
+	if o == nil {
+		return again
+	}
+	made, err := r.write(ctx, o)
+	if ctx.Err() != nil {
+		return 0 // the end of the run is no fault
+	}
+	return r.wrote(o, made, err)
+}
+
+// decide returns what to write in a namespace, if anything, and else when to look again.
+func (r *run) decide(namespace string) (o *order, again time.Duration) {
+	chosen, found, now := r.chosen(namespace), r.found(namespace), time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !chosen {
+		r.leave(namespace)
+		return nil, 0
+	}
+	p := r.visit(namespace)
+	switch {
+	case r.want == nil:
+		return nil, 0
+	case p.behind(found, now) && p.has == r.want:
+		return nil, lag
+	case found != nil && found.sum == r.want.sum && (found.ours || !p.owned(found) && !r.cfg.Adopt):
+		if p.uid = ""; found.ours {
+			p.uid = found.UID
+		}
+		r.set(p, r.want)
+		return nil, r.calm(p, now)
+	}
+	r.set(p, nil)
+	if found != nil && !p.owned(found) && !r.cfg.Adopt {
+		p.err = errForeign
+		return nil, 0
+	}
+	if wait := r.wait(p).Sub(now); wait > 0 {
+		return nil, wait
+	}
+	return &order{r.want, namespace, found}, 0
+}
+
+// wait returns until when nothing is written to a place. New roots do not wait for what others
+// do. The lock is held.
+func (k *Keeper) wait(p *place) time.Time {
+	fault := p.last.Add(p.pause)
+	if p.due == k.want && p.until().After(fault) {
+		return p.until()
+	}
+	return fault
+}
+
+// calm forgets repairs that are long ago, and returns when to look again whether they are. The
+// lock is held.
+func (k *Keeper) calm(p *place, now time.Time) time.Duration {
+	if p.repairs == 0 {
+		return 0
+	}
+	if left := p.repaired.Add(peace).Sub(now); left > 0 {
+		return left
+	}
+	k.settle(p)
+	return 0
+}
+
+// write creates the ConfigMap, or changes the one that was found, unless it has changed since.
+// What others have in it beside the roots stays.
+func (r *run) write(ctx context.Context, o *order) (*corev1.ConfigMap, error) {
+	if err := r.cfg.Held(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m := apply.ConfigMap(Name, o.namespace).WithLabels(map[string]string{ManagedBy: Manager}).WithData(map[string]string{Key: o.text})
+	if o.over != nil {
+		m.WithUID(o.over.UID).WithResourceVersion(o.over.ResourceVersion)
+	}
+	// Where nothing was found, what somebody made meanwhile is not overwritten.
+	return r.cfg.Client.CoreV1().ConfigMaps(o.namespace).Apply(ctx, m, metav1.ApplyOptions{FieldManager: Manager, Force: o.over != nil})
+}
+
+// wrote records what became of a write. It returns when to look again.
+func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.places[o.namespace]
+	if p == nil {
+		return 0
+	}
+	if err == nil && made.Data[Key] != o.text {
+		err = errors.New("the API server stored other roots than were written: does an admission webhook change them?")
+	}
+	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
+	if err != nil {
+		p.pause = min(max(2*p.pause, shortest), retries)
+		if !apierrors.IsConflict(err) { // then the watch will tell what there is
+			p.err = err
+		}
+		return p.pause
+	}
+	if p.due == o.want {
+		r.repair(o.namespace, p, o.over, p.last)
+	}
+	p.uid = made.UID
+	r.set(p, o.want)
+	return r.calm(p, p.last)
+}
