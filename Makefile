@@ -114,6 +114,11 @@ e2e-kubernetes-long: ## test what takes the life of a request, or a certificate'
 bench-kubernetes: ## measure countersign-ra in real clusters, and write docs/figures.md
 	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench . -benchtime 1x ./control-plane/kubernetes/signing/real -args -page $(CURDIR)/docs/figures.md
 
+FLEET ?= 1000
+.PHONY: bench-fleet
+bench-fleet: ## model a mesh of FLEET (1000) identities behind Istio's door, and write docs/figures.md
+	@$(TESTS) -count=1 -timeout 0 -run FleetFigures ./control-plane/istioca -args -identities $(FLEET) -page $(CURDIR)/docs/figures.md
+
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows
 	@cd tools/cross && GOWORK=off $(GO) build -o $(OUT)/cross .

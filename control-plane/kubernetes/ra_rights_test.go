@@ -121,6 +121,16 @@ var raNeeds = map[string]raNeed{
 		}
 		return got(c.CoordinationV1().Leases(raNamespace).Update(ctx, l, metav1.UpdateOptions{DryRun: dry}))
 	}},
+	"countersign-ra-replicas: get leases": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoordinationV1().Leases(raNamespace).Get(ctx, raShares, metav1.GetOptions{}))
+	}},
+	"countersign-ra-replicas: update leases": {also: []string{"countersign-ra-replicas: get leases"}, do: func(ctx context.Context, c kubernetes.Interface) error {
+		l, err := c.CoordinationV1().Leases(raNamespace).Get(ctx, raShares, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return got(c.CoordinationV1().Leases(raNamespace).Update(ctx, l, metav1.UpdateOptions{DryRun: dry}))
+	}},
 	"countersign-ra: create configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}
 		return got(c.CoreV1().ConfigMaps(raNamespace).Create(ctx, m, metav1.CreateOptions{DryRun: dry}))
@@ -269,8 +279,10 @@ func raBound(t *testing.T) (c *kubetest.Cluster, client *kubernetes.Clientset, r
 	}
 	_, err := c.Client().CertificatesV1().CertificateSigningRequests().Create(t.Context(), request, metav1.CreateOptions{})
 	must(t, err)
-	_, err = c.Client().CoordinationV1().Leases(raNamespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: raAccount}}, metav1.CreateOptions{})
-	must(t, err)
+	for _, name := range []string{raAccount, raShares} {
+		_, err = c.Client().CoordinationV1().Leases(raNamespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(t, err)
+	}
 	client = c.ClientFor(c.Account(raNamespace, raAccount))
 	for what, need := range raNeeds {
 		soon(t, what, func() error { return need.do(t.Context(), client) })

@@ -60,6 +60,9 @@ func newAuthority(e *Engine, conf Authority) *authority {
 	for i := range a.slots {
 		a.slots[i].turn = call.NewTurn()
 	}
+	if conf.Share != nil {
+		a.queue.Divide(0, time.Now()) // an engine that starts again has saved nothing
+	}
 	return a
 }
 
@@ -95,20 +98,40 @@ func (a *authority) run() {
 // dispatch starts what may start now, and returns when to look again; zero for when
 // something happens.
 func (a *authority) dispatch() time.Duration {
+	for {
+		// Anew for each call: a process may have been stopped since the last.
+		if wait, started := a.next(a.share()); !started {
+			return wait
+		}
+	}
+}
+
+// next starts one call, if one may start.
+func (a *authority) next(share float64) (wait time.Duration, started bool) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for !e.closed {
-		s, free := a.slot()
-		if !free {
-			return 0
-		}
-		now := time.Now()
-		i, wait := a.queue.Next(now)
-		if i == nil {
-			return wait
-		}
-		e.start(i.Value.(*flight), s, now)
+	s, free := a.slot()
+	if e.closed || !free {
+		return 0, false
+	}
+	now := time.Now()
+	a.queue.Divide(share, now)
+	i, wait := a.queue.Next(now)
+	if i == nil {
+		return wait, false
+	}
+	e.start(i.Value.(*flight), s, now)
+	return 0, true
+}
+
+// share returns the part of the limits that is ours now.
+func (a *authority) share() float64 {
+	if a.conf.Share == nil {
+		return 1
+	}
+	if share := a.conf.Share(); share > 0 { // not if it is no number
+		return min(share, 1)
 	}
 	return 0
 }

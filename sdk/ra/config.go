@@ -60,7 +60,11 @@ type Authority struct {
 	// Timeout limits each call of Client or Token. Default: 30 seconds.
 	Timeout time.Duration
 	Limits  Limits
-	Roots   Roots
+	// Share returns the part of the Rate and the Burst in Limits that this engine may use now,
+	// from 0 to 1, where several share the authority's quota: package share. It is called before
+	// each call of the authority and must not block. See [Engine.ShareChanged]. Default: all.
+	Share func() float64
+	Roots Roots
 }
 
 // Limits bound the calls of an authority.

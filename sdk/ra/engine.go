@@ -127,6 +127,25 @@ func (e *Engine) RootsWritten(authority string, bundle *pki.Bundle) {
 	}
 }
 
+// ShareChanged says that an authority's Share may have grown.
+func (e *Engine) ShareChanged(authority string) {
+	if a := e.authorities[authority]; a != nil {
+		a.poke()
+	}
+}
+
+// Wanted returns how much of an authority's Rate there is use for: 1 is all of it. Where
+// requests wait it may be more.
+func (e *Engine) Wanted(authority string) float64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.authorities[authority]
+	if a == nil {
+		return 0
+	}
+	return a.queue.Demand(time.Now()) / a.conf.Limits.Rate
+}
+
 // Roots returns the roots of an authority to verify with; nil while none is known.
 func (e *Engine) Roots(authority string) *pki.Bundle {
 	e.mu.Lock()

@@ -16,6 +16,7 @@ type Status struct {
 	Waiting, InFlight int
 	Namespaces        int     // that have something waiting
 	Rate, MostRate    float64 // calls a second, at present and as configured
+	Share             float64 // of MostRate, that is this engine's when it was last looked at
 	// HeldFor is how long nothing is asked, as the authority said so, is away, or signs
 	// below a root that is too new; zero if it is asked.
 	HeldFor time.Duration
@@ -66,7 +67,7 @@ func (a *authority) status(now time.Time) Status {
 	q := a.queue.Status()
 	s := Status{
 		Authority: a.conf.Name, Waiting: q.Waiting, InFlight: q.InFlight, Namespaces: q.Tenants,
-		Rate: q.Rate, MostRate: a.conf.Limits.Rate, HeldFor: max(0, q.Until.Sub(now), a.held.Sub(now)),
+		Rate: q.Rate, MostRate: a.conf.Limits.Rate, Share: q.Share, HeldFor: max(0, q.Until.Sub(now), a.held.Sub(now)),
 	}
 	if a.held.After(now) {
 		s.Held = a.why.Error()

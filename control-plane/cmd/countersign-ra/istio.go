@@ -21,7 +21,7 @@ import (
 )
 
 // door serves Istio's CA API, on each replica and for as long as the program runs: who leads
-// does not matter. It has an engine of its own, with a rate of its own, beside that of a term.
+// does not matter. It has an engine of its own beside that of a term, and they share the quotas.
 type door struct {
 	of          *service
 	certificate *ownCertificate
@@ -33,6 +33,7 @@ type door struct {
 	server      *istioca.Server
 	on          net.Listener              // nil in a dry run
 	engine      atomic.Pointer[ra.Engine] // nil before run
+	quotas      atomic.Pointer[quotas]    // nil before run
 }
 
 // openDoor makes the door, if it is configured, and listens. Run serves.
@@ -85,12 +86,18 @@ func (d *door) run(ctx context.Context) error {
 		authority.Roots.Confirmed = false // nobody says what is written for a mesh
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
+	quotas, err := d.of.shared(&cfg)
+	if err != nil {
+		return err
+	}
 	engine, err := ra.New(cfg)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
+	d.quotas.Store(quotas)
 	d.engine.Store(engine)
+	defer quotas.run(engine)()
 	d.of.follow(engine)
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
 	defer d.lookouts.run(looking, d.of, d.callers.clusters)()
@@ -109,6 +116,9 @@ func (d *door) ready() error {
 	}
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
+	}
+	if err := d.quotas.Load().ready(); err != nil {
+		return err
 	}
 	return d.of.clusters.Ready()
 }

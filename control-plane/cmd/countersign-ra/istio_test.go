@@ -206,7 +206,7 @@ func TestEachReplicaServesAMesh(t *testing.T) {
 	}
 	out, errs, code := says(t, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
 	shown := strings.Join(strings.Fields(out), " ")
-	for _, want := range []string{"Waiting: another leads. No problems.", "ISTIO'S CA API", "denied 2", "east issued 1", "file 0 0 5/s 5/s - 0"} {
+	for _, want := range []string{"Waiting: another leads. No problems.", "ISTIO'S CA API", "denied 2", "east issued 1", "file 0 0 4.85/s 5/s - 0"} {
 		if code != 0 || !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q: %d\n%s%s", want, code, out, errs)
 		}
@@ -367,4 +367,36 @@ func TestLeaderServesPodsAndAMesh(t *testing.T) {
 	if _, metrics := r.page("/metrics"); !strings.Contains(metrics, `countersign_ra_roots{authority="file",engine="kubernetes",phase="trusted"} 1`) || !strings.Contains(metrics, `countersign_ra_roots{authority="file",engine="istio",phase="trusted"} 1`) {
 		t.Error(metrics)
 	}
+}
+
+// Two replicas share what the authority allows, and one that ends gives back what it had.
+func TestReplicasOfAMeshShareQuotas(t *testing.T) {
+	t.Parallel()
+	first, home, _ := newMesh(t, forMesh)
+	dir := files(t, home, forMesh)
+	if err := os.Mkdir(filepath.Join(dir, "remotes"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second := start(t, dir)
+	rate := func(r *replica) float64 {
+		if said := r.report(t).Istio; said != nil && len(said.Authorities) == 1 {
+			return said.Authorities[0].Rate
+		}
+		return 0
+	}
+	var conns []caller // a share is looked at when somebody asks
+	for _, r := range []*replica{first, second} {
+		r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
+		conns = append(conns, as(t, r.dial(t, r.root(t)), "web-token", ""))
+	}
+	half := func() bool {
+		a, b := rate(first), rate(second)
+		return a > 2 && a < 2.6 && b > 2 && b < 2.6
+	}
+	first.until(t, "each has half", half)
+	for _, c := range conns {
+		c.gets(nil, webID)
+	}
+	second.Stop(syscall.SIGTERM)
+	first.until(t, "one has all", func() bool { return rate(first) > 4.8 })
 }

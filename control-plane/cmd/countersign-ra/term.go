@@ -29,6 +29,7 @@ const (
 type term struct {
 	*service
 	engine  *ra.Engine
+	quotas  *quotas
 	issuer  signing.Issuer
 	written *written
 
@@ -46,6 +47,7 @@ func (s *service) lead(ctx context.Context) {
 		return
 	}
 	defer t.engine.Close()
+	defer t.quotas.run(t.engine)()
 	s.term.Store(t)
 	defer s.term.Store(nil)
 	s.follow(t.engine)
@@ -64,6 +66,9 @@ func (s *service) newTerm() (*term, error) {
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	var err error
+	if t.quotas, err = s.shared(&cfg); err != nil {
+		return nil, err
+	}
 	if t.engine, err = ra.New(cfg); err != nil {
 		return nil, err
 	}

@@ -23,20 +23,28 @@ const (
 	longest = 10 * time.Minute
 )
 
-// rate is the budget of one authority: what is configured, less while it refuses more.
+// rate is the budget of one authority: what is configured, of that the share that is ours, and
+// less while the authority refuses more.
 type rate struct {
-	most    float64 // calls a second
-	burst   float64
-	allowed float64 // at present
-	bucket  Bucket
-	raised  time.Time // until when allowed is computed
+	full   Limits
+	share  float64 // of full
+	part   float64 // of our share, at present
+	bucket Bucket
+
+	raised  time.Time // until when part is computed
 	lowered time.Time
 	climbs  time.Time // until when it climbs slowly
 	doubt   time.Time // until when a refusal means that it is far too high
 	slow    float64   // what it gains in a second then
 }
 
-func newRate(l Limits) rate { return rate{most: l.Rate, burst: l.Burst, allowed: l.Rate} }
+func newRate(l Limits) rate { return rate{full: l, share: 1, part: 1} }
+
+// allowed is in calls a second.
+func (r *rate) allowed() float64 { return r.full.Rate * r.share * r.part }
+
+// burst is one at least, or no call could begin.
+func (r *rate) burst() float64 { return max(min(1, r.full.Burst), r.full.Burst*r.share) }
 
 func (r *rate) wait(now time.Time) time.Duration {
 	if now.After(r.raised) {
@@ -45,7 +53,24 @@ func (r *rate) wait(now time.Time) time.Duration {
 		}
 		r.raised = now
 	}
-	return r.bucket.Wait(now, r.allowed, r.burst)
+	if r.allowed() <= 0 {
+		return longest
+	}
+	return r.bucket.Wait(now, r.allowed(), r.burst())
+}
+
+// divide changes the share. What was saved for a burst does not grow with it, as it may be
+// another's that was used, and without a share nothing is saved.
+func (r *rate) divide(share float64, now time.Time) {
+	if share == r.share {
+		return
+	}
+	r.bucket.gain(now, r.allowed())
+	saved := r.burst() - r.bucket.spent
+	if r.share = share; share == 0 {
+		saved = 0
+	}
+	r.bucket.spent = max(0, r.burst()-saved)
 }
 
 // gain raises the rate for the time since it was computed.
@@ -55,13 +80,13 @@ func (r *rate) gain(now time.Time) {
 		by = r.slow
 	}
 	passed := min(now.Sub(r.raised).Seconds(), 60) // a long rest proves nothing
-	r.allowed = min(r.most, r.allowed*(1+by*passed))
+	r.part = min(1, r.part*(1+by*passed))
 }
 
 // limited lowers the rate, once for all calls that were in flight together. It gains nothing
 // during the pause that the authority asked for.
 func (r *rate) limited(began, now time.Time, pause time.Duration) {
-	r.bucket.spent = max(r.bucket.spent, r.burst) // no burst after a refusal
+	r.bucket.spent = max(r.bucket.spent, r.burst()) // no burst after a refusal
 	if began.Before(r.lowered) {
 		return
 	}
@@ -70,7 +95,7 @@ func (r *rate) limited(began, now time.Time, pause time.Duration) {
 		part = sooner
 	}
 	climbing := min(max(climb*pause, minClimb), maxClimb)
-	r.allowed = max(r.allowed*part, r.most*lowest)
+	r.part = max(r.part*part, lowest)
 	r.lowered, r.raised = now, now.Add(pause)
 	r.climbs, r.slow = r.raised.Add(climbing), (1/lower-1)/climbing.Seconds()
 	r.doubt = r.raised.Add(climbing / 8)

@@ -104,12 +104,18 @@ type Queue struct {
 	anew    bool      // the last probe was for one that was never tried
 	failing []string  // tenants with faults since the last answer
 	waits   rotation.Waits
+
+	recent recent
 }
 
 // New returns an empty Queue.
 func New(l Limits) *Queue {
 	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}}
 }
+
+// Divide gives the queue a share of the rate and of the burst, from 0 to 1, where other queues
+// have the rest. It begins with all of it.
+func (q *Queue) Divide(share float64, now time.Time) { q.rate.divide(share, now) }
 
 // Add puts an item in line. If the queue is full, the tenant with the most waiting loses its
 // last item, of those that were tried or of the others, whichever are more: Add returns that
@@ -194,6 +200,7 @@ func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
 	q.length--
 	q.again(of, i.tenant)
 	q.rate.bucket.Spend()
+	q.recent.add(1, now)
 	q.inFlight++
 	l.inFlight++
 	i.began = now
@@ -225,6 +232,7 @@ func (q *Queue) Done(i *Item, err error, now time.Time) {
 func (q *Queue) Return(i *Item, now time.Time) {
 	q.land(i)
 	q.rate.bucket.Refund()
+	q.recent.add(-1, now)
 	q.prune(i.tenant, now)
 }
 

@@ -263,7 +263,7 @@ func TestReturnedTurnCostsNothing(t *testing.T) {
 		}
 		a.Return(i, a.now)
 	}
-	if s := a.Status(); s != (Status{Rate: 7}) || len(a.tenants) != 0 {
+	if s := a.Status(); s != (Status{Rate: 7, Share: 1}) || len(a.tenants) != 0 {
 		t.Errorf("left: %+v, %d tenants", s, len(a.tenants))
 	}
 }

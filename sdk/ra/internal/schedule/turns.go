@@ -98,12 +98,13 @@ type Status struct {
 	Waiting, InFlight int
 	Tenants           int     // that have something waiting
 	Rate              float64 // calls a second, at present
+	Share             float64 // of what is configured, that is this queue's
 	Until             time.Time
 }
 
 // Status returns what waits and how fast it goes.
 func (q *Queue) Status() Status {
-	s := Status{Waiting: q.length, InFlight: q.inFlight, Rate: q.rate.allowed, Until: q.until}
+	s := Status{Waiting: q.length, InFlight: q.inFlight, Rate: q.rate.allowed(), Share: q.rate.share, Until: q.until}
 	for _, t := range q.tenants {
 		if t.count() > 0 {
 			s.Tenants++
@@ -114,5 +115,9 @@ func (q *Queue) Status() Status {
 
 // Delay returns how long the last in line waits at least.
 func (q *Queue) Delay(now time.Time) time.Duration {
-	return max(q.until.Sub(now), 0) + time.Duration(float64(q.length)/q.rate.allowed*float64(time.Second))
+	seconds := min(float64(q.length)/q.rate.allowed(), aDay.Seconds()) // it may be no number
+	if q.rate.allowed() <= 0 {
+		seconds = longest.Seconds()
+	}
+	return max(q.until.Sub(now), 0) + time.Duration(seconds*float64(time.Second))
 }

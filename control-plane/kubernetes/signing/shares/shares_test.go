@@ -1,0 +1,171 @@
+package shares
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/sdk/ra/share"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const name = "countersign-ra-shares"
+
+var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
+// apiServer refuses updates of an older version, which client-go's does not.
+type apiServer struct {
+	*fake.Clientset
+	version int
+	err     error
+}
+
+func newAPIServer() *apiServer {
+	s := &apiServer{Clientset: fake.NewClientset()}
+	s.PrependReactor("*", "leases", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if s.err != nil {
+			return true, nil, s.err
+		}
+		sent := sentBy(action)
+		if sent == nil {
+			return false, nil, nil
+		}
+		now, err := s.Tracker().Get(leases, action.GetNamespace(), name)
+		if err == nil && action.GetVerb() == "update" && now.(*coordinationv1.Lease).ResourceVersion != sent.ResourceVersion {
+			return true, nil, apierrors.NewConflict(leases.GroupResource(), name, errors.New("modified"))
+		}
+		s.version++
+		sent.ResourceVersion = fmt.Sprint(s.version)
+		return false, nil, nil
+	})
+	return s
+}
+
+func sentBy(action kubetesting.Action) *coordinationv1.Lease {
+	if with, ok := action.(interface{ GetObject() runtime.Object }); ok {
+		return with.GetObject().(*coordinationv1.Lease)
+	}
+	return nil
+}
+
+func (s *apiServer) store(t *testing.T) *Store {
+	t.Helper()
+	store, err := New(Config{Client: s, Namespace: "ra", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t)
+	record, version, err := store.Load(t.Context())
+	if err != nil || record != nil || version != "" {
+		t.Fatalf("nothing is %q, %q, %v", record, version, err)
+	}
+	save := func(text, version string, want error) {
+		t.Helper()
+		if err := store.Save(t.Context(), []byte(text), version); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", text, err, want)
+		}
+	}
+	save("one", "", nil)
+	save("another first", "", share.ErrConflict)
+	if record, version, err = store.Load(t.Context()); err != nil || string(record) != "one" || version == "" {
+		t.Fatalf("%q, %q, %v", record, version, err)
+	}
+	save("two", version, nil)
+	save("late", version, share.ErrConflict)
+	if record, version, err = store.Load(t.Context()); err != nil || string(record) != "two" {
+		t.Fatalf("%q, %q, %v", record, version, err)
+	}
+	if err := s.Tracker().Delete(leases, "ra", name); err != nil {
+		t.Fatal(err)
+	}
+	save("of the Lease before", version, share.ErrConflict)
+	if record, version, err = store.Load(t.Context()); err != nil || record != nil || version != "" {
+		t.Errorf("%q, %q, %v", record, version, err)
+	}
+}
+
+func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
+	s := newAPIServer()
+	s.err = apierrors.NewServiceUnavailable("away")
+	store := s.store(t)
+	if _, _, err := store.Load(t.Context()); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "ra/"+name) {
+		t.Error(err)
+	}
+	if err := store.Save(t.Context(), nil, "1"); !apierrors.IsServiceUnavailable(err) || errors.Is(err, share.ErrConflict) {
+		t.Error(err)
+	}
+}
+
+func TestLeaseOfALeaderIsLeftAlone(t *testing.T) {
+	s := newAPIServer()
+	leader := "somebody"
+	_, err := s.CoordinationV1().Leases("ra").Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &leader},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.store(t).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "elects a leader") {
+		t.Error(err)
+	}
+}
+
+// Two replicas have half each, and one that ends gives its half back.
+func TestReplicasShareOverTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer()
+		var keepers []*share.Keeper
+		var ends []func()
+		for range 2 {
+			keeper, err := share.New(share.Config{Store: s.store(t), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			go func() { defer close(over); keeper.Run(ctx) }()
+			keepers, ends = append(keepers, keeper), append(ends, func() { cancel(); <-over })
+		}
+		time.Sleep(time.Minute)
+		if a, b := keepers[0].Share("ca"), keepers[1].Share("ca"); a < 0.48 || b < 0.48 {
+			t.Errorf("they have %v and %v", a, b)
+		}
+		ends[0]()
+		time.Sleep(4 * time.Second)
+		if a, b := keepers[0].Share("ca"), keepers[1].Share("ca"); a > 0 || b < 0.96 {
+			t.Errorf("one has ended, and they have %v and %v", a, b)
+		}
+		ends[1]()
+	})
+}
+
+func TestInvalidSettingsAreRefused(t *testing.T) {
+	client := fake.NewClientset()
+	for what, cfg := range map[string]Config{
+		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
+		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
+)
+
+// store is one record in memory, which takes a while to answer.
+type store struct {
+	mu      sync.Mutex
+	record  []byte
+	version int
+	away    bool // requests fail
+	hangs   bool // they get no answer
+	writes  int
+}
+
+const latency = 20 * time.Millisecond
+
+func (s *store) ask(ctx context.Context) error {
+	time.Sleep(latency)
+	s.mu.Lock()
+	away, hangs := s.away, s.hangs
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if away {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (s *store) Load(ctx context.Context) ([]byte, string, error) {
+	if err := s.ask(ctx); err != nil {
+		return nil, "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return nil, "", nil
+	}
+	return s.record, fmt.Sprint(s.version), nil
+}
+
+func (s *store) Save(ctx context.Context, record []byte, version string) error {
+	if err := s.ask(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if has := fmt.Sprint(s.version); s.record != nil && version != has || s.record == nil && version != "" {
+		return fmt.Errorf("the version is %s: %w", has, ErrConflict)
+	}
+	s.record, s.version, s.writes = record, s.version+1, s.writes+1
+	return nil
+}
+
+func (s *store) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *store) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+// replica is a Keeper that runs.
+type replica struct {
+	*Keeper
+	log  logtest.Log
+	stop context.CancelFunc
+	over chan struct{}
+
+	mu      sync.Mutex
+	want    float64
+	changes int
+}
+
+func (s *store) replica(t *testing.T, want float64) *replica {
+	t.Helper()
+	r := &replica{want: want, over: make(chan struct{})}
+	var err error
+	r.Keeper, err = New(Config{Store: s, Log: r.log.Logger(), Wants: r.wants, Changed: r.changed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = func() { stop(); <-r.over }
+	t.Cleanup(r.stop)
+	go func() { defer close(r.over); r.Run(ctx) }()
+	return r
+}
+
+func (r *replica) wants() map[string]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return map[string]float64{pool: r.want}
+}
+
+func (r *replica) changed(string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes++
+}
+
+// within waits until all hold, and looks each tenth of a second that they have no more than all.
+func within(t *testing.T, most time.Duration, what string, all []*replica, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(most); !holds(); time.Sleep(100 * time.Millisecond) {
+		sum := 0.0
+		for _, r := range all {
+			sum += r.Share(pool)
+		}
+		if sum > 1.00001 {
+			t.Fatalf("they have %v of 1", sum)
+		}
+		if time.Now().After(end) {
+			var has []float64
+			for _, r := range all {
+				has = append(has, r.Share(pool))
+			}
+			t.Fatalf("not within %s: %s; they have %v", most, what, has)
+		}
+	}
+}
+
+func about(r *replica, share float64) func() bool {
+	return func() bool { got := r.Share(pool); return got > share-0.03 && got < share+0.03 }
+}
+
+func TestKeepersShareByDemandOverFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{}
+		a := s.replica(t, 1)
+		within(t, 20*time.Second, "the first has it all", []*replica{a}, about(a, 0.97))
+		b := s.replica(t, 1)
+		all := []*replica{a, b}
+		within(t, 8*time.Second, "two have half each", all, func() bool { return about(a, 0.485)() && about(b, 0.485)() })
+		b.mu.Lock()
+		b.want = 0.1
+		b.mu.Unlock()
+		within(t, 8*time.Second, "one has what the other does not want", all, func() bool { return about(a, 0.87)() && about(b, 0.1)() })
+		b.stop()
+		if got := b.Share(pool); got != 0 {
+			t.Errorf("one that has ended has %v", got)
+		}
+		within(t, 3*time.Second, "it has given back", all, about(a, 0.97))
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.changes == 0 {
+			t.Error("it does not hear of its share")
+		}
+		if n := len(a.log.String()); n > 0 {
+			t.Errorf("it logged %s", a.log.String())
+		}
+	})
+}
+
+func TestStoreThatIsAwayOrHangsEndsTheShare(t *testing.T) {
+	for what, set := range map[string]func(*store, bool){
+		"away": func(s *store, on bool) { s.away = on }, "hangs": func(s *store, on bool) { s.hangs = on },
+		"damaged": func(s *store, on bool) {
+			if s.record = []byte("{"); !on {
+				s.record = nil
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &store{}
+				a := s.replica(t, 1)
+				all := []*replica{a}
+				within(t, 20*time.Second, "it has it all", all, about(a, 0.97))
+				s.set(func() { set(s, true) })
+				time.Sleep(9 * time.Second)
+				if got := a.Share(pool); got < 0.9 {
+					t.Errorf("nine seconds later it has %v", got)
+				}
+				within(t, 4*time.Second, "it has nothing", all, func() bool { return a.Share(pool) < 0.02 })
+				if !strings.Contains(a.log.String(), "cannot share") || a.Status().Fault == "" {
+					t.Errorf("it logged %q, and its status says %q", a.log.String(), a.Status().Fault)
+				}
+				s.set(func() { set(s, false) })
+				within(t, 25*time.Second, "it has it again", all, about(a, 0.97))
+				if !strings.Contains(a.log.String(), "again") || a.Status().Fault != "" {
+					t.Errorf("it logged %q, and its status says %q", a.log.String(), a.Status().Fault)
+				}
+			})
+		})
+	}
+}
+
+// Many that write at once all get through.
+func TestManyMembersWriteOneRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{}
+		var all []*replica
+		for range 8 {
+			all = append(all, s.replica(t, 1))
+		}
+		within(t, 2*time.Minute, "each has an eighth", all, func() bool {
+			for _, r := range all {
+				if !about(r, 0.97/8)() {
+					return false
+				}
+			}
+			return true
+		})
+		begun := s.written()
+		time.Sleep(time.Minute)
+		if n := s.written() - begun; n < 7*24 || n > 10*24*5/4 {
+			t.Errorf("%d writes in a minute", n)
+		}
+	})
+}
+
+func TestInvalidSettingsAreRefused(t *testing.T) {
+	wants := func() map[string]float64 { return nil }
+	for what, cfg := range map[string]Config{
+		"no store": {Wants: wants}, "no wants": {Store: &store{}}, "a short duration": {Store: &store{}, Wants: wants, Duration: time.Second},
+		"a long duration": {Store: &store{}, Wants: wants, Duration: time.Hour},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
