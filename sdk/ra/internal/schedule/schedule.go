@@ -103,6 +103,7 @@ type Queue struct {
 	probing bool      // one call at a time, until one is answered
 	anew    bool      // the last probe was for one that was never tried
 	failing []string  // tenants with faults since the last answer
+	raised  time.Time // when waits last grew
 	waits   rotation.Waits
 }
 
@@ -247,19 +248,20 @@ func (q *Queue) answered(t *tenant) {
 
 const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hurry
 
-// fault slows the tenant down, or all if it is one of several in a row.
+// fault slows the tenant down, or all if it is one of several in a row. A wait grows once for
+// all calls that were in flight when it did: they failed by the same moment's trouble.
 func (q *Queue) fault(i *Item, err error, now time.Time) {
 	l := i.lane()
-	if l.faults++; l.faults >= doubt {
-		l.until = now.Add(pauseAfter(&l.waits, err, now))
+	if l.faults++; l.faults >= doubt && i.began.After(l.raised) {
+		l.raised, l.until = now, now.Add(pauseAfter(&l.waits, err, now))
 	}
-	if slices.Contains(q.failing, i.Tenant) {
+	if !i.began.After(q.raised) || slices.Contains(q.failing, i.Tenant) {
 		return
 	}
 	if q.failing = append(q.failing, i.Tenant); len(q.failing) < doubt {
 		return
 	}
-	q.failing = q.failing[:0]
+	q.failing, q.raised = q.failing[:0], now
 	q.probing = true
 	q.pause(now.Add(pauseAfter(&q.waits, err, now)))
 }

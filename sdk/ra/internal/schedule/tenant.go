@@ -22,6 +22,7 @@ type lane struct {
 	inFlight int
 	faults   int // in a row
 	until    time.Time
+	raised   time.Time // when waits last grew
 	waits    rotation.Waits
 	turns    int
 }
