@@ -34,7 +34,7 @@ const doubt = 3
 type Limits struct {
 	Rate     float64 // calls a second
 	Burst    float64 // calls at once, after a rest
-	InFlight int     // calls at the same time; a tenant has half of them
+	InFlight int     // calls at the same time; a tenant has half of them, those that hang too
 	Length   int     // requests that wait
 	Reserve  int     // every so many turns, one is for renewals
 }
@@ -226,6 +226,16 @@ func (q *Queue) Done(i *Item, err error, now time.Time) {
 func (q *Queue) Return(i *Item, now time.Time) {
 	q.land(i)
 	q.rate.bucket.Refund()
+	q.prune(i.tenant, now)
+}
+
+// Hang tells that an item's client has not returned although its call is settled. It counts
+// toward its tenant's half of the calls until Returned.
+func (q *Queue) Hang(i *Item) { i.tenant.hanging++ }
+
+// Returned tells that a hanging client has returned after all.
+func (q *Queue) Returned(i *Item, now time.Time) {
+	i.tenant.hanging--
 	q.prune(i.tenant, now)
 }
 
