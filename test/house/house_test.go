@@ -131,7 +131,7 @@ var arrows = map[string][]string{
 	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":                         {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
 	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
