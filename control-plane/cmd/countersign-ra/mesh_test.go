@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -100,6 +101,27 @@ func TestStatusShowsTheMesh(t *testing.T) {
 	for _, want := range []string{"MESH OBJECT", "5 of 7 namespaces", "two lack it", "mesh/istiod-tls"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+// The rule for istiod comes with the rules, and what is asked for does not.
+func TestChangedIstiodNeedsARestart(t *testing.T) {
+	parsed := func(mesh string) *config.Config {
+		c, err := config.Parse("c.yaml", []byte(usual+mesh))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &c
+	}
+	const istiod = "mesh: {istiod: {enabled: true, dns_names: [a.example.org]}}\n"
+	s := &service{config: *parsed(istiod)}
+	if err := s.foreign(parsed(istiod + "log: {level: debug}\n")); err != nil {
+		t.Error(err)
+	}
+	for what, next := range map[string]string{"another name": strings.Replace(istiod, "a.example.org", "b.example.org", 1), "none": ""} {
+		if err := s.foreign(parsed(next)); err == nil || !strings.Contains(err.Error(), "mesh.istiod has changed") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

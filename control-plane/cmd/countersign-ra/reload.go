@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -54,6 +56,9 @@ func (s *service) takeOver(next *config.Config) error {
 func (s *service) foreign(next *config.Config) error {
 	if next.Cluster.ID != s.config.Cluster.ID {
 		return fmt.Errorf("cluster.id is %q: another name of the home cluster needs a restart", next.Cluster.ID)
+	}
+	if !reflect.DeepEqual(next.Mesh.Istiod, s.config.Mesh.Istiod) {
+		return errors.New("mesh.istiod has changed, and needs a restart: its rule would not fit what is asked for")
 	}
 	here := s.config.Doors()
 	for _, door := range next.Doors() {
