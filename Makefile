@@ -45,7 +45,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-step e2e-vault e2e-kubernetes fuzz
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -88,6 +88,11 @@ e2e-vault: ## test the Vault provider against a real Vault
 e2e-kubernetes: ## test the control plane against real API servers
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+
+.PHONY: e2e-cert-manager
+e2e-cert-manager: ## test the issuer with cert-manager's own controllers and a real API server
+	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_CERT_MANAGER; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_CERT_MANAGER="$$(scripts/get-cert-manager)"; \
+		$(HEAVY) -tags e2e,certmanager,grpcnotrace -timeout 8m -run Real ./control-plane/certmanager/real
 
 RUNS ?= 1000
 PROCESS_RUNS ?= 10
