@@ -487,14 +487,6 @@ func (c cost) keepsBounds(tb testing.TB, f fleet) {
 	}
 }
 
-func TestFleetSharesAQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := scaled(500)
-		f.kill = f.bound() / 2
-		f.measure(t).keepsBounds(t, f)
-	})
-}
-
 var (
 	page       = flag.String("page", "", "write the figures into this page, between its marks")
 	identities = flag.Int("identities", 0, "measure a fleet of so many: make bench-fleet")

@@ -152,7 +152,7 @@ func TestReplicasNeverExceedTheQuotaTogether(t *testing.T) {
 }
 
 func TestReplicaWithoutAShareAsksNothing(t *testing.T) {
-	inBubble(t, func(c *ra.Config) { c.Authorities[0].Share = func() float64 { return math.NaN() } }, func(h *house) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Share = math.NaN }, func(h *house) {
 		ctx, cancel := context.WithTimeout(h.t.Context(), time.Hour)
 		defer cancel()
 		if err := <-h.in(ctx, "shop", 1); !errors.Is(err, context.DeadlineExceeded) || len(h.ca.calls()) > 0 {

@@ -66,7 +66,7 @@ func newRealm(t *testing.T, name string) realm {
 	for _, file := range []string{"rights/pods.yaml", "rights/guard.yaml", "istio/rights/rights.yaml"} {
 		r.Bind("", user, rulesIn(t, file)...)
 	}
-	r.Bind("countersign", user, rulesIn(t, "home.yaml")...)
+	r.Bind("countersign", user, slices.Concat(rulesIn(t, "home.yaml"), rulesIn(t, "replicas/replicas.yaml"))...)
 	for _, account := range []string{"shop/web", "shop/api", "shop/job", "shop/pay", "bank/web", "istio-system/ztunnel", "istio-system/istiod"} {
 		namespace, name, _ := strings.Cut(account, "/")
 		r.ServiceAccount(namespace, name)

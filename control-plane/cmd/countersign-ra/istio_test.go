@@ -206,7 +206,7 @@ func TestEachReplicaServesAMesh(t *testing.T) {
 	}
 	out, errs, code := says(t, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
 	shown := strings.Join(strings.Fields(out), " ")
-	for _, want := range []string{"Waiting: another leads. No problems.", "ISTIO'S CA API", "denied 2", "east issued 1", "file 0 0 4.85/s 5/s - 0"} {
+	for _, want := range []string{"Waiting: another leads. No problems.", "ISTIO'S CA API", "denied 2", "east issued 1", "file 0 0 4.85/s 4.85/s - 0"} {
 		if code != 0 || !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q: %d\n%s%s", want, code, out, errs)
 		}

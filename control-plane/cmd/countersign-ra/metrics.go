@@ -93,7 +93,7 @@ var (
 	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority", "engine")
 	inFlightDesc    = desc("calls_in_flight", "Calls of an authority at present.", "authority", "engine")
 	rateDesc        = desc("rate", "Calls a second that are allowed at present.", "authority", "engine")
-	rateLimitDesc   = desc("rate_limit", "Calls a second that are configured.", "authority", "engine")
+	rateLimitDesc   = desc("rate_limit", "This engine's share of the calls a second that are configured.", "authority", "engine")
 	heldDesc        = desc("held_seconds", "How long an authority will not be asked.", "authority", "engine")
 	stoppedDesc     = desc("rule_stopped", "1 for a rule whose replies failed a check, so that one request at a time is sent.", "authority", "engine", "rule")
 	rootsDesc       = desc("roots", "Roots of an authority, by phase.", "authority", "engine", "phase")

@@ -37,7 +37,7 @@ type authority struct {
 	InFlight   int     `json:"in_flight"`
 	Namespaces int     `json:"namespaces"` // that have something waiting
 	Rate       float64 `json:"rate"`       // calls a second, at present
-	MostRate   float64 `json:"most_rate"`  // as configured
+	MostRate   float64 `json:"most_rate"`  // this engine's share of what is configured
 	// HeldSeconds is how long nothing will be asked; Held says why, where that is known.
 	HeldSeconds float64   `json:"held_seconds,omitempty"`
 	Held        string    `json:"held,omitempty"`
@@ -165,7 +165,7 @@ func (o *office) report(k *cluster) {
 
 func authorityOf(s ra.Status) authority {
 	a := authority{
-		Name: s.Authority, Waiting: s.Waiting, InFlight: s.InFlight, Namespaces: s.Namespaces, Rate: s.Rate, MostRate: s.MostRate,
+		Name: s.Authority, Waiting: s.Waiting, InFlight: s.InFlight, Namespaces: s.Namespaces, Rate: s.Rate, MostRate: s.MostRate * s.Share,
 		HeldSeconds: s.HeldFor.Seconds(), Held: s.Held,
 	}
 	for _, by := range s.Stopped {
