@@ -60,8 +60,9 @@ because of it is not run either. ` + "`countersign provider kit BINARY > kit.yam
 with all settings of a provider; what it requires is ` + "`FILL-IN`" + ` there, which no test takes.
 
 ` + "```yaml" + `
-settings: {address: ca.example.org}   # valid settings
-secret_files: {password: password.txt} # files with the values of secret settings
+# Valid settings. A secret one may be a reference, as in an agent's configuration: {file: PATH},
+# {env: NAME} or {command: [PROGRAM, ARG]}.
+settings: {address: ca.example.org, password: {file: password.txt}}
 wrong_settings: {address: ""}         # refused by the author's own validation
 identity: {spiffe_id: "spiffe://example.org/web", dns_names: [web.example.org], ip_addresses: [192.0.2.1]}
 refused_identity: {spiffe_id: "spiffe://stranger.test/web"}

@@ -71,6 +71,10 @@ func Run(ctx context.Context, target Target, each func(conformance.Result)) (*co
 	}
 	session := conformance.NewSession(target.Kit, conformance.Subject{Form: "process", Open: r.open, Log: r.logged})
 	defer session.Close()
+	if err := session.Resolve(ctx); err != nil {
+		return nil, err
+	}
+	r.entry.Settings = session.Kit.Settings
 	report := &conformance.Report{Provider: filepath.Base(target.Path)}
 	for _, check := range slices.Concat(conformance.Checks(), processChecks(r)) {
 		if !target.wants(check) {

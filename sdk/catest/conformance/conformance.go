@@ -171,6 +171,9 @@ func RunSubject(t *testing.T, kit Kit, subject Subject, checks []Check) {
 	t.Helper()
 	s := NewSession(kit, subject)
 	defer s.Close()
+	if err := s.Resolve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	for _, check := range checks {
 		t.Run(check.ID, func(t *testing.T) {
 			switch result := s.Do(t.Context(), check); result.Outcome {

@@ -13,8 +13,11 @@ import (
 // Kit holds input only the author knows. The zero value suits a provider that needs no
 // settings and signs for anyone.
 type Kit struct {
-	// Settings are valid settings. Default: none.
+	// Settings are valid settings. A secret one may be a reference, as in a configuration of the
+	// agent: see [Session.Resolve]. Default: none.
 	Settings map[string]any `json:"settings,omitempty"`
+	// Dir is where the relative paths of such references begin. Default: the current folder.
+	Dir string `json:"-"`
 	// WrongSettings fail the author's own validation.
 	WrongSettings map[string]any `json:"wrong_settings,omitempty"`
 	// Identity is one that the CA signs. Default: spiffe://example.org/ns/kit/sa/conformance.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -27,8 +28,6 @@ type kitFile struct {
 	RefusedTokenFile        string       `json:"refused_token_file"`
 	Exchange                exchangeFile `json:"exchange"`
 	RefusedSubjectTokenFile string       `json:"refused_subject_token_file"`
-	// SecretFiles are files with values of settings, by the names of the settings.
-	SecretFiles map[string]string `json:"secret_files"`
 }
 
 // Placeholder stands in a kit file for a value that its author has not written yet.
@@ -50,44 +49,42 @@ func LoadKit(path string) (Kit, error) {
 	if err := LoadYAML(path, &file); err != nil {
 		return Kit{}, err
 	}
-	if err := file.unfilled(path); err != nil {
-		return Kit{}, err
+	if err := unfilled("settings", file.Settings); err != nil {
+		return Kit{}, fmt.Errorf("%s: %w", path, err)
 	}
 	kit, e := file.Kit, file.Exchange
 	kit.Exchange = ca.TokenRequest{SubjectTokenType: e.SubjectTokenType, Audience: e.Audience, Resource: e.Resource, Scopes: e.Scopes, RequestedType: e.RequestedTokenType}
 	dir := filepath.Dir(path)
+	kit.Dir = dir // of references, too
 	return kit, errors.Join(
 		readToken(dir, file.TokenFile, &kit.Token), readToken(dir, file.RefusedTokenFile, &kit.RefusedToken),
-		readSecrets(dir, file.SecretFiles, &kit), readToken(dir, e.SubjectTokenFile, &kit.Exchange.SubjectToken), readToken(dir, file.RefusedSubjectTokenFile, &kit.RefusedSubjectToken),
+		readToken(dir, e.SubjectTokenFile, &kit.Exchange.SubjectToken), readToken(dir, file.RefusedSubjectTokenFile, &kit.RefusedSubjectToken),
 	)
 }
 
-// unfilled is an error if a placeholder is left.
-func (f kitFile) unfilled(path string) error {
-	for _, name := range slices.Sorted(maps.Keys(f.Settings)) {
-		if f.Settings[name] == Placeholder {
-			return fmt.Errorf("%s: settings.%s is still %s: write a value that your CA takes", path, name, Placeholder)
+// unfilled is an error if a placeholder is left: as a value, or as a name that the author chooses.
+func unfilled(path string, value any) error {
+	switch value := value.(type) {
+	case string:
+		if value == Placeholder {
+			return fmt.Errorf("%s is still %s: write a value that your CA takes", path, Placeholder)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.SecretFiles)) {
-		if f.SecretFiles[name] == Placeholder {
-			return fmt.Errorf("%s: secret_files.%s is still %s: write the path of a file that has the value", path, name, Placeholder)
+	case []any:
+		for i, one := range value {
+			if err := unfilled(path+"."+strconv.Itoa(i), one); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
-}
-
-// readSecrets puts secret settings among the others.
-func readSecrets(dir string, files map[string]string, kit *Kit) error {
-	for name, file := range files {
-		var value ca.Token
-		if err := readToken(dir, file, &value); err != nil {
-			return fmt.Errorf("secret_files.%s: %w", name, err)
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			err := unfilled(path+"."+name, name)
+			if err == nil {
+				err = unfilled(path+"."+name, value[name])
+			}
+			if err != nil {
+				return err
+			}
 		}
-		if kit.Settings == nil {
-			kit.Settings = map[string]any{}
-		}
-		kit.Settings[name] = value.Reveal()
 	}
 	return nil
 }

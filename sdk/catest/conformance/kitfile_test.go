@@ -22,11 +22,10 @@ func kitFolder(t *testing.T, kit string) (path string) {
 
 func TestKitFileHasTokensInFilesBesideIt(t *testing.T) {
 	kit, err := LoadKit(kitFolder(t, `
-settings: {address: ca.example.org, tries: 3}
+settings: {address: ca.example.org, tries: 3, password: {file: token}}
 identity: {spiffe_id: "spiffe://example.org/web"}
 ttl: 90m
 token_file: token
-secret_files: {password: token}
 exchange: {subject_token_file: token, audience: ca}
 abilities_off: [root-watcher]
 env: {AWS_REGION: eu-central-1}
@@ -37,25 +36,26 @@ env: {AWS_REGION: eu-central-1}
 	if kit.Token != "eyJ.good" || kit.Exchange.SubjectToken != "eyJ.good" || kit.Exchange.Audience != "ca" || kit.Env["AWS_REGION"] != "eu-central-1" {
 		t.Errorf("%+v", kit)
 	}
-	if want := map[string]any{"address": "ca.example.org", "tries": 3.0, "password": "eyJ.good"}; !reflect.DeepEqual(kit.Settings, want) || kit.TTL != Duration(90*time.Minute) {
+	if want := map[string]any{"address": "ca.example.org", "tries": 3.0, "password": map[string]any{"file": "token"}}; !reflect.DeepEqual(kit.Settings, want) || kit.TTL != Duration(90*time.Minute) {
 		t.Errorf("%v, %v", kit.Settings, kit.TTL)
 	}
 }
 
 func TestWrongKitFileIsRefused(t *testing.T) {
 	for kit, want := range map[string]string{
-		"setings: {}":                    `unknown field "setings"`,
-		"token_file: empty":              "empty is empty",
-		"token_file: large":              "has more than 1048576 bytes",
-		"token_file: none":               "no such file",
-		"ttl: soon":                      "invalid duration",
-		"settings: {url: FILL-IN}":       "settings.url is still FILL-IN: write a value",
-		"secret_files: {pin: FILL-IN}":   "secret_files.pin is still FILL-IN: write the path",
-		"secret_files: {pin: empty}":     "secret_files.pin: the file",
-		"secret_files: {pin: none}":      "secret_files.pin: open",
-		"settings: [1":                   "yaml",
-		"settings: {a: {1: 2, b: .nan}}": "kit.yaml",
-		"settings: {a: 1, a: 2}":         "already defined",
+		"setings: {}":                      `unknown field "setings"`,
+		"token_file: empty":                "empty is empty",
+		"token_file: large":                "has more than 1048576 bytes",
+		"token_file: none":                 "no such file",
+		"ttl: soon":                        "invalid duration",
+		"settings: {url: FILL-IN}":         "settings.url is still FILL-IN: write a value",
+		"settings: {pin: {file: FILL-IN}}": "settings.pin.file is still FILL-IN",
+		"settings: {a: [{b: FILL-IN}]}":    "settings.a.0.b is still FILL-IN",
+		"settings: {a: {FILL-IN: {b: c}}}": "settings.a.FILL-IN is still FILL-IN",
+		"secret_files: {pin: token}":       `unknown field "secret_files"`,
+		"settings: [1":                     "yaml",
+		"settings: {a: {1: 2, b: .nan}}":   "kit.yaml",
+		"settings: {a: 1, a: 2}":           "already defined",
 	} {
 		if _, err := LoadKit(kitFolder(t, kit)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", kit, err, want)

@@ -24,6 +24,7 @@ type Session struct {
 	Kit     Kit
 	Subject Subject
 
+	secrets  []ca.Token // among the settings; see Resolve
 	outcomes map[string]Result
 	unopened string        // the check that first could open no instance
 	quiet    time.Duration // how long a watch with no events is observed
@@ -239,18 +240,7 @@ func hasKey(cert ca.Certificate, key crypto.PublicKey) error {
 	return nil
 }
 
-// clean sanitizes output and removes the kit's tokens.
+// clean sanitizes output and removes the kit's tokens and secret settings.
 func (s *Session) clean(seen string) string {
 	return text.Redact(seen, s.tokens()...)
-}
-
-// tokens returns all tokens the session may send.
-func (s *Session) tokens() []ca.Token {
-	var sent []ca.Token
-	for _, token := range []ca.Token{s.Kit.Token, s.Kit.RefusedToken, s.Kit.Exchange.SubjectToken, s.Kit.RefusedSubjectToken} {
-		if token != "" {
-			sent = append(sent, token)
-		}
-	}
-	return sent
 }

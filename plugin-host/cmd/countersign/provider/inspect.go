@@ -61,7 +61,8 @@ func kitCommand() *cobra.Command {
 		Use: "kit NAME[@VERSION] | PATH", Short: "Run a provider once and print a kit file for its tests",
 		Long: `Run a provider once, without settings, and print a kit file for "countersign provider
 test" and for the tests of a provider in Go. Required settings are FILL-IN, which no
-test takes; all others are comments with their defaults.`,
+test takes; all others are comments with their defaults. Secret settings are references,
+as in the agent's configuration.`,
 		Args: oneProvider, ValidArgsFunction: in.CompleteProviders,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seen, err := inspect(cmd, &in, args[0])

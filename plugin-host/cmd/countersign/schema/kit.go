@@ -1,7 +1,7 @@
 package schema
 
 import (
-	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -11,23 +11,27 @@ import (
 )
 
 // WriteKit writes a kit file for the conformance suite: the settings that a provider requires with
-// a placeholder, which the suite refuses, and all others as comments.
+// a placeholder, which the suite refuses, and all others as comments. Secret ones are references.
 func WriteKit(w io.Writer, settings []Setting) error {
-	var out strings.Builder
-	out.WriteString(kitBegins)
-	writeEntries(&out, settings, "settings", false)
-	if hasSecret(settings) {
-		out.WriteString("\n# Secret settings are read from files. Keep those out of git.\n")
-		writeEntries(&out, settings, "secret_files", true)
+	var out kitText
+	out.text.WriteString(kitBegins)
+	if slices.ContainsFunc(settings, func(s Setting) bool { return s.Secret }) {
+		out.text.WriteString(kitSecrets)
 	}
-	out.WriteString(kitEnds)
-	_, err := io.WriteString(w, out.String())
+	out.text.WriteString("settings:\n")
+	out.entries(settings, level{indent: "  ", live: true})
+	out.text.WriteString(kitEnds)
+	_, err := io.WriteString(w, out.text.String())
 	return err
 }
 
 const kitBegins = `# What only you know, for the conformance suite: "go test" and "countersign provider test" read it.
 # Every entry is optional; a check that lacks its entry is not run, and the report says so once.
 # "countersign provider kit BINARY" writes this file for the provider's settings.
+`
+
+const kitSecrets = `# Secret settings are references: {file: PATH}, {env: NAME} or {command: [PROGRAM, ARG]}. Keep the
+# files out of git.
 `
 
 const kitEnds = `
@@ -41,38 +45,107 @@ const kitEnds = `
 # refused_token_file: expired-token
 `
 
-// writeEntries writes the secret or the other settings, each with its type and description.
-func writeEntries(w io.Writer, settings []Setting, entry string, secret bool) {
-	fmt.Fprintf(w, "%s:\n", entry)
-	for _, s := range settings {
-		if s.inKit() && s.Secret == secret {
-			fmt.Fprintf(w, "  # %s\n  %s\n", s.comment(), s.line())
+type kitText struct{ text strings.Builder }
+
+// level is where settings stand: below others.
+type level struct {
+	indent string
+	live   bool // not in a comment
+	secret bool
+}
+
+// entries writes settings of the same depth, each followed by what is below it.
+func (k *kitText) entries(settings []Setting, at level) {
+	for len(settings) > 0 {
+		s, end := settings[0], 1
+		for end < len(settings) && settings[end].depth > s.depth {
+			end++
+		}
+		k.entry(s, settings[1:end], at)
+		settings = settings[end:]
+	}
+}
+
+func (k *kitText) entry(s Setting, below []Setting, at level) {
+	at.secret = at.secret || s.Secret
+	fmt.Fprintf(&k.text, "%s# %s\n", at.indent, s.comment(at))
+	at.live = at.live && s.Required
+	if below = s.alike(below); len(below) == 0 {
+		k.line(at, yamlKey(s.key)+": "+s.value(at.secret))
+		return
+	}
+	if at.live && !slices.ContainsFunc(below, func(b Setting) bool { return b.depth == s.depth+1 && b.Required }) {
+		k.line(at, yamlKey(s.key)+": "+conformance.Placeholder) // any of what follows
+		at.live = false
+	} else {
+		k.line(at, yamlKey(s.key)+":")
+	}
+	at.indent += "  "
+	switch s.step(below[0]) {
+	case inList:
+		k.line(at, "-")
+		at.indent += "  "
+	case inMap:
+		k.line(at, conformance.Placeholder+":")
+		at.indent += "  "
+	}
+	k.entries(below, at)
+}
+
+func (k *kitText) line(at level, text string) {
+	if !at.live {
+		text = "# " + text
+	}
+	fmt.Fprintln(&k.text, at.indent+text)
+}
+
+// step returns how a setting is below this one: by its own name, inList or inMap.
+func (s Setting) step(below Setting) string {
+	rest := strings.TrimPrefix(below.Name, s.Name)
+	for _, step := range []string{inList, inMap} {
+		if strings.HasPrefix(rest, step+".") {
+			return step
 		}
 	}
+	return ""
 }
 
-func hasSecret(settings []Setting) bool {
-	return slices.ContainsFunc(settings, func(s Setting) bool { return s.Secret && s.inKit() })
-}
-
-// inKit reports whether a setting has a line: what is below another does not, as only the author
-// knows how many there are.
-func (s Setting) inKit() bool { return !strings.ContainsAny(s.Name, ".[*") }
-
-func (s Setting) comment() string {
-	return strings.TrimSpace(fmt.Sprintf("(%s) %s", s.Type, s.about()))
-}
-
-// line is the setting with a placeholder or its default.
-func (s Setting) line() string {
-	name := yamlKey(s.Name)
-	switch {
-	case s.Required:
-		return name + ": " + conformance.Placeholder
-	case s.Secret:
-		return "# " + name + ": " + conformance.Placeholder
+// alike returns the settings below this one that can stand there together: a value is an object or
+// a list.
+func (s Setting) alike(below []Setting) []Setting {
+	for i := range below {
+		if s.step(below[i]) != s.step(below[0]) {
+			return below[:i]
+		}
 	}
-	return "# " + name + ": " + cmp.Or(string(s.Default), conformance.Placeholder)
+	return below
+}
+
+func (s Setting) comment(at level) string {
+	kind := s.Type
+	if s.Required && !at.live {
+		kind += ", required"
+	}
+	if at.secret {
+		kind += ", secret"
+	}
+	return strings.TrimSpace(fmt.Sprintf("(%s) %s", kind, s.about()))
+}
+
+// value is a placeholder or the default.
+func (s Setting) value(secret bool) string {
+	const reference = "{file: " + conformance.Placeholder + "}"
+	switch {
+	case secret && strings.HasPrefix(s.Type, "list of "):
+		return "[" + reference + "]"
+	case secret && strings.HasPrefix(s.Type, "map of "):
+		return "{" + conformance.Placeholder + ": " + reference + "}"
+	case secret && (s.Type == "any" || strings.Contains(s.Type, "string")):
+		return reference
+	case secret || s.Required || !json.Valid([]byte(s.Default)):
+		return conformance.Placeholder
+	}
+	return string(s.Default)
 }
 
 // yamlKey quotes a name that YAML would read as something else.

@@ -28,6 +28,9 @@ type Setting struct {
 	Description string `json:"description,omitempty"`
 	// Allowed are the only values; none: any.
 	Allowed []JSON `json:"allowed,omitempty"`
+
+	key   string // the last part of its path
+	depth int
 }
 
 // JSON is text that is JSON: part of an object that is written, not a string in it.
@@ -127,36 +130,42 @@ func Parse(text string) ([]Setting, error) {
 	return r.all, nil
 }
 
+// In a path: any entry of a list, any name.
+const (
+	inList = "[]"
+	inMap  = ".*"
+)
+
 type reader struct{ all []Setting }
 
 func (r *reader) object(path string, n *node, depth int) {
 	for _, p := range n.Properties {
-		name := wire.CleanText(p.name, "")
+		key := wire.CleanText(p.name, "")
+		s := Setting{Name: key, key: key, Required: slices.Contains(n.Required, p.name), depth: depth}
 		if path != "" {
-			name = path + "." + name
+			s.Name = path + "." + key
 		}
-		r.add(name, p.node, slices.Contains(n.Required, p.name), depth)
+		r.add(s, p.node)
 	}
 }
 
-func (r *reader) add(path string, n *node, required bool, depth int) {
-	if depth > maxDepth || len(r.all) > maxSettings {
+// add completes a setting by its schema, and adds what is below it.
+func (r *reader) add(s Setting, n *node) {
+	if s.depth > maxDepth || len(r.all) > maxSettings {
 		return
 	}
-	s := Setting{
-		Name: path, Type: n.typed(), Required: required, Secret: n.WriteOnly || n.XSecret,
-		Description: wire.CleanText(strings.TrimSpace(n.Title+separator(n)+n.Description), ""), Allowed: n.allowed(),
-	}
+	s.Type, s.Secret, s.Allowed = n.typed(), n.WriteOnly || n.XSecret, n.allowed()
+	s.Description = wire.CleanText(strings.TrimSpace(n.Title+separator(n)+n.Description), "")
 	if len(n.Default) > 0 && !s.Secret {
 		s.Default = JSON(wire.CleanText(string(n.Default), ""))
 	}
 	r.all = append(r.all, s)
-	r.object(path, n, depth+1)
+	r.object(s.Name, n, s.depth+1)
 	if n.Items != nil && len(n.Items.Properties) > 0 {
-		r.object(path+"[]", n.Items, depth+1)
+		r.object(s.Name+inList, n.Items, s.depth+1)
 	}
 	if n.Others != nil && len(n.Others.Properties) > 0 {
-		r.object(path+".*", n.Others, depth+1)
+		r.object(s.Name+inMap, n.Others, s.depth+1)
 	}
 }
 
