@@ -105,7 +105,7 @@ func TestDebugCommandRunsProvidersOfOtherLanguages(t *testing.T) {
 		folder, debugger string
 		command          []string // in the place of the debugger
 	}{
-		"python": {"COUNTERSIGN_PROVIDER_PYTHON", `python3 -m debugpy --listen 127\.0\.0\.1:5678 --wait-for-client`, []string{"venv/bin/python3"}},
+		"python": {"COUNTERSIGN_PROVIDER_PYTHON", `python3 -Xfrozen_modules=off -m debugpy --listen 127\.0\.0\.1:5678 --wait-for-client`, []string{"venv/bin/python3"}},
 		"node":   {"COUNTERSIGN_PROVIDER_NODE", `node --inspect-brk --preserve-symlinks-main`, []string{"node", "--preserve-symlinks-main"}},
 		"rust":   {"COUNTERSIGN_PROVIDER_RUST", `gdb --args`, nil},
 	} {

@@ -16,16 +16,22 @@ import (
 
 // how is how to start a provider in a debugger.
 type how struct {
-	command     string // to put before the binary
+	command     string // to put before the binary; %s is the interpreter
 	advice      string // a line
 	descriptors bool   // the provider needs those that a host passes
+}
+
+// in returns the same with the interpreter that the provider names.
+func (h how) in(interpreter string) how {
+	h.command = fmt.Sprintf(h.command, interpreter)
+	return h
 }
 
 var (
 	withDelve  = how{"dlv exec", "Build the provider with symbols: go build -gcflags 'all=-N -l', without -ldflags -s or -w.", false}
 	withGDB    = how{"gdb --args", "Build the provider with symbols. rust-gdb and lldb -- serve as well.", true}
 	withNode   = how{"%s --inspect-brk --preserve-symlinks-main", "Node.js waits for a debugger at port 9229, such as chrome://inspect.", true}
-	withPython = how{"%s -m debugpy --listen 127.0.0.1:5678 --wait-for-client", "Install debugpy beside the provider's packages; it waits for a debugger at port 5678.", true}
+	withPython = how{"%s -Xfrozen_modules=off -m debugpy --listen 127.0.0.1:5678 --wait-for-client", "Install debugpy beside the provider's packages; it waits for a debugger at port 5678.", true}
 )
 
 // debuggerFor finds out what a provider is written in.
@@ -34,11 +40,9 @@ func debuggerFor(path string) how {
 	name := interpreter[strings.LastIndexByte(interpreter, '/')+1:]
 	switch {
 	case strings.HasPrefix(name, "python"):
-		withPython.command = fmt.Sprintf(withPython.command, interpreter)
-		return withPython
+		return withPython.in(interpreter)
 	case strings.HasPrefix(name, "node"):
-		withNode.command = fmt.Sprintf(withNode.command, interpreter)
-		return withNode
+		return withNode.in(interpreter)
 	}
 	if _, err := buildinfo.ReadFile(path); err != nil {
 		return withGDB
