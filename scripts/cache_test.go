@@ -267,7 +267,7 @@ func TestMissingListsUncachedPrograms(t *testing.T) {
 
 func TestRealProgramsHaveVersions(t *testing.T) {
 	t.Parallel()
-	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../sdk/languages/*/*.*", "../sdk/languages/*/lib/*", "../sdk/languages/*/example/*.*", "../sdk/languages/python/src/*/*.*", "../sdk/languages/rust/*/src/*", "../sdk/languages/rust/generate/*.*", "../sdk/languages/rust/src/*")
+	see(t, "*.bash", "cache", "get-*", "node.txt", "venv", "../tools/*/go.*", "../test/e2e/requirements.txt", "../test/e2e/grpcjs/*.json", "../sdk/languages/*/*.*", "../sdk/languages/*/LICENSE", "../sdk/languages/*/lib/*", "../sdk/languages/*/example/*.*", "../sdk/languages/python/src/*/*.*", "../sdk/languages/rust/*/src/*", "../sdk/languages/rust/generate/*.*", "../sdk/languages/rust/src/*")
 	p := start(t, "..", "cache missing", "CACHE="+t.TempDir(), "HOME="+t.TempDir())
 	all, err := io.ReadAll(p.says)
 	must(t, err)

@@ -12,9 +12,9 @@ import (
 // Only what is named here: a clone may have built packages beside them.
 //
 //go:embed provider.binpb
-//go:embed python/README.md python/pyproject.toml python/src/countersign_provider/*.py python/src/countersign_provider/py.typed python/src/countersign_provider/provider.binpb python/example/*
-//go:embed rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/src/*.rs
-//go:embed node/README.md node/package.json node/lib/* node/example/*
+//go:embed python/LICENSE python/README.md python/pyproject.toml python/src/countersign_provider/*.py python/src/countersign_provider/py.typed python/src/countersign_provider/provider.binpb python/example/*
+//go:embed rust/LICENSE rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/src/*.rs
+//go:embed node/LICENSE node/README.md node/package.json node/lib/* node/example/*
 var files embed.FS
 
 // Sources returns the folders python, node and rust, and provider.binpb, the protocol as a

@@ -42,6 +42,18 @@ func TestLibrariesHaveProtocol(t *testing.T) {
 	}
 }
 
+func TestLibrariesHaveLicense(t *testing.T) {
+	want, err := os.ReadFile("../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range []string{"python", "node", "rust"} {
+		if got, err := fs.ReadFile(languages.Sources(), language+"/LICENSE"); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s/LICENSE is not that of the repository (%v): copy it", language, err)
+		}
+	}
+}
+
 func TestRustCodeIsOfProtocol(t *testing.T) {
 	protocol, err := fs.ReadFile(languages.Sources(), "provider.binpb")
 	if err != nil {
