@@ -14,14 +14,14 @@ import (
 // a placeholder, which the suite refuses, and all others as comments. Secret ones are references.
 func WriteKit(w io.Writer, settings []Setting) error {
 	var out kitText
-	fmt.Fprint(&out, kitBegins)
+	out.text.WriteString(kitBegins)
 	if slices.ContainsFunc(settings, func(s Setting) bool { return s.Secret }) {
-		fmt.Fprint(&out, kitSecrets)
+		out.text.WriteString(kitSecrets)
 	}
-	fmt.Fprintln(&out, "settings:")
+	out.text.WriteString("settings:\n")
 	out.entries(settings, level{indent: "  ", live: true})
-	fmt.Fprint(&out, kitEnds)
-	_, err := io.WriteString(w, out.String())
+	out.text.WriteString(kitEnds)
+	_, err := io.WriteString(w, out.text.String())
 	return err
 }
 
@@ -45,7 +45,7 @@ const kitEnds = `
 # refused_token_file: expired-token
 `
 
-type kitText struct{ strings.Builder }
+type kitText struct{ text strings.Builder }
 
 // level is where settings stand: below others.
 type level struct {
@@ -68,7 +68,7 @@ func (k *kitText) entries(settings []Setting, at level) {
 
 func (k *kitText) entry(s Setting, below []Setting, at level) {
 	at.secret = at.secret || s.Secret
-	fmt.Fprintf(k, "%s# %s\n", at.indent, s.comment(at))
+	fmt.Fprintf(&k.text, "%s# %s\n", at.indent, s.comment(at))
 	at.live = at.live && s.Required
 	if below = s.alike(below); len(below) == 0 {
 		k.line(at, yamlKey(s.key)+": "+s.value(at.secret))
@@ -96,7 +96,7 @@ func (k *kitText) line(at level, text string) {
 	if !at.live {
 		text = "# " + text
 	}
-	fmt.Fprintln(k, at.indent+text)
+	fmt.Fprintln(&k.text, at.indent+text)
 }
 
 // step returns how a setting is below this one: by its own name, inList or inMap.
