@@ -32,7 +32,7 @@ type Error struct {
 // its methods are safe for concurrent use.
 type Recorder struct {
 	mu      sync.Mutex
-	errors  []Error           // newest last
+	errors  []Error            // newest last
 	refused map[refusal]string // the last errors
 	config  Configuration
 	streams streams

@@ -71,7 +71,7 @@ func ProviderOf(s pluginhost.Status) Provider {
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
 		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Reloads: s.Reloads, LastReload: s.LastReload,
 		LastSecret: s.LastSecret, Authentication: string(s.Authentication),
-		Protocol:       s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
+		Protocol: s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
 	}
 	for _, ability := range s.Metadata.Abilities {
 		out.Abilities = append(out.Abilities, ability.String())
