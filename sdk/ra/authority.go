@@ -28,6 +28,7 @@ type authority struct {
 
 	back    time.Duration // by how much it backdates
 	met     bool          // it has answered with a certificate, so that is known
+	began   time.Time     // when a call began with no other in flight
 	phases  *rootphase.Machine
 	shown   *pki.Bundle // the bundle that RootsChanged was last told
 	given   *pki.Bundle // the roots of the last reply that had others than the one before
@@ -118,6 +119,9 @@ func (a *authority) next(share float64) (wait time.Duration, started bool) {
 		return 0, false
 	}
 	now := time.Now()
+	if wait := a.alone(now); wait > 0 {
+		return wait, false
+	}
 	a.queue.Divide(share, now)
 	i, wait := a.queue.Next(now)
 	if i == nil {
@@ -138,12 +142,27 @@ func (a *authority) share() float64 {
 	return 0
 }
 
-// slot returns a place for a call. Where a door counts the backdating as lifetime, the first call
-// goes alone: all that were in flight before its answer would cost two certificates each.
-func (a *authority) slot() (slot, bool) {
-	if a.engine.strict && !a.met && slices.ContainsFunc(a.slots, func(s slotState) bool { return s.busy }) {
-		return 0, false
+// aloneFor is how long the first call goes alone. An answer takes no longer as a rule, and a call
+// that hangs must not delay others for as long as it does.
+const aloneFor = 3 * time.Second
+
+// alone returns how long the call in flight still goes alone, if it does. Where a door counts the
+// backdating as lifetime, the first call goes alone: all that were in flight before its answer would
+// cost two certificates each.
+func (a *authority) alone(now time.Time) time.Duration {
+	if !a.engine.strict || a.met || !a.calling() {
+		return 0
 	}
+	return a.began.Add(aloneFor).Sub(now)
+}
+
+// calling reports whether a call is in flight.
+func (a *authority) calling() bool {
+	return slices.ContainsFunc(a.slots, func(s slotState) bool { return s.busy })
+}
+
+// slot returns a place for a call.
+func (a *authority) slot() (slot, bool) {
 	for i, s := range a.slots {
 		if !s.busy && s.hung == nil {
 			return slot(i), true

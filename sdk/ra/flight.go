@@ -72,6 +72,9 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	}
 	f.started = true
 	f.probe = a.stops.begin(f.order)
+	if !a.calling() {
+		a.began = now
+	}
 	a.slots[s].busy = true
 	e.tasks.Go(func() { a.fly(f, s, now) })
 }

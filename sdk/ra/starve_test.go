@@ -51,7 +51,7 @@ func TestPodGetsItsTurnBesideFailingOnesOfItsNamespace(t *testing.T) {
 		"300 fail one by one":       {300, fails(errAway), ra.Limits{Rate: 7, Burst: 7, InFlight: 1}, 10 * time.Minute, 2*time.Minute + time.Second},
 		"300 have only just begun":  {300, fails(errAway), ra.Limits{Rate: 7, Burst: 7}, time.Minute, 2*time.Minute + time.Second},
 		"100 are refused":           {100, fails(ca.ErrDenied), ra.Limits{Rate: 1, Burst: 1}, 10 * time.Minute, 3 * time.Second},
-		"ten are answered late":     {10, late, ra.Limits{Rate: 7, Burst: 7}, 20 * time.Minute, time.Second},
+		"ten are answered late":     {10, late, ra.Limits{Rate: 7, Burst: 7}, 20 * time.Minute, 3 * time.Second},
 		"300 are answered late":     {300, late, ra.Limits{Rate: 7, Burst: 7}, 10 * time.Minute, 3*time.Minute + time.Second},
 		"ten exhaust the authority": {10, fails(ca.ErrRateLimited), ra.Limits{Rate: 7, Burst: 7}, 20 * time.Minute, time.Minute},
 	} {
