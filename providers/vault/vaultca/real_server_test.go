@@ -142,7 +142,7 @@ func (r *realVault) approle(t *testing.T, lives string) Settings {
 	}
 	must(t, r.client.Do(t.Context(), rest.Call{Path: "/v1/auth/approle/role/agent/role-id", Header: http.Header{"X-Vault-Token": {r.root.Reveal()}}}, &role))
 	settings := r.settings
-	settings.Login = Login{Method: AppRole, RoleID: role.Data.ID, SecretIDFile: filepath.Join(r.folder, "secret-id")}
+	settings.Login = Login{Method: AppRole, RoleID: role.Data.ID, SecretIDFile: setting.File(filepath.Join(r.folder, "secret-id"))}
 	r.newSecret(t)
 	return settings
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -131,8 +132,8 @@ func TestRealVaultRenewsTokenFile(t *testing.T) {
 	r := startVault(t)
 	token, _ := r.write(t, "auth/token/create", `{"policies":["agent"],"ttl":"60s","renewable":true}`)["client_token"].(string)
 	settings := r.settings
-	settings.Login.TokenFile = filepath.Join(r.folder, "token")
-	must(t, os.WriteFile(settings.Login.TokenFile, []byte(token), 0o600))
+	settings.Login.TokenFile = setting.File(filepath.Join(r.folder, "token"))
+	must(t, os.WriteFile(string(settings.Login.TokenFile), []byte(token), 0o600))
 	c := r.open(t, settings)
 	must(t, sign(t, c, ""))
 	before, _ := c.sessions.get(keyOf(ca.Token(token)), time.Now())
@@ -220,8 +221,8 @@ func TestRealVaultIntermediateTakesRootFromMountOrFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	root, _ := signed["issuing_ca"].(string)
-	settings.BundleFile = filepath.Join(r.folder, "bundle.pem")
-	must(t, os.WriteFile(settings.BundleFile, []byte(root), 0o600))
+	settings.BundleFile = setting.Certificates(filepath.Join(r.folder, "bundle.pem"))
+	must(t, os.WriteFile(string(settings.BundleFile), []byte(root), 0o600))
 	r.signs(t, r.open(t, settings), r.root)
 	r.write(t, "int/issuers/import/cert", asJSON(map[string]any{"pem_bundle": root}))
 	r.signs(t, c, r.root)
