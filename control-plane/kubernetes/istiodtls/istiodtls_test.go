@@ -206,7 +206,7 @@ func TestRootsOfTheOverlapAreWritten(t *testing.T) {
 			t.Errorf("it has the roots\n%s", got)
 		}
 		s.serves()
-		s.pass(48 * time.Hour)
+		s.pass(26 * time.Hour)
 		s.serves()
 		if got := string(s.get().Data["ca.crt"]); got != string(s.ca.Bundle().PEM()) {
 			t.Error("the old root is still there")

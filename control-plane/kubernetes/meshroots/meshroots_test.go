@@ -238,7 +238,7 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 // A new root does not turn a fight quick again.
 func TestFightStaysSlowWhileRootsChange(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 20)
+		each, _ := some(t, 6)
 		s.has(each[0])
 		s.start()
 		s.set(func() {
@@ -372,19 +372,19 @@ func TestWritesAreBoundedAndNewNamespacesGoFirst(t *testing.T) {
 		s.ready(each[0])
 		before := s.wrote()
 		s.has(both)
-		s.pass(2 * time.Second)
-		if n := s.wrote() - before; n < 40 || n > 65 {
-			t.Errorf("%d writes in 2 s", n)
+		s.pass(time.Second)
+		if n := s.wrote() - before; n < 30 || n > 45 {
+			t.Errorf("%d writes in a second", n)
 		}
 		s.in("new", map[string]string{"mesh": "on"})
-		s.pass(time.Second)
+		s.pass(600 * time.Millisecond) // those whose turn it is go before
 		s.holds(both, "new")
 		if s.confirmed().Equal(both) {
 			t.Error("told too early")
 		}
-		s.pass(5 * time.Second)
+		s.pass(3 * time.Second)
 		s.ready(both)
-	}, many(120)...)
+	}, many(60)...)
 }
 
 func TestRefusedWritesAreTriedAgain(t *testing.T) {
