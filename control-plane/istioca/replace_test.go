@@ -1,6 +1,8 @@
 package istioca_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,5 +101,39 @@ func TestWrongSettingsReplaceNothing(t *testing.T) {
 			t.Error("a door without authenticators is taken over")
 		}
 		m.as(conn, "web-token", home).must(wish{identity: web})
+	})
+}
+
+// meanwhile is an authenticator that lets something happen before its answer counts.
+type meanwhile struct {
+	authn.Authenticator
+	happens func()
+}
+
+// Authenticate implements [authn.Authenticator].
+func (m meanwhile) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
+	id, err := m.Authenticator.Authenticate(ctx, c)
+	m.happens()
+	return id, err
+}
+
+// Who was verified by old settings may be whom the new ones leave out.
+func TestCallerVerifiedBeforeAReplacementGetsNothing(t *testing.T) {
+	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		next, once := door, door
+		once.Tokens = slices.Clone(door.Tokens)
+		once.Tokens[1].Authenticator = meanwhile{door.Tokens[1].Authenticator, func() {
+			if err := m.server.Replace(next); err != nil {
+				t.Error(err)
+			}
+		}}
+		if err := m.server.Replace(once); err != nil {
+			t.Fatal(err)
+		}
+		c := m.as(conn, "web-token", home)
+		c.refused(wish{identity: web}, codes.Unavailable)
+		c.must(wish{identity: web})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,9 +33,16 @@ type estServer struct {
 	authority *catest.CA
 	user      string       // wanted: none, "token" or "password" or "certificate"
 	status    atomic.Int32 // answered instead; 0: none
-	inPEM     atomic.Bool  // certificates come in PEM
+	form      atomic.Int32 // of its answers: inDER, inBER or inPEM
 	settings  map[string]any
 }
+
+// The forms of certificates: as RFC 7030 has them, in DER or as a stream, or against it.
+const (
+	inDER = iota
+	inBER
+	inPEM
+)
 
 func newServer(t *testing.T, user string) *estServer {
 	t.Helper()
@@ -141,16 +149,35 @@ func (s *estServer) enroll(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, cert.Chain)
 }
 
-// answer sends certificates as RFC 7030 has them, or in PEM.
+// answer sends certificates.
 func (s *estServer) answer(w http.ResponseWriter, text []byte) {
-	if s.inPEM.Load() {
+	certsOnly := certsOnlyDER
+	switch s.form.Load() {
+	case inPEM:
 		_, _ = w.Write(text)
 		return
+	case inBER:
+		certsOnly = certsOnlyBER
 	}
-	set := asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true}
+	var certs []byte
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		set.Bytes = append(set.Bytes, block.Bytes...)
+		certs = append(certs, block.Bytes...)
 	}
+	_, _ = io.WriteString(base64Lines{w}, base64.StdEncoding.EncodeToString(certsOnly(certs)))
+}
+
+// certsOnlyBER is a SignedData whose elements were begun before their lengths were known.
+func certsOnlyBER(certs []byte) []byte {
+	open := func(tag byte, parts ...[]byte) []byte {
+		return slices.Concat([]byte{tag, 0x80}, slices.Concat(parts...), []byte{0, 0})
+	}
+	id := func(last byte) []byte { return []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, last} }
+	signed := open(0x30, []byte{2, 1, 1}, open(0x31), open(0x30, id(1)), open(0xa0, certs), open(0x31))
+	return open(0x30, id(2), open(0xa0, signed))
+}
+
+func certsOnlyDER(certs []byte) []byte {
+	set := asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true, Bytes: certs}
 	empty := asn1.RawValue{Tag: asn1.TagSet, IsCompound: true}
 	signed, _ := asn1.Marshal(struct {
 		Version    int
@@ -163,7 +190,7 @@ func (s *estServer) answer(w http.ResponseWriter, text []byte) {
 		Type    asn1.ObjectIdentifier
 		Content asn1.RawValue
 	}{asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}, asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true, Bytes: signed}})
-	_, _ = io.WriteString(base64Lines{w}, base64.StdEncoding.EncodeToString(der))
+	return der
 }
 
 // base64Lines breaks lines as MIME does.
@@ -195,11 +222,11 @@ func TestEachCredentialIsPresented(t *testing.T) {
 		if user == "token" {
 			req.Token = "a-token"
 		}
-		for _, inPEM := range []bool{false, true} {
-			s.inPEM.Store(inPEM)
+		for _, form := range []int32{inDER, inBER, inPEM} {
+			s.form.Store(form)
 			cert, err := client.CSRSign(t.Context(), req)
 			if err != nil || !strings.Contains(string(cert.Chain), "BEGIN CERTIFICATE") || string(cert.Roots) != string(s.authority.Bundle().PEM()) {
-				t.Errorf("%s, PEM %t: %v", user, inPEM, err)
+				t.Errorf("%s, form %d: %v", user, form, err)
 			}
 		}
 		other := newServer(t, map[string]string{"token": "password", "password": "certificate", "certificate": "token"}[user])

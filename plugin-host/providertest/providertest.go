@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -100,7 +101,7 @@ func newRig(target Target) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{path: path, seen: &seen{}}
+	r := &rig{path: path, seen: &seen{}, withheld: reference.Variables(target.Kit.Settings)}
 	r.entry = pluginhost.Entry{Name: name, Settings: target.Kit.Settings, Env: target.Env}
 	r.opts = pluginhost.Options{
 		Dirs: []string{filepath.Dir(path)}, Dev: true, RuntimeDir: target.TempDir, Log: r.seen.logger(), Stderr: io.MultiWriter(&r.seen.stderr, &r.seen.tail),

@@ -165,3 +165,26 @@ func TestLogOfFailedCheckHasNoSecrets(t *testing.T) {
 		t.Errorf("the log is %q, of %+v", log, report.Results[0])
 	}
 }
+
+// The provider gets the value of a reference, and logs it.
+func TestSecretThatKitRefersToIsInNoReport(t *testing.T) {
+	t.Setenv("KIT_PIN", "a-pin-of-the-environment")
+	target := install(t, "proc-21")
+	target.Kit.Settings["password"] = map[string]any{"env": "KIT_PIN"}
+	target.Kit.WrongSettings = target.Kit.Settings
+	target.Only = []string{"SET-14"}
+	report, err := Run(t.Context(), target, func(conformance.Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log := report.Results[0].Log; len(log) != 1 || log[0] != "info: logging in password=(secret)" {
+		t.Errorf("the log is %q, of %+v", log, report.Results[0])
+	}
+	r, err := newRig(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env := strings.Join(r.environ(), "\n"); strings.Contains(env, "KIT_PIN") || !strings.Contains(env, "GORACE=") || !strings.Contains(env, "PATH=") {
+		t.Error("a process started by hand gets another environment")
+	}
+}

@@ -19,6 +19,8 @@ type rig struct {
 	entry pluginhost.Entry
 	opts  pluginhost.Options
 	seen  *seen
+	// withheld are variables that secret settings are read from: no process gets them.
+	withheld []string
 	// schema is that of the settings, once it was needed.
 	schema func() (string, error)
 	// What came of using it, and why there is nothing.

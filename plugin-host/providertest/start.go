@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +32,7 @@ func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
 	cmd := exec.CommandContext(ctx, r.path)
 	var stderr bytes.Buffer
 	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
-	cmd.Env = os.Environ()
-	for key, value := range r.entry.Env {
-		cmd.Env = append(cmd.Env, key+"="+value)
-	}
+	cmd.Env = r.environ()
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
@@ -45,6 +43,18 @@ func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
 		return fmt.Errorf("it says nothing: %w", err)
 	}
 	return nil
+}
+
+// environ is the environment of a shell, without secrets of the kit.
+func (r *rig) environ() []string {
+	all := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(r.withheld, name)
+	})
+	for key, value := range r.entry.Env {
+		all = append(all, key+"="+value)
+	}
+	return all
 }
 
 func (r *rig) starts(ctx context.Context, _ *conformance.Session) error {

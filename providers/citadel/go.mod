@@ -10,7 +10,10 @@ require (
 	istio.io/api v1.31.1
 )
 
-require go.yaml.in/yaml/v3 v3.0.6 // indirect
+require (
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+)
 
 require (
 	github.com/countersign-dev/countersign v0.0.0

@@ -61,13 +61,17 @@ func TestTypedSettingsAreRead(t *testing.T) {
 	for i, same := range []bool{
 		got.URL.JoinPath("sign").String() == "https://ca.example:8443/acme/sign", got.Plain.Host == "127.0.0.1", got.Timeout == 20*time.Second,
 		*got.Longest == 24*time.Hour, got.Waits["a"] == time.Second, got.Steps[0] == time.Minute && got.Steps[1] == 0, got.Limit == 512, got.Hook.Host == "hook.example",
-		got.File == "/etc/x", got.Roots.IsSet(), got.RootFile == "SYSTEM", got.Upstream.ServerName == "x", got.Upstream.Grace == time.Minute, got.Pair.KeyFile == "k",
+		got.File == "/etc/x", got.Roots == "/etc/roots.pem", got.RootFile == "SYSTEM", got.Upstream.ServerName == "x", got.Upstream.Grace == time.Minute, got.Pair.KeyFile == "k",
 	} {
 		if !same {
 			t.Errorf("%d: got %+v", i, got)
 		}
 	}
-	if got, err := typed(t, map[string]any{"limit": "64KiB"}); err != nil || got.Limit != 64<<10 || got.Upstream.Grace != time.Minute || got.Roots.IsSet() {
+	if got, err := typed(t, map[string]any{"file": "", "roots": "", "plain": "", "hook": "", "longest": "", "limit": "64KiB", "timeout": ""}); err != nil ||
+		got.File != "" || got.Plain != nil || got.Longest != nil || got.Timeout != 20*time.Second {
+		t.Errorf("empty texts: got %+v, %v", got, err)
+	}
+	if got, err := typed(t, map[string]any{"limit": "64KiB"}); err != nil || got.Limit != 64<<10 || got.Upstream.Grace != time.Minute || got.Roots != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -95,7 +99,7 @@ func TestWrongTypedSettingIsNamedWithWhatIsAllowed(t *testing.T) {
 		{"url", "https://me:sesame@ca/%zz", "it takes a URL"}, {"url", "https://sesame@ca\x01", "it takes a URL"},
 		{"plain", "ftp://ca", "it takes http:// or https://host[:port][/path]"},
 		{"hook", "sesame", "the setting hook is another: it takes https://"},
-		{"file", "", "it takes the path of a file"}, {"file", "a\x00b", "it takes the path of a file"},
+		{"file", "a\x00b", "it takes the path of a file"},
 		{"roots", "-----BEGIN sesame", "it takes certificates in PEM or the path of a file: it holds a malformed PEM block"},
 		{"client_cert_file", "c", `the settings client_cert_file is "c" and client_key_file is "": set both or neither`},
 		{"upstream", map[string]any{"client_key_file": "k"}, `the setting upstream: client_cert_file is "" and client_key_file is "k": set both or neither`},

@@ -141,6 +141,10 @@ func (s *shape) object(at spot, object map[string]any, t reflect.Type) {
 
 func (s *shape) field(at spot, object map[string]any, f field) {
 	value, set := object[f.name]
+	if value == "" && isScalar(f.kind) && !f.required { // as templates of a configuration leave it
+		delete(object, f.name)
+		value, set = nil, false
+	}
 	switch {
 	case value != nil:
 	case f.byDefault != nil:

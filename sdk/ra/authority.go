@@ -43,12 +43,14 @@ type authority struct {
 	records call.Turn // for the Store
 }
 
-// slot is the place of a call in flight. One whose client ignores its context keeps it.
+// slot is the place of a call in flight. One whose client ignores its context keeps it, and
+// one of its tenant's.
 type slot int
 
 type slotState struct {
 	busy bool
 	turn call.Turn
+	hung *schedule.Item // whose call is settled, while its client has not returned
 }
 
 func newAuthority(e *Engine, conf Authority) *authority {
@@ -143,11 +145,31 @@ func (a *authority) slot() (slot, bool) {
 		return 0, false
 	}
 	for i, s := range a.slots {
-		if !s.busy && len(s.turn) == 0 {
+		if !s.busy && s.hung == nil {
 			return slot(i), true
 		}
 	}
 	return 0, false
+}
+
+// vacate frees the slot of a call that is settled, once its client has returned. The lock is
+// held.
+func (a *authority) vacate(s slot, i *schedule.Item) {
+	if a.slots[s].busy = false; len(a.slots[s].turn) > 0 {
+		a.slots[s].hung = i
+		a.queue.Hang(i)
+	}
+}
+
+// returned takes the slot back from a client that had kept it.
+func (a *authority) returned(s slot) {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	if hung := a.slots[s].hung; hung != nil && len(a.slots[s].turn) == 0 {
+		a.slots[s].hung = nil
+		a.queue.Returned(hung, time.Now())
+		a.poke()
+	}
 }
 
 // closed returns why an order may not be tried now, or nil.
@@ -169,12 +191,12 @@ func (a *authority) full(now time.Time) error {
 // certifies returns nil if the authority certifies the names of the request, whatever the
 // CSR says. It may change with the provider, so it is asked each time; the answer comes from
 // memory.
-func (a *authority) certifies(ctx context.Context, turn call.Turn) error {
+func (a *authority) certifies(ctx context.Context, run func(job func()), turn call.Turn) error {
 	client, ok := a.conf.Client.(ca.NameCertifier)
 	if !ok {
 		return ca.ErrUnimplemented
 	}
-	_, err := call.Do(ctx, a.conf.Timeout, turn, func(ctx context.Context) (struct{}, error) {
+	_, err := call.In(ctx, run, a.conf.Timeout, turn, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, client.CertifiesNames(ctx)
 	})
 	return err

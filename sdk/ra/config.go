@@ -102,8 +102,8 @@ type Roots struct {
 	Interval time.Duration
 }
 
-// Budget bounds the certificates of one holder (a pod; a service account on a node) and of
-// one namespace. A new key does not make a new holder.
+// Budget bounds the certificates of one holder (a pod; a service account on a node; one set of
+// names that a namespace asks for) and of one namespace. A new key does not make a new holder.
 type Budget struct {
 	// Holder is how many certificates a holder gets at once after a rest, and HolderEvery
 	// the time in which it gains one more. Default: 10, and 5 minutes.

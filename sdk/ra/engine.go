@@ -104,7 +104,7 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 	var errs []error
 	unable := map[*authority]bool{}
 	for _, a := range e.authorities {
-		err := a.certifies(ctx, a.asks)
+		err := a.certifies(ctx, func(job func()) { go job() }, a.asks)
 		unable[a] = err != nil && ca.ActionFor(err) == ca.Missing
 	}
 	for _, r := range e.policy.Load().rules {

@@ -103,7 +103,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	e.mu.Lock()
 	now, wall := time.Now(), e.cfg.Now()
 	a := f.authority
-	a.slots[s].busy = false
+	a.vacate(s, &f.item)
 	a.met = a.met || out.called && out.answered == nil
 	if out.called {
 		a.queue.Done(&f.item, out.answered, now)

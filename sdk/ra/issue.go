@@ -57,7 +57,7 @@ func (e *Engine) order(req Request) (*order, error) {
 	if o.decision, err = o.policy.grant(req); err != nil {
 		return o, refuse(ca.Denied, err)
 	}
-	o.holder = req.Subject.holder(o.decision.Rule)
+	o.holder = o.decision.holder(req.Subject)
 	if err := e.paused(o); err != nil { // before the CSR's signature is verified, which costs time
 		return o, err
 	}
@@ -80,6 +80,8 @@ func (p *Policy) grant(req Request) (d Decision, err error) {
 		err = errors.New(d.Denied)
 	case len(req.DNSNames) > 0:
 		d.Identity, err = r.names.with(req.DNSNames, req.Subject)
+	case d.Identity.IsZero():
+		err = nameError("the rule gives no name but those that are asked for, and none is")
 	}
 	return d, err
 }

@@ -73,7 +73,7 @@ func NewPolicy(home string, rules []Rule) (*Policy, error) {
 }
 
 func newRule(conf Rule, home string) (rule, error) {
-	conf.KeyTypes = slices.Clone(conf.KeyTypes)
+	conf.KeyTypes, conf.Names.Requested = slices.Clone(conf.KeyTypes), slices.Clone(conf.Names.Requested)
 	if conf.MaxTTL == 0 {
 		conf.MaxTTL = defaultMaxTTL
 	}
@@ -122,7 +122,10 @@ type Decision struct {
 	// Denied says why nothing is granted; empty if Identity is.
 	Denied string
 
+	// Identity has the names that are granted to each request; none, if the rule has only
+	// names to ask for, which are in Requested as the rule has them.
 	Identity  pki.Identity
+	Requested []string
 	Authority string
 	MaxTTL    time.Duration
 	KeyTypes  []string
@@ -145,7 +148,13 @@ func (d Decision) Explain() string {
 		fmt.Fprintf(&out, "denied: %s\n", d.Denied)
 		return out.String()
 	}
-	fmt.Fprintf(&out, "granted: %s\nby authority %q, for %s at most\n", d.Identity, d.Authority, d.MaxTTL)
+	if !d.Identity.IsZero() {
+		fmt.Fprintf(&out, "granted: %s\n", d.Identity)
+	}
+	if len(d.Requested) > 0 {
+		fmt.Fprintf(&out, "granted if asked for: %s\n", strings.Join(d.Requested, ", "))
+	}
+	fmt.Fprintf(&out, "by authority %q, for %s at most\n", d.Authority, d.MaxTTL)
 	return out.String()
 }
 
@@ -186,7 +195,7 @@ func (p *Policy) decide(r *rule, s Subject) Decision {
 	if r == nil {
 		return Decision{Denied: "no rule matches"}
 	}
-	d := Decision{Rule: r.Name, Authority: r.Authority, MaxTTL: r.MaxTTL, KeyTypes: r.KeyTypes, Usages: r.Usages}
+	d := Decision{Rule: r.Name, Requested: r.Names.Requested, Authority: r.Authority, MaxTTL: r.MaxTTL, KeyTypes: r.KeyTypes, Usages: r.Usages}
 	var err error
 	if d.Identity, err = r.names.fill(s); err != nil {
 		d.Identity, d.Denied = pki.Identity{}, err.Error()

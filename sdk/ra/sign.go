@@ -79,7 +79,7 @@ func (t *try) able(ctx context.Context) error {
 	if !t.order.odd && !t.order.nameless() {
 		return nil
 	}
-	err := t.certifies(ctx, t.turn)
+	err := t.certifies(ctx, t.apart, t.turn)
 	switch {
 	case err == nil:
 		return nil
@@ -122,19 +122,25 @@ func (t *try) ask(ctx context.Context, again string) (err error) {
 	t.ttl, t.sent = t.lifetime(), t.engine.cfg.Now()
 	request := t.order.sign(t.sent, t.ttl, again, t.bearer.Token)
 	t.id = request.ID
-	// The slot is free when the client returns, however late.
-	run := func(job func()) { go func() { job(); t.poke() }() }
-	t.reply, err = call.In(ctx, run, t.conf.Timeout, t.turn, func(ctx context.Context) (ca.Certificate, error) {
+	t.reply, err = call.In(ctx, t.apart, t.conf.Timeout, t.turn, func(ctx context.Context) (ca.Certificate, error) {
 		return t.conf.Client.CSRSign(ctx, request)
 	})
 	return redact.Error(err, t.bearer.Token)
+}
+
+// apart runs foreign code, which keeps the slot until it returns, however late.
+func (t *try) apart(job func()) {
+	go func() {
+		job()
+		t.returned(t.slot)
+	}()
 }
 
 func (t *try) token(ctx context.Context) (ca.Bearer, error) {
 	if t.conf.Token == nil {
 		return ca.Bearer{}, nil
 	}
-	bearer, err := call.Do(ctx, t.conf.Timeout, t.turn, t.conf.Token)
+	bearer, err := call.In(ctx, t.apart, t.conf.Timeout, t.turn, t.conf.Token)
 	if err != nil {
 		return bearer, fmt.Errorf("read the token: %w", err)
 	}

@@ -128,13 +128,19 @@ func TestHangingClientCostsItsSlotsAndNoMore(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		if n := len(h.ca.calls()); n > 6 {
-			t.Errorf("%d calls, four can hang", n)
+		if n := len(h.ca.calls()) - 1; n != 2 {
+			t.Errorf("%d calls hang, a namespace has two of four", n)
+		}
+		if err := <-h.in(h.t.Context(), "good", 2); err != nil {
+			t.Errorf("beside those that hang: %v", err)
 		}
 		close(release)
 		time.Sleep(2 * time.Minute)
 		if err := <-h.in(h.t.Context(), "good", 1); err != nil {
 			t.Errorf("after the client returned: %v", err)
+		}
+		if n := len(h.ca.calls()); n < 5 {
+			t.Errorf("%d calls: the namespace that hung has no turn any more", n)
 		}
 	})
 }

@@ -24,10 +24,11 @@ const (
 	Pod            Kind = "pod"             // a pod, known by its UID
 	ServiceAccount Kind = "service-account" // a service account, wherever it runs
 	Node           Kind = "node"
-	User           Kind = "user" // a user of a cluster's API, by name
+	User           Kind = "user"      // a user of a cluster's API, by name
+	Namespace      Kind = "namespace" // a namespace: whoever may make requests in it
 )
 
-var kinds = []Kind{Pod, ServiceAccount, Node, User}
+var kinds = []Kind{Pod, ServiceAccount, Node, User, Namespace}
 
 // Subject is who a certificate is for. Its door has verified each attribute that is set,
 // and leaves all others empty; nothing that a pod, or the node that runs it, only claims
@@ -68,6 +69,7 @@ var needs = map[Kind][]string{
 	ServiceAccount: {"namespace", "serviceAccount"},
 	Node:           {"node"},
 	User:           {"user"},
+	Namespace:      {"namespace"},
 }
 
 // check returns an error if the door left out what its kind needs, or let through what is
@@ -130,6 +132,16 @@ type holder [16]byte
 
 func (s Subject) holder(rule string) holder {
 	return holder(digest(rule, string(s.Kind), s.Cluster, s.Namespace, s.ServiceAccount, s.PodUID, s.Node, s.User))
+}
+
+// holder is the subject's under a rule. A namespace holds many certificates, each of its own
+// names.
+func (d Decision) holder(s Subject) holder {
+	if s.Kind != Namespace {
+		return s.holder(d.Rule)
+	}
+	whole := s.holder(d.Rule)
+	return holder(digest(append(d.Identity.Names(), string(whole[:]))...))
 }
 
 // digest hashes the parts, so that no two lists of parts give the same hash.

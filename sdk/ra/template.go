@@ -29,7 +29,8 @@ type Names struct {
 	// Requested are further DNS names that a subject may ask for with [Request.DNSNames],
 	// such as *.{namespace}.apps.example.org. Whoever makes the request chooses among them,
 	// so they should end in something of the subject's own. The first label may be '*', for
-	// one label of any text; all else is as in DNSNames. Default: none.
+	// one label of any text; all else is as in DNSNames. A rule may have these alone, and then
+	// gives a request without names nothing. Default: none.
 	Requested []string
 }
 
@@ -190,8 +191,8 @@ func (t templates) try() error {
 		Kind: "x", Cluster: "x", Namespace: "x", ServiceAccount: "x", ServiceAccountUID: "x",
 		Pod: "x", PodUID: "x", Node: "x", NodeUID: "x", User: "x",
 	})
-	if err == nil && id.IsZero() {
-		return errors.New("it grants no name: give it a SPIFFE ID, a DNS name or an IP address")
+	if err == nil && id.IsZero() && len(t.requested) == 0 {
+		return errors.New("it grants no name: give it a SPIFFE ID, a DNS name, an IP address, or names that may be asked for")
 	}
 	return err
 }

@@ -131,7 +131,7 @@ var arrows = map[string][]string{
 	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":                         {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
 	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca"},
 	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
@@ -174,6 +174,8 @@ var arrows = map[string][]string{
 	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/internal/output":               {"internal/text"},
 	"plugin-host/providertest":                  {"internal/host/reference", "plugin-host", "plugin-host/internal/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+	"control-plane/certmanager":                 {"control-plane/certmanager/v1alpha1", "control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/certmanager/v1alpha1":        {},
 
 	"control-plane/kubernetes/signing/podcert":     {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/signing/trustbundle": {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},

@@ -77,11 +77,12 @@ func ofDiscovery(t *testing.T) *jsonschema.Schema {
 
 func ofRA(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	s := made[ra.Config](t, "The configuration of countersign-ra", "control-plane/cmd/countersign-ra/config/config.go", "control-plane/cmd/countersign-ra/config/istio.go", "control-plane/cmd/countersign-ra/config/meshroots.go", sections)
+	const folder = "control-plane/cmd/countersign-ra/config/"
+	s := made[ra.Config](t, "The configuration of countersign-ra", folder+"config.go", folder+"istio.go", folder+"meshroots.go", folder+"certmanager.go", sections)
 	choose(s, "rules.usages", "any", "server", "client", "both")
-	at(s, "rules.match.requests").Items.Enum = []any{ra.PodCertificateRequests, ra.CertificateSigningRequests, ra.IstioRequests}
+	at(s, "rules.match.requests").Items.Enum = []any{ra.PodCertificateRequests, ra.CertificateSigningRequests, ra.IstioRequests, ra.CertManagerRequests}
 	choose(s, "istio.csr_names", ra.CSRNamesIgnored, ra.CSRNamesHeld)
-	at(s, "rules.match.kinds").Items.Enum = []any{"pod", "service-account", "node", "user"}
+	at(s, "rules.match.kinds").Items.Enum = []any{"pod", "service-account", "node", "user", "namespace"}
 	return s
 }
 

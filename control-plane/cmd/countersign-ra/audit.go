@@ -19,7 +19,6 @@ type auditLog struct {
 
 	mu      sync.Mutex // a write is one step of a rotation
 	file    *os.File
-	late    error  // the old file could not be synced
 	torn    bool   // the last line may be there in part
 	written uint64 // lines, by their writes
 	lost    uint64 // a sync failed, and none of the lines up to this one is certain
@@ -89,13 +88,6 @@ func openToAppend(path string) (*os.File, error) {
 	return file, nil
 }
 
-// Write implements [ra.Sink].
-func (a *auditLog) Write(text []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.write(text)
-}
-
 // write keeps a line apart from one that is there in part.
 func (a *auditLog) write(text []byte) (int, error) {
 	a.written++
@@ -109,16 +101,10 @@ func (a *auditLog) write(text []byte) (int, error) {
 	return n, err
 }
 
-// Sync implements [ra.Sink].
-func (a *auditLog) Sync() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sync()
-}
-
+// sync syncs all lines. If it fails, none of those since the last sync is certain, whoever wrote it.
 func (a *auditLog) sync() error {
-	err := errors.Join(a.late, synced(a.file))
-	if a.late = nil; err != nil {
+	err := synced(a.file)
+	if err != nil {
 		a.lost = a.written
 	}
 	return err
@@ -145,9 +131,7 @@ func (a *auditLog) Reopen() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// Between a line and its sync, the sync of the line is this one.
-	if a.late = errors.Join(a.late, synced(a.file)); a.late != nil {
-		a.lost = a.written
-	}
+	_ = a.sync() // whose line it is hears of it
 	old := a.file
 	a.file, a.torn = next, false
 	return old.Close()

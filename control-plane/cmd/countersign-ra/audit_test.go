@@ -20,7 +20,8 @@ func TestAuditLogIsAppendedTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Write([]byte("a line\n")); err != nil || a.Sync() != nil || a.Close() != nil {
+		p := a.pen()
+		if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil || a.Close() != nil {
 			t.Error(err)
 		}
 	}
@@ -40,11 +41,12 @@ func TestRotationLosesNoLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := a.pen()
 	const lines = 2000
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		for range lines {
-			if _, err := a.Write([]byte("a line\n")); err != nil || a.Sync() != nil {
+			if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil {
 				t.Error(err)
 			}
 		}
@@ -90,7 +92,8 @@ func TestOldAuditFileStaysInUseWhereNoNewOneCanBeOpened(t *testing.T) {
 	if err := a.Reopen(); err == nil || !strings.Contains(err.Error(), "audit.file is ") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := a.Write([]byte("a line\n")); err != nil || a.Sync() != nil {
+	p := a.pen()
+	if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil {
 		t.Error(err)
 	}
 	if text := read(t, filepath.Join(dir+"-moved", "audit.log")); text != "a line\n" {
@@ -117,10 +120,11 @@ func TestAuditLogCanBeAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if _, err := a.Write([]byte("a line\n")); err != nil {
+	p := a.pen()
+	if _, err := p.Write([]byte("a line\n")); err != nil {
 		t.Error(err)
 	}
-	if err := a.Sync(); err != nil {
+	if err := p.Sync(); err != nil {
 		t.Errorf("sync: %v", err)
 	}
 	if line, err := bufio.NewReader(reader).ReadString('\n'); line != "a line\n" {
@@ -144,7 +148,7 @@ func TestEndWaitsForNoWriteThatHangs(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = a.Write(make([]byte, 1<<20)) // more than a pipe holds
+		_, _ = a.pen().Write(make([]byte, 1<<20)) // more than a pipe holds
 	}()
 	deadline := time.Now().Add(patience)
 	for a.mu.TryLock() { // until the write has it
@@ -181,12 +185,25 @@ func TestFailedSyncOfOldFileIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
+	p, other := a.pen(), a.pen()
+	line := func(p *pen) {
+		t.Helper()
+		if _, err := p.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line(p)
 	_ = a.file.Close() // so that its sync fails
 	_ = a.Reopen()
-	if a.Sync() == nil {
+	line(other)
+	if p.Sync() == nil {
 		t.Error("nobody is told")
 	}
-	if err := a.Sync(); err != nil {
+	if err := other.Sync(); err != nil {
+		t.Errorf("a line of the new file is lost: %v", err)
+	}
+	line(p)
+	if err := p.Sync(); err != nil {
 		t.Errorf("told twice: %v", err)
 	}
 }
@@ -204,8 +221,16 @@ func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.late = os.ErrClosed // as the kernel tells it: once
-	if first.Sync() == nil || second.Sync() == nil {
+	whole := a.file
+	if a.file, err = os.Open("/dev/null"); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.file.Close()
+	if first.Sync() == nil {
+		t.Error("a sync that failed is not told")
+	}
+	a.file = whole // where the next sync succeeds
+	if second.Sync() == nil {
 		t.Error("a line that may be lost counts as written")
 	}
 	for _, p := range []*pen{first, second} {
@@ -228,7 +253,7 @@ func TestLineOfOneEngineStaysApartFromATornOneOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.torn = true // as after a disk that was full
-	for _, line := range []string{"whole\n", "whole\n"} {
+	for _, line := range []string{"one\n", "two\n"} {
 		if n, err := a.pen().Write([]byte(line)); n != len(line) || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
@@ -236,7 +261,7 @@ func TestLineOfOneEngineStaysApartFromATornOneOfAnother(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	if text := read(t, path); text != "half a li\nwhole\nwhole\n" {
+	if text := read(t, path); text != "half a li\none\ntwo\n" {
 		t.Errorf("it has %q", text)
 	}
 }

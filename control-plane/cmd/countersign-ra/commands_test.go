@@ -22,7 +22,7 @@ func TestPolicyTestTellsByItsExitCode(t *testing.T) {
 		"--namespace shop --service-account we/b --pod web-0":                                {1, `the serviceAccount "we/b" cannot stand in`},
 		"--namespace shop --service-account web":                                             {2, `enabled are pod-certificates/example.com/mesh`},
 		"--kind pod":                                                                         {1, "denied: "},
-		"--kind job":                                                                         {2, `--kind is "job": pod, service-account, node or user is allowed`},
+		"--kind job":                                                                         {2, `--kind is "job": pod, service-account, node, user or namespace is allowed`},
 		"--namespace shop --service-account web --pod web-0 --signer a.b/c":                  {2, `--signer and --requests are "a.b/c" and "pod-certificates": enabled are`},
 		"--namespace shop --service-account web --pod web-0 --requests certificate-requests": {2, "enabled are"},
 		"--nonsense": {2, "unknown flag"},
@@ -113,6 +113,30 @@ func TestCommandsThatNeedNoService(t *testing.T) {
 	} {
 		if out, errs, code := says(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+func TestPolicyTestKnowsCertManager(t *testing.T) {
+	t.Parallel()
+	text := usual + `
+cert_manager: {authorities: [{name: file, cluster_issuers: true}]}
+`
+	text = strings.Replace(text, "rules:\n", "rules:\n- name: apps\n  match: {requests: [cert-manager], namespaces: [shop]}\n  names: {requested: [\"*.{namespace}.apps.example.org\"]}\n", 1)
+	conf := filepath.Join(files(t, nil, text), "c.yaml")
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"--requests cert-manager --namespace shop":                   {0, "granted if asked for: *.{namespace}.apps.example.org\n"},
+		"--kind namespace --namespace shop --authority file":         {0, "rule \"apps\" matches"},
+		"--requests cert-manager --namespace bank":                   {1, "denied: no rule matches"},
+		"--requests cert-manager":                                    {1, "needs its namespace"},
+		"--requests cert-manager --namespace shop --authority other": {2, `--authority is "other"`},
+	} {
+		out, errs, code := says(t, append([]string{"policy", "test", "--config", conf}, strings.Fields(args)...)...)
+		if code != want.code || !strings.Contains(out+errs, want.says) {
+			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", args, code, want.code, want.says, out, errs)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (d *door) ready() error {
 		return nil
 	}
 	if d.engine.Load() == nil {
-		return errors.New("Istio's CA API is not served yet")
+		return errors.New("the door for meshes is not open yet")
 	}
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)

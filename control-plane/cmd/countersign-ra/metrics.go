@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/countersign-dev/countersign/control-plane/certmanager"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -68,6 +69,13 @@ func (m *metrics) podRequest(cluster string) func(podcert.Event) {
 func (m *metrics) signingRequest(cluster string) func(csr.Event) {
 	return func(e csr.Event) {
 		m.requests.WithLabelValues(cluster, "CertificateSigningRequest", e.Signer, e.Result).Inc()
+	}
+}
+
+// certManager counts the outcomes of cert-manager's requests by authority, in place of a signer.
+func (m *metrics) certManager(cluster string) func(certmanager.Event) {
+	return func(e certmanager.Event) {
+		m.requests.WithLabelValues(cluster, "CertificateRequest", e.Authority, e.Result).Inc()
 	}
 }
 

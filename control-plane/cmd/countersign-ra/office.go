@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/countersign-dev/countersign/control-plane/certmanager"
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/csr"
@@ -23,8 +24,9 @@ type office struct {
 	bundles   *trustbundle.Door // nil: no signer has a trust bundle
 	mesh      mesh
 	clientCA  *guard.ClientCA
-	admission *guard.Admission // nil: no signer has pod certificates
-	wrong     error            // why there is none of these
+	admission *guard.Admission  // nil: no signer has pod certificates
+	manager   *certmanager.Door // nil: no authority is for cert-manager, or the cluster is remote
+	wrong     error             // why there is none of these
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -51,11 +53,14 @@ func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster) *office {
 		o.running.Go(func() { o.bundles.Run(ctx) })
 	}
 	o.mesh.run(ctx, &o.running)
+	if o.manager != nil {
+		o.running.Go(func() { o.manager.Run(ctx, t.home) })
+	}
 	return o
 }
 
 func (o *office) make(t *term) error {
-	var errs [6]error
+	var errs [7]error
 	written := t.writtenIn(o.cluster.ID())
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Log: t.log})
@@ -81,6 +86,7 @@ func (o *office) make(t *term) error {
 			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
 		})
 	}
+	errs[6] = o.makeCertManager(t, issuer)
 	return errors.Join(errs[:]...)
 }
 
@@ -129,6 +135,9 @@ func (o *office) ready() error {
 	}
 	if o.requests != nil {
 		errs = append(errs, o.requests.Ready())
+	}
+	if o.manager != nil {
+		errs = append(errs, o.manager.Ready())
 	}
 	return errors.Join(errs...)
 }

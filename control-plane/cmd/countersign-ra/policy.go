@@ -18,8 +18,8 @@ func policyCommand() *cobra.Command {
 
 // asked is who asks, in "policy test".
 type asked struct {
-	kind, signer, requests, certSigner string
-	subject                            ra.Subject
+	kind, signer, requests, certSigner, authority string
+	subject                                       ra.Subject
 }
 
 // someUID stands for the UID of an object that nobody named: rules do not match UIDs.
@@ -62,10 +62,11 @@ a setting or flag is wrong.`,
 
 func (a *asked) addFlags(cmd *cobra.Command) {
 	s, flag := &a.subject, cmd.Flags().StringVar
-	flag(&a.kind, "kind", "", "`kind` of caller: pod, service-account, node or user (default: by the flags below)")
+	flag(&a.kind, "kind", "", "`kind` of caller: pod, service-account, node, user or namespace (default: by the flags below)")
 	flag(&a.signer, "signer", "", "signer `name` of the request (default: the only one)")
-	flag(&a.requests, "requests", "", "`kind` of request: pod-certificates, certificate-requests or istio (default: by the caller's kind)")
+	flag(&a.requests, "requests", "", "`kind` of request: pod-certificates, certificate-requests, istio or cert-manager (default: by the caller's kind)")
 	flag(&a.certSigner, "cert-signer", "", "`value` of CertSigner in a request of istio (default: none)")
+	flag(&a.authority, "authority", "", "`name` of the authority of a request of cert-manager (default: the only one)")
 	flag(&s.Cluster, "cluster", "", "`id` of the caller's cluster (default: the home cluster)")
 	flag(&s.Namespace, "namespace", "", "`name` of the caller's namespace")
 	flag(&s.ServiceAccount, "service-account", "", "`name` of the caller's service account")
@@ -75,8 +76,8 @@ func (a *asked) addFlags(cmd *cobra.Command) {
 	flag(&s.Node, "node", "", "`name` of the node: the caller's, or the caller")
 	flag(&s.NodeUID, "node-uid", someUID, "`uid` of the node")
 	flag(&s.User, "user", "", "`name` of the user, if the caller is none of these")
-	cli.Complete(cmd, "kind", "pod", "service-account", "node", "user")
-	cli.Complete(cmd, "requests", config.PodCertificateRequests, config.CertificateSigningRequests, config.IstioRequests)
+	cli.Complete(cmd, "kind", "pod", "service-account", "node", "user", "namespace")
+	cli.Complete(cmd, "requests", config.PodCertificateRequests, config.CertificateSigningRequests, config.IstioRequests, config.CertManagerRequests)
 }
 
 // complete fills in what the flags leave open, and returns the door.
@@ -89,9 +90,9 @@ func (a *asked) complete(c *config.Config) (door string, err error) {
 		s.Kind = a.guess()
 	}
 	switch s.Kind {
-	case ra.Pod, ra.ServiceAccount, ra.Node, ra.User:
+	case ra.Pod, ra.ServiceAccount, ra.Node, ra.User, ra.Namespace:
 	default:
-		return "", fmt.Errorf("--kind is %.256q: pod, service-account, node or user is allowed", a.kind)
+		return "", fmt.Errorf("--kind is %.256q: pod, service-account, node, user or namespace is allowed", a.kind)
 	}
 	// What the caller has not got has no UID either.
 	for name, uid := range map[*string]*string{&s.Pod: &s.PodUID, &s.ServiceAccount: &s.ServiceAccountUID, &s.Node: &s.NodeUID} {
@@ -112,11 +113,20 @@ func (a *asked) guess() ra.Kind {
 		return ra.Node
 	case s.User != "":
 		return ra.User
+	case a.requests == config.CertManagerRequests:
+		return ra.Namespace
 	}
 	return ra.Pod
 }
 
 func (a *asked) door(c *config.Config) (string, error) {
+	if a.subject.Kind == ra.Namespace {
+		door := c.CertManager.Door(a.authority)
+		if door == "" {
+			return "", fmt.Errorf("--authority is %.256q: name one of cert_manager.authorities", a.authority)
+		}
+		return door, nil
+	}
 	if a.requests == config.IstioRequests || a.certSigner != "" || a.requests+a.signer == "" && len(c.Signers) == 0 {
 		door, ok := c.IstioDoor(a.certSigner)
 		if !ok {
@@ -128,8 +138,8 @@ func (a *asked) door(c *config.Config) (string, error) {
 		return "", fmt.Errorf("--signer and --requests are %.256q and %.256q: enabled are %s", a.signer, a.requests, doorNames(c))
 	}
 	if a.signer == "" {
-		if len(c.Signers) > 1 {
-			return "", errors.New("--signer is not set: there are several signers, name one")
+		if len(c.Signers) != 1 {
+			return "", errors.New("--signer is not set: there is not just one signer, name one")
 		}
 		a.signer = c.Signers[0].Name
 	}

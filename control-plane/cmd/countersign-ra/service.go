@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
@@ -30,6 +31,7 @@ type service struct {
 	audit     *auditLog
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
+	home      *rest.Config // of the home cluster
 	records   *records.Store
 	lease     *lease.Lease // nil: leader election is disabled
 	door      *door        // nil: Istio's CA API is not served
@@ -91,6 +93,7 @@ func (s *service) openClusters() error {
 	if err != nil {
 		return err
 	}
+	s.home = local
 	s.clusters, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder, Rules: c.Remotes.Rules(),
 		ClientsOnly: true, FolderOnly: !c.Remotes.Secrets, Audiences: c.Istio.Audiences, Log: s.log,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,16 +240,22 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 }
 
 func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
-	var held error
-	inBubble(t, func(c *istiodtls.Config) { c.Held = func() error { return held } }, func(s *site) {
-		held = errors.New("this replica does not lead")
+	var lost atomic.Bool
+	held := func() error {
+		if lost.Load() {
+			return errors.New("this replica does not lead")
+		}
+		return nil
+	}
+	inBubble(t, func(c *istiodtls.Config) { c.Held = held }, func(s *site) {
+		lost.Store(true)
 		s.start()
 		s.pass(10 * time.Minute)
 		s.waits("does not lead")
 		if s.get() != nil {
 			t.Error("it was written")
 		}
-		held = nil
+		lost.Store(false)
 		s.pass(time.Minute)
 		s.serves()
 	})

@@ -91,3 +91,22 @@ func plainJSON(settings map[string]any, paths Paths) (any, error) {
 	var plain map[string]any
 	return plain, decoder.Decode(&plain)
 }
+
+// Variables returns the variables of all that may be a reference, as only a running provider tells
+// what is one.
+func Variables(settings any) (names []string) {
+	switch value := settings.(type) {
+	case map[string]any:
+		if name, ok := value["env"].(string); ok && len(value) == 1 {
+			return []string{name}
+		}
+		for _, below := range value {
+			names = append(names, Variables(below)...)
+		}
+	case []any:
+		for _, below := range value {
+			names = append(names, Variables(below)...)
+		}
+	}
+	return names
+}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,9 +85,15 @@ func (w *world) expect(t *testing.T, lastSecret string, given ...string) {
 	if s := w.p.Status(); s.State != Ready || (s.LastSecret == "") != (lastSecret == "") || !strings.Contains(s.LastSecret, lastSecret) {
 		t.Errorf("%s, secret: %q, want %q", s.State, s.LastSecret, lastSecret)
 	}
-	if !reflect.DeepEqual(last.given, given) {
-		t.Errorf("the last life was given %q, want %q", last.given, given)
+	if got := w.given(last); !reflect.DeepEqual(got, given) {
+		t.Errorf("the last life was given %q, want %q", got, given)
 	}
+}
+
+func (w *world) given(f *fakeLife) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(f.given)
 }
 
 func (w *world) crashes(t *testing.T) {
@@ -143,9 +151,9 @@ func TestSecretThatEndsProviderIsNotGivenToNext(t *testing.T) {
 }
 
 func TestSecretDeniedByCAIsOfferedAgainLater(t *testing.T) {
-	allowed := false
+	var allowed atomic.Bool
 	takes := func(f *fakeLife, password string) error {
-		if password == "denied" && allowed {
+		if password == "denied" && allowed.Load() {
 			return nil
 		}
 		return onlySesame(f, password)
@@ -153,10 +161,10 @@ func TestSecretDeniedByCAIsOfferedAgainLater(t *testing.T) {
 	withPassword(t, "sesame-1", takes, func(t *testing.T, w *world, s inFiles) {
 		put(t, s.password, "denied")
 		time.Sleep(time.Hour)
-		if n := len(w.last().given) - 1; n < 6 || n > 15 {
+		if n := len(w.given(w.last())) - 1; n < 6 || n > 15 {
 			t.Errorf("asked %d times in an hour", n)
 		}
-		allowed = true
+		allowed.Store(true)
 		time.Sleep(11 * time.Minute)
 		if s := w.p.Status(); s.LastSecret != "" {
 			t.Errorf("still refused: %s", s.LastSecret)
@@ -166,9 +174,10 @@ func TestSecretDeniedByCAIsOfferedAgainLater(t *testing.T) {
 
 // A password that was good may be revoked while a new one is refused for another reason.
 func TestEverySecretIsOfferedIfNoneIsTaken(t *testing.T) {
-	good := "sesame-1"
+	var good atomic.Value
+	good.Store("sesame-1")
 	takes := func(_ *fakeLife, password string) error {
-		if password != good {
+		if password != good.Load() {
 			return ca.Errorf(ca.Invalid, "%s is wrong", password)
 		}
 		return nil
@@ -177,10 +186,10 @@ func TestEverySecretIsOfferedIfNoneIsTaken(t *testing.T) {
 		put(t, s.password, "sesame-2")
 		time.Sleep(poll)
 		w.expect(t, "sesame-2 is wrong", "sesame-1", "sesame-2")
-		good = "none"
+		good.Store("none")
 		w.last().end(errors.New("it crashed"))
 		time.Sleep(time.Minute)
-		good = "sesame-2"
+		good.Store("sesame-2")
 		time.Sleep(maxProbe)
 		w.mustSign(t, "good")
 		w.expect(t, "", "sesame-2")
@@ -270,21 +279,16 @@ func TestRefusedProviderIsStartedAgainWhenItsFileChanges(t *testing.T) {
 
 // A file may change while the provider looks at what it was.
 func TestFileChangedDuringRefusalIsNotMissed(t *testing.T) {
-	var change func()
+	var during atomic.Value
+	during.Store("")
 	takes := func(f *fakeLife, password string) error {
-		if change != nil {
-			change()
+		if path, _ := during.Load().(string); path != "" {
+			put(t, path, "sesame")
 		}
 		return onlySesame(f, password)
 	}
-	path := ""
-	change = func() {
-		if path != "" {
-			put(t, path, "sesame")
-		}
-	}
 	withPassword(t, "wrong", takes, func(t *testing.T, w *world, s inFiles) {
-		path = s.password
+		during.Store(s.password)
 		put(t, s.key, "start it again")
 		time.Sleep(2 * poll)
 		w.expect(t, "", "sesame")

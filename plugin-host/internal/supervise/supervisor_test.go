@@ -127,7 +127,9 @@ func (f *fakeLife) ValidateOnline(ctx context.Context, settings map[string]any) 
 
 func (f *fakeLife) Configure(ctx context.Context, settings map[string]any) error {
 	if password, ok := settings["password"].(string); ok {
+		f.w.mu.Lock()
 		f.given = append(f.given, password)
+		f.w.mu.Unlock()
 		return f.w.takes(f, password)
 	}
 	switch f.is {

@@ -15,7 +15,7 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -63,14 +63,11 @@ func (c *CA) transport() (credentials.TransportCredentials, error) {
 	if c.endpoint.plaintext {
 		return insecure.NewCredentials(), nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.endpoint.serverName}
-	if roots := rest.RootFile(c.settings.RootFile); roots != nil {
-		var err error
-		if config.RootCAs, err = roots(); err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
-		}
+	config, err := setting.TLS{RootFile: c.settings.RootFile, ServerName: c.endpoint.serverName}.Config()
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
 	}
-	if c.settings.ClientCertFile != "" {
+	if c.settings.pair().IsSet() {
 		config.GetClientCertificate = c.clientCertificate
 	}
 	return credentials.NewTLS(config), nil
@@ -79,7 +76,7 @@ func (c *CA) transport() (credentials.TransportCredentials, error) {
 // clientCertificate is called for each handshake. If the certificate cannot be used, it
 // presents none, as the token may be enough.
 func (c *CA) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	pair, err := c.settings.pair().Read(time.Now())
+	pair, err := c.settings.pair().Read()
 	if err != nil {
 		c.log.Warn("client certificate not usable, sending the token only", "client_cert_file", c.settings.ClientCertFile, "error", err)
 		return &tls.Certificate{}, nil

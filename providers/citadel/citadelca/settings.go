@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	// DefaultRootFile is where Istio mounts the root that verifies istiod.
 	DefaultRootFile = "./var/run/secrets/istio/root-cert.pem"
 	// SystemRoots in place of a file name means the roots of the operating system.
-	SystemRoots = rest.SystemRoots
+	SystemRoots = setting.SystemRoots
 
 	localName     = "istiod.istio-system.svc"
 	plaintextPort = "15010"
@@ -64,7 +64,7 @@ func (s Settings) Validate() error {
 		return err
 	}
 	if err := s.pair().Check("client_cert_file", "client_key_file"); err != nil {
-		return err
+		return ca.Errorf(ca.Invalid, "%w", err)
 	}
 	if !printable(s.ClusterID) {
 		return ca.Errorf(ca.Invalid, "cluster_id is %.256q: metadata is printable ASCII only", s.ClusterID)
@@ -102,8 +102,8 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-func (s Settings) pair() rest.Pair {
-	return rest.Pair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
+func (s Settings) pair() setting.KeyPair {
+	return setting.KeyPair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
 }
 
 // endpoint is the address of the authority and the name that its certificate must have.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // The names of Istio's layout (istio.io: Plug in CA Certificates).
@@ -72,7 +72,7 @@ func readOnce(dir string) (*files, error) {
 		name    string
 		content *[]byte
 	}{{certFile, &f.cert}, {keyFile, &f.key}, {chainFile, &f.chain}, {rootFile, &f.root}} {
-		content, err := rest.ReadFile(filepath.Join(dir, file.name))
+		content, err := setting.File(filepath.Join(dir, file.name)).Read()
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && file.name == chainFile:
 			// There is no certificate between the CA and its root.

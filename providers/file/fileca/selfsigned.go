@@ -16,7 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -97,8 +97,7 @@ func (m maker) has(name string) bool {
 // keep returns the content of the file, and creates it first if necessary.
 func (m maker) keep(name string, mode fs.FileMode, content func() ([]byte, error)) ([]byte, error) {
 	if m.has(name) {
-		held, err := rest.ReadFile(filepath.Join(m.dir, name))
-		return held, err
+		return setting.File(filepath.Join(m.dir, name)).Read()
 	}
 	made, err := content()
 	if err != nil {

@@ -2,7 +2,6 @@ package googleca
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,7 @@ import (
 	grpccreds "google.golang.org/grpc/credentials"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -70,25 +69,11 @@ func dialOptions(s Settings) ([]grpc.DialOption, error) {
 		grpc.WithMaxHeaderListSize(maxTrailer),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}
-	config, err := tlsConfig(s.RootFile)
-	if err != nil {
-		return nil, err
-	}
-	return append(opts, grpc.WithTransportCredentials(grpccreds.NewTLS(config))), nil
-}
-
-// tlsConfig verifies servers with the roots in a file, or without one the system's.
-func tlsConfig(rootFile string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if rootFile == "" {
-		return config, nil
-	}
-	roots, err := rest.RootFile(rootFile)()
+	config, err := setting.TLS{RootFile: string(s.RootFile)}.Config()
 	if err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
 	}
-	config.RootCAs = roots
-	return config, nil
+	return append(opts, grpc.WithTransportCredentials(grpccreds.NewTLS(config))), nil
 }
 
 // fileTypes are the accepted types of credentials files.
@@ -104,7 +89,7 @@ func credentialsOf(s Settings) (*auth.Credentials, error) {
 		}
 		return classified(found), nil
 	}
-	text, err := rest.ReadFile(s.CredentialsFile)
+	text, err := s.CredentialsFile.Read()
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -47,7 +48,7 @@ func TestFileAndADCCredentialsAuthenticateEachCall(t *testing.T) {
 	key := accountKey(t)
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
 	for name, change := range map[string]func(*Settings){
-		"file": func(s *Settings) { s.CredentialsFile = key },
+		"file": func(s *Settings) { s.CredentialsFile = setting.File(key) },
 		"adc":  func(*Settings) {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +84,7 @@ func TestFileAndADCCredentialsAuthenticateEachCall(t *testing.T) {
 func TestCredentialsOfOtherUniverseAreNotSent(t *testing.T) {
 	server := start(t)
 	settings := server.settings()
-	settings.Credentials, settings.CredentialsFile, settings.UniverseDomain = "", accountKey(t), "cloud.example"
+	settings.Credentials, settings.CredentialsFile, settings.UniverseDomain = "", setting.File(accountKey(t)), "cloud.example"
 	req, _ := ask(t)
 	req.Token = ""
 	_, err := server.open(t, settings).CSRSign(t.Context(), req)
@@ -100,12 +101,12 @@ func TestInvalidCredentialsFileIsNotQuoted(t *testing.T) {
 		"unknown-type": `{"type": "` + secret + `"}`,
 		"no-key":       `{"type": "service_account", "private_key": "` + secret + `"}`,
 	} {
-		settings := Settings{CAPool: thePool, CredentialsFile: fileOf(t, []byte(content))}
+		settings := Settings{CAPool: thePool, CredentialsFile: setting.File(fileOf(t, []byte(content)))}
 		_, err := Open(t.Context(), settings)
 		if err == nil { // the library looks at a key when it is used
 			continue
 		}
-		mustBe(t, err, ca.ErrUnavailable, settings.CredentialsFile)
+		mustBe(t, err, ca.ErrUnavailable, string(settings.CredentialsFile))
 		if strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -114,7 +115,7 @@ func TestInvalidCredentialsFileIsNotQuoted(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "/nowhere/key.json")
 	_, err = Open(t.Context(), Settings{CAPool: thePool, Credentials: Token, RootFile: "/nowhere/root.pem"})
 	mustBe(t, err, ca.ErrUnavailable, "root_file", "/nowhere/root.pem")
-	_, err = Open(t.Context(), Settings{CAPool: thePool, Credentials: Token, RootFile: fileOf(t, []byte("hello"))})
+	_, err = Open(t.Context(), Settings{CAPool: thePool, Credentials: Token, RootFile: setting.File(fileOf(t, []byte("hello")))})
 	mustBe(t, err, ca.ErrUnavailable, "root_file", "it holds no PEM block")
 }
 
@@ -134,11 +135,11 @@ func TestUnavailableTokenDiffersFromRefusedToken(t *testing.T) {
 	t.Cleanup(sts.Close)
 	settings := server.settings()
 	settings.Credentials = ""
-	settings.CredentialsFile = fileOf(t, inJSON(t, map[string]any{
+	settings.CredentialsFile = setting.File(fileOf(t, inJSON(t, map[string]any{
 		"type": "external_account", "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k",
 		"subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": sts.URL,
 		"credential_source": map[string]any{"file": fileOf(t, []byte("the.kubernetes.token"))},
-	}))
+	})))
 	for status, want := range map[int]*ca.Error{http.StatusForbidden: ca.ErrUnauthenticated, http.StatusBadRequest: ca.ErrUnauthenticated, http.StatusNotImplemented: ca.ErrUnavailable} {
 		code = status
 		req, _ := ask(t)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -172,7 +173,7 @@ func TestServerWithOtherRootIsNotCalled(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	settings := server.settings()
-	settings.RootFile = fileOf(t, catest.NewCA(catest.Options{}).Bundle().PEM())
+	settings.RootFile = setting.File(fileOf(t, catest.NewCA(catest.Options{}).Bundle().PEM()))
 	c := server.open(t, settings)
 	mustFail(t, c, ca.ErrUnavailable, thePool, "certificate signed by unknown authority")
 	if n := len(server.calls()); n > 0 {

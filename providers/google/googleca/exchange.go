@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -38,13 +38,13 @@ var _ ca.TokenExchanger = (*CA)(nil)
 // newExchanger reads the roots; it opens no connection.
 func newExchanger(s Settings) (*exchanger, error) {
 	own := s.exchange()
-	var rootFile string
+	var block setting.TLS
 	if own.AllowOtherHosts {
-		rootFile = s.RootFile // otherwise it is Google's, which the system's roots verify
+		block.RootFile = string(s.RootFile) // otherwise it is Google's, which the system's roots verify
 	}
-	config, err := tlsConfig(rootFile)
+	config, err := block.Config()
 	if err != nil {
-		return nil, err
+		return nil, ca.Errorf(ca.Unavailable, "root_file: %w", err)
 	}
 	return &exchanger{own, &rest.Transport{TLS: config, MaxReply: maxTokenReply, Timeout: callTimeout}}, nil
 }
@@ -76,7 +76,7 @@ func (c *CA) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exchang
 
 func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) {
 	out := externalaccount.Config{
-		Audience: req.Audience, SubjectTokenType: req.SubjectTokenType, Scopes: req.Scopes, TokenURL: x.settings.STSURL,
+		Audience: req.Audience, SubjectTokenType: req.SubjectTokenType, Scopes: req.Scopes, TokenURL: x.settings.STSURL.String(),
 		SubjectTokenSupplier: supplier(req.SubjectToken),
 	}
 	out.Audience = cmp.Or(out.Audience, x.settings.Audience)
@@ -85,7 +85,7 @@ func (x *exchanger) config(req ca.TokenRequest) (externalaccount.Config, error) 
 		out.Scopes = []string{platformScope}
 	}
 	if account := x.settings.ServiceAccount; account != "" {
-		out.ServiceAccountImpersonationURL = strings.TrimSuffix(x.settings.IAMURL, "/") + "/v1/projects/-/serviceAccounts/" + account + ":generateAccessToken"
+		out.ServiceAccountImpersonationURL = x.settings.IAMURL.At("/v1/projects/-/serviceAccounts/" + account + ":generateAccessToken")
 		out.ServiceAccountImpersonationLifetimeSeconds = int(accountTokenLife / time.Second)
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // Exchange says how to exchange the tokens of workloads.
@@ -17,10 +18,10 @@ type Exchange struct {
 	// exchanged for the account's. Default: the federated token is used.
 	ServiceAccount string `json:"service_account,omitempty" jsonschema:"email of a service account to impersonate with the federated token (default use the federated token)"`
 	// STSURL is the URL of the token service. Default: that of UniverseDomain.
-	STSURL string `json:"sts_url,omitempty" jsonschema:"URL of the token service (default https://sts.googleapis.com/v1/token, or that of universe_domain)"`
+	STSURL setting.URL `json:"sts_url,omitzero" jsonschema:"URL of the token service (default https://sts.googleapis.com/v1/token, or that of universe_domain)"`
 	// IAMURL is the URL of the service for service account tokens, without a path. Default:
 	// that of UniverseDomain.
-	IAMURL string `json:"iam_url,omitempty" jsonschema:"URL of the service for service account tokens, without a path (default https://iamcredentials.googleapis.com, or that of universe_domain)"`
+	IAMURL setting.URL `json:"iam_url,omitzero" jsonschema:"URL of the service for service account tokens, without a path (default https://iamcredentials.googleapis.com, or that of universe_domain)"`
 	// AllowOtherHosts allows URLs of hosts that are not Google's. RootFile verifies them.
 	// Default: false.
 	AllowOtherHosts bool `json:"allow_other_hosts,omitempty" jsonschema:"allow URLs of hosts that are not Google's, verified with root_file; they get the workload's token (default false)"`
@@ -40,9 +41,13 @@ func (s Settings) exchange() Exchange {
 	if s.Exchange != nil {
 		x = *s.Exchange
 	}
-	x.STSURL = cmp.Or(x.STSURL, "https://sts."+s.universe()+"/v1/token")
-	x.IAMURL = cmp.Or(x.IAMURL, "https://iamcredentials."+s.universe())
+	x.STSURL = cmp.Or(x.STSURL, httpsOf("sts."+s.universe(), "/v1/token"))
+	x.IAMURL = cmp.Or(x.IAMURL, httpsOf("iamcredentials."+s.universe(), ""))
 	return x
+}
+
+func httpsOf(host, path string) setting.URL {
+	return setting.URL{URL: url.URL{Scheme: "https", Host: host, Path: path}}
 }
 
 func (s Settings) universe() string {
@@ -61,7 +66,7 @@ func (s Settings) checkExchange() error {
 		return ca.Errorf(ca.Invalid, "exchange.audience is %.256q: write identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K", x.Audience)
 	case x.ServiceAccount != "" && !account.MatchString(x.ServiceAccount):
 		return ca.Errorf(ca.Invalid, "exchange.service_account is %.256q: write an account's email", x.ServiceAccount)
-	case x.IAMURL != "" && x.ServiceAccount == "":
+	case x.IAMURL.Host != "" && x.ServiceAccount == "":
 		return ca.Errorf(ca.Invalid, "exchange.iam_url is set, but exchange.service_account is not")
 	}
 	x = s.exchange()
@@ -72,13 +77,11 @@ func (s Settings) checkExchange() error {
 }
 
 // checkURL allows tokens over TLS only, and to Google only unless AllowOtherHosts is set.
-func (s Settings) checkURL(service, name, text string) error {
-	u, err := url.Parse(text)
+func (s Settings) checkURL(service, name string, u setting.URL) error {
+	err := u.CheckSetting("")
 	switch {
-	case err != nil || u.User != nil:
-		return ca.Errorf(ca.Invalid, "%s is not a URL, or has a user: write https://HOST", name)
-	case u.Scheme != "https" || u.Host == "" || u.Fragment != "" || u.RawQuery != "":
-		return ca.Errorf(ca.Invalid, "%s is %.256q: write https://HOST, as tokens are sent over TLS only", name, text)
+	case err != nil:
+		return ca.Errorf(ca.Invalid, "%s: %w, as tokens are sent over TLS only", name, err)
 	case !s.Exchange.AllowOtherHosts && !isGoogles(service, u.Host, s.universe()):
 		return ca.Errorf(ca.Invalid, "%s leads to %.256q: want %s.%s or one of its regional or private endpoints, or set allow_other_hosts", name, u.Host, service, s.universe())
 	}

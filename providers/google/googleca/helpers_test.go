@@ -2,6 +2,7 @@ package googleca
 
 import (
 	"crypto/tls"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -41,6 +43,15 @@ func fileOf(t *testing.T, content []byte) string {
 	path := filepath.Join(t.TempDir(), "file")
 	write(t, path, content)
 	return path
+}
+
+// looseURL parses a URL that need not be valid.
+func looseURL(text string) setting.URL {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return setting.URL{URL: *parsed}
 }
 
 func write(t *testing.T, path string, content []byte) {

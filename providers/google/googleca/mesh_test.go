@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -91,7 +92,7 @@ func startMesh(t *testing.T) *meshServer {
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-ended })
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	m.settings = Settings{Protocol: MeshCA, Endpoint: "localhost:" + port, RootFile: fileOf(t, own.Bundle().PEM()), Location: "us-central1-c"}
+	m.settings = Settings{Protocol: MeshCA, Endpoint: "localhost:" + port, RootFile: setting.File(fileOf(t, own.Bundle().PEM())), Location: "us-central1-c"}
 	return m
 }
 

@@ -41,10 +41,6 @@ type pool struct {
 }
 
 func newPool(ctx context.Context, settings Settings, opts []option.ClientOption) (*pool, error) {
-	interval, err := settings.RootsInterval.parse()
-	if err != nil {
-		return nil, err
-	}
 	options, err := clientOptions(settings)
 	if err != nil {
 		return nil, err
@@ -56,7 +52,7 @@ func newPool(ctx context.Context, settings Settings, opts []option.ClientOption)
 	}
 	// The library's own retries would multiply the host's.
 	client.CallOptions = &privateca.CertificateAuthorityCallOptions{}
-	return &pool{settings: settings, client: client, interval: interval, log: settings.Log, rootState: newRootState()}, nil
+	return &pool{settings: settings, client: client, interval: cmp.Or(settings.RootsInterval, defaultInterval), log: settings.Log, rootState: newRootState()}, nil
 }
 
 // callOptions returns the options of a call. token is its credential where the connection has

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -137,8 +138,8 @@ func TestAgentUsesProviderTokenExchange(t *testing.T) {
 	server, tokens := start(t), startTokens(t)
 	dir, settings := testkit.Folder(t), server.socket(t)
 	settings.Credentials, settings.Exchange = "", tokens.settings().Exchange
-	settings.RootFile = filepath.Join(dir, "roots.pem")
-	write(t, settings.RootFile, slices.Concat(read(t, server.root), read(t, tokens.root)))
+	settings.RootFile = setting.File(filepath.Join(dir, "roots.pem"))
+	write(t, string(settings.RootFile), slices.Concat(read(t, server.root), read(t, tokens.root)))
 	a := agent(t, dir, settings)
 	if out := a.Watch(3); !strings.Contains(out, webID) {
 		t.Errorf("watched %s", out)

@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // service is the Certificate Authority Service in memory, by TLS, with one pool. It
@@ -86,7 +87,7 @@ func (s *service) serve(t *testing.T, listener net.Listener) {
 }
 
 func (s *service) settings() Settings {
-	return Settings{CAPool: thePool, Endpoint: "localhost:443", RootFile: s.root, Credentials: Token}
+	return Settings{CAPool: thePool, Endpoint: "localhost:443", RootFile: setting.File(s.root), Credentials: Token}
 }
 
 // open connects the real client library to the service.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // The values of settings with a choice.
@@ -43,14 +44,14 @@ type Settings struct {
 	Labels map[string]string `json:"labels,omitempty" jsonschema:"labels of each certificate (default none)"`
 	// RootsInterval is how often the pool's roots are fetched, give or take a tenth. Default:
 	// 5m.
-	RootsInterval Duration `json:"roots_interval,omitempty" jsonschema:"how often to fetch the pool's roots, such as 10m (default 5m)"`
+	RootsInterval time.Duration `json:"roots_interval,omitempty" jsonschema:"how often to fetch the pool's roots, such as 10m (default 5m)"`
 	// Endpoint is host:port of the service. Required with MeshCA. Default: Google's.
 	Endpoint string `json:"endpoint,omitempty" jsonschema:"host:port of the service (default Google's); required with meshca"`
 	// UniverseDomain is the domain of the cloud. Default: googleapis.com.
 	UniverseDomain string `json:"universe_domain,omitempty" jsonschema:"domain of the cloud (default googleapis.com)"`
 	// RootFile is a PEM file with the roots that verify the service, read by Open. Default: the
 	// operating system's roots.
-	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the service (default those of the operating system)"`
+	RootFile setting.File `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the service (default those of the operating system)"`
 	// QuotaProject is the project whose quota is charged. Default: that of the credentials.
 	QuotaProject string `json:"quota_project,omitempty" jsonschema:"project whose quota is charged (default that of the credentials)"`
 	// Credentials are [ADC], [File] or [Token]. Default: Token with MeshCA, which accepts no
@@ -58,7 +59,7 @@ type Settings struct {
 	Credentials string `json:"credentials,omitempty" jsonschema:"adc for Application Default Credentials, file for credentials_file, or token for the token of each request (default token with meshca; else file if credentials_file is set; else token with exchange; else adc)"`
 	// CredentialsFile is a JSON file as Google's tools write it, read by Open: the key of a
 	// service account, or another credential configuration. Default: none.
-	CredentialsFile string `json:"credentials_file,omitempty" jsonschema:"JSON file with a service account's key or another credential configuration (default none)"`
+	CredentialsFile setting.File `json:"credentials_file,omitempty" jsonschema:"JSON file with a service account's key or another credential configuration (default none)"`
 	// Location is a zone or region, or the URL of a cluster in it as in GKE_CLUSTER_URL.
 	// Required with MeshCA.
 	Location string `json:"location,omitempty" jsonschema:"zone or region of the cluster, or its URL as in GKE_CLUSTER_URL; required with meshca"`
@@ -69,10 +70,6 @@ type Settings struct {
 	// Log gets warnings. Default: none.
 	Log *slog.Logger `json:"-"`
 }
-
-// Duration is a duration in the format of [time.ParseDuration], such as "10m". Empty means the
-// default.
-type Duration string
 
 const (
 	defaultInterval = 5 * time.Minute
@@ -155,11 +152,10 @@ func (s Settings) checkCAS() error {
 		return ca.Errorf(ca.Invalid, "issuing_ca is %.256q: write the ID of a CA in the pool, the last part of its name", s.IssuingCA)
 	case s.SubjectMode != CSRNames && s.SubjectMode != ReflectedSPIFFE:
 		return ca.Errorf(ca.Invalid, "subject_mode is %.256q: want csr or reflected-spiffe", s.SubjectMode)
+	case s.RootsInterval != 0 && s.RootsInterval < minInterval:
+		return ca.Errorf(ca.Invalid, "roots_interval is %s: want a duration of at least %s, such as %s", s.RootsInterval, minInterval, defaultInterval)
 	case s.Location != "":
 		return ca.Errorf(ca.Invalid, "location is %.256q: it is for the protocol meshca; ca_pool has a location", s.Location)
-	}
-	if _, err := s.RootsInterval.parse(); err != nil {
-		return err
 	}
 	return s.checkLabels()
 }
@@ -178,7 +174,7 @@ func (s Settings) checkLabels() error {
 
 func (s Settings) checkMeshCA() error {
 	for name, value := range map[string]string{"ca_pool": s.CAPool, "issuing_ca": s.IssuingCA, "certificate_template": s.CertificateTemplate,
-		"roots_interval": string(s.RootsInterval), "universe_domain": s.UniverseDomain} {
+		"universe_domain": s.UniverseDomain} {
 		if name == "universe_domain" && s.Exchange != nil {
 			continue // that of the token service
 		}
@@ -187,8 +183,8 @@ func (s Settings) checkMeshCA() error {
 		}
 	}
 	switch {
-	case s.SubjectMode != CSRNames || len(s.Labels) > 0:
-		return ca.Errorf(ca.Invalid, "subject_mode and labels are for the protocol cas")
+	case s.SubjectMode != CSRNames || len(s.Labels) > 0 || s.RootsInterval != 0:
+		return ca.Errorf(ca.Invalid, "subject_mode, labels and roots_interval are for the protocol cas")
 	case s.Credentials != Token:
 		return ca.Errorf(ca.Invalid, "credentials is %q: Mesh CA needs the token of a request: set credentials to token, or remove it", s.Credentials)
 	case s.Endpoint == "":
@@ -205,17 +201,6 @@ func (s Settings) zone() string {
 		return found[1]
 	}
 	return zone.FindString(s.Location)
-}
-
-func (d Duration) parse() (time.Duration, error) {
-	if d == "" {
-		return defaultInterval, nil
-	}
-	parsed, err := time.ParseDuration(string(d))
-	if err != nil || parsed < minInterval {
-		return 0, ca.Errorf(ca.Invalid, "roots_interval is %.256q: want a duration of at least %s, such as %q", string(d), minInterval, defaultInterval)
-	}
-	return parsed, nil
 }
 
 func isHostPort(address string) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -27,8 +28,7 @@ func TestWrongSettingsAreExplained(t *testing.T) {
 		`is in europe-west1 and ca_pool in us-central1: both must be`:        with(pool, func(s *Settings) { s.CertificateTemplate = "projects/p/locations/europe-west1/certificateTemplates/t" }),
 		`issuing_ca is "projects/x": write the ID`:                           with(pool, func(s *Settings) { s.IssuingCA = "projects/x" }),
 		`subject_mode is "spiffe": want csr or reflected-spiffe`:             with(pool, func(s *Settings) { s.SubjectMode = "spiffe" }),
-		`roots_interval is "1s": want a duration of at least 10s`:            with(pool, func(s *Settings) { s.RootsInterval = "1s" }),
-		`roots_interval is "often"`:                                          with(pool, func(s *Settings) { s.RootsInterval = "often" }),
+		`roots_interval is 1s: want a duration of at least 10s`:              with(pool, func(s *Settings) { s.RootsInterval = time.Second }),
 		`labels has 65 entries, more than 64`:                                with(pool, func(s *Settings) { s.Labels = many }),
 		`a name has 1 to 63 characters`:                                      with(pool, func(s *Settings) { s.Labels = map[string]string{"": "x"} }),
 		`location is "us-central1-c": it is for the protocol meshca`:         with(pool, func(s *Settings) { s.Location = "us-central1-c" }),
@@ -44,7 +44,7 @@ func TestWrongSettingsAreExplained(t *testing.T) {
 		`location is "https://container.googleapis.com/v1/projects/p": the`:  with(mesh, func(s *Settings) { s.Location = "https://container.googleapis.com/v1/projects/p" }),
 		`ca_pool is "projects/shop-1/locations/us-central1/caPools/mesh": i`: with(mesh, func(s *Settings) { s.CAPool = thePool }),
 		`universe_domain is "x.example": it is for the protocol cas`:         with(mesh, func(s *Settings) { s.UniverseDomain = "x.example" }),
-		`subject_mode and labels are for the protocol cas`:                   with(mesh, func(s *Settings) { s.Labels = map[string]string{"a": "b"} }),
+		`subject_mode, labels and roots_interval are for the protocol cas`:   with(mesh, func(s *Settings) { s.Labels = map[string]string{"a": "b"} }),
 		`credentials is "adc": Mesh CA needs the token of a request`:         with(mesh, func(s *Settings) { s.Credentials = ADC }),
 	} {
 		_, err := Open(t.Context(), settings)

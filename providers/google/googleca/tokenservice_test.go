@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // tokenService is Google's token service and IAM on loopback, by TLS.
@@ -97,5 +98,5 @@ func (s *tokenService) calls() int {
 }
 
 func (s *tokenService) settings() Settings {
-	return Settings{CAPool: thePool, RootFile: s.root, Exchange: &Exchange{Audience: theAudience, STSURL: s.url() + "/v1/token", AllowOtherHosts: true}}
+	return Settings{CAPool: thePool, RootFile: setting.File(s.root), Exchange: &Exchange{Audience: theAudience, STSURL: looseURL(s.url() + "/v1/token"), AllowOtherHosts: true}}
 }

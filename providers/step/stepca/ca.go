@@ -8,12 +8,12 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -44,16 +44,14 @@ func Open(ctx context.Context, settings Settings) (*CA, error) {
 			return nil, ca.Errorf(ca.Invalid, "key_file: %w", err)
 		}
 	}
-	roots := rest.RootFile(settings.RootFile)
+	config := rest.Config{URL: settings.URL, TLS: setting.TLS{RootFile: string(settings.RootFile)}, Failure: message}
+	var err error
 	if settings.RootFingerprint != "" {
-		pinned, err := bootstrap(ctx, settings.URL, settings.fingerprint())
-		if err != nil {
+		if config.Roots, err = bootstrap(ctx, settings.URL, settings.fingerprint()); err != nil {
 			return nil, err
 		}
-		roots = pinned
 	}
-	var err error
-	c.client, err = rest.New(rest.Config{URL: strings.TrimSuffix(settings.URL, "/"), Roots: roots, Failure: message})
+	c.client, err = rest.New(config)
 	return c, err
 }
 
@@ -81,7 +79,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err) // before a one-time token is spent
 	}
-	if c.held(csr, time.Now()) {
+	if c.held(csr) {
 		chain, err := c.rekey(ctx, req)
 		if !refused(err) {
 			return ca.Certificate{Chain: chain}, err
@@ -108,12 +106,12 @@ func (c *CA) notAfter(ttl time.Duration) string {
 
 // held reports whether there is a client certificate with the names of the request: rekey
 // copies the names of the old certificate, whatever the CSR asks for.
-func (c *CA) held(csr *x509.CertificateRequest, now time.Time) bool {
+func (c *CA) held(csr *x509.CertificateRequest) bool {
 	pair := c.settings.pair()
-	if pair == (rest.Pair{}) {
+	if !pair.IsSet() {
 		return false
 	}
-	certificate, err := pair.Read(now)
+	certificate, err := pair.Read()
 	if err != nil {
 		c.log.Debug("no usable client certificate", "error", err)
 		return false

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -108,7 +109,7 @@ func TestRootIsFetchedByFingerprint(t *testing.T) {
 func TestServerWithOtherRootGetsNoToken(t *testing.T) {
 	s := newStep(t)
 	settings := s.settings()
-	settings.RootFile = s.write(t, "other.pem", s.Bundle().PEM())
+	settings.RootFile = setting.File(s.write(t, "other.pem", s.Bundle().PEM()))
 	req, _ := testkit.Request(t, web)
 	_, err := s.open(t, settings).CSRSign(t.Context(), req)
 	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "not trusted") || s.paths() != "" {
@@ -180,8 +181,8 @@ func TestEncryptedKeyFileIsReadAndNeverShown(t *testing.T) {
 	object, err := encrypter.Encrypt(plain)
 	must(t, err)
 	settings := s.settings()
-	settings.KeyFile = s.write(t, "key.jwe", []byte(object.FullSerialize()))
-	settings.PasswordFile = s.write(t, "password", []byte("correct horse\n"))
+	settings.KeyFile = setting.File(s.write(t, "key.jwe", []byte(object.FullSerialize())))
+	settings.PasswordFile = setting.File(s.write(t, "password", []byte("correct horse\n")))
 	req, _ := testkit.Request(t, web)
 	_, err = s.open(t, settings).CSRSign(t.Context(), req)
 	must(t, err)
@@ -197,9 +198,9 @@ func TestEncryptedKeyFileIsReadAndNeverShown(t *testing.T) {
 		"key without its id": {strings.Replace(string(plain), `"kid":"one",`, "", 1), "", "kid"},
 	} {
 		settings := settings
-		settings.KeyFile, settings.PasswordFile = s.write(t, "broken", []byte(broken.key)), ""
+		settings.KeyFile, settings.PasswordFile = setting.File(s.write(t, "broken", []byte(broken.key))), ""
 		if broken.password != "" {
-			settings.PasswordFile = s.write(t, "password", []byte(broken.password))
+			settings.PasswordFile = setting.File(s.write(t, "password", []byte(broken.password)))
 		}
 		_, err := Open(t.Context(), settings)
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), broken.says) || strings.Contains(err.Error(), "sesame") {
@@ -263,11 +264,11 @@ func TestCallEndsWithItsCaller(t *testing.T) {
 }
 
 func TestWrongSettingsAreNamed(t *testing.T) {
-	good := Settings{URL: "https://ca:9000", RootFile: "SYSTEM"}
+	good := Settings{URL: urlOf("https://ca:9000"), RootFile: "SYSTEM"}
 	must(t, good.Validate())
 	for says, change := range map[string]func(*Settings){
-		"url":                    func(s *Settings) { s.URL = "http://ca:9000" },
-		"a user":                 func(s *Settings) { s.URL = "https://me:secret@ca" },
+		"it takes https://host":  func(s *Settings) { s.URL = urlOf("http://ca:9000") },
+		"the URL of \"ca\"":      func(s *Settings) { s.URL = urlOf("https://me:secret@ca") },
 		"root_file is \"\"":      func(s *Settings) { s.RootFile = "" },
 		"set one of them":        func(s *Settings) { s.RootFingerprint = strings.Repeat("a", 64) },
 		"64 hexadecimal":         func(s *Settings) { s.RootFile, s.RootFingerprint = "", "abc" },
@@ -278,7 +279,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	} {
 		s := good
 		change(&s)
-		if err := s.Validate(); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+		if _, err := Open(t.Context(), s); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

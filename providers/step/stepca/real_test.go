@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -55,8 +56,8 @@ func startStep(t *testing.T) realStep {
 	must(t, os.WriteFile(filepath.Join(folder, "ca.json"), config, 0o600))
 	run(t, binary, filepath.Join(folder, "ca.json"), folder)
 	r.settings = Settings{
-		URL: "https://" + address, RootFile: filepath.Join(folder, "root-cert.pem"),
-		Provisioner: "admin", KeyFile: filepath.Join(folder, "key.json"),
+		URL: urlOf("https://" + address), RootFile: setting.File(filepath.Join(folder, "root-cert.pem")),
+		Provisioner: "admin", KeyFile: setting.File(filepath.Join(folder, "key.json")),
 	}
 	return r
 }

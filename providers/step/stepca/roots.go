@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // maxRoot is the size limit of a reply with one root, in bytes.
@@ -37,8 +38,8 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 
 // bootstrap fetches the root that has the fingerprint. The server need not be trusted, as
 // no other certificate has that fingerprint.
-func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/root/"+fingerprint, nil)
+func bootstrap(ctx context.Context, url setting.URL, fingerprint string) (*x509.CertPool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.At("/root/"+fingerprint), nil)
 	if err != nil {
 		return nil, ca.Errorf(ca.Invalid, "url: %w", err)
 	}
@@ -61,7 +62,7 @@ func bootstrap(ctx context.Context, url, fingerprint string) (rest.Roots, error)
 }
 
 // pinned reads step-ca's answer to GET /root/FINGERPRINT and returns the root in it.
-func pinned(body io.Reader, fingerprint string) (rest.Roots, error) {
+func pinned(body io.Reader, fingerprint string) (*x509.CertPool, error) {
 	var reply struct {
 		Root string `json:"ca"`
 	}
@@ -75,5 +76,5 @@ func pinned(body io.Reader, fingerprint string) (rest.Roots, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(certs[0])
-	return func() (*x509.CertPool, error) { return pool, nil }, nil
+	return pool, nil
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,10 +89,19 @@ func (s *step) write(t *testing.T, name string, content []byte) string {
 	return path
 }
 
+// urlOf parses one that need not be valid.
+func urlOf(text string) setting.URL {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return setting.URL{URL: *parsed}
+}
+
 func (s *step) settings() Settings {
 	return Settings{
-		URL: s.URL, RootFile: filepath.Join(s.folder, "root.pem"),
-		Provisioner: "admin", KeyFile: filepath.Join(s.folder, "key.json"),
+		URL: urlOf(s.URL), RootFile: setting.File(filepath.Join(s.folder, "root.pem")),
+		Provisioner: "admin", KeyFile: setting.File(filepath.Join(s.folder, "key.json")),
 	}
 }
 

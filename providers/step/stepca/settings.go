@@ -5,13 +5,14 @@
 package stepca
 
 import (
+	"cmp"
 	"encoding/hex"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const fingerprintSize = 32 // SHA-256
@@ -20,18 +21,18 @@ const fingerprintSize = 32 // SHA-256
 // a JSON name are the provider's settings.
 type Settings struct {
 	// URL is https://host[:port]. Required.
-	URL string `json:"url" jsonschema:"URL of step-ca, https://host:port"`
+	URL setting.URL `json:"url" jsonschema:"URL of step-ca, https://host:port"`
 	// RootFile (PEM) or RootFingerprint (SHA-256 in hex) verifies the server. Exactly one of
 	// them is required.
-	RootFile        string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify step-ca, or SYSTEM for those of the operating system; set this or root_fingerprint"`
-	RootFingerprint string `json:"root_fingerprint,omitempty" jsonschema:"SHA-256 of step-ca's root in hex, to fetch the root by as 'step ca bootstrap' does; set this or root_file"`
+	RootFile        setting.File `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify step-ca, or SYSTEM for those of the operating system; set this or root_fingerprint"`
+	RootFingerprint string       `json:"root_fingerprint,omitempty" jsonschema:"SHA-256 of step-ca's root in hex, to fetch the root by as 'step ca bootstrap' does; set this or root_file"`
 
 	// Provisioner is the name of a JWK provisioner, and KeyFile its private key: a JWK in
 	// JSON, or a JWE encrypted with the password in PasswordFile. Without them the token of
 	// each request is sent as the one-time token.
-	Provisioner  string `json:"provisioner,omitempty" jsonschema:"name of the JWK provisioner (default: none; the request's token is used as the one-time token)"`
-	KeyFile      string `json:"key_file,omitempty" jsonschema:"file with the provisioner's private JWK, as JSON or encrypted (JWE)"`
-	PasswordFile string `json:"password_file,omitempty" jsonschema:"file with the password of an encrypted key_file"`
+	Provisioner  string       `json:"provisioner,omitempty" jsonschema:"name of the JWK provisioner (default: none; the request's token is used as the one-time token)"`
+	KeyFile      setting.File `json:"key_file,omitempty" jsonschema:"file with the provisioner's private JWK, as JSON or encrypted (JWE)"`
+	PasswordFile setting.File `json:"password_file,omitempty" jsonschema:"file with the password of an encrypted key_file"`
 	// Audience is the audience of the one-time tokens, for a step-ca that knows itself by
 	// another name than URL has. Default: URL/1.0/sign.
 	Audience string `json:"audience,omitempty" jsonschema:"audience of the one-time tokens (default url/1.0/sign)"`
@@ -50,12 +51,9 @@ type Settings struct {
 	Log *slog.Logger `json:"-"`
 }
 
-// Validate checks the settings without access to files or the network. The error has the
-// reason [ca.Invalid].
+// Validate checks what the types of the settings do not, without access to files or the
+// network; [Open] checks all. The error has the reason [ca.Invalid].
 func (s Settings) Validate() error {
-	if _, err := rest.ParseURL(s.URL); err != nil {
-		return ca.Errorf(ca.Invalid, "url: %w", err)
-	}
 	if err := s.checkRoot(); err != nil {
 		return err
 	}
@@ -68,7 +66,10 @@ func (s Settings) Validate() error {
 	if s.MaxTTL < 0 {
 		return ca.Errorf(ca.Invalid, "max_ttl is %s: want a positive duration, such as 24h", s.MaxTTL)
 	}
-	return s.pair().Check("client_cert_file", "client_key_file")
+	if err := s.pair().Check("client_cert_file", "client_key_file"); err != nil {
+		return ca.Errorf(ca.Invalid, "%w", err)
+	}
+	return nil
 }
 
 func (s Settings) checkRoot() error {
@@ -88,13 +89,10 @@ func (s Settings) fingerprint() string {
 	return strings.ToLower(strings.ReplaceAll(s.RootFingerprint, ":", ""))
 }
 
-func (s Settings) pair() rest.Pair {
-	return rest.Pair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
+func (s Settings) pair() setting.KeyPair {
+	return setting.KeyPair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
 }
 
 func (s Settings) audience() string {
-	if s.Audience != "" {
-		return s.Audience
-	}
-	return strings.TrimSuffix(s.URL, "/") + signPath
+	return cmp.Or(s.Audience, s.URL.At(signPath))
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 const (
@@ -92,7 +91,7 @@ func fingerprint(csr []byte) string {
 
 // key reads the provisioner's key. Errors quote nothing of it.
 func (s Settings) key() (*jose.JSONWebKey, error) {
-	text, err := rest.ReadFile(s.KeyFile)
+	text, err := s.KeyFile.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +117,7 @@ func (s Settings) decrypt(text []byte) ([]byte, error) {
 	if s.PasswordFile == "" {
 		return text, nil
 	}
-	password, err := rest.ReadFile(s.PasswordFile)
+	password, err := s.PasswordFile.Read()
 	if err != nil {
 		return nil, err
 	}

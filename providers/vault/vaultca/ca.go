@@ -33,8 +33,7 @@ func Open(settings Settings) (*CA, error) {
 		return nil, err
 	}
 	client, err := rest.New(rest.Config{
-		URL: strings.TrimSuffix(settings.URL, "/"), Roots: rest.RootFile(settings.RootFile), ServerName: settings.ServerName,
-		Pair: settings.pair(), Failure: words, Reason: reason,
+		URL: settings.URL, TLS: settings.TLS, Failure: words, Reason: reason,
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -145,7 +146,7 @@ func TestForbiddenTokenDiffersFromInvalidToken(t *testing.T) {
 func TestEachFailureHasReasonAndShowsNoToken(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
-	settings.Login = Login{TokenFile: v.folder + "/token"}
+	settings.Login = Login{TokenFile: setting.File(v.folder + "/token")}
 	c := v.open(t, settings)
 	for status, wants := range map[int]*ca.Error{
 		400: ca.ErrInvalid, 403: ca.ErrUnauthenticated, 404: ca.ErrInvalid, 405: ca.ErrInvalid, 412: ca.ErrUnavailable, 429: ca.ErrRateLimited,

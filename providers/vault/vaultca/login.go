@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -47,17 +48,17 @@ func (l Login) credential(token ca.Token) (ca.Token, error) {
 	return token, nil
 }
 
-func readSecret(setting, file string) (ca.Token, error) {
-	text, err := rest.ReadFile(file)
+func readSecret(name string, file setting.File) (ca.Token, error) {
+	text, err := file.Read()
 	if err != nil {
-		return "", ca.Errorf(ca.Unavailable, "%s: %w", setting, err)
+		return "", ca.Errorf(ca.Unavailable, "%s: %w", name, err)
 	}
 	secret := strings.TrimSpace(string(text))
 	if secret == "" {
-		return "", ca.Errorf(ca.Unavailable, "%s: %s is empty", setting, file)
+		return "", ca.Errorf(ca.Unavailable, "%s: %s is empty", name, file)
 	}
 	if !printable(secret) {
-		return "", ca.Errorf(ca.Unavailable, "%s: %s contains blanks or control characters: it must hold nothing but the secret", setting, file)
+		return "", ca.Errorf(ca.Unavailable, "%s: %s contains blanks or control characters: it must hold nothing but the secret", name, file)
 	}
 	return ca.Token(secret), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -37,7 +38,7 @@ func TestEachWorkloadCredentialHasItsOwnSession(t *testing.T) {
 	if err := sign(t, c, ""); !errors.Is(err, ca.ErrUnauthenticated) {
 		t.Errorf("%v", err)
 	}
-	settings.Login.TokenFile = v.write(t, "jwt", []byte(jwt))
+	settings.Login.TokenFile = setting.File(v.write(t, "jwt", []byte(jwt)))
 	must(t, sign(t, v.open(t, settings), "of another's"))
 }
 
@@ -63,8 +64,8 @@ func TestClientCertificateIsALogin(t *testing.T) {
 func TestTokenFileIsRenewedWithoutSigning(t *testing.T) {
 	v := newVault(t)
 	settings := v.settings()
-	settings.Login = Login{TokenFile: filepath.Join(v.folder, "token")}
-	settings.BundleFile = v.write(t, "bundle.pem", v.Bundle().PEM())
+	settings.Login = Login{TokenFile: setting.File(filepath.Join(v.folder, "token"))}
+	settings.BundleFile = setting.Certificates(v.write(t, "bundle.pem", v.Bundle().PEM()))
 	v.tokens[rootToken] = &given{ends: v.clock.Add(time.Hour), last: v.clock.Add(2 * time.Hour)}
 	c := v.open(t, settings)
 	roots := func(asks string) {
@@ -117,7 +118,7 @@ func TestUnusableSecretIsNamedByFile(t *testing.T) {
 	for says, content := range map[string]string{"is empty": " \n", "blanks": "open\nsesame", "more than": strings.Repeat("x", 2<<20)} {
 		v.write(t, "secret-id", []byte(content))
 		err := sign(t, c, "")
-		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), settings.Login.SecretIDFile) || strings.Contains(err.Error(), "sesame") {
+		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), string(settings.Login.SecretIDFile)) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%s: %.300v", says, err)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -47,8 +48,8 @@ func startVault(t *testing.T) *realVault {
 	cert, key := r.pair(t, catest.NewCA(catest.Options{}), "localhost")
 	address, token := run(t, binary, cert, key)
 	r.root = token
-	r.settings = Settings{URL: "https://" + address, RootFile: filepath.Join(r.folder, "localhost-root.pem"), ServerName: "localhost", Role: "web"}
-	client, err := rest.New(rest.Config{URL: r.settings.URL, Roots: rest.RootFile(r.settings.RootFile), ServerName: "localhost", Failure: words})
+	r.settings = Settings{URL: urlOf("https://" + address), TLS: setting.TLS{RootFile: filepath.Join(r.folder, "localhost-root.pem"), ServerName: "localhost"}, Role: "web"}
+	client, err := rest.New(rest.Config{URL: r.settings.URL, TLS: r.settings.TLS, Failure: words})
 	must(t, err)
 	r.client = client
 	r.write(t, "sys/mounts/pki", `{"type":"pki","config":{"max_lease_ttl":"87600h"}}`)

@@ -37,7 +37,11 @@ func (c *CA) keepAlive(ctx context.Context) {
 
 func (c *CA) roots(ctx context.Context) ([]byte, error) {
 	if c.settings.BundleFile != "" {
-		return c.bundleFile()
+		bundle, err := c.settings.BundleFile.Bundle()
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "bundle_file: %w", err)
+		}
+		return bundle.PEM(), nil
 	}
 	certs, err := c.issuers(ctx)
 	if err != nil {
@@ -48,18 +52,6 @@ func (c *CA) roots(ctx context.Context) ([]byte, error) {
 		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no self-signed issuer: import its root there, or set bundle_file", c.settings.mount())
 	}
 	return pki.NewBundle(roots...).PEM(), nil
-}
-
-func (c *CA) bundleFile() ([]byte, error) {
-	text, err := rest.ReadFile(c.settings.BundleFile)
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "bundle_file: %w", err)
-	}
-	bundle, err := pki.ParseBundle(text)
-	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "bundle_file: %s: %w", c.settings.BundleFile, err)
-	}
-	return bundle.PEM(), nil
 }
 
 // issuers returns the certificates of all issuers of the mount with their chains. Before

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
@@ -46,7 +47,7 @@ func TestRootsAreSelfSignedIssuers(t *testing.T) {
 		t.Errorf("an intermediate alone: %v", err)
 	}
 	settings := v.settings()
-	settings.BundleFile = v.write(t, "bundle.pem", first.PEM())
+	settings.BundleFile = setting.Certificates(v.write(t, "bundle.pem", first.PEM()))
 	c = v.open(t, settings)
 	tells(first)
 	v.write(t, "bundle.pem", second.Bundle().PEM()) // it is read each time

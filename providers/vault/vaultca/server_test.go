@@ -28,6 +28,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,9 +106,18 @@ func (v *vault) write(t *testing.T, name string, content []byte) string {
 // settings log in by AppRole.
 func (v *vault) settings() Settings {
 	return Settings{
-		URL: v.URL + "/", RootFile: filepath.Join(v.folder, "root.pem"), Role: "web",
-		Login: Login{Method: AppRole, RoleID: roleID, SecretIDFile: filepath.Join(v.folder, "secret-id")},
+		URL: urlOf(v.URL + "/"), TLS: setting.TLS{RootFile: filepath.Join(v.folder, "root.pem")}, Role: "web",
+		Login: Login{Method: AppRole, RoleID: roleID, SecretIDFile: setting.File(filepath.Join(v.folder, "secret-id"))},
 	}
+}
+
+// urlOf parses one that need not be valid.
+func urlOf(text string) setting.URL {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return setting.URL{URL: *parsed}
 }
 
 func (v *vault) open(t *testing.T, settings Settings) *CA {

@@ -12,19 +12,16 @@ import (
 	"regexp"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 // Settings say where the server is, how to verify it, which role signs and how to log in.
 // The fields with a JSON name are the provider's settings.
 type Settings struct {
 	// URL is https://host[:port]. Required.
-	URL string `json:"url" jsonschema:"URL of the server, https://host:port"`
-	// RootFile is a PEM file with the roots that verify the server. Default: the operating
-	// system's roots.
-	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the server, or SYSTEM for those of the operating system (default SYSTEM)"`
-	// ServerName is what its certificate must name. Default: the host of URL.
-	ServerName string `json:"server_name,omitempty" jsonschema:"name that the server's certificate must have (default the host of url)"`
+	URL setting.URL `json:"url" jsonschema:"URL of the server, https://host:port"`
+	// TLS verifies the server, and has a client certificate for all calls.
+	setting.TLS
 	// Namespace is a namespace of Vault Enterprise or OpenBao. Default: the root namespace.
 	Namespace string `json:"namespace,omitempty" jsonschema:"namespace of all calls (default the root namespace)"`
 
@@ -36,15 +33,10 @@ type Settings struct {
 	Verbatim bool `json:"verbatim,omitempty" jsonschema:"sign the CSR as it is (sign-verbatim), within the limits of role if that is set (default false)"`
 	// BundleFile is a PEM file with the roots of the certificates, for an engine without a
 	// self-signed issuer. Default: the engine's self-signed issuers.
-	BundleFile string `json:"bundle_file,omitempty" jsonschema:"PEM file with the roots of the certificates, for an engine without a self-signed issuer (default the engine's self-signed issuers)"`
+	BundleFile setting.Certificates `json:"bundle_file,omitempty" jsonschema:"PEM file with the roots of the certificates, read for each use, or the PEM text, for an engine without a self-signed issuer (default the engine's self-signed issuers)"`
 
 	// Login says how to get a token.
 	Login Login `json:"login,omitzero" jsonschema:"how to log in (default: call the server with the token of each request)"`
-
-	// ClientCertFile and ClientKeyFile (PEM) are a client certificate for all calls, read for
-	// each. Default: none.
-	ClientCertFile string `json:"client_cert_file,omitempty" jsonschema:"PEM file with a client certificate, read for each call (default none)"`
-	ClientKeyFile  string `json:"client_key_file,omitempty" jsonschema:"PEM file with the client certificate's key (default none)"`
 
 	// Log gets warnings and debug records. Default: none.
 	Log *slog.Logger `json:"-"`
@@ -69,12 +61,12 @@ type Login struct {
 	Mount string `json:"mount,omitempty" jsonschema:"path where the auth method is mounted (default its name)"`
 	// TokenFile holds a token of the server ([Token]) or the JWT of a service account
 	// ([Kubernetes]). It is read for each use. Default: the token of the request.
-	TokenFile string `json:"token_file,omitempty" jsonschema:"file with the token (token) or the JWT (kubernetes), read for each use (default the request's token)"`
+	TokenFile setting.File `json:"token_file,omitempty" jsonschema:"file with the token (token) or the JWT (kubernetes), read for each use (default the request's token)"`
 	// Role is the role to log in as: required with [Kubernetes], optional with [Cert].
 	Role string `json:"role,omitempty" jsonschema:"role to log in as (kubernetes, cert)"`
 	// RoleID and SecretIDFile are required with [AppRole].
-	RoleID       string `json:"role_id,omitempty" jsonschema:"role id (approle)"`
-	SecretIDFile string `json:"secret_id_file,omitempty" jsonschema:"file with the secret id (approle), read for each login"`
+	RoleID       string       `json:"role_id,omitempty" jsonschema:"role id (approle)"`
+	SecretIDFile setting.File `json:"secret_id_file,omitempty" jsonschema:"file with the secret id (approle), read for each login"`
 }
 
 // segment is one part of a path on the server. It does not begin with a dot, as ".." would
@@ -89,12 +81,9 @@ const (
 	pathWords    = segmentWords + ", with '/' between"
 )
 
-// Validate checks the settings without access to files or the network. The error has the
-// reason [ca.Invalid].
+// Validate checks what the types of the settings do not, without access to files or the
+// network; [Open] checks all. The error has the reason [ca.Invalid].
 func (s Settings) Validate() error {
-	if _, err := rest.ParseURL(s.URL); err != nil {
-		return ca.Errorf(ca.Invalid, "url: %w", err)
-	}
 	for _, one := range []struct {
 		name, value, wants string
 		shape              *regexp.Regexp
@@ -110,9 +99,6 @@ func (s Settings) Validate() error {
 	}
 	if s.Role == "" && !s.Verbatim {
 		return ca.Errorf(ca.Invalid, "role is not set: name the role that signs, or set verbatim")
-	}
-	if err := s.pair().Check("client_cert_file", "client_key_file"); err != nil {
-		return err
 	}
 	return s.checkLogin()
 }
@@ -166,8 +152,4 @@ func (s Settings) signPath() string {
 		return at
 	}
 	return at + "/" + s.Role
-}
-
-func (s Settings) pair() rest.Pair {
-	return rest.Pair{CertFile: s.ClientCertFile, KeyFile: s.ClientKeyFile}
 }

@@ -9,11 +9,11 @@ import (
 )
 
 func TestWrongSettingsAreNamed(t *testing.T) {
-	good := Settings{URL: "https://vault:8200", Role: "web", Namespace: "a/b", Mount: "pki/int"}
+	good := Settings{URL: urlOf("https://vault:8200"), Role: "web", Namespace: "a/b", Mount: "pki/int"}
 	must(t, good.Validate())
 	for says, change := range map[string]func(*Settings){
-		"url":                           func(s *Settings) { s.URL = "http://vault:8200" },
-		"a user":                        func(s *Settings) { s.URL = "https://me:secret@vault" },
+		"it takes https://host":         func(s *Settings) { s.URL = urlOf("http://vault:8200") },
+		`the URL of "vault"`:            func(s *Settings) { s.URL = urlOf("https://me:secret@vault") },
 		`mount is "../sys"`:             func(s *Settings) { s.Mount = "../sys" },
 		`mount is "pki/"`:               func(s *Settings) { s.Mount = "pki/" },
 		`mount is "pki?x"`:              func(s *Settings) { s.Mount = "pki?x" },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
 	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -47,7 +48,7 @@ func (s *Session) resolve(ctx context.Context, called string, settings *map[stri
 // tokens returns what no output may have: the tokens that the session may send, and the secrets
 // among its settings.
 func (s *Session) tokens() []ca.Token {
-	sent := s.secrets[:len(s.secrets):len(s.secrets)]
+	sent := slices.Clip(s.secrets)
 	for _, token := range []ca.Token{s.Kit.Token, s.Kit.RefusedToken, s.Kit.Exchange.SubjectToken, s.Kit.RefusedSubjectToken} {
 		if token != "" {
 			sent = append(sent, token)

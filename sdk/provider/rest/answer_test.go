@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 func TestEachStatusHasItsReason(t *testing.T) {
@@ -60,7 +61,7 @@ func TestUnencodableBodyIsNotSent(t *testing.T) {
 }
 
 // pairOf is a certificate of a name, in files.
-func pairOf(t *testing.T, authority *catest.CA, name string) (pair rest.Pair, loaded tls.Certificate) {
+func pairOf(t *testing.T, authority *catest.CA, name string) (pair setting.KeyPair, loaded tls.Certificate) {
 	t.Helper()
 	key, err := pki.GenerateKey("")
 	must(t, err)
@@ -74,7 +75,7 @@ func pairOf(t *testing.T, authority *catest.CA, name string) (pair rest.Pair, lo
 	must(t, err)
 	loaded, err = tls.X509KeyPair(cert.Chain, text)
 	must(t, err)
-	return rest.Pair{CertFile: fileOf(t, cert.Chain), KeyFile: fileOf(t, text)}, loaded
+	return setting.KeyPair{CertFile: fileOf(t, cert.Chain), KeyFile: fileOf(t, text)}, loaded
 }
 
 func TestCallUsesItsOwnCertificateOrTheClients(t *testing.T) {
@@ -87,15 +88,15 @@ func TestCallUsesItsOwnCertificateOrTheClients(t *testing.T) {
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	server.StartTLS()
 	defer server.Close()
-	client, err := rest.New(rest.Config{URL: server.URL, Roots: rest.RootFile(rootOf(t, server)), Pair: config})
+	client, err := rest.New(rest.Config{URL: urlOf(t, server.URL), TLS: setting.TLS{RootFile: rootOf(t, server), ClientCertFile: config.CertFile, ClientKeyFile: config.KeyFile}})
 	must(t, err)
-	for want, pair := range map[string]rest.Pair{"own.example.org": own, "config.example.org": {}} {
+	for want, pair := range map[string]setting.KeyPair{"own.example.org": own, "config.example.org": {}} {
 		var got string
 		if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: pair}, &got); err != nil || got != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-	missing := rest.Pair{CertFile: own.CertFile, KeyFile: "/nowhere"}
+	missing := setting.KeyPair{CertFile: own.CertFile, KeyFile: "/nowhere"}
 	if err := client.Do(t.Context(), rest.Call{Path: "/x", Pair: missing}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "client certificate for "+client.Host()) {
 		t.Errorf("a missing key: %v", err)
 	}
@@ -111,7 +112,7 @@ func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 	server.Config.ErrorLog = silent()
 	server.StartTLS()
 	defer server.Close()
-	client, err := rest.New(rest.Config{URL: server.URL, ServerName: "ca.example.org", Roots: rest.RootFile(fileOf(t, authority.Bundle().PEM()))})
+	client, err := rest.New(rest.Config{URL: urlOf(t, server.URL), TLS: setting.TLS{ServerName: "ca.example.org", RootFile: fileOf(t, authority.Bundle().PEM())}})
 	must(t, err)
 	err = client.Do(t.Context(), rest.Call{Path: "/x", Hide: []ca.Token{token}}, nil)
 	if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "is not trusted: ") || !strings.Contains(err.Error(), "(secret)") || strings.Contains(err.Error(), "sesame") {
@@ -120,20 +121,5 @@ func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 	server.Close()
 	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("nobody is there: %v", err)
-	}
-}
-
-func TestPairHasBothFilesOrNone(t *testing.T) {
-	for pair, good := range map[rest.Pair]bool{{}: true, {CertFile: "c", KeyFile: "k"}: true, {CertFile: "c"}: false, {KeyFile: "k"}: false} {
-		err := pair.Check("client_cert_file", "client_key_file")
-		if good != (err == nil) || !good && (!errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `client_key_file is "`+pair.KeyFile)) {
-			t.Errorf("%+v: %v", pair, err)
-		}
-	}
-}
-
-func TestSystemRootsNeedNoFile(t *testing.T) {
-	if rest.RootFile("") != nil || rest.RootFile(rest.SystemRoots) != nil || rest.RootFile("/a/file") == nil {
-		t.Error("no file, or SYSTEM, is not the operating system's roots, or a file is")
 	}
 }

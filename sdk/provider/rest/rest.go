@@ -11,17 +11,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
@@ -31,15 +31,13 @@ const (
 
 // Config says where the authority is and how both sides are verified.
 type Config struct {
-	// URL is the base URL of the authority: https://host[:port][/path]. Required.
-	URL string
-	// Roots verify the server's certificate. Default: the operating system's.
-	Roots Roots
-	// ServerName is the name that the server's certificate must have. Default: the host of
-	// URL.
-	ServerName string
-	// Pair is the client certificate. Default: none.
-	Pair Pair
+	// URL is the base URL of the authority. Required.
+	URL setting.URL
+	// TLS says how the server is verified, and has the client certificate. Default: with the
+	// roots of the operating system, and none.
+	TLS setting.TLS
+	// Roots verify the server's certificate instead of those of TLS. Default: none.
+	Roots *x509.CertPool
 	// Timeout bounds a call. Default: 20 seconds.
 	Timeout time.Duration
 	// Failure returns the authority's message in the body of an error reply, or "". The
@@ -51,10 +49,7 @@ type Config struct {
 }
 
 // Client calls an authority. It is safe for concurrent use and keeps no connection.
-type Client struct {
-	config Config
-	base   *url.URL
-}
+type Client struct{ config Config }
 
 // Call is one request.
 type Call struct {
@@ -62,40 +57,27 @@ type Call struct {
 	Path   string      // appended to the URL; may have a query
 	Header http.Header // additional headers
 	Body   any         // sent as JSON; nil: no body
-	// Pair replaces [Config.Pair].
-	Pair Pair
+	// Pair replaces the client certificate of [Config.TLS].
+	Pair setting.KeyPair
 	// Hide are the credentials in the call. They are removed from errors.
 	Hide []ca.Token
 }
 
 // New checks the configuration without access to files or the network. The error has the
-// reason [ca.Invalid] and does not name a setting: that is the caller's to add.
+// reason [ca.Invalid].
 func New(config Config) (*Client, error) {
-	base, err := ParseURL(config.URL)
-	if err != nil {
-		return nil, err
+	if err := config.URL.CheckSetting(""); err != nil {
+		return nil, ca.Errorf(ca.Invalid, "the URL of %q: %w", config.URL.Host, err)
+	}
+	if err := config.TLS.CheckSetting(""); err != nil {
+		return nil, ca.Errorf(ca.Invalid, "%w", err)
 	}
 	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
-	return &Client{config: config, base: base}, nil
-}
-
-// ParseURL parses the URL of an authority: https, with a host, without user and query. The
-// error has the reason [ca.Invalid].
-func ParseURL(text string) (*url.URL, error) {
-	parsed, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return nil, ca.Errorf(ca.Invalid, "%s is not a URL", quote(text)) // the cause would repeat it
-	case parsed.User != nil:
-		return nil, ca.Errorf(ca.Invalid, "the URL of %s has a user: use the settings for credentials", quote(parsed.Host))
-	case parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
-		return nil, ca.Errorf(ca.Invalid, "%s is not https://host[:port][/path]", quote(text))
-	}
-	return parsed, nil
+	return &Client{config}, nil
 }
 
 // Host returns the host and port of the URL, for messages.
-func (c *Client) Host() string { return c.base.Host }
+func (c *Client) Host() string { return c.config.URL.Host }
 
 // Do makes the call and decodes the JSON of a 2xx reply into out, unless that is nil. It
 // ignores unknown fields. An error is an [*ca.Error]. For another status it has the status's
@@ -106,11 +88,11 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 	if err != nil {
 		return ca.Errorf(ca.Internal, "%s: encode the request: %w", c.Host(), err)
 	}
-	server, err := c.server(call.Pair.or(c.config.Pair))
+	server, err := c.server(cmp.Or(call.Pair, c.config.TLS.Client()))
 	if err != nil {
 		return err
 	}
-	reply, err := server.Do(ctx, call.method(), c.base.String()+call.Path, call.header(), body)
+	reply, err := server.Do(ctx, call.method(), c.config.URL.At(call.Path), call.header(), body)
 	switch {
 	case err != nil:
 		return c.unanswered(err, call)
@@ -128,7 +110,7 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 
 // server returns an endpoint for one call, with the current content of the files. It
 // follows no redirect: a request is for the configured authority alone.
-func (c *Client) server(pair Pair) (*endpoint.Client, error) {
+func (c *Client) server(pair setting.KeyPair) (*endpoint.Client, error) {
 	settings, err := c.settings(pair)
 	if err != nil {
 		return nil, err
@@ -139,17 +121,16 @@ func (c *Client) server(pair Pair) (*endpoint.Client, error) {
 	}), nil
 }
 
-func (c *Client) settings(pair Pair) (*tls.Config, error) {
-	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.config.ServerName}
-	if c.config.Roots != nil {
-		roots, err := c.config.Roots()
-		if err != nil {
-			return nil, ca.Errorf(ca.Unavailable, "roots for %s: %w", c.Host(), err)
-		}
-		settings.RootCAs = roots
+func (c *Client) settings(pair setting.KeyPair) (*tls.Config, error) {
+	settings, err := c.config.TLS.Config()
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "roots for %s: %w", c.Host(), err)
 	}
-	if pair != (Pair{}) {
-		certificate, err := pair.Read(time.Now())
+	if c.config.Roots != nil {
+		settings.RootCAs = c.config.Roots
+	}
+	if pair.IsSet() { // read now, so that an error of it says so
+		certificate, err := pair.Read()
 		if err != nil {
 			return nil, ca.Errorf(ca.Unavailable, "client certificate for %s: %w", c.Host(), err)
 		}
@@ -190,5 +171,3 @@ func (call Call) name() string {
 	path, _, _ := strings.Cut(call.Path, "?")
 	return fmt.Sprintf("%s %s", call.method(), path)
 }
-
-func quote(foreign string) string { return `"` + text.Clean(foreign) + `"` }

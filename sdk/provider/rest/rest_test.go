@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +20,8 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
+	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 func TestMain(m *testing.M) {
@@ -29,8 +30,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+func urlOf(t *testing.T, text string) setting.URL {
+	t.Helper()
+	parsed, err := setting.ParseURL(text)
+	must(t, err)
+	return parsed
+}
+
 func TestProxyFromEnvironmentIsUsed(t *testing.T) {
-	client, err := rest.New(rest.Config{URL: "https://192.0.2.1"})
+	client, err := rest.New(rest.Config{URL: urlOf(t, "https://192.0.2.1")})
 	must(t, err)
 	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "proxyconnect") {
 		t.Errorf("%v", err)
@@ -61,9 +69,9 @@ func rootOf(t *testing.T, server *httptest.Server) string {
 // tlsOf trusts the roots in a file.
 func tlsOf(t *testing.T, root string) *tls.Config {
 	t.Helper()
-	pool, err := rest.RootFile(root)()
+	config, err := setting.TLS{RootFile: root}.Config()
 	must(t, err)
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return config
 }
 
 // serve returns a client of a server that answers by handle, and the file of its root.
@@ -74,9 +82,9 @@ func serve(t *testing.T, config rest.Config, handle http.HandlerFunc) (*rest.Cli
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	root := rootOf(t, server)
-	config.URL = server.URL
-	if config.Roots == nil {
-		config.Roots = rest.RootFile(root)
+	config.URL = urlOf(t, server.URL)
+	if config.TLS.RootFile == "" {
+		config.TLS.RootFile = root
 	}
 	client, err := rest.New(config)
 	must(t, err)
@@ -178,7 +186,7 @@ func TestOtherRootOrNameIsNotTrusted(t *testing.T) {
 	answer := func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }
 	other := filepath.Join(t.TempDir(), "root.pem")
 	must(t, os.WriteFile(other, catest.NewCA(catest.Options{}).Bundle().PEM(), 0o600))
-	for name, config := range map[string]rest.Config{"root": {Roots: rest.RootFile(other)}, "name": {ServerName: "another.example.net"}} {
+	for name, config := range map[string]rest.Config{"root": {TLS: setting.TLS{RootFile: other}}, "name": {TLS: setting.TLS{ServerName: "another.example.net"}}} {
 		client, _ := serve(t, config, answer)
 		if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "not trusted") {
 			t.Errorf("%s: %v", name, err)
@@ -186,43 +194,11 @@ func TestOtherRootOrNameIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestUnusablePairIsNamedWithoutKey(t *testing.T) {
-	folder := t.TempDir()
-	write := func(name string, content []byte) string {
-		path := filepath.Join(folder, name)
-		must(t, os.WriteFile(path, content, 0o600))
-		return path
-	}
-	issuer := catest.NewCA(catest.Options{TTL: time.Hour})
-	files := issuer.IstioFiles()
-	cert, key := write("cert.pem", files["root-cert.pem"]), write("key.pem", files["ca-key.pem"])
-	if _, err := (rest.Pair{CertFile: cert, KeyFile: key}).Read(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	other, err := pki.GenerateKey("")
-	must(t, err)
-	text, err := pki.EncodeKey(other)
-	must(t, err)
-	for says, pair := range map[string]rest.Pair{
-		"is not the key of": {CertFile: cert, KeyFile: write("other.pem", text)},
-		"no such file":      {CertFile: cert, KeyFile: "/nowhere"},
-		"regular file":      {CertFile: folder, KeyFile: key},
-		"broken.pem":        {CertFile: cert, KeyFile: write("broken.pem", []byte("-----BEGIN PRIVATE KEY-----\nc2VzYW1l\n-----END PRIVATE KEY-----\n"))},
-		"more than":         {CertFile: write("large.pem", make([]byte, 2<<20)), KeyFile: key},
-	} {
-		_, err := pair.Read(time.Now())
-		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "c2VzYW1l") {
-			t.Errorf("%s: %v", says, err)
-		}
-	}
-	if _, err := (rest.Pair{CertFile: cert, KeyFile: key}).Read(time.Now().AddDate(20, 0, 0)); err == nil || !strings.Contains(err.Error(), "expired") {
-		t.Errorf("expired: %v", err)
-	}
-}
-
 func TestURLMustBeHTTPSWithHostOnly(t *testing.T) {
-	for _, text := range []string{"http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://ca\n", "https://:443", "https://ca?"} {
-		_, err := rest.New(rest.Config{URL: text})
+	for _, text := range []string{"", "http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://:443", "https://ca?"} {
+		base, err := url.Parse(text)
+		must(t, err)
+		_, err = rest.New(rest.Config{URL: setting.URL{URL: *base}})
 		if !errors.Is(err, ca.ErrInvalid) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
 		}

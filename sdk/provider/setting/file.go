@@ -3,6 +3,7 @@ package setting
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -38,12 +39,11 @@ func (f File) Watch() (changed <-chan struct{}, stop func()) {
 }
 
 // Certificates are 1 to 1,000 certificates in PEM: the text itself, or the path of a file.
-type Certificates struct{ written string }
+type Certificates string
 
 // UnmarshalText takes PEM, which it checks, or a path.
 func (c *Certificates) UnmarshalText(written []byte) error {
-	c.written = string(written)
-	if c.inline() {
+	if *c = Certificates(written); c.inline() {
 		if _, err := pki.ParseCertificates(written); err != nil {
 			return errors.New("it takes certificates in PEM or the path of a file: " + err.Error())
 		}
@@ -52,27 +52,30 @@ func (c *Certificates) UnmarshalText(written []byte) error {
 	return new(File).UnmarshalText(written)
 }
 
-// MarshalText returns the text or the path.
-func (c Certificates) MarshalText() ([]byte, error) { return []byte(c.written), nil }
-
 // SettingSchema describes the setting.
 func (Certificates) SettingSchema(reflect.StructTag) string {
 	return schema("", "", "/etc/ca/roots.pem", "-----BEGIN CERTIFICATE-----\n…")
 }
 
-func (c Certificates) inline() bool { return strings.Contains(c.written, "-----BEGIN") }
-
-// IsSet reports whether there are any.
-func (c Certificates) IsSet() bool { return c.written != "" }
+func (c Certificates) inline() bool { return strings.Contains(string(c), "-----BEGIN") }
 
 // Read returns the certificates in order; it reads the file anew.
-func (c Certificates) Read() ([]*x509.Certificate, error) {
-	content := []byte(c.written)
-	if !c.inline() {
-		var err error
-		if content, err = File(c.written).Read(); err != nil {
-			return nil, err
-		}
+func (c Certificates) Read() ([]*x509.Certificate, error) { return parsed(c, pki.ParseCertificates) }
+
+// Bundle returns them as roots, of which each must be a self-signed CA certificate; it reads the
+// file anew.
+func (c Certificates) Bundle() (*pki.Bundle, error) { return parsed(c, pki.ParseBundle) }
+
+func parsed[T any](c Certificates, parse func([]byte) (T, error)) (out T, err error) {
+	if c.inline() {
+		return parse([]byte(c))
 	}
-	return pki.ParseCertificates(content)
+	content, err := File(c).Read()
+	if err != nil {
+		return out, err
+	}
+	if out, err = parse(content); err != nil {
+		return out, fmt.Errorf("%s: %w", string(c), err)
+	}
+	return out, nil
 }

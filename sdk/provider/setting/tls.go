@@ -21,7 +21,7 @@ type KeyPair struct {
 }
 
 // CheckSetting requires both files or none.
-func (p KeyPair) CheckSetting(reflect.StructTag) error { return bothOrNone("", p) }
+func (p KeyPair) CheckSetting(reflect.StructTag) error { return p.Check("cert_file", "key_file") }
 
 // IsSet reports whether there is one.
 func (p KeyPair) IsSet() bool { return p != KeyPair{} }
@@ -32,11 +32,12 @@ func (p KeyPair) Read() (*tls.Certificate, error) {
 	return endpoint.ReadPair(p.CertFile, p.KeyFile, time.Now())
 }
 
-func bothOrNone(prefix string, p KeyPair) error {
+// Check requires both files or none, and names the two as these settings.
+func (p KeyPair) Check(certSetting, keySetting string) error {
 	if (p.CertFile == "") == (p.KeyFile == "") {
 		return nil
 	}
-	return fmt.Errorf("%scert_file is %s and %skey_file is %s: set both or neither", prefix, text.Quote(p.CertFile), prefix, text.Quote(p.KeyFile))
+	return fmt.Errorf("%s is %s and %s is %s: set both or neither", certSetting, text.Quote(p.CertFile), keySetting, text.Quote(p.KeyFile))
 }
 
 // TLS says how a TLS client verifies its server and authenticates to it. Embed it, or make it
@@ -52,7 +53,9 @@ type TLS struct {
 }
 
 // CheckSetting requires both files of the client certificate or none.
-func (t TLS) CheckSetting(reflect.StructTag) error { return bothOrNone("client_", t.Client()) }
+func (t TLS) CheckSetting(reflect.StructTag) error {
+	return t.Client().Check("client_cert_file", "client_key_file")
+}
 
 // Client returns the client certificate.
 func (t TLS) Client() KeyPair { return KeyPair{t.ClientCertFile, t.ClientKeyFile} }

@@ -14,6 +14,18 @@ import (
 // https.
 type URL struct{ url.URL }
 
+// ParseURL parses and checks an https URL, for programs that set what is a setting elsewhere.
+func ParseURL(written string) (URL, error) {
+	var u URL
+	if err := u.UnmarshalText([]byte(written)); err != nil {
+		return u, err
+	}
+	return u, u.CheckSetting("")
+}
+
+// At returns the URL with more of a path, and perhaps a query, behind its own.
+func (u URL) At(path string) string { return strings.TrimSuffix(u.String(), "/") + path }
+
 // UnmarshalText parses a URL with any scheme.
 func (u *URL) UnmarshalText(written []byte) error {
 	parsed, err := url.Parse(string(written))
@@ -33,7 +45,7 @@ func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 // CheckSetting checks the parts and the scheme.
 func (u URL) CheckSetting(tag reflect.StructTag) error {
 	allowed := schemesOf(tag)
-	if !slices.Contains(allowed, u.Scheme) || u.Hostname() == "" || u.Opaque != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+	if !slices.Contains(allowed, u.Scheme) || u.User != nil || u.Hostname() == "" || u.Opaque != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return fmt.Errorf("it takes %s://host[:port][/path]", strings.Join(allowed, ":// or "))
 	}
 	return nil

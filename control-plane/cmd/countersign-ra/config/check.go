@@ -26,6 +26,7 @@ func (c *Config) check(p *settings.Problems) {
 	c.checkSigners(p)
 	c.checkIstio(p)
 	c.checkMesh(p)
+	c.checkCertManager(p)
 	c.checkRules(p)
 	c.checkBudget(p)
 	if c.Audit.File == "" {

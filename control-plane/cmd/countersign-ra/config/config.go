@@ -20,10 +20,12 @@ type Config struct {
 	// Authorities are settings of providers as authorities; each provider is one, with an
 	// entry here or without.
 	Authorities []Authority `json:"authorities"`
-	// Signers are the signer names to serve. Required, unless istio is set.
+	// Signers are the signer names to serve. Required, unless Istio or CertManager is set.
 	Signers []Signer `json:"signers"`
 	Istio   Istio    `json:"istio"`
 	Mesh    Mesh     `json:"mesh"`
+	// CertManager serves the requests of cert-manager. Default: none.
+	CertManager CertManager `json:"cert_manager"`
 	// Rules say who may have which certificate: the first that matches decides. Required.
 	Rules          []Rule          `json:"rules"`
 	Budget         Budget          `json:"budget"`
@@ -158,16 +160,18 @@ type Rule struct {
 type Match struct {
 	// Signers are signer names. Default: all of signers.
 	Signers []string `json:"signers"`
-	// Requests are pod-certificates, certificate-requests or istio. Default: the first two.
+	// Requests are pod-certificates, certificate-requests, istio or cert-manager. Default: the
+	// first two.
 	Requests []string `json:"requests"`
 	// CertSigners are values of a mesh's CertSigner (ISTIO_META_CERT_SIGNER), each of which is
 	// served for these rules alone. Default: requests without one.
 	CertSigners []string `json:"cert_signers"`
-	// Kinds are pod, service-account, node or user. Default: any.
+	// Kinds are pod, service-account, node, user, or namespace, which requests of cert-manager
+	// are of. Default: any.
 	Kinds []string `json:"kinds"`
 	// Clusters are cluster IDs; * is any. Default: the home cluster alone.
 	Clusters []string `json:"clusters"`
-	// Namespaces of pods and service accounts. Default: any.
+	// Namespaces of pods, service accounts and requests of cert-manager. Default: any.
 	Namespaces []string `json:"namespaces"`
 	// ServiceAccounts are their names. Default: any.
 	ServiceAccounts []string `json:"service_accounts"`
@@ -190,8 +194,9 @@ type Names struct {
 	// IPAddresses are written out.
 	IPAddresses []string `json:"ip_addresses"`
 	// Requested are further DNS names that a pod may ask for with the annotation
-	// countersign.dev/dns-names of its podCertificate volume, such as
-	// *.{namespace}.apps.example.org. '*' is one label of any text. Default: none.
+	// countersign.dev/dns-names of its podCertificate volume, and a request of cert-manager with
+	// its CSR, such as *.{namespace}.apps.example.org. '*' is one label of any text. Default:
+	// none.
 	Requested []string `json:"requested"`
 }
 

@@ -130,7 +130,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"rules: [{name: a, " + names + ", max_ttl: -1h}]":                              `rules.a: its longest lifetime is -1h0m0s`,
 		"rules: [{name: a, " + names + ", match: {signers: [x.y/z]}}]":                 `rules.a.match.signers is "x.y/z": write a name that is in signers`,
 		"rules: [{name: a, " + names + ", match: {requests: [certificate-requests]}}]": `rules.a.match is "without an effect"`,
-		"rules: [{name: a, " + names + ", match: {requests: [pods]}}]":                 `rules.a.match.requests is "pods": pod-certificates, certificate-requests or istio is allowed`,
+		"rules: [{name: a, " + names + ", match: {requests: [pods]}}]":                 `rules.a.match.requests is "pods": pod-certificates, certificate-requests, istio or cert-manager is allowed`,
 		"rules: [{name: a, " + names + ", match: {kinds: [deployment]}}]":              `rules.a: the kind "deployment" is not known`,
 		"rules: [{name: a, " + names + ", match: {namespaces: ['*-*']}}]":              `rules.a: the namespace "*-*" is no pattern`,
 		"rules: [{name: a, " + names + "}, {name: a, " + names + "}]":                  `another rule has the same name`,

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -138,6 +140,23 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 	}
 	_, err := Parse("c.yaml", []byte(spoiled("rules: [{name: a, "+names+", match: {requests: [istio]}}]")))
 	if err == nil || !strings.Contains(err.Error(), `rules.a.match.requests is "istio": it has no effect without istio.listen`) {
+		t.Error(err)
+	}
+}
+
+func TestExampleOfAMeshInDocsIsValid(t *testing.T) {
+	page, err := os.ReadFile(programs.File(t, "docs/istio.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "# ra.yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	here := strings.Replace(example, "lock: /usr/lib/countersign/countersign.lock", "dev: true", 1) // the image has the file
+	c, err := Parse("ra.yaml", []byte(here))
+	if err != nil || !c.Istio.Enabled() || len(c.Proxies()) != 1 {
+		t.Errorf("%v: %s", err, here)
+	}
+	if err := deploytest.Valid(Schema, here); err != nil {
 		t.Error(err)
 	}
 }

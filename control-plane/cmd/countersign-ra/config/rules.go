@@ -41,6 +41,7 @@ func (c *Config) Doors() (all []ra.Door) {
 	}
 	all = append(all, c.istioDoors()...)
 	all = append(all, c.meshDoors()...)
+	all = append(all, c.CertManager.doors()...)
 	slices.SortFunc(all, func(a, b ra.Door) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -57,7 +58,7 @@ func (c *Config) Door(signer, requests string) string {
 }
 
 func (c *Config) checkSigners(p *settings.Problems) {
-	if len(c.Signers) == 0 && !c.Istio.Enabled() {
+	if len(c.Signers) == 0 && !c.Istio.Enabled() && !c.CertManager.Enabled() {
 		p.Say("signers", "", "write the signer names to serve, such as example.com/workloads, or set istio.listen")
 	}
 	seen, bundles := map[string]bool{}, map[string]bool{}
@@ -121,7 +122,7 @@ func (c *Config) checkRules(p *settings.Problems) {
 			path = fmt.Sprintf("rules.%d", i)
 		}
 		c.settle(p, path+".authority", &rule.Authority)
-		doors := c.doorsOf(p, path, rule.Match)
+		doors := c.doorsOf(p, path, rule)
 		rules = append(rules, rule.of(p, path, doors, c.Cluster.ID))
 		for _, door := range doors {
 			used[door.Name] = true
@@ -142,14 +143,15 @@ func (c *Config) checkRules(p *settings.Problems) {
 
 // doorsOf returns the doors that a rule is for. They are always named, so that a door which
 // is added later has no old rule.
-func (c *Config) doorsOf(p *settings.Problems, path string, m Match) (all []ra.Door) {
+func (c *Config) doorsOf(p *settings.Problems, path string, r *Rule) (all []ra.Door) {
+	m := r.Match
 	for _, name := range m.Signers {
 		if !slices.ContainsFunc(c.Signers, func(s Signer) bool { return s.Name == name }) {
 			p.Say(path+".match.signers", name, "write a name that is in signers")
 		}
 	}
 	for _, kind := range m.Requests {
-		p.OneOf(path+".match.requests", kind, PodCertificateRequests, CertificateSigningRequests, IstioRequests)
+		p.OneOf(path+".match.requests", kind, PodCertificateRequests, CertificateSigningRequests, IstioRequests, CertManagerRequests)
 	}
 	for _, s := range c.Signers {
 		if len(m.Signers) > 0 && !slices.Contains(m.Signers, s.Name) {
@@ -162,6 +164,7 @@ func (c *Config) doorsOf(p *settings.Problems, path string, m Match) (all []ra.D
 		}
 	}
 	all = append(all, c.istioDoorsOf(p, path, m)...)
+	all = append(all, c.certManagerDoor(p, path, r)...)
 	if len(all) == 0 {
 		p.Say(path+".match", "without an effect", "none of its signers has one of its kinds of requests enabled; enable it, or remove the rule")
 	}

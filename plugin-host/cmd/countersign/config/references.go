@@ -31,7 +31,7 @@ func (c *Config) SecretVariables() []string {
 				names = append(names, source.Env)
 			}
 		}
-		names = append(names, variablesIn(entry.Settings)...)
+		names = append(names, reference.Variables(entry.Settings)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -42,22 +42,4 @@ func actors(entry Provider) (all []TokenSource) {
 		all = append(all, step.Actor)
 	}
 	return all
-}
-
-// variablesIn finds all that may be a reference, as only a running provider tells what is.
-func variablesIn(value any) (names []string) {
-	switch value := value.(type) {
-	case map[string]any:
-		if name, ok := value["env"].(string); ok && len(value) == 1 {
-			return []string{name}
-		}
-		for _, below := range value {
-			names = append(names, variablesIn(below)...)
-		}
-	case []any:
-		for _, below := range value {
-			names = append(names, variablesIn(below)...)
-		}
-	}
-	return names
 }

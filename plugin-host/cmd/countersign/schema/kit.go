@@ -14,13 +14,13 @@ import (
 // a placeholder, which the suite refuses, and all others as comments. Secret ones are references.
 func WriteKit(w io.Writer, settings []Setting) error {
 	var out kitText
-	out.WriteString(kitBegins)
+	fmt.Fprint(&out, kitBegins)
 	if slices.ContainsFunc(settings, func(s Setting) bool { return s.Secret }) {
-		out.WriteString(kitSecrets)
+		fmt.Fprint(&out, kitSecrets)
 	}
-	out.WriteString("settings:\n")
+	fmt.Fprintln(&out, "settings:")
 	out.entries(settings, level{indent: "  ", live: true})
-	out.WriteString(kitEnds)
+	fmt.Fprint(&out, kitEnds)
 	_, err := io.WriteString(w, out.String())
 	return err
 }

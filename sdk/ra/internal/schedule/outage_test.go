@@ -62,3 +62,54 @@ func TestAuthorityThatIsDownIsAskedSeldom(t *testing.T) {
 		})
 	}
 }
+
+// together begins calls of tenants at once, and has all of them fail a second later.
+func (a *authority) together(t *testing.T, tenants ...string) {
+	t.Helper()
+	for _, tenant := range tenants {
+		a.add(tenant, 1)
+	}
+	var calls []*Item
+	for range tenants {
+		i, wait := a.Next(a.now)
+		if i == nil {
+			t.Fatalf("%d of %d calls began, the next in %s", len(calls), len(tenants), wait)
+		}
+		calls = append(calls, i)
+	}
+	a.now = a.now.Add(time.Second)
+	for _, i := range calls {
+		a.Done(i, ca.ErrUnavailable, a.now)
+	}
+}
+
+// first is the longest that the first wait can be; the second is 1.5 s at least.
+const first = 1250 * time.Millisecond
+
+func TestCallsThatFailTogetherRaiseWaitOnce(t *testing.T) {
+	a := newAuthority(Limits{Rate: 100, Burst: 100, InFlight: 20, Length: 1000, Reserve: 5})
+	a.together(t, "a", "a", "a", "a", "a", "a", "a", "a")
+	a.add("a", 1)
+	if i, wait := a.Next(a.now); i != nil || wait <= 0 || wait > first {
+		t.Errorf("got %v, the next in %s, want the first wait", i, wait)
+	}
+	a.now = a.now.Add(first)
+	i, _ := a.Next(a.now)
+	if i == nil {
+		t.Fatal("none went out after the wait")
+	}
+	a.now = a.now.Add(time.Second)
+	a.Done(i, ca.ErrUnavailable, a.now)
+	a.add("a", 1)
+	if i, wait := a.Next(a.now); i != nil || wait <= first {
+		t.Errorf("after one more: %v, the next in %s, want a longer wait", i, wait)
+	}
+}
+
+func TestTenantsThatFailTogetherStopAuthorityOnce(t *testing.T) {
+	a := newAuthority(Limits{Rate: 100, Burst: 100, InFlight: 20, Length: 1000, Reserve: 5})
+	a.together(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
+	if wait := a.Status().Until.Sub(a.now); wait <= 0 || wait > first {
+		t.Errorf("all wait for %s, want the first wait", wait)
+	}
+}

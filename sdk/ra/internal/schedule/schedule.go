@@ -34,7 +34,7 @@ const doubt = 3
 type Limits struct {
 	Rate     float64 // calls a second
 	Burst    float64 // calls at once, after a rest
-	InFlight int     // calls at the same time; a tenant has half of them
+	InFlight int     // calls at the same time; a tenant has half of them, those that hang too
 	Length   int     // requests that wait
 	Reserve  int     // every so many turns, one is for renewals
 }
@@ -103,6 +103,7 @@ type Queue struct {
 	probing bool      // one call at a time, until one is answered
 	anew    bool      // the last probe was for one that was never tried
 	failing []string  // tenants with faults since the last answer
+	raised  time.Time // when waits last grew
 	waits   rotation.Waits
 
 	recent recent
@@ -236,6 +237,16 @@ func (q *Queue) Return(i *Item, now time.Time) {
 	q.prune(i.tenant, now)
 }
 
+// Hang tells that an item's client has not returned although its call is settled. It counts
+// toward its tenant's half of the calls until Returned.
+func (q *Queue) Hang(i *Item) { i.tenant.hanging++ }
+
+// Returned tells that a hanging client has returned after all.
+func (q *Queue) Returned(i *Item, now time.Time) {
+	i.tenant.hanging--
+	q.prune(i.tenant, now)
+}
+
 func (q *Queue) land(i *Item) {
 	q.inFlight--
 	i.lane().inFlight--
@@ -255,19 +266,20 @@ func (q *Queue) answered(t *tenant) {
 
 const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hurry
 
-// fault slows the tenant down, or all if it is one of several in a row.
+// fault slows the tenant down, or all if it is one of several in a row. A wait grows once for
+// all calls that were in flight when it did: they failed by the same moment's trouble.
 func (q *Queue) fault(i *Item, err error, now time.Time) {
 	l := i.lane()
-	if l.faults++; l.faults >= doubt {
-		l.until = now.Add(pauseAfter(&l.waits, err, now))
+	if l.faults++; l.faults >= doubt && i.began.After(l.raised) {
+		l.raised, l.until = now, now.Add(pauseAfter(&l.waits, err, now))
 	}
-	if slices.Contains(q.failing, i.Tenant) {
+	if !i.began.After(q.raised) || slices.Contains(q.failing, i.Tenant) {
 		return
 	}
 	if q.failing = append(q.failing, i.Tenant); len(q.failing) < doubt {
 		return
 	}
-	q.failing = q.failing[:0]
+	q.failing, q.raised = q.failing[:0], now
 	q.probing = true
 	q.pause(now.Add(pauseAfter(&q.waits, err, now)))
 }

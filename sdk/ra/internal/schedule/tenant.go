@@ -9,10 +9,11 @@ import (
 
 // tenant is one that shares in the turns, with its waiting requests.
 type tenant struct {
-	name   string
-	lanes  [lanes]lane
-	inRing [rings]bool
-	turns  [rings]int
+	name    string
+	lanes   [lanes]lane
+	hanging int // clients that ignore the end of their call
+	inRing  [rings]bool
+	turns   [rings]int
 }
 
 // lane holds a tenant's requests that were tried before, or those that were not. Each lane
@@ -22,6 +23,7 @@ type lane struct {
 	inFlight int
 	faults   int // in a row
 	until    time.Time
+	raised   time.Time // when waits last grew
 	waits    rotation.Waits
 	turns    int
 }
@@ -40,7 +42,7 @@ func (t *tenant) inFlight() int { return t.lanes[untried].inFlight + t.lanes[tri
 
 // idle reports whether nothing of the tenant is worth remembering.
 func (t *tenant) idle(now time.Time) bool {
-	return t.count() == 0 && t.inFlight() == 0 && !t.lanes[untried].until.After(now) && !t.lanes[tried].until.After(now)
+	return t.count() == 0 && t.inFlight()+t.hanging == 0 && !t.lanes[untried].until.After(now) && !t.lanes[tried].until.After(now)
 }
 
 // longer returns the lane with more that wait.
@@ -54,7 +56,7 @@ func (t *tenant) longer() *lane {
 // ready returns the lane of which one more call may go out, turn by turn the one and the
 // other. Without one it returns when a lane's wait ends, zero if only a landing helps.
 func (t *tenant) ready(r ring, most int, now time.Time) (found *lane, wait time.Duration) {
-	if t.inFlight() >= most {
+	if t.inFlight()+t.hanging >= most {
 		return nil, 0
 	}
 	for n := range lanes {
