@@ -49,7 +49,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		k.note(ctx, false, err)
 		return
 	}
-	defer pairs.Close()
+	defer func() { _ = pairs.Close() }() // it returns nil
 	stop, err := pairs.Watch(secret.Caller{}, Name, func(string) { poke(k.changed) })
 	if err != nil {
 		k.note(ctx, false, err)
