@@ -138,9 +138,14 @@ func (d *door) close() error {
 }
 
 // Issue implements [istioca.Issuer]: no authority is asked that an API server trusts with its
-// clients.
+// clients. Proxies trust the roots of a reply alone, so those that are published for the mesh
+// beside the authority's are in it, too.
 func (d *door) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	return d.guarded.Issue(ctx, req)
+	cert, err := d.guarded.Issue(ctx, req)
+	if m := d.of.config.Mesh; m.Publishes(cert.Authority) && cert.Roots.Len() > 0 {
+		cert.Roots = cert.Roots.Union(m.Further())
+	}
+	return cert, err
 }
 
 // Decide implements [istioca.Issuer].

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
@@ -122,6 +127,31 @@ func TestChangedIstiodNeedsARestart(t *testing.T) {
 	for what, next := range map[string]string{"another name": strings.Replace(istiod, "a.example.org", "b.example.org", 1), "none": ""} {
 		if err := s.foreign(parsed(next)); err == nil || !strings.Contains(err.Error(), "mesh.istiod has changed") {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// issued answers each request with the same certificate.
+type issued ra.Certificate
+
+func (i issued) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+	return ra.Certificate(i), nil
+}
+
+// Proxies that hold a certificate of the new CA talk to those that still have one of the old CA.
+func TestRepliesHaveTheFurtherRootsOfTheMesh(t *testing.T) {
+	t.Parallel()
+	next, old := certtest.Root(t).Cert, certtest.Root(t).Cert
+	file := filepath.Join(t.TempDir(), "old.pem")
+	write(t, file, string(pki.EncodeCertificates([]*x509.Certificate{old})))
+	c, err := config.Parse("ra.yaml", []byte(strings.ReplaceAll(forMesh, "DIR", t.TempDir())+"mesh: {roots: {enabled: true, further_file: "+file+"}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for authority, want := range map[string]*pki.Bundle{"file": pki.NewBundle(next, old), "another": pki.NewBundle(next)} {
+		d := &door{of: &service{config: c}, guarded: issued{Authority: authority, Roots: pki.NewBundle(next)}}
+		if cert, err := d.Issue(t.Context(), ra.Request{}); err != nil || !cert.Roots.Equal(want) {
+			t.Errorf("%s: roots %q, %v", authority, cert.Roots.Fingerprints(), err)
 		}
 	}
 }
