@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -257,20 +258,30 @@ func must(t testing.TB, err error) {
 
 // is reports which of issuer-lib's errors it is.
 func is(err error) string {
-	switch e := err.(type) {
-	case nil:
+	var permanent signer.PermanentError
+	var issuer signer.IssuerError
+	var pending signer.PendingError
+	switch {
+	case err == nil:
 		return "issued"
-	case signer.PermanentError:
+	case errors.As(err, &permanent):
 		return "permanent"
-	case signer.IssuerError:
+	case errors.As(err, &issuer):
 		return "issuer"
-	case signer.PendingError:
-		if e.RequeueAfter < time.Second || e.RequeueAfter > 90*time.Second {
-			return "pending for " + e.RequeueAfter.String()
+	case errors.As(err, &pending):
+		if after := pending.RequeueAfter; after < time.Second || after > 90*time.Second {
+			return "pending for " + after.String()
 		}
 		return "pending"
 	}
 	return "plain"
+}
+
+// pause is how long a request is left pending.
+func pause(err error) time.Duration {
+	var pending signer.PendingError
+	_ = errors.As(err, &pending) // else none
+	return pending.RequeueAfter
 }
 
 // wants demands such an error, with the text.

@@ -183,7 +183,7 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 func TestPendingRequestWaitsAsLongAsTheAuthoritySays(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
 		err := h.errorOf(&ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second}, 0)
-		if after := err.(signer.PendingError).RequeueAfter; after < 20*time.Second || after > 30*time.Second {
+		if after := pause(err); after < 20*time.Second || after > 30*time.Second {
 			t.Errorf("comes back after %s", after)
 		}
 	})
@@ -197,7 +197,7 @@ func TestRequestOutlastsAnAuthorityThatIsAway(t *testing.T) {
 		for range 300 {
 			_, err := h.try(r, issuerOf("ca"))
 			h.wants(err, "pending", "")
-			time.Sleep(err.(signer.PendingError).RequeueAfter)
+			time.Sleep(pause(err))
 		}
 		calls := h.asked()
 		if calls < 10 || calls > 330 {

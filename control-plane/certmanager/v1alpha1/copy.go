@@ -10,7 +10,8 @@ func (i *CountersignIssuer) DeepCopyObject() runtime.Object {
 
 func (i *CountersignIssuer) deepCopy() CountersignIssuer {
 	out := *i
-	i.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	meta := i.ObjectMeta
+	meta.DeepCopyInto(&out.ObjectMeta)
 	i.Status.DeepCopyInto(&out.Status)
 	return out
 }
@@ -18,7 +19,8 @@ func (i *CountersignIssuer) deepCopy() CountersignIssuer {
 // DeepCopyObject returns a copy that shares nothing.
 func (l *CountersignIssuerList) DeepCopyObject() runtime.Object {
 	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	meta := l.ListMeta
+	meta.DeepCopyInto(&out.ListMeta)
 	out.Items = nil
 	for i := range l.Items {
 		out.Items = append(out.Items, l.Items[i].deepCopy())
@@ -34,7 +36,8 @@ func (i *CountersignClusterIssuer) DeepCopyObject() runtime.Object {
 
 func (i *CountersignClusterIssuer) deepCopy() CountersignClusterIssuer {
 	out := *i
-	i.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	meta := i.ObjectMeta
+	meta.DeepCopyInto(&out.ObjectMeta)
 	i.Status.DeepCopyInto(&out.Status)
 	return out
 }
@@ -42,7 +45,8 @@ func (i *CountersignClusterIssuer) deepCopy() CountersignClusterIssuer {
 // DeepCopyObject returns a copy that shares nothing.
 func (l *CountersignClusterIssuerList) DeepCopyObject() runtime.Object {
 	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	meta := l.ListMeta
+	meta.DeepCopyInto(&out.ListMeta)
 	out.Items = nil
 	for i := range l.Items {
 		out.Items = append(out.Items, l.Items[i].deepCopy())
