@@ -102,7 +102,7 @@ func (s *service) authority(a secret.Authority) ra.Authority {
 			Rate: c.Limits.Rate, Burst: int(c.Limits.Burst), InFlight: int(c.Limits.InFlight), Queue: int(c.Limits.Queue), Reserve: int(c.Limits.Reserve),
 		},
 		Roots: ra.Roots{
-			Wait: c.Roots.Wait.Duration, ByReply: c.Roots.ByReply || s.config.Mesh.Publishes(a.Name), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
+			Wait: s.config.RootsWait(c), ByReply: s.config.ByReply(c), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
 			Confirmed: s.config.Mesh.Publishes(a.Name) ||
 				slices.ContainsFunc(s.config.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }),
 		},

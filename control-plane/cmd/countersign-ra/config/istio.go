@@ -143,6 +143,27 @@ func (c *Config) istioDoors() []ra.Door {
 	return istioca.Doors(c.CertSigners()...)
 }
 
+// RootsWait returns how long a new root of an authority is published before it is used. A mesh learns
+// roots with its certificates, and a replica knows of its own only: with by_reply, the longest that
+// another's may last are waited for, and until the other has heard of the root.
+func (c *Config) RootsWait(a Authority) time.Duration {
+	wait := a.Roots.Wait.Duration
+	if !c.Istio.Enabled() || !c.ByReply(a) {
+		return wait
+	}
+	for _, r := range c.Rules {
+		if r.Authority == a.Name && slices.Contains(r.Match.Requests, IstioRequests) {
+			wait = max(wait, r.MaxTTL.Duration+a.Roots.Interval.Duration)
+		}
+	}
+	return wait
+}
+
+// ByReply reports whether some learn of an authority's roots only with their own certificates.
+func (c *Config) ByReply(a Authority) bool {
+	return a.Roots.ByReply || c.Mesh.Publishes(a.Name)
+}
+
 // istioDoorsOf returns those that a rule is for: it names the kind of requests, so that what was
 // written for another kind does not open a door for a mesh.
 func (c *Config) istioDoorsOf(p *settings.Problems, path string, m Match) []ra.Door {

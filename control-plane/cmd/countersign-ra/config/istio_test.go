@@ -160,3 +160,23 @@ func TestExampleOfAMeshInDocsIsValid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A replica does not know which certificates another has given to a mesh.
+func TestNewRootOfAMeshWaitsForCertificatesOfOtherReplicas(t *testing.T) {
+	limited := strings.Replace(mesh, "- name: mesh\n", "- name: mesh\n  max_ttl: 2h\n", 1)
+	for text, want := range map[string]time.Duration{
+		mesh: 10 * time.Minute,
+		mesh + "authorities: [{name: vault, roots: {by_reply: true}}]":                            24*time.Hour + 5*time.Minute,
+		limited + "authorities: [{name: vault, roots: {by_reply: true}}]":                         2*time.Hour + 5*time.Minute,
+		limited + "authorities: [{name: vault, roots: {by_reply: true, wait: 3h, interval: 1s}}]": 3 * time.Hour,
+		limited + "mesh: {roots: {enabled: true}}":                                                2*time.Hour + 5*time.Minute,
+	} {
+		c, err := Parse("c.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.RootsWait(c.Authorities[0]); got != want {
+			t.Errorf("%s: waits for %s, want %s", text, got, want)
+		}
+	}
+}
