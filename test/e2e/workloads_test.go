@@ -311,9 +311,11 @@ func TestHundredsOfStreamsRotateSeparately(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]string{} // whose each certificate is
 	for i := range identities {
+		name := fmt.Sprintf("w%d", i)
+		// Made here: a token that is made a second later is another.
+		tokens := [...]string{tokenFor(name, tokenSecret, time.Hour, 0), tokenFor(name, tokenSecret, time.Hour, 1)}
 		for s := range each {
 			all.Go(func() {
-				name := fmt.Sprintf("w%d", i)
 				got := func(chain string) error {
 					mu.Lock()
 					defer mu.Unlock()
@@ -323,7 +325,7 @@ func TestHundredsOfStreamsRotateSeparately(t *testing.T) {
 					seen[chain] = name
 					return nil
 				}
-				if err := follow(ctx, client, tokenFor(name, tokenSecret, time.Hour, s%2), name, rotations, got); err != nil {
+				if err := follow(ctx, client, tokens[s%2], name, rotations, got); err != nil {
 					failed <- fmt.Errorf("%s, stream %d: %w", name, s, err)
 				}
 			})

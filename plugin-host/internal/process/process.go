@@ -216,7 +216,7 @@ func HasEnded(life interface{ Ended() <-chan struct{} }) bool {
 
 // Hide keeps values out of what is logged of the process's own output and of its crash report,
 // in addition to earlier ones. One goroutine at a time calls it.
-func (p *Process) Hide(values []ca.Token) { p.relay.hide(values) }
+func (p *Process) Hide(values []ca.Token) { p.relay.hidden.Add(values...) }
 
 // LastWords waits until the standard error of the ended process is read.
 func (p *Process) LastWords() { <-p.relay.done }

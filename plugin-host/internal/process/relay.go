@@ -13,12 +13,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 const (
@@ -50,7 +49,7 @@ type relay struct {
 	ended <-chan struct{} // closed when the process has ended; what is left is read at once
 	done  chan struct{}
 
-	hidden  atomic.Pointer[[]ca.Token] // values to keep out of the log
+	hidden  redact.Secrets // values to keep out of the log and the crash report
 	bucket  loglimit.Bucket
 	crash   int       // lines that are logged before it counts again
 	dropped int       // lines since the last note
@@ -67,31 +66,9 @@ func newRelay(log *slog.Logger, ended <-chan struct{}) *relay {
 	return &relay{log: log, ended: ended, done: make(chan struct{}), bucket: loglimit.Bucket{PerSecond: linesPerSecond}}
 }
 
-// maxHidden bounds the values to hide. Rotated ones stay: a provider may still log them.
-const maxHidden = 256
-
-// hide adds values to keep out of the log and the crash report. One goroutine at a time calls
-// it.
-func (r *relay) hide(values []ca.Token) {
-	var hidden []ca.Token
-	if known := r.hidden.Load(); known != nil {
-		hidden = slices.Clone(*known)
-	}
-	for _, v := range values {
-		if !slices.Contains(hidden, v) {
-			hidden = append(hidden, v)
-		}
-	}
-	hidden = hidden[max(0, len(hidden)-maxHidden):]
-	r.hidden.Store(&hidden)
-}
-
 // clean is [text.Redact] for what is hidden now.
 func (r *relay) clean(line string) string {
-	if hidden := r.hidden.Load(); hidden != nil {
-		return text.Redact(line, *hidden...)
-	}
-	return text.Clean(line)
+	return text.Redact(line, r.hidden.Values()...)
 }
 
 // ring holds the last lines as they came: escaping each line of a flood would be dear.

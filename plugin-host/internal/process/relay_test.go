@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
-	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 func TestCrashReportBeginsWithReason(t *testing.T) {
@@ -33,8 +32,8 @@ func TestLineEndsInRecordAreNotEscapedTwice(t *testing.T) {
 func TestHiddenValuesReachNoLog(t *testing.T) {
 	var log logtest.Log
 	r := newRelay(log.Logger(), nil)
-	r.hide([]ca.Token{"open-sesame", "s"})
-	r.hide([]ca.Token{"rotated-sesame", "open-sesame"})
+	r.hidden.Add("open-sesame", "s")
+	r.hidden.Add("rotated-sesame", "open-sesame")
 	r.run(strings.NewReader("with open-sesame\n" +
 		`{"@level":"info","@message":"rotated-sesame\nopen-sesame","key":"open-sesame","nested":{"key":["rotated-sesame"]}}` + "\npanic: open-sesame\n"))
 	said := log.String() + strings.Join(r.lines(), "\n")

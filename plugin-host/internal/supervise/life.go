@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -61,6 +62,7 @@ type life struct {
 	secret     reference.Paths                    // of its settings, once it has been greeted
 	files      stamps                             // that its settings name, before they were first read
 	told       atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
+	shown      redact.Secrets                     // what no error may show
 	stale      string                             // the last warning; for one goroutine at a time
 	reconsider chan struct{}                      // has room for one: offer it again what it refused
 }
@@ -68,6 +70,7 @@ type life struct {
 // learn sets the settings that it is to get.
 func (l *life) learn(told *reference.Resolved) (before *reference.Resolved) {
 	l.Hide(told.Secrets)
+	l.shown.Add(told.Secrets...)
 	return l.told.Swap(told)
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -107,13 +106,13 @@ func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	told := l.told.Load()
 	diagnostics, err := l.Validate(ctx, told.Settings)
 	if err != nil && ca.ActionFor(err) != ca.Missing {
-		return fmt.Errorf("settings: %w", redact.Error(err, told.Secrets...))
+		return fmt.Errorf("settings: %w", l.hide(err))
 	}
 	var faults []string
 	for _, d := range diagnostics {
-		said := text.WithoutTokens(strings.TrimSpace(d.Summary+" "+d.Detail), told.Secrets...)
+		said := text.WithoutTokens(strings.TrimSpace(d.Summary+" "+d.Detail), l.shown.Values()...)
 		if d.Warning {
-			s.log.Warn("provider settings", "warning", said, "at", text.WithoutTokens(d.Pointer, told.Secrets...))
+			s.log.Warn("provider settings", "warning", said, "at", text.WithoutTokens(d.Pointer, l.shown.Values()...))
 			continue
 		}
 		faults = append(faults, said)
@@ -129,9 +128,9 @@ func (s *Supervisor) configure(ctx context.Context, l *life) error {
 	defer cancel()
 	told := l.told.Load()
 	if err := l.Configure(ctx, told.Settings); err != nil {
-		return fmt.Errorf("settings: %w", redact.Error(err, told.Secrets...))
+		return fmt.Errorf("settings: %w", l.hide(err))
 	}
-	return redact.Error(l.Ready(ctx), told.Secrets...)
+	return l.hide(l.Ready(ctx))
 }
 
 // configureAgain sends the settings to a provider that lost them.

@@ -93,13 +93,9 @@ func (s *Supervisor) warnStale(l *life, told reference.Resolved) {
 	l.stale = stale
 }
 
-// hide removes the life's secret settings from an error.
-func (l *life) hide(err error) error {
-	if told := l.told.Load(); told != nil {
-		return redact.Error(err, told.Secrets...)
-	}
-	return err
-}
+// hide removes the life's secret settings from an error: also those that it had before, and those
+// that it is just being offered.
+func (l *life) hide(err error) error { return redact.Error(err, l.shown.Values()...) }
 
 // equip sends a life on its way to ready its settings: those of now, or, if it does not take
 // them, those that an earlier life took.
@@ -138,7 +134,6 @@ func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
 		return nil
 	}
 	l.told.Store(before)
-	err = redact.Error(err, before.Secrets...)
 	if !l.plan.ledger.isOther(o) {
 		return err
 	}

@@ -2,7 +2,9 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -35,4 +37,16 @@ func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 			t.Errorf("%d lives, hidden from the last one's log: %d values", len(lives), len(last.hidden))
 		}
 	})
+}
+
+// A call may be older than a change of its secret, and while other settings are tried the
+// provider still uses those that it has.
+func TestErrorsShowNoSecretThatALifeHasOrHad(t *testing.T) {
+	l := &life{Instance: &fakeLife{}}
+	for _, secret := range []ca.Token{"sesame-1", "sesame-2"} {
+		l.learn(&reference.Resolved{Secrets: []ca.Token{secret}})
+	}
+	if err := l.hide(ca.Errorf(ca.Denied, "neither with sesame-1 nor sesame-2")); strings.Contains(err.Error(), "sesame") || !errors.Is(err, ca.ErrDenied) {
+		t.Error(err)
+	}
 }

@@ -391,7 +391,7 @@ func faultMutants() map[string]func() wire.Provider {
 		"FAULT-01": before(func(context.Context, ca.SignRequest) error { return full() }),
 		"FAULT-02": func() wire.Provider {
 			return &outer{Provider: slow(), sign: func(err error) error {
-				if errors.Is(err, context.Canceled) && lingered() <= 2 { // two are enough to be seen
+				if errors.Is(err, context.Canceled) && lingered() <= 3 { // three are enough to be seen
 					linger()
 				}
 				return err
