@@ -176,7 +176,7 @@ lint: ## run gofmt and golangci-lint (with vet) on all modules
 .PHONY: tidy
 tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum
 	@for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
-	@rm -f go.work.sum && $(GO) mod download
+	@rm -f go.work.sum && $(GO) list -m all >/dev/null && $(GO) list -test -deps work >/dev/null
 
 .PHONY: clean
 clean: ## remove what was built here
