@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/istioca/internal/chains"
@@ -22,9 +23,25 @@ const between = 50 * time.Millisecond
 type ledger struct {
 	store share.Store
 	turn  chan struct{}
+	last  atomic.Pointer[RenewalsStatus]
 }
 
-func newLedger(store share.Store) *ledger { return &ledger{store, make(chan struct{}, 1)} }
+// RenewalsStatus is what is known of the record of renewals.
+type RenewalsStatus struct {
+	// Chains are those in the record when it was last read.
+	Chains int
+	// Err says why the record could not be used the last time; nil if it could.
+	Err error
+}
+
+// RenewalsStatus returns what the last call that needed the record has found.
+func (s *Server) RenewalsStatus() RenewalsStatus { return *s.callers.Load().ledger.last.Load() }
+
+func newLedger(store share.Store) *ledger {
+	l := &ledger{store: store, turn: make(chan struct{}, 1)}
+	l.last.Store(&RenewalsStatus{})
+	return l
+}
 
 // change applies a change to the record as it is now, and returns its error once what it changed
 // is written. A change that another replica came before is applied anew. Any other failure wraps
@@ -42,6 +59,9 @@ func (l *ledger) change(ctx context.Context, change func(*chains.Record) error) 
 		case err == nil, errors.Is(err, chains.ErrFull):
 			return errors.Join(said, err)
 		case !errors.Is(err, share.ErrConflict) || !waited(ctx, rand.N(between)):
+			if !errors.Is(err, context.Canceled) { // a client that went away says nothing
+				l.last.Store(&RenewalsStatus{l.last.Load().Chains, err})
+			}
 			return fmt.Errorf("%w: %w", errNoRecord, err)
 		}
 	}
@@ -63,6 +83,7 @@ func (l *ledger) try(ctx context.Context, change func(*chains.Record) error) (sa
 	}
 	said = change(record)
 	after, err := record.Encode()
+	l.last.Store(&RenewalsStatus{len(record.Chains), err})
 	if err != nil || bytes.Equal(before, after) {
 		return said, err
 	}

@@ -47,6 +47,8 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 		return who, s.goneOrEnding(ctx)
 	case err != nil:
 		return who, unrenewed(err).of(who)
+	case begun.Full(clock.Wall()):
+		return who, unrenewed(chains.ErrFull).of(who)
 	case !in.vouched(begun):
 		return who, denied("tokens of who vouched for this machine are not taken any more").of(who)
 	case c.Cluster != "" && c.Cluster != who.Cluster:

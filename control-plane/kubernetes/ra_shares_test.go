@@ -18,6 +18,7 @@ import (
 const (
 	withReplicas = "resources: [BASE/ra]\ncomponents: [BASE/ra/replicas]"
 	raShares     = "countersign-ra-shares"
+	raRenewals   = "countersign-ra-renewals"
 	shareWithin  = 2 * time.Minute
 )
 

@@ -174,12 +174,23 @@ func (r *Record) Continue(c *Chain, next Certificate, now time.Time) error {
 		return nil
 	}
 	r.prune(now, c)
-	if len(c.Certificates) >= maxCertificates {
+	if c.Full(now) {
 		return fmt.Errorf("%w: the chain has %d", ErrFull, len(c.Certificates))
 	}
 	next.Ends = whole(next.Ends)
 	c.Certificates, c.Last = append(c.Certificates, &next), whole(now)
 	return nil
+}
+
+// Full reports whether a chain takes no further certificate until one of it expires.
+func (c *Chain) Full(now time.Time) bool {
+	good := 0
+	for _, cert := range c.Certificates {
+		if !cert.Ends.Before(now) {
+			good++
+		}
+	}
+	return good >= maxCertificates
 }
 
 // prune forgets certificates that have expired, and chains that nobody can continue but keep.
