@@ -125,6 +125,24 @@ func TestRecordIsBounded(t *testing.T) {
 	}
 }
 
+func TestRecordOfAnotherKindIsRefused(t *testing.T) {
+	for _, text := range []string{
+		"{", `{"version":2}`, `{}{}`, `{"version":1,"chains":[null]}`, `{"version":1,"chains":[{"identity":"x"}]}`,
+		`{"version":1,"chains":[{"began":"2026-01-01T00:00:00Z"}]}`, strings.Repeat(" ", maxSize+1),
+	} {
+		if _, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%.80s is taken", text)
+		}
+	}
+}
+
+func TestChainThatItsCertificatesOutliveIsNoCopy(t *testing.T) {
+	s := &story{t: t}
+	s.begin("a")
+	s.step(nil, func(r *Record) error { r.Chains[0].Over = Outlives; return nil })
+	s.renew("a", "b", ErrOutlives)
+}
+
 func FuzzParse(f *testing.F) {
 	s := &story{t: &testing.T{}}
 	s.begin("a")
