@@ -134,7 +134,7 @@ bench-door: ## measure Istio's CA API as it is shipped, DOOR (4000) certificates
 	@$(TESTS) -count=1 -timeout 0 -run DoorFigures ./control-plane/cmd/countersign-ra -args -certificates $(DOOR) -idle 1000,10000 -page $(CURDIR)/docs/figures.md
 
 .PHONY: load-door
-load-door: ## have ten ztunnels of 200 pods and 500 sidecars ask Istio's CA API at once, at 7 certificates a second: 15 minutes
+load-door: ## have ten ztunnels of 200 pods and 500 sidecars ask Istio's CA API at once, at 7 certificates a second: 10 minutes
 	@$(HEAVY) -timeout 60m -run LoadedDoor -v ./control-plane/cmd/countersign-ra -args -of-node 200 -quota 7
 
 .PHONY: cross
