@@ -128,6 +128,15 @@ FLEET ?= 1000
 bench-fleet: ## model a mesh of FLEET (1000) identities behind Istio's door, and write docs/figures.md
 	@$(TESTS) -count=1 -timeout 0 -run FleetFigures ./control-plane/istioca -args -identities $(FLEET) -page $(CURDIR)/docs/figures.md
 
+DOOR ?= 4000
+.PHONY: bench-door
+bench-door: ## measure Istio's CA API as it is shipped, DOOR (4000) certificates for each row, and write docs/figures.md
+	@$(TESTS) -count=1 -timeout 0 -run DoorFigures ./control-plane/cmd/countersign-ra -args -certificates $(DOOR) -idle 1000,10000 -page $(CURDIR)/docs/figures.md
+
+.PHONY: load-door
+load-door: ## have ten ztunnels of 200 pods and 500 sidecars ask Istio's CA API at once, at 7 certificates a second: 10 minutes
+	@$(HEAVY) -timeout 60m -run LoadedDoor -v ./control-plane/cmd/countersign-ra -args -of-node 200 -quota 7
+
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows
 	@cd tools/cross && GOWORK=off $(GO) build -o $(OUT)/cross .
