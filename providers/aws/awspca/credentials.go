@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -16,6 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
+// expiryWindow is how long before their end temporary credentials are replaced, as the SDK's own
+// chain does.
+const expiryWindow = 5 * time.Minute
+
 // ownCredentials finds the credentials of the settings, which are fetched with the first call.
 func (c *CA) ownCredentials(ctx context.Context) (*remembered, error) {
 	creds, err := c.baseCredentials(ctx)
@@ -23,7 +28,7 @@ func (c *CA) ownCredentials(ctx context.Context) (*remembered, error) {
 		return nil, err
 	}
 	if role := c.settings.AssumeRole; role != nil {
-		creds = aws.NewCredentialsCache(c.assumed(creds, *role))
+		creds = aws.NewCredentialsCache(c.assumed(creds, *role), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = expiryWindow })
 	}
 	return &remembered{from: creds, name: c.arn.text}, nil
 }

@@ -107,6 +107,20 @@ func TestRoleOfAnotherAccountIsAssumedOnce(t *testing.T) {
 	}
 }
 
+func TestRoleIsAssumedAgainBeforeItEnds(t *testing.T) {
+	virtual(t, func(t *testing.T, s *service) {
+		settings := theSettings()
+		settings.AssumeRole = &AssumeRole{RoleARN: otherRole, ExternalID: theExternalID}
+		c := s.opened(t, settings)
+		mustSign(t, c)
+		time.Sleep(56 * time.Minute)
+		mustSign(t, c)
+		if n := s.count("AssumeRole"); n != 2 {
+			t.Errorf("assumed %d times", n)
+		}
+	})
+}
+
 func TestHangingTokenServiceEndsAtDeadline(t *testing.T) {
 	virtual(t, func(t *testing.T, s *service) {
 		settings := theSettings()
