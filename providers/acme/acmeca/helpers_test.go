@@ -1,11 +1,10 @@
 package acmeca
 
 import (
+	"math/big"
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,5 +16,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// otherCA is one that no server here knows.
-func otherCA() *catest.CA { return catest.NewCA(catest.Options{}) }
+func must2[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func bigInt(n int64) *big.Int { return big.NewInt(n) }

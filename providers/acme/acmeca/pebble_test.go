@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
@@ -258,15 +257,4 @@ func eventually(t *testing.T, what string, try func() error) {
 			t.Fatalf("%s: not within %s: %v", what, patience, err)
 		}
 	}
-}
-
-// certified signs a request and checks the reply as an agent does.
-func certified(t *testing.T, c *CA, dnsNames ...string) *pki.Chain {
-	t.Helper()
-	req, key := testkit.Request(t, "", dnsNames...)
-	reply, err := c.CSRSign(t.Context(), req)
-	must(t, err)
-	check := testkit.Check(t, req, key)
-	check.AcceptLonger = true
-	return testkit.Passes(t, reply, check)
 }

@@ -20,16 +20,11 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
-
-func requestFor(t *testing.T, names ...string) ca.SignRequest {
-	t.Helper()
-	req, _ := testkit.Request(t, "", names...)
-	return req
-}
 
 func TestRealHTTPAtOwnPort(t *testing.T) {
 	p := startPebble(t)
@@ -274,7 +269,7 @@ func TestRealRenewalInfoAndReplacement(t *testing.T) {
 		must(t, <-done)
 	}
 	stranger := testkit.Identity(t, "", []string{"web.example.org"}, nil)
-	foreign, _ := testkit.Pair(t, otherCA(), stranger)
+	foreign, _ := testkit.Pair(t, catest.NewCA(catest.Options{}), stranger)
 	certs, err := pki.ParseCertificates(foreign)
 	must(t, err)
 	if _, err := c.RenewalInfo(t.Context(), pki.EncodeCertificates(certs[:1])); ca.ReasonFor(err) != ca.Invalid {
@@ -299,11 +294,4 @@ func TestRealKeyIsRolledOver(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(settings.StateDir, nextFile)); !os.IsNotExist(err) {
 		t.Errorf("the next key is left: %v", err)
 	}
-}
-
-func must2[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
