@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,20 +195,21 @@ func (p *pebble) open(t *testing.T, settings Settings) *CA {
 }
 
 // run runs a program until the test ends.
-func run(t *testing.T, env []string, program string, args ...string) {
+func run(t *testing.T, env []string, program string, args ...string) *os.Process {
 	t.Helper()
 	var output buffer
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, time.Second
 	must(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = cmd.Process.Signal(syscall.SIGTERM) // nginx' workers outlive a master that was killed
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("%s:\n%s", filepath.Base(program), output.String())
 		}
 	})
+	return cmd.Process
 }
 
 type buffer struct {
