@@ -27,7 +27,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build all programs into bin/
-	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} ./providers/{acme,citadel,file,google,step,vault}/cmd/...
+	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
 
 .PHONY: demo
 demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
@@ -45,7 +45,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-est e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -79,6 +79,10 @@ e2e-pkcs11: ## test keys in a real PKCS #11 token
 .PHONY: e2e-acme
 e2e-acme: ## test the ACME provider against a real Pebble
 	@export COUNTERSIGN_PEBBLE; COUNTERSIGN_PEBBLE="$$(scripts/get-pebble)"; $(WITH) $(HEAVY) -timeout 8m -run Real ./providers/acme/...
+
+.PHONY: e2e-est
+e2e-est: ## test the EST provider against a real EST server
+	@export COUNTERSIGN_EST_SERVER; COUNTERSIGN_EST_SERVER="$$(scripts/get-est-server)"; $(HEAVY) -timeout 5m -run Real ./providers/est/...
 
 .PHONY: e2e-step
 e2e-step: ## test the Step provider against a real step-ca

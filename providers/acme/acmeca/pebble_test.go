@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -68,9 +69,7 @@ func startPebble(t *testing.T, odds ...odd) *pebble {
 	env := []string{"PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0", "PEBBLE_AUTHZREUSE=0"}
 	for _, o := range odds {
 		env = append(env, o.env...)
-		for name, value := range o.config {
-			config[name] = value
-		}
+		maps.Copy(config, o.config)
 	}
 	text, err := json.Marshal(map[string]any{"pebble": config})
 	must(t, err)

@@ -2,7 +2,6 @@ package acmeca
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -74,19 +73,19 @@ func (p problem) reason(status int) ca.Reason {
 
 // words describe it.
 func (p problem) words() string {
-	said := p.Detail
+	parts := []string{p.Detail}
 	if kind := p.kind(); kind != "" {
-		said = kind + ": " + said
+		parts[0] = kind + ": " + p.Detail
 	}
 	for _, sub := range p.Subproblems[:min(len(p.Subproblems), maxSub)] {
 		if sub.Identifier != nil {
-			said += fmt.Sprintf("; %s: %s", sub.Identifier.Value, sub.Detail)
+			parts = append(parts, sub.Identifier.Value+": "+sub.Detail)
 		}
 	}
 	if p.Instance != "" && p.kind() == "userActionRequired" {
-		said += ": " + p.Instance
+		parts = append(parts, p.Instance)
 	}
-	said = provider.CleanText(said)
+	said := provider.CleanText(strings.Join(parts, "; "))
 	if hint := advice[p.kind()]; hint != "" {
 		said += " (" + hint + ")"
 	}

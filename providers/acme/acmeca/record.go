@@ -48,9 +48,9 @@ func load[T any](f *folder, name string) (kept T, err error) {
 	if err != nil {
 		return kept, unusable(err)
 	}
-	if json.Unmarshal(content, &kept) != nil {
-		var none T
-		return none, nil // a new one replaces it
+	var whole T
+	if json.Unmarshal(content, &whole) == nil {
+		kept = whole // a new one replaces any other
 	}
 	return kept, nil
 }

@@ -14,7 +14,7 @@ const maxRecord = 2 << 20
 
 // coarse is what recorded ends are rounded up to, so that not each certificate changes the
 // record.
-const coarse = time.Hour
+const coarse = 5 * time.Minute
 
 // record is what outlives a restart.
 type record struct {
@@ -35,7 +35,7 @@ type rootRecord struct {
 }
 
 // Record returns what outlives a restart, as JSON. Equal states give equal bytes, and a
-// certificate that ends within the same hour as another changes nothing.
+// certificate that ends within the same five minutes as another changes nothing.
 func (m *Machine) Record() []byte {
 	out := record{Version: 1, Latest: roundUp(m.latest), Roots: []rootRecord{}}
 	for _, cert := range m.Bundle().Certificates() {
