@@ -352,6 +352,23 @@ func TestLostAnswersOfServerAreFoundAgain(t *testing.T) {
 	}
 }
 
+func TestOrderThatWasFinalizedBeforeIsFetched(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	f.fault = func(path string) *http.Response {
+		if !strings.HasPrefix(path, "/fin/") {
+			return nil
+		}
+		must(t, f.late(f.orders[0]))
+		return refusal(403, "orderNotReady")
+	}
+	req := requestFor(t, www)
+	f.csr = req.CSR
+	if _, err := c.CSRSign(t.Context(), req); err != nil || f.seen("/fin/") != 1 {
+		t.Errorf("%v after %d attempts", err, f.seen("/fin/"))
+	}
+}
+
 func TestSuccessorReplacesPredecessorUnlessServerRefuses(t *testing.T) {
 	f := newFake(t)
 	c := f.open(t, f.settings(t))
