@@ -26,6 +26,11 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 			return ra.Certificate{}, fault
 		}
 	}
+	if who.presented != nil {
+		if fault = s.mayRenew(&o, who); fault != nil {
+			return ra.Certificate{}, fault
+		}
+	}
 	if fault := s.preview(o, subject); fault != nil {
 		return ra.Certificate{}, fault
 	}
@@ -33,7 +38,10 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 	if fault != nil {
 		return ra.Certificate{}, fault
 	}
-	return cert, s.review(o, cert)
+	if fault := s.review(o, cert); fault != nil {
+		return ra.Certificate{}, fault
+	}
+	return cert, s.enter(ctx, who, o, cert)
 }
 
 // preview holds the CSR's names against the policy's before a certificate is asked for, if

@@ -154,7 +154,8 @@ var arrows = map[string][]string{
 	"sdk/discovery/folder/internal/pattern":     {},
 	"sdk/discovery/folder":                      {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":                  {},
-	"control-plane/istioca":                     {"internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra"},
+	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share"},
+	"control-plane/istioca/internal/chains":     {"sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":       {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":            {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"control-plane/kubernetes/access":           {"internal/clock", "internal/text"},
@@ -183,6 +184,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/signing/csr":         {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/signing/lease":       {"internal/clock", "internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/signing/records":     {"sdk/ca"},
+	"control-plane/kubernetes/signing/renewals":    {"sdk/ra/share"},
 	"control-plane/kubernetes/signing/shares":      {"sdk/ra/share"},
 }
 
