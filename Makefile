@@ -45,7 +45,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-aws e2e-est e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -75,6 +75,10 @@ e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the p
 e2e-pkcs11: ## test keys in a real PKCS #11 token
 	@softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || \
 		CGO_ENABLED=1 COUNTERSIGN_SOFTHSM="$$softhsm" $(HEAVY) -race -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+.PHONY: e2e-acme
+e2e-acme: ## test the ACME provider against a real Pebble
+	@export COUNTERSIGN_PEBBLE; COUNTERSIGN_PEBBLE="$$(scripts/get-pebble)"; $(WITH) $(HEAVY) -timeout 8m -run Real ./providers/acme/...
 
 .PHONY: e2e-aws
 e2e-aws: ## test the AWS provider against moto

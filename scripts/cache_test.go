@@ -272,7 +272,7 @@ func TestRealProgramsHaveVersions(t *testing.T) {
 	all, err := io.ReadAll(p.says)
 	must(t, err)
 	must(t, p.cmd.Wait())
-	for _, want := range []string{"envoy v1.", "grpcjs v1.", "kubernetes v1.", "provider-node: ", "provider-python: ", "provider-rust: ", "step-ca v0.", "vault v1."} {
+	for _, want := range []string{"envoy v1.", "grpcjs v1.", "kubernetes v1.", "pebble v2.", "provider-node: ", "provider-python: ", "provider-rust: ", "step-ca v0.", "vault v1."} {
 		if !strings.Contains("\n"+string(all), "\n"+want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -117,9 +118,7 @@ func (c *CA) ask(ctx context.Context, operation string, csr *x509.CertificateReq
 	call.Path = c.settings.path(operation)
 	call.Body = rest.Content{Type: "application/pkcs10", Body: []byte(base64.StdEncoding.EncodeToString(csr.Raw))}
 	header := http.Header{"Accept": {"application/pkcs7-mime"}, "Content-Transfer-Encoding": {"base64"}}
-	for name, values := range call.Header {
-		header[name] = values
-	}
+	maps.Copy(header, call.Header)
 	call.Header = header
 	reply, err := c.client.Send(ctx, call)
 	switch {

@@ -37,6 +37,7 @@ func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 		{"CA_PROVIDER=Citadel", two, Choice{"b", "citadel", `CA_PROVIDER is "Citadel"`}, nil},
 		// The scheme of CA_ADDR.
 		{"CA_ADDR=file:///etc/ca", "", Choice{"file", "file", "CA_ADDR begins with file:"}, set{"dir": "/etc/ca"}},
+		{"CA_ADDR=acme://ca.example/directory", "", Choice{"acme", "acme", "CA_ADDR begins with acme:"}, set{"url": "https://ca.example/directory"}},
 		{"CA_ADDR=googlecas://projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR begins with googlecas:"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
 		{"CA_ADDR=Vault://vault:8200/pki", "", Choice{"vault", "vault", "CA_ADDR begins with vault:"}, set{"address": "vault:8200/pki"}},
 		{"CA_ADDR=citadel://i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR begins with citadel:"}, set{"address": "i.svc:15012"}},
@@ -78,6 +79,8 @@ func sameSettings(got, want map[string]any) bool {
 func TestImpossibleCAAddressIsRefused(t *testing.T) {
 	for environ, want := range map[string]string{
 		"CA_ADDR=file://relative/ca":                                    `CA_ADDR is "file://relative/ca": write file:///FOLDER`,
+		"CA_ADDR=acme://me@ca.example/directory":                        `write acme://HOST/PATH`,
+		"CA_ADDR=https://ca.example CA_PROVIDER=acme":                   `write acme://HOST/PATH`,
 		"CA_ADDR=file:relative":                                         `CA_ADDR is "file:relative": write file:///FOLDER`,
 		"CA_ADDR=istiod":                                                `CA_ADDR is "istiod": write host:port of istiod, or file:///FOLDER`,
 		"CA_ADDR=citadel://istiod":                                      `CA_ADDR is "citadel://istiod": write host:port`,

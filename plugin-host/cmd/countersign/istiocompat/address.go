@@ -74,6 +74,8 @@ func (a address) settings(provider, called string) (map[string]string, error) {
 		return map[string]string{"address": a.rest}, nil
 	case provider == google:
 		return a.google(called)
+	case provider == acme:
+		return a.directory()
 	case provider == aws:
 		return a.amazon()
 	case own:
@@ -94,6 +96,16 @@ func (a address) folder() (map[string]string, error) {
 		return nil, errors.New(`write file:///FOLDER, the folder of a CA, for the provider "file"`)
 	}
 	return map[string]string{"dir": u.Path}, nil
+}
+
+// directory returns the URL of an ACME server's directory, whose scheme is acme in place of
+// https, as that would choose no provider.
+func (a address) directory() (map[string]string, error) {
+	u, err := url.Parse("https://" + a.rest)
+	if err != nil || a.scheme != acme || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New(`write acme://HOST/PATH, the URL of the directory, for the provider "acme"`)
+	}
+	return map[string]string{"url": u.String()}, nil
 }
 
 func (a address) amazon() (map[string]string, error) {

@@ -18,6 +18,7 @@ const (
 	citadel = "citadel" // istiod's CA
 	file    = "file"    // a CA in a folder
 	google  = "google"
+	acme    = "acme"
 	aws     = "aws" // AWS Private CA
 )
 

@@ -1,0 +1,333 @@
+package acmeca
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+const (
+	keyFile = "account.pem"
+	// nextFile has the key that a rollover has begun with. It is there before the server
+	// knows it, so that a crash in between loses no account.
+	nextFile = "account-next.pem"
+	maxKey   = 64 << 10
+	// rolloverPause is the time between two attempts.
+	rolloverPause = time.Hour
+)
+
+// account is the account that orders are made by. It is safe for concurrent use.
+type account struct {
+	settings Settings
+	server   *server
+	folder   *folder
+	log      *slog.Logger
+	now      func() time.Time
+
+	turn    chan struct{} // whoever has it opens the account, or rolls its key over
+	mu      sync.Mutex
+	held    signer // the zero value: not opened yet
+	made    time.Time
+	retryAt time.Time // of the rollover
+}
+
+func newAccount(settings Settings, server *server, folder *folder, log *slog.Logger) *account {
+	return &account{settings: settings, server: server, folder: folder, log: log, now: time.Now, turn: make(chan struct{}, 1)}
+}
+
+// signer returns who signs requests: the account, which is opened first if need be.
+func (a *account) signer(ctx context.Context) (signer, error) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return signer{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "waiting for the account of another order")
+	}
+	if a.current().kid == "" {
+		if err := a.open(ctx); err != nil {
+			return signer{}, err
+		}
+	}
+	if a.due() {
+		if err := a.rollOver(ctx); err != nil {
+			a.log.Warn("the account's key was not replaced", "error", err, "again_in", rolloverPause)
+		}
+	}
+	return a.current(), nil
+}
+
+func (a *account) current() signer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held
+}
+
+// forget has the account opened again: the server does not know it, or not by this key.
+func (a *account) forget(old signer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held == old {
+		a.held = signer{}
+	}
+}
+
+func (a *account) hold(s signer, made time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held, a.made = s, made
+}
+
+// open finds or makes the account of the kept key. If a rollover was interrupted, the server
+// knows either key.
+func (a *account) open(ctx context.Context) error {
+	if next, made, err := a.folder.key(nextFile); err == nil {
+		url, err := a.register(ctx, next, true)
+		switch {
+		case err == nil:
+			if err := a.folder.rename(nextFile, keyFile); err != nil {
+				return unusable(err)
+			}
+			a.hold(signer{next, url}, made)
+			return nil
+		case kindOf(err) != "accountDoesNotExist":
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return unusable(err)
+	}
+	key, made, err := a.key()
+	if err != nil {
+		return err
+	}
+	url, err := a.register(ctx, key, false)
+	if err == nil {
+		a.hold(signer{key, url}, made)
+	}
+	return err
+}
+
+// key returns the kept key, or makes one. Of two processes that make one at once, both
+// return the key of the first.
+func (a *account) key() (crypto.Signer, time.Time, error) {
+	key, made, err := a.folder.key(keyFile)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, made, unusable(err)
+	}
+	if err := a.newKey(keyFile); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, time.Time{}, unusable(err)
+	}
+	key, made, err = a.folder.key(keyFile)
+	return key, made, unusable(err)
+}
+
+func (a *account) newKey(file string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // ES256: all servers take it
+	if err != nil {
+		return err
+	}
+	encoded, err := pki.EncodeKey(key)
+	if err != nil {
+		return err
+	}
+	return a.folder.create(file, encoded)
+}
+
+// unusable is the error of the folder's files, or nil.
+func unusable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return ca.Errorf(ca.Unavailable, "state_dir: %w", err)
+}
+
+// newAccountRequest is RFC 8555, section 7.3.
+type newAccountRequest struct {
+	Contact  []string        `json:"contact,omitempty"`
+	Agreed   bool            `json:"termsOfServiceAgreed,omitempty"`
+	Existing bool            `json:"onlyReturnExisting,omitempty"`
+	EAB      json.RawMessage `json:"externalAccountBinding,omitempty"`
+}
+
+// register returns the URL of a key's account. It makes one unless only an existing one is
+// asked for: a server answers both alike if there is one.
+func (a *account) register(ctx context.Context, key crypto.Signer, existing bool) (string, error) {
+	dir, err := a.server.directory(ctx)
+	if err != nil {
+		return "", err
+	}
+	request := newAccountRequest{Existing: existing}
+	if !existing {
+		if request, err = a.request(dir, key); err != nil {
+			return "", err
+		}
+	}
+	got, err := a.server.post(ctx, signer{key: key}, dir.NewAccount, request)
+	if err != nil {
+		return "", err
+	}
+	return a.server.at(got.header.Get("Location"))
+}
+
+func (a *account) request(dir directory, key crypto.Signer) (newAccountRequest, error) {
+	s := a.settings
+	if err := s.fits(dir); err != nil {
+		return newAccountRequest{}, err
+	}
+	request := newAccountRequest{Agreed: s.AcceptTerms}
+	if s.Contact != "" {
+		request.Contact = []string{"mailto:" + s.Contact}
+	}
+	var err error
+	if s.EAB.KeyID != "" {
+		request.EAB, err = s.EAB.bind(key.Public(), dir.NewAccount)
+	}
+	return request, err
+}
+
+// fits checks the settings against what the server's directory demands.
+func (s Settings) fits(dir directory) error {
+	switch {
+	case dir.Meta.Terms != "" && !s.AcceptTerms:
+		return ca.Errorf(ca.Invalid, "accept_terms is false: the CA wants you to agree to %.256q", dir.Meta.Terms)
+	case dir.Meta.EAB && s.EAB.KeyID == "":
+		return ca.Errorf(ca.Invalid, "eab is not set: the CA opens accounts for its customers only, and gives them a key_id and a mac_key")
+	}
+	if _, ok := dir.Meta.Profiles[s.Profile]; s.Profile != "" && !ok {
+		return ca.Errorf(ca.Invalid, "profile is %.256q: the CA has %s", s.Profile, provider.CleanText(listed(dir.Meta.Profiles)))
+	}
+	return nil
+}
+
+// bind signs the account's key with the MAC key (RFC 8555, section 7.3.4).
+func (b EAB) bind(key crypto.PublicKey, url string) (json.RawMessage, error) {
+	mac, err := b.mac()
+	if err != nil {
+		return nil, ca.Errorf(ca.Invalid, "eab.mac_key is not base64url")
+	}
+	public, err := json.Marshal(jose.JSONWebKey{Key: key})
+	if err != nil {
+		return nil, ca.Errorf(ca.Internal, "encode the account's key: %w", err)
+	}
+	opts := (&jose.SignerOptions{}).WithHeader("url", url).WithHeader("kid", b.KeyID)
+	return signed(jose.SigningKey{Algorithm: jose.HS256, Key: mac}, opts, public)
+}
+
+// due reports whether the key is old enough to be replaced.
+func (a *account) due() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	after, now := a.settings.RolloverAfter, a.now()
+	return after > 0 && now.Sub(a.made) >= after && !now.Before(a.retryAt)
+}
+
+// rollOver replaces the account's key (RFC 8555, section 7.3.5). The new key is kept before
+// the server learns it, and takes the place of the old one after that.
+func (a *account) rollOver(ctx context.Context) error {
+	a.mu.Lock()
+	a.retryAt = a.now().Add(rolloverPause)
+	a.mu.Unlock()
+	if err := a.newKey(nextFile); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	next, made, err := a.folder.key(nextFile)
+	if err != nil {
+		return err
+	}
+	old := a.current()
+	if err := a.change(ctx, old, next); err != nil {
+		a.forget(old) // the answer may be lost: open asks which key counts
+		return errors.Join(err, a.open(ctx))
+	}
+	if err := a.folder.rename(nextFile, keyFile); err != nil {
+		return err
+	}
+	a.hold(signer{next, old.kid}, made)
+	a.log.Info("the account's key was replaced")
+	return nil
+}
+
+func (a *account) change(ctx context.Context, old signer, next crypto.Signer) error {
+	dir, err := a.server.directory(ctx)
+	if err != nil {
+		return err
+	}
+	if dir.KeyChange == "" {
+		return ca.Errorf(ca.Unimplemented, "the CA replaces no keys")
+	}
+	to, err := a.server.at(dir.KeyChange)
+	if err != nil {
+		return err
+	}
+	request, err := json.Marshal(map[string]any{"account": old.kid, "oldKey": jose.JSONWebKey{Key: old.key.Public()}})
+	if err != nil {
+		return err
+	}
+	inner, err := signer{key: next}.sign(to, "", request)
+	if err != nil {
+		return err
+	}
+	_, err = a.server.post(ctx, old, to, json.RawMessage(inner))
+	return err
+}
+
+// algorithmOf returns the signature algorithm of an account's key.
+func algorithmOf(key crypto.Signer) (jose.SignatureAlgorithm, error) {
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		switch key.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		}
+	case *rsa.PrivateKey:
+		return jose.RS256, nil
+	}
+	return "", ca.Errorf(ca.Invalid, "state_dir: %s has a key of another type than ECDSA P-256, P-384 or RSA", keyFile)
+}
+
+// thumbprint is the account's part of an answer to a challenge (RFC 7638).
+func (g signer) thumbprint() (string, error) {
+	sum, err := (&jose.JSONWebKey{Key: g.key.Public()}).Thumbprint(crypto.SHA256)
+	if err != nil {
+		return "", ca.Errorf(ca.Internal, "the account's key: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(sum), nil
+}
+
+// key reads a private key, and tells when it was made. An error quotes nothing of it.
+func (f *folder) key(file string) (crypto.Signer, time.Time, error) {
+	content, made, err := f.read(file, maxKey)
+	if err != nil {
+		return nil, made, err
+	}
+	key, err := pki.ParseKey(content)
+	if err != nil {
+		return nil, made, &os.PathError{Op: "parse", Path: file, Err: err}
+	}
+	return key, made, nil
+}
+
+// changed reports whether the kept key is another one than that of a signer: another process
+// has replaced it.
+func (a *account) changed(from signer) bool {
+	key, _, err := a.folder.key(keyFile)
+	return err == nil && !pki.SameKey(key.Public(), from.key.Public())
+}

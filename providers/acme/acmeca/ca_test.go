@@ -1,0 +1,525 @@
+package acmeca
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
+)
+
+const www = "www.example.org"
+
+func requestFor(t *testing.T, names ...string) ca.SignRequest {
+	t.Helper()
+	req, _ := testkit.Request(t, "", names...)
+	return req
+}
+
+// certified signs a request and checks the reply as an agent does.
+func certified(t *testing.T, c *CA, dnsNames ...string) *pki.Chain {
+	t.Helper()
+	req, key := testkit.Request(t, "", dnsNames...)
+	reply, err := c.CSRSign(t.Context(), req)
+	must(t, err)
+	check := testkit.Check(t, req, key)
+	check.AcceptLonger = true
+	return testkit.Passes(t, reply, check)
+}
+
+func TestRequestThatACMECannotServeIsRefused(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	spiffe, _ := testkit.Request(t, "spiffe://example.org/web", www)
+	hidden := spiffe // whose CSR alone has the SPIFFE ID
+	hidden.SubjectID = ""
+	other := requestFor(t, "bank.example.com")
+	other.DNSNames = []string{www}
+	star := requestFor(t, "*.example.org")
+	address := ca.SignRequest{IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
+	_, address.CSR = testkit.CSR(t, testkit.Identity(t, "", nil, []string{"192.0.2.7"}))
+	for name, test := range map[string]struct {
+		req  ca.SignRequest
+		way  string
+		says string
+	}{
+		"a SPIFFE ID":               {spiffe, HTTP01, "no SPIFFE IDs"},
+		"a SPIFFE ID in the CSR":    {hidden, HTTP01, "other names"},
+		"another name in the CSR":   {other, HTTP01, "other names"},
+		"a wildcard by http-01":     {star, HTTP01, "only dns-01 proves it"},
+		"a wildcard by tls-alpn-01": {star, TLSALPN01, "only dns-01 proves it"},
+		"an address by dns-01":      {address, DNS01, "dns-01 does not prove it"},
+		"no name":                   {ca.SignRequest{CSR: address.CSR}, HTTP01, "no names"},
+		"no CSR":                    {ca.SignRequest{DNSNames: []string{www}}, HTTP01, "the CSR"},
+	} {
+		c.settings.Challenge = test.way
+		if _, err := c.CSRSign(t.Context(), test.req); ca.ReasonFor(err) != ca.Invalid || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := f.seen("/"); n > 0 {
+		t.Errorf("the server was asked %d times", n)
+	}
+}
+
+func TestEachProblemHasItsReason(t *testing.T) {
+	for kind, want := range map[string]ca.Reason{
+		"rateLimited": ca.RateLimited, "unauthorized": ca.Denied, "caa": ca.Denied, "rejectedIdentifier": ca.Denied, "userActionRequired": ca.Denied,
+		"externalAccountRequired": ca.Denied, "malformed": ca.Invalid, "badCSR": ca.Invalid, "badPublicKey": ca.Invalid, "invalidContact": ca.Invalid,
+		"serverInternal": ca.Unavailable, "dns": ca.Unavailable, "connection": ca.Unavailable, "somethingNew": ca.Denied,
+	} {
+		f := newFake(t)
+		f.fault = func(path string) *http.Response {
+			if path != "/order" {
+				return nil
+			}
+			return refusal(403, kind, "Retry-After", "90")
+		}
+		_, err := f.open(t, f.settings(t)).CSRSign(t.Context(), requestFor(t, www))
+		if ca.ReasonFor(err) != want || !strings.Contains(err.Error(), "because") || ca.RetryAfter(err) != 90*time.Second {
+			t.Errorf("%s: %v, after %s; want %s", kind, err, ca.RetryAfter(err), want)
+		}
+	}
+}
+
+func TestFailedProofIsLeftAloneForAMinute(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	f.fault = func(path string) *http.Response {
+		if strings.HasPrefix(path, "/chall/") {
+			clear(f.proofs) // as if another server answered
+		}
+		return nil
+	}
+	_, err := c.CSRSign(t.Context(), requestFor(t, www))
+	if ca.ReasonFor(err) != ca.Unavailable || ca.RetryAfter(err) != time.Minute || !strings.Contains(err.Error(), "another server than this provider answered") {
+		t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
+	}
+}
+
+func TestLostAccountIsOpenedAgain(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	certified(t, c, www)
+	f.mu.Lock()
+	clear(f.accounts)
+	f.mu.Unlock()
+	certified(t, c, www)
+	if n := f.seen("/account"); n != 2 {
+		t.Errorf("the account was opened %d times", n)
+	}
+}
+
+func TestRejectedNonceIsReplacedButNotForEver(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	f.fault = func(path string) *http.Response {
+		if path == "/order" {
+			return refusal(400, "badNonce")
+		}
+		return nil
+	}
+	_, err := c.CSRSign(t.Context(), requestFor(t, www))
+	if ca.ReasonFor(err) != ca.Unavailable || f.seen("/order") != maxAttempts {
+		t.Errorf("got %v after %d attempts", err, f.seen("/order"))
+	}
+}
+
+func TestRepeatsMakeOneCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		settings := f.settings(t)
+		c := f.open(t, settings)
+		f.never = true
+		req, key := testkit.Request(t, "", www)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		begun := time.Now()
+		_, err := c.CSRSign(ctx, req)
+		if took := time.Since(begun); ca.ReasonFor(err) != ca.Unavailable || took != 29*time.Second || !strings.Contains(err.Error(), "it goes on") {
+			t.Errorf("got %v after %s", err, took)
+		}
+		gone, goes := context.WithCancel(t.Context())
+		goes()
+		if _, err := c.CSRSign(gone, req); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled call: %v", err)
+		}
+		must(t, c.Close())
+		if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("after Close: %v", err)
+		}
+		c = f.open(t, settings)
+		replies := make(chan ca.Certificate)
+		for range 3 {
+			go func() {
+				reply, err := c.CSRSign(t.Context(), req)
+				if err != nil {
+					t.Error(err)
+				}
+				replies <- reply
+			}()
+		}
+		synctest.Wait()
+		f.mu.Lock()
+		f.never = false
+		f.mu.Unlock()
+		for range 3 {
+			testkit.Passes(t, <-replies, pki.Check{Key: key.Public(), Identity: testkit.Identity(t, "", []string{www}, nil), Now: time.Now()})
+		}
+		if _, err := c.CSRSign(t.Context(), req); err != nil || len(f.orders) != 1 || f.seen("/fin/") != 1 {
+			t.Errorf("%v; %d orders, %d certificates", err, len(f.orders), f.seen("/fin/"))
+		}
+		must(t, c.Close())
+	})
+}
+
+func TestEndlessOrderIsGivenUp(t *testing.T) {
+	for _, word := range []string{"", "31536000"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			settings := f.settings(t)
+			settings.OrderTimeout = 5 * time.Minute
+			c := f.open(t, settings)
+			f.never, f.word = true, word
+			begun := time.Now()
+			_, err := c.CSRSign(t.Context(), requestFor(t, www))
+			if ca.ReasonFor(err) != ca.Unavailable || time.Since(begun) != 5*time.Minute || !strings.Contains(err.Error(), "given up") {
+				t.Errorf("got %v after %s", err, time.Since(begun))
+			}
+			if n := f.seen("/authz/"); n < 3 || n > 80 {
+				t.Errorf("the server was asked %d times in 5 minutes", n)
+			}
+			if n := len(f.proofs); n > 0 {
+				t.Errorf("%d answers are left", n)
+			}
+			must(t, c.Close())
+		})
+	}
+}
+
+func TestFailureWaitsForTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t, f.settings(t))
+		f.fault = func(path string) *http.Response {
+			if path != "/order" {
+				return nil
+			}
+			return refusal(429, "rateLimited", "Retry-After", "3600")
+		}
+		req := requestFor(t, www)
+		gone, goes := context.WithCancel(t.Context())
+		goes()
+		_, _ = c.CSRSign(gone, req)
+		synctest.Wait()
+		if _, err := c.CSRSign(t.Context(), req); ca.RetryAfter(err) != time.Hour || f.seen("/order") != 1 {
+			t.Errorf("got %v; %d orders", err, f.seen("/order"))
+		}
+		_, _ = c.CSRSign(t.Context(), req)
+		if n := f.seen("/order"); n != 2 {
+			t.Errorf("%d orders after one more call", n)
+		}
+		must(t, c.Close())
+	})
+}
+
+// elsewhere bends one URL of an answer.
+func elsewhere(at, field, to string) func(string, map[string]any) {
+	return func(path string, body map[string]any) {
+		if strings.HasPrefix(path, at) && body[field] != nil {
+			body[field] = to
+		}
+	}
+}
+
+func TestLyingServerIsNotFollowed(t *testing.T) {
+	for name, bend := range map[string]func(string, map[string]any){
+		"a directory of another host":   elsewhere("/dir", "newOrder", "https://evil.example/order"),
+		"a directory without TLS":       elsewhere("/dir", "newAccount", "http://ca.example/account"),
+		"nonces of another port":        elsewhere("/dir", "newNonce", "https://ca.example:8443/nonce"),
+		"an account elsewhere":          elsewhere("/account", "location", "https://evil.example/accounts/1"),
+		"an order elsewhere":            elsewhere("/order", "location", "https://evil.example/order/1"),
+		"an order without a place":      elsewhere("/order", "location", ""),
+		"a certificate of another host": elsewhere("/fin/", "certificate", "https://evil.example/cert/1"),
+		"a user in a URL":               elsewhere("/order", "finalize", "https://me@ca.example/fin/0"),
+		"an authorization elsewhere": func(path string, body map[string]any) {
+			if strings.HasPrefix(path, "/order") {
+				body["authorizations"] = []string{"https://evil.example/authz"}
+			}
+		},
+		"authorizations without end": func(path string, body map[string]any) {
+			if strings.HasPrefix(path, "/order") {
+				body["authorizations"] = make([]string, 10_000)
+			}
+		},
+		"an order for another name": elsewhereNames,
+		"a proof of another name": func(path string, body map[string]any) {
+			if strings.HasPrefix(path, "/authz/") {
+				body["identifier"] = name{dnsName, "bank.example.com"}
+			}
+		},
+		"a token that is a path": func(path string, body map[string]any) {
+			if strings.HasPrefix(path, "/authz/") {
+				all := nested(body, "challenges")
+				all[0]["token"] = "../../../../etc/cron.d/token"
+				body["challenges"] = all
+			}
+		},
+		"a status of its own": elsewhere("/order", "status", "perhaps"),
+	} {
+		f := newFake(t)
+		f.bend = bend
+		_, err := f.open(t, f.settings(t)).CSRSign(t.Context(), requestFor(t, www))
+		if ca.ReasonFor(err) != ca.Internal {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := f.seen("/cert/"); n > 0 {
+			t.Errorf("%s: a certificate was taken", name)
+		}
+	}
+}
+
+func elsewhereNames(path string, body map[string]any) {
+	if strings.HasPrefix(path, "/order") {
+		body["identifiers"] = []name{{dnsName, "bank.example.com"}}
+	}
+}
+
+func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
+	_, stranger := testkit.CSR(t, testkit.Identity(t, "", []string{www}, nil))
+	for name, wrong := range map[string]func(f *fake, csr []byte) []byte{
+		"another key": func(f *fake, _ []byte) []byte {
+			return must2(f.ca.CSRSign(t.Context(), ca.SignRequest{CSR: stranger})).Chain
+		},
+		"no PEM":    func(*fake, []byte) []byte { return []byte("<html>") },
+		"its root":  func(f *fake, _ []byte) []byte { return f.ca.Bundle().PEM() },
+		"much text": func(*fake, []byte) []byte { return bytes.Repeat([]byte("x"), 3<<20) },
+	} {
+		f := newFake(t)
+		right := f.sign
+		f.sign = func(csr []byte) []byte { return wrong(f, csr) }
+		c := f.open(t, f.settings(t))
+		req := requestFor(t, www)
+		if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Internal || ca.RetryAfter(err) != afterLie {
+			t.Errorf("%s: %v, after %s", name, err, ca.RetryAfter(err))
+		}
+		f.sign = right
+		if _, err := c.CSRSign(t.Context(), req); err != nil || len(f.orders) != 2 {
+			t.Errorf("%s, then the right one: %v; %d orders", name, err, len(f.orders))
+		}
+	}
+}
+
+func TestLostAnswersOfServerAreFoundAgain(t *testing.T) {
+	for _, lost := range []string{"/fin/", "/cert/", "/authz/", "/chall/"} {
+		f := newFake(t)
+		c := f.open(t, f.settings(t))
+		once := true
+		f.fault = func(path string) *http.Response {
+			if !once || !strings.HasPrefix(path, lost) {
+				return nil
+			}
+			once = false
+			if lost == "/fin/" { // it was done all the same
+				o := f.orders[0]
+				must(t, f.late(o))
+			}
+			return response(502, []byte("<html>"))
+		}
+		req, key := testkit.Request(t, "", www)
+		f.csr = req.CSR
+		if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("%s: %v", lost, err)
+		}
+		reply, err := c.CSRSign(t.Context(), req)
+		must(t, err)
+		testkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: testkit.Identity(t, "", []string{www}, nil), Now: time.Now()})
+		if len(f.orders) != 1 {
+			t.Errorf("%s: %d orders", lost, len(f.orders))
+		}
+	}
+}
+
+func TestOrderThatWasFinalizedBeforeIsFetched(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	f.fault = func(path string) *http.Response {
+		if !strings.HasPrefix(path, "/fin/") {
+			return nil
+		}
+		must(t, f.late(f.orders[0]))
+		return refusal(403, "orderNotReady")
+	}
+	req := requestFor(t, www)
+	f.csr = req.CSR
+	if _, err := c.CSRSign(t.Context(), req); err != nil || f.seen("/fin/") != 1 {
+		t.Errorf("%v after %d attempts", err, f.seen("/fin/"))
+	}
+}
+
+func TestSuccessorReplacesPredecessorUnlessServerRefuses(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	first := certified(t, c, www)
+	id, err := certID(first.Leaf)
+	must(t, err)
+	certified(t, c, www)
+	certified(t, c, "other.example.org")
+	if got := strings.Join(f.replaces, ","); got != ","+id+"," {
+		t.Errorf("the orders replace %q, want the second to replace %s", got, id)
+	}
+	once := true
+	f.fault = func(path string) *http.Response {
+		if path != "/order" || !once {
+			return nil
+		}
+		once = false
+		return refusal(409, "alreadyReplaced")
+	}
+	certified(t, c, www)
+	if last := f.replaces[len(f.replaces)-1]; last != "" {
+		t.Errorf("after a refusal the order replaces %q", last)
+	}
+}
+
+// The certificate of RFC 9773's example has this key identifier and serial number.
+func TestCertIDIsThatOfTheRFC(t *testing.T) {
+	cert := &x509.Certificate{
+		AuthorityKeyId: []byte{0x69, 0x88, 0x5B, 0x6B, 0x87, 0x46, 0x40, 0x41, 0xE1, 0xB3, 0x7B, 0x84, 0x7B, 0xA0, 0xAE, 0x2C, 0xDE, 0x01, 0xC8, 0xD4},
+		SerialNumber:   bigInt(0x87654321),
+	}
+	if got, err := certID(cert); err != nil || got != "aYhba4dGQEHhs3uEe6CuLN4ByNQ.AIdlQyE" {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestUnsoundAdviceIsRefused(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	leaf := pki.EncodeCertificates([]*x509.Certificate{certified(t, c, www).Leaf})
+	f.bend = func(path string, body map[string]any) {
+		body["explanationURL"] = "javascript:alert(1)"
+	}
+	if info, err := c.RenewalInfo(t.Context(), leaf); err != nil || info.Explanation != "" {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	f.bend = func(path string, body map[string]any) {
+		body["suggestedWindow"] = map[string]string{"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"}
+	}
+	if _, err := c.RenewalInfo(t.Context(), leaf); ca.ReasonFor(err) != ca.Internal {
+		t.Errorf("a window that ends before it starts: %v", err)
+	}
+	if _, err := c.RenewalInfo(t.Context(), []byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n")); ca.ReasonFor(err) != ca.Invalid {
+		t.Errorf("no certificate: %v", err)
+	}
+}
+
+func TestAccountKeySurvivesCrashDuringRollover(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	c := f.open(t, settings)
+	certified(t, c, www)
+	kid := c.account.current().kid
+	for name, learned := range map[string]bool{"before the server learned it": false, "after that": true} {
+		must(t, c.account.newKey(nextFile))
+		next, _, err := c.state.key(nextFile)
+		must(t, err)
+		if learned {
+			must(t, c.account.change(t.Context(), c.account.current(), next))
+		}
+		again := f.open(t, settings)
+		certified(t, again, www)
+		if got := again.account.current(); got.kid != kid || pki.SameKey(got.key.Public(), next.Public()) != learned {
+			t.Errorf("%s: the account is %s, before %s", name, got.kid, kid)
+		}
+		c = again
+		_ = os.Remove(filepath.Join(settings.StateDir, nextFile))
+	}
+}
+
+func TestKeysAreMadeOnceAndPrivate(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	kids := make(chan string)
+	for range 4 {
+		c := f.open(t, settings)
+		go func() {
+			s, err := c.account.signer(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			kids <- s.kid
+		}()
+	}
+	first := <-kids
+	for range 3 {
+		if kid := <-kids; kid != first {
+			t.Errorf("accounts %s and %s", first, kid)
+		}
+	}
+	must(t, os.Chmod(settings.StateDir, 0o777))
+	if _, err := Open(settings); ca.ReasonFor(err) != ca.Invalid || !strings.Contains(err.Error(), "others can write") {
+		t.Errorf("a folder that others can write: %v", err)
+	}
+}
+
+func TestNoKeyAndNoMACIsInAnError(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	must(t, os.MkdirAll(settings.StateDir, 0o700))
+	must(t, os.WriteFile(filepath.Join(settings.StateDir, keyFile), []byte("-----BEGIN PRIVATE KEY-----\nc2VzYW1l\n-----END PRIVATE KEY-----\n"), 0o600))
+	_, err := f.open(t, settings).CSRSign(t.Context(), requestFor(t, www))
+	if ca.ReasonFor(err) != ca.Unavailable || strings.Contains(err.Error(), "c2VzYW1l") || !strings.Contains(err.Error(), keyFile) {
+		t.Errorf("a broken key: %v", err)
+	}
+	settings.EAB = EAB{"kid", "c2VzYW1l!"}
+	if err := settings.Validate(); ca.ReasonFor(err) != ca.Invalid || strings.Contains(err.Error(), "c2VzYW1l") {
+		t.Errorf("a broken MAC key: %v", err)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	right := Settings{URL: newFake(t).settings(t).URL, StateDir: "/var/lib/acme"}
+	must(t, right.Validate())
+	for says, change := range map[string]func(*Settings){
+		"state_dir is":       func(s *Settings) { s.StateDir = "acme" },
+		"contact is":         func(s *Settings) { s.Contact = "mailto:me" },
+		"eab":                func(s *Settings) { s.EAB.KeyID = "kid" },
+		"challenge is":       func(s *Settings) { s.Challenge = "dns-02" },
+		"webroot is for":     func(s *Settings) { s.Webroot, s.Challenge = "/srv", TLSALPN01 },
+		"webroot is \"srv\"": func(s *Settings) { s.Webroot = "srv" },
+		"unset one":          func(s *Settings) { s.Webroot, s.Listen = "/srv", ":80" },
+		"dns_command has 0":  func(s *Settings) { s.Challenge = DNS01 },
+		"dns_command has 1":  func(s *Settings) { s.DNSCommand = []string{"/bin/dns"} },
+		"dns_command begins": func(s *Settings) { s.DNSCommand, s.Challenge = []string{"dns"}, DNS01 },
+		"listen is":          func(s *Settings) { s.Listen = "80" },
+	} {
+		wrong := right
+		change(&wrong)
+		if err := wrong.Validate(); ca.ReasonFor(err) != ca.Invalid || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	f := newFake(t)
+	f.fault = func(string) *http.Response {
+		return response(302, []byte{}, "Location", (&url.URL{Scheme: "https", Host: "evil.example"}).String())
+	}
+	if _, err := f.open(t, f.settings(t)).CSRSign(t.Context(), requestFor(t, www)); ca.ReasonFor(err) != ca.Invalid || !strings.Contains(err.Error(), "not followed") {
+		t.Errorf("got %v", err)
+	}
+}

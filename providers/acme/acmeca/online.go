@@ -1,0 +1,59 @@
+package acmeca
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider"
+)
+
+// ValidateOnline reads the CA's directory and compares it with the settings, and asks for the
+// account if there is a key. It opens no account and orders nothing.
+func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
+	c, err := Open(s)
+	if err != nil {
+		return faults("", err)
+	}
+	defer func() { _ = c.Close() }()
+	dir, err := c.server.directory(ctx)
+	if err != nil {
+		return faults("/url", err)
+	}
+	if err := s.fits(dir); err != nil {
+		return faults("", err)
+	}
+	key, _, err := c.state.key(keyFile)
+	if err != nil { // the first order makes it
+		return nil
+	}
+	_, err = c.account.register(ctx, key, true)
+	if kindOf(err) == "accountDoesNotExist" { // the first order opens it
+		return nil
+	}
+	return faults("/state_dir", err)
+}
+
+func faults(pointer string, err error) []provider.Diagnostic {
+	if err == nil {
+		return nil
+	}
+	return []provider.Diagnostic{{Pointer: pointer, Summary: err.Error()}}
+}
+
+// listed returns the profiles' names.
+func listed(profiles map[string]string) string {
+	if len(profiles) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(profiles)), ", ")
+}
+
+// The abilities.
+var (
+	_ ca.Client         = (*CA)(nil)
+	_ ca.RootSource     = (*CA)(nil)
+	_ ca.RenewalAdvisor = (*CA)(nil)
+)

@@ -1,0 +1,25 @@
+//go:build unix
+
+package acmeca
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// tryLock locks an open file against other processes, and other opens of this one, until it is
+// closed. It reports whether it has got the lock.
+func tryLock(file *os.File) (bool, error) {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ownGroup has a program run in a process group of its own, which is killed with it.
+func ownGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
