@@ -37,6 +37,7 @@ type authority struct {
 	heard   chan struct{} // closed once roots are known, or will not be told apart from replies
 	once    sync.Once     // closes heard
 	dirty   bool          // the record changed
+	synced  time.Time     // monotonic: when the common record was read last
 	changed chan struct{} // wakes learn
 
 	asks    call.Turn // for CheckAbilities
@@ -150,7 +151,7 @@ const aloneFor = 3 * time.Second
 // backdating as lifetime, the first call goes alone: all that were in flight before its answer would
 // cost two certificates each.
 func (a *authority) alone(now time.Time) time.Duration {
-	if !a.engine.strict || a.met || !a.calling() {
+	if !a.engine.doors.Load().strict || a.met || !a.calling() {
 		return 0
 	}
 	return a.began.Add(aloneFor).Sub(now)

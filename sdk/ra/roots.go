@@ -22,12 +22,12 @@ func (a *authority) learn() {
 	defer timer.Stop()
 	for {
 		a.publish()
-		a.save()
+		a.keep(false)
 		timer.Reset(a.nextPhase())
 		select {
 		case <-a.engine.ctx.Done():
 			<-listening
-			a.save()
+			a.keep(true)
 			return
 		case <-a.changed:
 		case <-timer.C:
@@ -43,11 +43,14 @@ func (a *authority) nextPhase() time.Duration {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.cfg.Now()
-	if next := a.phases.Step(now); next.After(now) {
-		return min(look, next.Sub(now))
+	now, longest := e.cfg.Now(), look
+	if e.updater() != nil {
+		longest = a.syncEvery()
 	}
-	return look
+	if next := a.phases.Step(now); next.After(now) {
+		return min(longest, next.Sub(now))
+	}
+	return longest
 }
 
 // publish tells of a changed bundle.
@@ -169,11 +172,11 @@ func (a *authority) holdBack(root *x509.Certificate) error {
 	return err
 }
 
-// delivered records a certificate that is given out.
-func (a *authority) delivered(chain *pki.Chain) {
+// delivered records a certificate that is given out with roots.
+func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	if a.phases.Issued(chain.Root, chain.Ends) {
+	if a.phases.Issued(chain.Root, chain.Ends, roots, a.engine.cfg.Now()) {
 		a.dirty = true
 		poke(a.changed)
 	}
