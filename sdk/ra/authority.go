@@ -2,6 +2,7 @@ package ra
 
 import (
 	"context"
+	"crypto/x509"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type authority struct {
 	stops stops
 	held  time.Time // monotonic: nothing is asked before, as its root is new
 	why   error
+	early *x509.Certificate // that root, or nil
 
 	back    time.Duration // by how much it backdates
 	met     bool          // it has answered with a certificate, so that is known
@@ -196,7 +198,7 @@ func (a *authority) returned(s slot) {
 func (a *authority) closed(o *order, now time.Time) error {
 	if left := a.held.Sub(now); left > 0 {
 		err := ca.Errorf(ca.Unavailable, "authority %q: %v", a.conf.Name, a.why)
-		err.RetryAfter = left
+		err.RetryAfter = min(left, heldAgain)
 		return err
 	}
 	return a.stops.closed(o, now)

@@ -155,7 +155,9 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	long := func(c *ra.Config) { c.Authorities[0].AcceptLongerTTL = true }
 	inPair(t, ra.Roots{Confirmed: true, ByReply: true, Wait: time.Minute}, long, func(p *pair) {
 		p.led.ca.set(func() {
-			p.led.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.NotAfter = time.Now().Add(4 * time.Hour) }
+			p.led.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+				leaf.NotAfter = time.Now().Add(4 * time.Hour)
+			}
 		})
 		req := request()
 		req.Door = istio
@@ -173,7 +175,7 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 		if _, err := p.led.issue(req); err != nil { // below the old one
 			t.Fatal(err)
 		}
-		time.Sleep(45 * time.Minute) // an end is recorded an eighth of a life later
+		time.Sleep(45 * time.Minute)                                            // an end is recorded an eighth of a life later
 		p.phases(t, "after it has ended", "trusted trusted", "trusted trusted") //nolint:dupword // two roots
 		p.lead.ca.set(func() { p.lead.ca.signs = next })
 		p.tell(next.Cert)
@@ -184,6 +186,29 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		p.phases(t, "after the last one", "trusted", "trusted")
+	})
+}
+
+// What is held back for hours is not, once the root is trusted.
+func TestHoldEndsWithItsReason(t *testing.T) {
+	inPair(t, ra.Roots{Confirmed: true, Wait: 10 * time.Minute, Unplanned: 24 * time.Hour}, nil, func(p *pair) {
+		next := p.next(t)
+		for _, h := range []*house{p.lead, p.led} {
+			h.ca.set(func() { h.ca.signs = next })
+			if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || ca.RetryAfter(err) > time.Minute {
+				t.Fatalf("got %v, after %s", err, ca.RetryAfter(err))
+			}
+		}
+		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
+		time.Sleep(10*time.Minute + 11*time.Second)
+		for _, h := range []*house{p.lead, p.led} {
+			if _, err := h.pod(); err != nil {
+				t.Error(err)
+			}
+			if h.Status()[0].Held != "" {
+				t.Error("it is shown as held back")
+			}
+		}
 	})
 }
 
@@ -253,7 +278,7 @@ func TestLeaderHearsOfRootsThatRepliesAloneBring(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		p.phases(t, "the second", "trusted announced", "trusted announced")
 		p.lead.RootsWritten("ca", pki.NewBundle(old.Cert, next.Cert))
-		time.Sleep(2 * time.Minute)
+		time.Sleep(75 * time.Second)
 		if _, err := p.led.pod(); err != nil {
 			t.Errorf("once it is written for a minute: %v", err)
 		}

@@ -47,7 +47,9 @@ func (a *authority) nextPhase() time.Duration {
 	if e.updater() != nil {
 		longest = a.syncEvery()
 	}
-	if next := a.phases.Step(now); next.After(now) {
+	next := a.phases.Step(now)
+	a.release()
+	if next.After(now) {
 		return min(longest, next.Sub(now))
 	}
 	return longest
@@ -77,6 +79,7 @@ func (a *authority) changeRoots(change func(now time.Time) error) error {
 	now := e.cfg.Now()
 	err := change(now)
 	a.phases.Step(now)
+	a.release()
 	a.dirty = true
 	poke(a.changed)
 	return err
@@ -165,11 +168,23 @@ func (a *authority) holdBack(root *x509.Certificate) error {
 	if wait <= 0 {
 		return nil
 	}
+	a.early = root
 	a.why = fmt.Errorf("it signs below the root %s, which is not published for long enough yet", pki.Fingerprint(root))
 	a.held = time.Now().Add(wait)
 	err := ca.Errorf(ca.Unavailable, "%w", a.why)
-	err.RetryAfter = wait
+	err.RetryAfter = min(wait, heldAgain)
 	return err
+}
+
+// heldAgain is when to ask again at the latest for what is held back: it may be over before its time.
+const heldAgain = 15 * time.Second
+
+// release ends a hold whose root is trusted now. The lock is held.
+func (a *authority) release() {
+	if a.early != nil && a.phases.Trusted().Contains(a.early) {
+		a.early, a.held = nil, time.Time{}
+		a.poke()
+	}
 }
 
 // delivered records a certificate that is given out with roots.

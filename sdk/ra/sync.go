@@ -83,6 +83,7 @@ func (a *authority) takePhases(recorded []byte) (next []byte, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	next, err = a.phases.Sync(recorded, e.cfg.Now())
+	a.release()
 	if !a.phases.Bundle().Equal(a.shown) {
 		poke(a.changed)
 	}

@@ -118,6 +118,16 @@ func as(t *testing.T, conn *grpc.ClientConn, token, cluster string) caller {
 // ask returns the names of the certificate that the caller gets.
 func (c caller) ask(fields map[string]any) (string, error) {
 	c.t.Helper()
+	leaf, _, err := c.obtain(fields)
+	if err != nil {
+		return "", err
+	}
+	return leaf.URIs[0].String(), nil
+}
+
+// obtain returns the certificate that the caller gets, and the roots with it.
+func (c caller) obtain(fields map[string]any) (leaf *x509.Certificate, roots *pki.Bundle, err error) {
+	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		c.t.Fatal(err)
@@ -136,13 +146,17 @@ func (c caller) ask(fields map[string]any) (string, error) {
 	defer cancel()
 	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(ctx, request)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	chain, err := pki.ParseCertificates([]byte(reply.GetCertChain()[0]))
 	if err != nil || !pki.SameKey(chain[0].PublicKey, key.Public()) {
 		c.t.Fatalf("the reply's leaf is not for the key: %v", err)
 	}
-	return chain[0].URIs[0].String(), nil
+	roots, err = pki.ParseBundle([]byte(reply.GetCertChain()[len(reply.GetCertChain())-1]))
+	if err != nil {
+		c.t.Fatalf("the reply's roots: %v", err)
+	}
+	return chain[0], roots, nil
 }
 
 // gets demands a certificate for an identity. What is Unavailable is asked again, as clients do.

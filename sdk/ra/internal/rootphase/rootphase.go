@@ -272,10 +272,13 @@ func (m *Machine) gone(r *root, now time.Time) bool {
 }
 
 // leaves returns when a withdrawn root may go. One under which nothing was given out needs
-// no wait.
+// no wait. For those who are led, whoever leads has waited.
 func (m *Machine) leaves(r *root) time.Time {
-	if r.trusted.IsZero() && r.ends.at.IsZero() {
+	switch {
+	case r.trusted.IsZero() && r.ends.at.IsZero():
 		return r.withdrawn
+	case m.led:
+		return clock.Later(r.ends.kept, r.withdrawn)
 	}
 	return clock.Later(r.ends.kept, r.withdrawn.Add(m.conf.Wait))
 }
