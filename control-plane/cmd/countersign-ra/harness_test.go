@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,6 +197,17 @@ func (r *replica) until(t *testing.T, what string, is func() bool) {
 		case <-tick.C:
 		}
 	}
+}
+
+// measures returns the metrics once they have these series: a call is counted after its result
+// can be seen.
+func (r *replica) measures(t *testing.T, series ...string) (metrics string) {
+	t.Helper()
+	r.until(t, fmt.Sprintf("the metrics have %q", series), func() bool {
+		_, metrics = r.page("/metrics")
+		return !slices.ContainsFunc(series, func(one string) bool { return !strings.Contains(metrics, one) })
+	})
+	return metrics
 }
 
 func (r *replica) readyz() int {

@@ -104,9 +104,7 @@ func TestLocalClusterIDIsRefused(t *testing.T) {
 	if c, ok := r.Cluster("local"); !ok || c != r.Local() || !got.Local || got.State != Synced || len(got.Refused) != 1 || len(s[1].asked) != 0 {
 		t.Errorf("%+v; asked %q", got, s[1].asked)
 	}
-	if !strings.Contains(r.logged(), `holder="the local cluster"`) {
-		t.Errorf("the log: %s", r.logged())
-	}
+	until(t, "the log says who holds the ID", func() bool { return strings.Contains(r.logged(), `holder="the local cluster"`) })
 }
 
 func TestMalformedKubeconfigKeepsCluster(t *testing.T) {

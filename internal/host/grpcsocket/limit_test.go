@@ -97,25 +97,32 @@ func TestConnectionsPerProcessAreLimited(t *testing.T) {
 	}
 }
 
-func TestDescriptorsAreLeftForOthers(t *testing.T) {
-	var log logtest.Log
-	dial := serve(t, func() int { return 30 }, 100, &log)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	var used []*os.File // so many are in use
-	for len(used) == 0 || used[len(used)-1].Fd() < 30 {
+// fill uses up the descriptors below a number.
+func fill(t *testing.T, below uintptr) (used []*os.File) {
+	t.Helper()
+	for fd := uintptr(0); fd < below; fd = used[len(used)-1].Fd() {
 		file, err := os.Open(os.DevNull)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer file.Close()
+		t.Cleanup(func() { file.Close() })
 		used = append(used, file)
 	}
-	if answered(t, dial()) {
-		t.Error("it took a descriptor that is kept in reserve")
+	return used
+}
+
+func TestDescriptorsAreLeftForOthers(t *testing.T) {
+	var log logtest.Log
+	dial := serve(t, func() int { return 30 }, 100, &log)
+	var used []*os.File
+	for tries := 0; ; tries++ {
+		used = append(used, fill(t, 30)...)
+		if !answered(t, dial()) {
+			break
+		}
+		if tries == 5 { // what other tests closed late was free below 30
+			t.Fatal("it took a descriptor that is kept in reserve")
+		}
 	}
 	for _, file := range used {
 		file.Close()

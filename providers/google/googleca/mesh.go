@@ -16,10 +16,11 @@ const createMeshCertificate = "/google.security.meshca.v1.MeshCertificateService
 
 // mesh is a client of a server that speaks Mesh CA's protocol.
 type mesh struct {
-	conn     *grpc.ClientConn
-	endpoint string
-	quota    string
-	route    metadata.MD
+	conn      *grpc.ClientConn
+	endpoint  string
+	quota     string
+	authority string
+	route     metadata.MD
 }
 
 func newMesh(s Settings) (*mesh, error) {
@@ -33,12 +34,12 @@ func newMesh(s Settings) (*mesh, error) {
 		return nil, ca.Errorf(ca.Invalid, "endpoint is %.256q: %w", s.Endpoint, err)
 	}
 	route := metadata.Pairs("x-goog-request-params", "location=locations/"+s.zone())
-	return &mesh{conn: conn, endpoint: s.Endpoint, quota: s.QuotaProject, route: route}, nil
+	return &mesh{conn: conn, endpoint: s.Endpoint, quota: s.QuotaProject, authority: s.CertificateAuthority, route: route}, nil
 }
 
 // sign sends one request. The server recognizes a retry by its ID and CSR.
 func (m *mesh) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	out := meshRequest{id: req.ID, csr: req.CSR, validity: seconds(req.TTL)}
+	out := meshRequest{id: req.ID, csr: req.CSR, validity: seconds(req.TTL), authority: m.authority}
 	var in meshReply
 	err := m.conn.Invoke(metadata.NewOutgoingContext(ctx, m.route), createMeshCertificate, out, &in,
 		grpc.ForceCodec(meshCodec{}), grpc.PerRPCCredentials(bearer{req.Token, m.quota}))

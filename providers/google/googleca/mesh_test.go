@@ -42,6 +42,7 @@ func meshMessages(t *testing.T) (request, reply protoreflect.MessageDescriptor) 
 		MessageType: []*descriptorpb.DescriptorProto{
 			{Name: new("MeshCertificateRequest"), Field: []*descriptorpb.FieldDescriptorProto{
 				field("request_id", 1, text, one, ""), field("csr", 2, text, one, ""), field("validity", 3, message, one, ".google.protobuf.Duration"),
+				field("certificate_authority", 4, text, one, ""),
 			}},
 			{Name: new("MeshCertificateResponse"), Field: []*descriptorpb.FieldDescriptorProto{
 				field("cert_chain", 1, text, many, ""), field("later", 15, text, one, ""),
@@ -156,6 +157,9 @@ func TestMeshCARequestFollowsProtocol(t *testing.T) {
 		testkit.Passes(t, reply, check)
 	}
 	for i, fields := range server.seen {
+		if authority, sent := fields["certificate_authority"]; sent {
+			t.Errorf("the request names the CA %q, which is not set", authority)
+		}
 		if fields["request_id"] != theID || fields["csr"] != string(req.CSR) || fields["validity"] != int64(2) {
 			t.Errorf("the request is %v", fields)
 		}
@@ -171,6 +175,17 @@ func TestMeshCARequestFollowsProtocol(t *testing.T) {
 	req.TTL = 0
 	if _, err := c.CSRSign(t.Context(), req); err != nil || server.seen[2]["validity"] != nil {
 		t.Errorf("without a lifetime: %v, %v", server.seen[2], err)
+	}
+}
+
+func TestMeshCARequestNamesPrivateCA(t *testing.T) {
+	t.Parallel()
+	const authority = "projects/shop-1/locations/us-central1/certificateAuthorities/mesh"
+	server := startMesh(t)
+	server.settings.CertificateAuthority = authority
+	mustSign(t, server.open(t))
+	if got := server.seen[0]["certificate_authority"]; got != authority {
+		t.Errorf("the request names the CA %v", got)
 	}
 }
 

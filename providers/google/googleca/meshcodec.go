@@ -11,22 +11,23 @@ import (
 
 // The two messages of google.security.meshca.v1 are encoded by hand. They will not change any
 // more: Istio had them in security/proto/providers/google/meshca.proto until it removed Mesh
-// CA. The last version of that file has certificate_authority = 4 in the request, too, for a
-// private CA behind Mesh CA. It is not sent.
+// CA.
 //
 //	message MeshCertificateRequest {
 //	  string request_id = 1;
 //	  string csr = 2;
 //	  google.protobuf.Duration validity = 3;
+//	  string certificate_authority = 4;
 //	}
 //	message MeshCertificateResponse {
 //	  repeated string cert_chain = 1;
 //	}
 type (
 	meshRequest struct {
-		id       string
-		csr      []byte
-		validity time.Duration // zero means the server's default
+		id        string
+		csr       []byte
+		validity  time.Duration // zero means the server's default
+		authority string        // empty means that the server chooses
 	}
 	meshReply struct{ chain []string }
 )
@@ -52,6 +53,9 @@ func (meshCodec) Marshal(message any) ([]byte, error) {
 			return nil, err
 		}
 		out = protowire.AppendBytes(protowire.AppendTag(out, 3, protowire.BytesType), validity)
+	}
+	if req.authority != "" {
+		out = protowire.AppendString(protowire.AppendTag(out, 4, protowire.BytesType), req.authority)
 	}
 	return out, nil
 }

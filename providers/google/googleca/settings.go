@@ -64,6 +64,10 @@ type Settings struct {
 	// Required with MeshCA.
 	Location string `json:"location,omitempty" jsonschema:"zone or region of the cluster, or its URL as in GKE_CLUSTER_URL; required with meshca"`
 
+	// CertificateAuthority is the private CA that must sign,
+	// projects/P/locations/L/certificateAuthorities/N, for MeshCA. Default: the service chooses.
+	CertificateAuthority string `json:"certificate_authority,omitempty" jsonschema:"private CA that must sign, projects/P/locations/L/certificateAuthorities/N, for meshca (default the service chooses)"`
+
 	// Exchange exchanges the token of each request first. Default: it is a Google token.
 	Exchange *Exchange `json:"exchange,omitempty" jsonschema:"exchange the token of each request at Google's token service first (default the token is one of Google's)"`
 
@@ -82,6 +86,7 @@ const (
 var (
 	poolName     = regexp.MustCompile(`^projects/[\w.:-]+/locations/([\w-]+)/caPools/[\w-]+$`)
 	templateName = regexp.MustCompile(`^projects/[\w.:-]+/locations/([\w-]+)/certificateTemplates/[\w-]+$`)
+	privateCA    = regexp.MustCompile(`^projects/[\w.:-]+/locations/[\w-]+/certificateAuthorities/[\w-]+$`)
 	authorityID  = regexp.MustCompile(`^[\w-]+$`)
 	zone         = regexp.MustCompile(`^[a-z0-9-]+$`)
 	clusterURL   = regexp.MustCompile(`^https://[^/]+/v1\w*/projects/[^/]+/(?:locations|zones)/([a-z0-9-]+)/clusters/[^/]+$`)
@@ -156,6 +161,8 @@ func (s Settings) checkCAS() error {
 		return ca.Errorf(ca.Invalid, "roots_interval is %s: want a duration of at least %s, such as %s", s.RootsInterval, minInterval, defaultInterval)
 	case s.Location != "":
 		return ca.Errorf(ca.Invalid, "location is %.256q: it is for the protocol meshca; ca_pool has a location", s.Location)
+	case s.CertificateAuthority != "":
+		return ca.Errorf(ca.Invalid, "certificate_authority is %.256q: it is for the protocol meshca; set issuing_ca", s.CertificateAuthority)
 	}
 	return s.checkLabels()
 }
@@ -189,6 +196,8 @@ func (s Settings) checkMeshCA() error {
 		return ca.Errorf(ca.Invalid, "credentials is %q: Mesh CA needs the token of a request: set credentials to token, or remove it", s.Credentials)
 	case s.Endpoint == "":
 		return ca.Errorf(ca.Invalid, "endpoint is not set: the protocol meshca needs the host:port of a server that speaks it")
+	case s.CertificateAuthority != "" && !privateCA.MatchString(s.CertificateAuthority):
+		return ca.Errorf(ca.Invalid, "certificate_authority is %.256q: write projects/P/locations/L/certificateAuthorities/N", s.CertificateAuthority)
 	case s.zone() == "":
 		return ca.Errorf(ca.Invalid, "location is %.256q: the protocol meshca needs a zone or region, such as us-central1-c, or the cluster's URL as in GKE_CLUSTER_URL, https://container.googleapis.com/v1/projects/P/locations/L/clusters/C", s.Location)
 	}

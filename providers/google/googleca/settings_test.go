@@ -40,6 +40,8 @@ func TestWrongSettingsAreExplained(t *testing.T) {
 		`credentials is "token" and credentials_file is "/k"`:                with(pool, func(s *Settings) { s.Credentials, s.CredentialsFile = Token, "/k" }),
 		`quota_project is "a b": write a project's ID`:                       with(pool, func(s *Settings) { s.QuotaProject = "a b" }),
 		`endpoint is not set: the protocol meshca needs the host:port`:       with(mesh, func(s *Settings) { s.Endpoint = "" }),
+		`certificate_authority is "mesh": write projects/P/`:                 with(mesh, func(s *Settings) { s.CertificateAuthority = "mesh" }),
+		`it is for the protocol meshca; set issuing_ca`:                      with(pool, func(s *Settings) { s.CertificateAuthority = "mesh" }),
 		`location is "": the protocol meshca needs a zone`:                   with(mesh, func(s *Settings) { s.Location = "" }),
 		`location is "https://container.googleapis.com/v1/projects/p": the`:  with(mesh, func(s *Settings) { s.Location = "https://container.googleapis.com/v1/projects/p" }),
 		`ca_pool is "projects/shop-1/locations/us-central1/caPools/mesh": i`: with(mesh, func(s *Settings) { s.CAPool = thePool }),

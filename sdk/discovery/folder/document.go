@@ -34,6 +34,14 @@ const maxName = 4096 // bytes of a resource's name
 // key must be unique for each caller.
 type key struct{ url, name string }
 
+// order is that of [Folder.Types]: what refers to something is told of after it.
+var order = []string{ClusterURL, EndpointURL, ListenerURL, RouteURL, NameTableURL}
+
+// byType compares keys by their types.
+func byType(a, b key) int {
+	return slices.Index(order, a.url) - slices.Index(order, b.url)
+}
+
 // file is the validated content of one file. It is immutable.
 type file struct {
 	sum       digest

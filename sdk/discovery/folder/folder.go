@@ -51,7 +51,7 @@ func New(cfg Config) (*Folder, error) {
 	}
 	cfg.Settle = cmp.Or(cfg.Settle, 200*time.Millisecond)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	f := &Folder{cfg: cfg, hub: hub.New[key](hub.Config{}), entries: map[string]*entry{}}
+	f := &Folder{cfg: cfg, hub: hub.NewOrdered(hub.Config{}, byType), entries: map[string]*entry{}}
 	f.now.Store(newGeneration())
 	f.look(time.Time{})
 	if f.fault != nil {

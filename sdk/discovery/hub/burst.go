@@ -2,6 +2,7 @@ package hub
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -39,22 +40,32 @@ func (h *Hub[K]) gather() {
 }
 
 func (h *Hub[K]) tell() {
-	for w := range h.concerned() {
+	for _, w := range h.concerned() {
 		w.tell()
 	}
 }
 
-// concerned removes and returns the watches to notify now.
-func (h *Hub[K]) concerned() map[*watch]struct{} {
+// concerned removes and returns the watches to notify now, each once, in the order of their
+// keys.
+func (h *Hub[K]) concerned() (found []*watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if wait := time.Until(h.due); wait > 0 {
 		h.timer = time.AfterFunc(wait, h.tell)
 		return nil
 	}
-	found := map[*watch]struct{}{}
-	for key := range h.changed {
-		maps.Copy(found, h.watches[key])
+	keys := slices.Collect(maps.Keys(h.changed))
+	if h.compare != nil {
+		slices.SortFunc(keys, h.compare)
+	}
+	seen := map[*watch]struct{}{}
+	for _, key := range keys {
+		for w := range h.watches[key] {
+			if _, again := seen[w]; !again {
+				seen[w] = struct{}{}
+				found = append(found, w)
+			}
+		}
 	}
 	clear(h.changed)
 	h.timer = nil

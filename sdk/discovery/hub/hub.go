@@ -24,7 +24,8 @@ type Config struct {
 // Hub maps keys to watchers. It is safe for concurrent use and has a goroutine only
 // while it notifies.
 type Hub[K comparable] struct {
-	cfg Config
+	cfg     Config
+	compare func(a, b K) int // nil: no order
 
 	mu      sync.Mutex
 	watches map[K]map[*watch]struct{}
@@ -53,7 +54,17 @@ func (w *watch) tell() {
 	}
 }
 
-// New returns a hub. It starts no goroutine.
+// NewOrdered returns a hub that notifies the watchers of changed keys in the order of the keys,
+// so that a stream that watches several never hears of a later one first: an xDS source orders
+// by type, as clusters come before the listeners that need them. [Hub.Spread] and [Hub.All] have
+// no order.
+func NewOrdered[K comparable](cfg Config, compare func(a, b K) int) *Hub[K] {
+	h := New[K](cfg)
+	h.compare = compare
+	return h
+}
+
+// New returns a hub that notifies in no particular order. It starts no goroutine.
 func New[K comparable](cfg Config) *Hub[K] {
 	for _, f := range []struct {
 		field *time.Duration

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,27 @@ func TestBurstIsNotifiedOnceAndEndlessBurstToo(t *testing.T) {
 		}
 		if got := e.heard(); len(got) != 2 || got[1]-begin != 100*time.Millisecond {
 			t.Errorf("a long burst that began at %v is told at %v", begin, got)
+		}
+	})
+}
+
+// A stream that heard of a listener before its cluster would send them in that order.
+func TestOrderedHubNotifiesInOrderOfKeys(t *testing.T) {
+	keys := strings.Split("abcdefgh", "")
+	synctest.Test(t, func(t *testing.T) {
+		h := NewOrdered(Config{}, strings.Compare)
+		defer h.Close()
+		var heard []string
+		for _, key := range keys {
+			defer h.Watch(key, func() { heard = append(heard, key) })()
+		}
+		defer h.WatchAny([]string{"h", "b"}, func() { heard = append(heard, "b or h") })()
+		h.Changed("h", "c")
+		h.Changed(keys...)
+		pass(time.Second)
+		at := slices.Index(heard, "b or h")
+		if heard = slices.Delete(heard, at, at+1); at < 1 || at > 2 || !slices.Equal(heard, keys) {
+			t.Errorf("told %v, the one with two keys at %d", heard, at)
 		}
 	})
 }
