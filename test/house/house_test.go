@@ -146,7 +146,7 @@ var arrows = map[string][]string{
 	"sdk/identities":                            {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":                          {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"sdk/ra":                                    {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule"},
-	"sdk/ra/share":                              {"internal/clock", "internal/rotation", "internal/text"},
+	"sdk/ra/share":                              {"internal/peers", "internal/rotation", "internal/text"},
 	"sdk/ra/internal/rootphase":                 {"internal/clock", "sdk/pki"},
 	"sdk/ra/internal/schedule":                  {"internal/rotation", "sdk/ca"},
 	"sdk/discovery":                             {"internal/clock", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
@@ -181,7 +181,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/signing/trustbundle": {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/signing/guard":       {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
 	"control-plane/kubernetes/signing/csr":         {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
-	"control-plane/kubernetes/signing/lease":       {"internal/clock", "internal/text", "sdk/ca", "sdk/ra"},
+	"control-plane/kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/signing/records":     {"sdk/ca"},
 	"control-plane/kubernetes/signing/shares":      {"sdk/ra/share"},
 }

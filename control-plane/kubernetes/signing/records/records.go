@@ -19,10 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/ra"
 )
-
-var _ ra.Updater = (*Store)(nil)
 
 const (
 	// maxRecord bounds the record of one authority, in bytes. An API server takes 1 MiB for all.
@@ -41,7 +38,7 @@ type Config struct {
 	Held func() error
 }
 
-// Store is a [ra.Updater]. It reads the API server at each call, and is safe for concurrent use.
+// Store is a ra.Updater. It reads the API server at each call, and is safe for concurrent use.
 type Store struct{ cfg Config }
 
 // New checks the settings. It sends nothing.
@@ -87,7 +84,8 @@ func (s *Store) Save(ctx context.Context, authority string, record []byte) error
 	return s.Update(ctx, authority, func([]byte) []byte { return record })
 }
 
-// Update implements [ra.Updater]. It writes nothing over a malformed record.
+// Update replaces a record with what change makes of it, and calls that again if another has replaced
+// it meanwhile. Who only reads needs no Held. It writes nothing over a malformed record.
 func (s *Store) Update(ctx context.Context, authority string, change func(record []byte) []byte) error {
 	if err := CheckName(authority); err != nil {
 		return fmt.Errorf("record of authority %.256q: %w", authority, err)

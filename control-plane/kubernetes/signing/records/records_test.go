@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ ra.Store = (*Store)(nil)
+var _ ra.Updater = (*Store)(nil)
 
 const name = "countersign-ra-records"
 
