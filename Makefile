@@ -27,7 +27,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build all programs into bin/
-	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} ./providers/{citadel,file,google,step,vault}/cmd/...
+	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
 
 .PHONY: demo
 demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
@@ -45,7 +45,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-aws e2e-est e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -75,6 +75,14 @@ e2e-clone: ## build and use a fresh clone, as a newcomer does; pictures of the p
 e2e-pkcs11: ## test keys in a real PKCS #11 token
 	@softhsm="$$($(SOFTHSM))"; [ -z "$$softhsm" ] || \
 		CGO_ENABLED=1 COUNTERSIGN_SOFTHSM="$$softhsm" $(HEAVY) -race -timeout 5m -run Real ./sdk/keysource/pkcs11
+
+.PHONY: e2e-aws
+e2e-aws: ## test the AWS provider against moto
+	@export COUNTERSIGN_MOTO; COUNTERSIGN_MOTO="$$(scripts/get-moto)"; $(HEAVY) -timeout 5m -run Real ./providers/aws/...
+
+.PHONY: e2e-est
+e2e-est: ## test the EST provider against a real EST server
+	@export COUNTERSIGN_EST_SERVER; COUNTERSIGN_EST_SERVER="$$(scripts/get-est-server)"; $(HEAVY) -timeout 5m -run Real ./providers/est/...
 
 .PHONY: e2e-step
 e2e-step: ## test the Step provider against a real step-ca
@@ -123,6 +131,15 @@ FLEET ?= 1000
 .PHONY: bench-fleet
 bench-fleet: ## model a mesh of FLEET (1000) identities behind Istio's door, and write docs/figures.md
 	@$(TESTS) -count=1 -timeout 0 -run FleetFigures ./control-plane/istioca -args -identities $(FLEET) -page $(CURDIR)/docs/figures.md
+
+DOOR ?= 4000
+.PHONY: bench-door
+bench-door: ## measure Istio's CA API as it is shipped, DOOR (4000) certificates for each row, and write docs/figures.md
+	@$(TESTS) -count=1 -timeout 0 -run DoorFigures ./control-plane/cmd/countersign-ra -args -certificates $(DOOR) -idle 1000,10000 -page $(CURDIR)/docs/figures.md
+
+.PHONY: load-door
+load-door: ## have ten ztunnels of 200 pods and 500 sidecars ask Istio's CA API at once, at 7 certificates a second: 10 minutes
+	@$(HEAVY) -timeout 60m -run LoadedDoor -v ./control-plane/cmd/countersign-ra -args -of-node 200 -quota 7
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows

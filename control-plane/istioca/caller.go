@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -26,6 +27,19 @@ type caller struct {
 	ra.Subject
 	kind  authn.Kind
 	alive bool // its pod was looked up, and Node is that pod's
+	// What a chain of renewals begins with, or goes on from: the issuer of a token that is bound
+	// to no pod, or the certificate that was presented.
+	issuer    string
+	podless   bool
+	presented *presented
+}
+
+// result is how a call of his ends well.
+func (c caller) result() Result {
+	if c.presented != nil {
+		return Renewed
+	}
+	return Issued
 }
 
 // key tells callers apart for [Limits.CallsOfCaller].
@@ -41,7 +55,7 @@ const (
 
 // admit returns who calls, or why he is not served.
 func (s *Server) admit(ctx context.Context) (caller, *fault) {
-	credential, fault := credentialOf(ctx)
+	credential, fault := s.credentialOf(ctx)
 	if fault != nil {
 		return caller{}, fault
 	}
@@ -52,19 +66,27 @@ func (s *Server) admit(ctx context.Context) (caller, *fault) {
 	defer free()
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.Times.Authenticate)
 	defer cancel()
+	if len(credential.Chain) > 0 {
+		return s.machine(ctx, bounded, credential)
+	}
 	who, err := s.authenticate(bounded, credential)
+	return who, s.stranger(ctx, err, credential.Token)
+}
+
+// stranger is the fault of a caller who could not be authenticated.
+func (s *Server) stranger(ctx context.Context, err error, token ca.Token) (f *fault) {
 	switch {
 	case err == nil:
-		return who, nil
+		return nil
 	case ctx.Err() != nil:
-		return caller{}, s.goneOrEnding(ctx)
+		return s.goneOrEnding(ctx)
 	case errors.Is(err, authn.ErrUnavailable):
-		fault = faultf(CannotVerify, codes.Unavailable, unsureCaller)
+		f = faultf(CannotVerify, codes.Unavailable, unsureCaller)
 	default:
-		fault = faultf(Unauthenticated, codes.Unauthenticated, unknownCaller)
+		f = faultf(Unauthenticated, codes.Unauthenticated, unknownCaller)
 	}
-	fault.token = credential.Token
-	return caller{}, fault.because(err)
+	f.token = token
+	return f.because(err)
 }
 
 func (s *Server) authenticate(ctx context.Context, c authn.Credential) (caller, error) {
@@ -96,25 +118,31 @@ func (s *Server) identify(ctx context.Context, c authn.Credential) (authn.Identi
 	return authn.Identity{}, authn.Errorf(authn.ErrRefused, "no authenticator is for such a token")
 }
 
-// credentialOf returns the token of a call and what it says about its cluster.
-func credentialOf(ctx context.Context) (authn.Credential, *fault) {
+// credentialOf returns the token of a call, or without any its client certificate, and what it
+// says about its cluster.
+func (s *Server) credentialOf(ctx context.Context) (authn.Credential, *fault) {
 	var out authn.Credential
+	var over credentials.TLSInfo
 	secure := false
 	if p, ok := peer.FromContext(ctx); ok {
 		out.Peer = strangers.HostOf(p.Addr)
-		_, secure = p.AuthInfo.(credentials.TLSInfo)
+		over, secure = p.AuthInfo.(credentials.TLSInfo)
 	}
 	token, wrong := strangers.Bearer(metadata.ValueFromIncomingContext(ctx, authorization))
 	clusters := metadata.ValueFromIncomingContext(ctx, clusterID)
 	switch {
 	case !secure:
 		wrong = "tokens are accepted only over TLS"
-	case wrong == "" && token == "":
-		wrong = "there is no token"
 	case len(clusters) > 1:
 		wrong = "the metadata clusterid is there more than once"
 	case len(clusters) == 1:
 		out.Cluster = clusters[0]
+	}
+	if wrong == "" && token == "" && s.callers.Load().Renewals.on() {
+		out.Chain = over.State.PeerCertificates
+	}
+	if wrong == "" && token == "" && len(out.Chain) == 0 {
+		wrong = "there is no token"
 	}
 	if wrong != "" {
 		return out, faultf(Unauthenticated, codes.Unauthenticated, unknownCaller).because(errors.New(wrong))
@@ -126,7 +154,7 @@ func credentialOf(ctx context.Context) (authn.Credential, *fault) {
 // callerOf returns the subject of a verified identity. Its cluster is the one whose API server
 // reviewed the token, or that of the issuer; a caller who claims another is refused.
 func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
-	who := caller{kind: id.Kind, Subject: ra.Subject{
+	who := caller{kind: id.Kind, podless: id.Pod == "" && id.PodUID == "", Subject: ra.Subject{
 		Kind: ra.ServiceAccount, Namespace: id.Namespace, ServiceAccount: id.ServiceAccount, ServiceAccountUID: id.ServiceAccountUID,
 	}}
 	switch id.Kind {
@@ -136,6 +164,7 @@ func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
 	case authn.ByJWT:
 		// What it says about a pod was true when it was signed, and nobody looked since.
 		who.Cluster, who.Verified = c.IssuerClusters[id.Issuer], "token of an OIDC issuer"
+		who.issuer = id.Issuer
 	default:
 		return who, authn.Errorf(authn.ErrRefused, "callers known by %q are not served here", id.Kind)
 	}

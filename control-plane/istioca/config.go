@@ -33,8 +33,10 @@ type Config struct {
 	// the issuer of that very cluster. Callers of other issuers are refused. Default: none.
 	IssuerClusters map[string]string
 	// TLS holds the server's certificate, in GetCertificate if it rotates. TLS 1.3 alone is
-	// spoken, and no client certificate is asked for. Required.
+	// spoken, and a client certificate is asked for with Renewals alone. Required.
 	TLS *tls.Config
+	// Renewals are of machines that present a certificate and no token. Default: none.
+	Renewals Renewals
 	// NodeProxies may ask for the service accounts of the pods on their node. It needs Pods.
 	// Default: none.
 	NodeProxies []Account
@@ -155,6 +157,7 @@ func (c Config) checked() (Config, error) {
 	c.Log = loglimit.Limit(c.Log)
 	c.Tokens, c.IssuerClusters = slices.Clone(c.Tokens), maps.Clone(c.IssuerClusters)
 	c.NodeProxies, c.CertSigners = slices.Clone(c.NodeProxies), slices.Clone(c.CertSigners)
+	c.Renewals.setDefaults()
 	c.Limits.setDefaults()
 	c.Times.setDefaults()
 	return c, nil
@@ -181,7 +184,7 @@ func (c Config) fault() error {
 			return fmt.Errorf("Config.CertSigners has %.256q: it needs a name that prints", name)
 		}
 	}
-	return cmp.Or(tlsFault(c.TLS), c.Limits.fault(), c.Times.fault())
+	return cmp.Or(tlsFault(c.TLS), c.Renewals.fault(), c.Limits.fault(), c.Times.fault())
 }
 
 func tlsFault(c *tls.Config) error {

@@ -6,10 +6,13 @@
 //	metadata ─▶ token ─▶ who asks ─▶ message ─▶ for whom ─▶ policy, queue, CA ─▶ reply
 //	            Tokens   Pods.Alive             Pods.Runs    Issuer
 //
-// A caller is known by its token alone, a service account's ([authn/tokenreview]) or an
-// OpenID Connect issuer's ([authn/jwt]). Client certificates are not asked for: one that was
-// stolen would renew itself for ever. The policy decides on the names; those in the CSR
-// grant nothing.
+// A caller is known by its token, a service account's ([authn/tokenreview]) or an OpenID Connect
+// issuer's ([authn/jwt]). The policy decides on the names; those in the CSR grant nothing.
+//
+// Machines that [Config.Renewals] lists may renew without a token, by the certificate that they
+// hold. One that was stolen would renew itself for ever, so a certificate must be in a chain that a
+// token began, which has a bound and is written down for all replicas. A pod's never is, nor
+// is one that a node proxy fetched. A token that fails does not fall back to a certificate.
 //
 // A node proxy asks for the service accounts of pods on its node (ImpersonatedIdentity). The
 // proxy must be one of [Config.NodeProxies], by a token that an API server reviewed and that

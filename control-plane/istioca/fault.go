@@ -27,6 +27,7 @@ type Result string
 // The results.
 const (
 	Issued          Result = "issued"
+	Renewed         Result = "renewed" // issued to a certificate that a machine presented
 	NotReady        Result = "not-ready"
 	Unauthenticated Result = "unauthenticated"
 	CannotVerify    Result = "cannot-verify" // who asks, or for whom
@@ -34,6 +35,7 @@ const (
 	OverOwnLimit    Result = "own-limit" // of one address or one caller
 	Malformed       Result = "malformed"
 	Denied          Result = "denied"
+	Copied          Result = "copied" // denied: a machine's certificate is held by two
 	RateLimited     Result = "rate-limited"
 	Unavailable     Result = "unavailable"
 	Gone            Result = "gone" // the client went away

@@ -44,6 +44,7 @@ type mesh struct {
 	on       *bufconn.Listener
 	engine   *ra.Engine
 	server   *istioca.Server
+	settings istioca.Config // of server
 	log      logtest.Log
 	down     context.CancelFunc
 	over     chan error
@@ -121,12 +122,22 @@ func (m *mesh) start(p parts) {
 	if p.door.Issuer == nil {
 		p.door.Issuer = m.engine
 	}
+	m.settings = p.door
 	if m.server, err = istioca.New(p.door); err != nil {
 		m.t.Fatal(err)
 	}
 	var ctx context.Context
 	ctx, m.down = context.WithCancel(context.Background())
 	go func() { m.over <- m.server.Run(ctx, addressed{m.on, m}) }()
+}
+
+// door returns its settings, changed.
+func (m *mesh) door(change func(*istioca.Config)) istioca.Config {
+	cfg := m.settings
+	if change != nil {
+		change(&cfg)
+	}
+	return cfg
 }
 
 // reviewer chooses the API server of a cluster, as the fleet does.

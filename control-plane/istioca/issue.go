@@ -2,6 +2,7 @@ package istioca
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -10,7 +11,6 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -26,6 +26,11 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 			return ra.Certificate{}, fault
 		}
 	}
+	if who.presented != nil {
+		if fault = s.mayRenew(&o, who); fault != nil {
+			return ra.Certificate{}, fault
+		}
+	}
 	if fault := s.preview(o, subject); fault != nil {
 		return ra.Certificate{}, fault
 	}
@@ -33,7 +38,10 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 	if fault != nil {
 		return ra.Certificate{}, fault
 	}
-	return cert, s.review(o, cert)
+	if fault := s.review(o, cert); fault != nil {
+		return ra.Certificate{}, fault
+	}
+	return cert, s.enter(ctx, who, o, cert)
 }
 
 // preview holds the CSR's names against the policy's before a certificate is asked for, if
@@ -130,13 +138,13 @@ func (s *Server) overdue(ctx, held context.Context, last told) *fault {
 // replyOf returns the certificate as clients read it: the leaf and each intermediate an
 // element, then all roots in one.
 func replyOf(cert ra.Certificate) (*security.IstioCertificateResponse, *fault) {
-	chain, err := pki.ParseCertificates(cert.Chain)
-	if err != nil || cert.Roots.Len() == 0 {
-		return nil, faultf(Unavailable, codes.Unavailable, "the certificate authority told no roots; retry later").because(err)
-	}
 	reply := &security.IstioCertificateResponse{}
-	for i := range chain {
-		reply.CertChain = append(reply.CertChain, string(pki.EncodeCertificates(chain[i:i+1])))
+	// The issuer has verified them, so they are only taken apart.
+	for block, rest := pem.Decode(cert.Chain); block != nil; block, rest = pem.Decode(rest) {
+		reply.CertChain = append(reply.CertChain, string(pem.EncodeToMemory(block)))
+	}
+	if len(reply.CertChain) == 0 || cert.Roots.Len() == 0 {
+		return nil, faultf(Unavailable, codes.Unavailable, "the certificate authority told no roots; retry later")
 	}
 	reply.CertChain = append(reply.CertChain, string(cert.Roots.PEM()))
 	return reply, nil

@@ -22,7 +22,7 @@ func (s *Server) record(ctx context.Context, f *fault) {
 		return
 	}
 	switch f.result {
-	case Denied:
+	case Denied, Copied:
 		to.Refuse(ctx, ra.Request{Subject: f.who.Subject, Door: doorName}, ca.Errorf(ca.Denied, "%s", f.inFull()))
 	case Malformed:
 		to.Refuse(ctx, ra.Request{Subject: f.who.Subject, Door: doorName}, ca.Errorf(ca.Invalid, "%s", f.inFull()))

@@ -9,12 +9,13 @@ import (
 // callers are the settings that [Server.Replace] replaces.
 type callers struct {
 	Config                 // of which only these are read
+	ledger *ledger         // of Renewals
 	over   context.Context // ends when others are in force, and when the server drains
 	end    context.CancelFunc
 }
 
-// Replace takes over who is served, and what for: Tokens, IssuerClusters, NodeProxies, CertSigners
-// and HoldNames of a config that is otherwise what [New] had. Calls that are in flight get no
+// Replace takes over who is served, and what for: Tokens, IssuerClusters, Renewals, NodeProxies,
+// CertSigners and HoldNames of a config that is otherwise what [New] had. Calls that are in flight get no
 // certificate by the old ones: their clients are told to retry. After an error all is as it was.
 func (s *Server) Replace(cfg Config) error {
 	cfg, err := cfg.checked()
@@ -26,7 +27,7 @@ func (s *Server) Replace(cfg Config) error {
 }
 
 func (s *Server) take(cfg Config) {
-	next := &callers{Config: cfg}
+	next := &callers{Config: cfg, ledger: newLedger(cfg.Renewals.Record)}
 	next.over, next.end = context.WithCancel(s.ending)
 	if old := s.callers.Swap(next); old != nil {
 		old.end()

@@ -94,13 +94,23 @@ func (s *Server) newGRPC() *grpc.Server {
 	return server
 }
 
-// tlsConfig speaks TLS 1.3 alone, as all clients do, and asks for no client certificate: a
-// token that fails has nothing to fall back to.
+// tlsConfig speaks TLS 1.3 alone, as all clients do. It asks for a client certificate only
+// while some are renewed by it, and verifies none: that is done for each call without a token,
+// as a connection outlives certificates and settings.
 func (s *Server) tlsConfig() *tls.Config {
 	c := s.cfg.TLS.Clone()
 	c.ClientAuth, c.ClientCAs = tls.NoClientCert, nil
 	c.VerifyConnection, c.VerifyPeerCertificate = nil, nil
 	c.MinVersion = tls.VersionTLS13
+	c.NextProtos = []string{"h2"} // gRPC sees to it in one of the two alone
+	asking := c.Clone()
+	asking.ClientAuth = tls.RequestClientCert
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if s.callers.Load().Renewals.on() {
+			return asking, nil
+		}
+		return nil, nil
+	}
 	return c
 }
 

@@ -26,7 +26,7 @@ func (s *Server) service() *grpc.ServiceDesc {
 // serve answers one call.
 func (s *Server) serve(stream grpc.ServerStream) error {
 	began := time.Now()
-	reply, fault := s.answer(stream)
+	reply, how, fault := s.answer(stream)
 	if fault != nil {
 		s.cfg.Observe(Event{fault.result, time.Since(began)})
 		s.tell(stream.Context(), fault)
@@ -34,37 +34,38 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 		return fault.status()
 	}
 	err := stream.SendMsg(reply)
-	s.cfg.Observe(Event{Issued, time.Since(began)})
+	s.cfg.Observe(Event{how, time.Since(began)})
 	return err
 }
 
-// answer returns the reply, or why there is none.
-func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateResponse, *fault) {
+// answer returns the reply and how it was obtained, or why there is none.
+func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateResponse, Result, *fault) {
 	ctx, began := stream.Context(), s.callers.Load()
 	if err := s.cfg.Ready(); err != nil {
-		return nil, faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
+		return nil, "", faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
 	}
 	who, fault := s.admit(ctx)
 	if fault != nil {
-		return nil, fault
+		return nil, "", fault
 	}
 	free, full := s.calls.Take(who.key())
 	if full != nil {
-		return nil, faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
+		return nil, "", faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
 	}
 	defer free()
 	request, fault := s.receive(stream)
 	if fault != nil {
-		return nil, fault.of(who)
+		return nil, "", fault.of(who)
 	}
 	cert, fault := s.issue(ctx, who, request)
 	if fault != nil {
-		return nil, fault.of(who)
+		return nil, "", fault.of(who)
 	}
 	if s.callers.Load() != began {
-		return nil, changed().of(who)
+		return nil, "", changed().of(who)
 	}
-	return replyOf(cert)
+	reply, fault := replyOf(cert)
+	return reply, who.result(), fault
 }
 
 // receive reads the message. What arrives too late ends with the stream.

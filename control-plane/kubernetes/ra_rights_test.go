@@ -142,6 +142,13 @@ var raNeeds = map[string]raNeed{
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: raAccount}}
 		return got(c.CoreV1().ConfigMaps(raNamespace).Update(ctx, m, metav1.UpdateOptions{DryRun: dry}))
 	}},
+	"countersign-ra-replicas: get configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().ConfigMaps(raNamespace).Get(ctx, raRenewals, metav1.GetOptions{}))
+	}},
+	"countersign-ra-replicas: update configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: raRenewals}}
+		return got(c.CoreV1().ConfigMaps(raNamespace).Update(ctx, m, metav1.UpdateOptions{DryRun: dry}))
+	}},
 	"countersign-ra-istio: create tokenreviews": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x", Audiences: []string{"istio-ca"}}}
 		return got(c.AuthenticationV1().TokenReviews().Create(ctx, r, metav1.CreateOptions{}))

@@ -3,7 +3,9 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/renewals"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/shares"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
 )
@@ -18,6 +21,7 @@ import (
 const (
 	withReplicas = "resources: [BASE/ra]\ncomponents: [BASE/ra/replicas]"
 	raShares     = "countersign-ra-shares"
+	raRenewals   = "countersign-ra-renewals"
 	shareWithin  = 2 * time.Minute
 )
 
@@ -69,4 +73,30 @@ func TestRealReplicasShareAQuota(t *testing.T) {
 	has(t, "each has half again", both, half)
 	both[0].end()
 	has(t, "one has all", both[1:], func(share float64) bool { return share > 0.9 })
+}
+
+// The component's rights suffice for the record of renewals, up to the largest one.
+func TestRealRecordOfRenewalsIsReplacedOnlyAsItWasRead(t *testing.T) {
+	c := kubetest.Start(t, kubetest.Options{})
+	c.Namespace(raNamespace)
+	apply(t, c, built(t, withReplicas, nil))
+	store, err := renewals.New(renewals.Config{Client: c.ClientFor(c.Account(raNamespace, raAccount)), Namespace: raNamespace, Name: raRenewals})
+	must(t, err)
+	soon(t, "the rights are seen", func() error { _, _, err := store.Load(t.Context()); return err })
+	save := func(record, version string, want error) {
+		t.Helper()
+		if err := store.Save(t.Context(), []byte(record), version); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	save("one", "", nil)
+	save("another first", "", share.ErrConflict)
+	record, version, err := store.Load(t.Context())
+	must(t, err)
+	largest := bytes.Repeat([]byte("x"), 900<<10)
+	save(string(largest), version, nil)
+	save("late", version, share.ErrConflict)
+	if record, _, err = store.Load(t.Context()); err != nil || !bytes.Equal(record, largest) {
+		t.Errorf("%d bytes, %v", len(record), err)
+	}
 }

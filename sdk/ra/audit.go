@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 // auditTimeout bounds a write to the audit log.
 const auditTimeout = 10 * time.Second
 
-// Sink takes the audit log, such as an [*os.File]: JSON lines, each written and synced
-// before the certificate that it is about is given out. One goroutine at a time uses it.
+// Sink takes the audit log, such as an [*os.File]: JSON lines, one or several in a write, each
+// written and synced before the certificate that it is about is given out. One goroutine at a time uses it.
 type Sink interface {
 	io.Writer
 	Sync() error
@@ -55,35 +56,88 @@ type auditLine struct {
 	key [16]byte // of equal refusals
 }
 
-// auditLog writes lines to the sink.
+// auditLog writes lines to the sink. Lines that come while others are written and synced wait
+// and go together, with one sync: a disk takes some hundred syncs a second.
 type auditLog struct {
 	sink   Sink
 	turn   call.Turn
 	broken atomic.Bool // the last line could not be written
 	torn   bool        // it may be there in part; whoever has the turn owns this
+
+	mu   sync.Mutex // held briefly
+	next *lines     // those that wait for the turn; nil: there are none
 }
+
+// lines are written and synced together, or are all taken to be lost.
+type lines struct {
+	text []byte        // the log's lock guards it until they are taken
+	err  error         // once done is closed
+	done chan struct{} // closed after the sync
+}
+
+// together is how many bytes of lines wait for one sync, and a line more.
+const together = 1 << 20
 
 func newAuditLog(sink Sink) *auditLog { return &auditLog{sink: sink, turn: call.NewTurn()} }
 
 // write returns after the lines are written and synced. It does not end with ctx: whoever
 // goes away must not make the log look broken, nor lose a line.
-func (a *auditLog) write(ctx context.Context, lines ...auditLine) error {
-	var text []byte
-	for _, line := range lines {
-		encoded, err := json.Marshal(line)
-		if err != nil {
-			return err
-		}
-		text = append(append(text, encoded...), '\n')
-	}
-	_, err := call.Do(context.WithoutCancel(ctx), auditTimeout, a.turn, func(context.Context) (struct{}, error) {
-		return struct{}{}, a.put(text)
-	})
-	a.broken.Store(err != nil)
+func (a *auditLog) write(ctx context.Context, all ...auditLine) error {
+	text, err := encoded(all)
 	if err != nil {
-		return ca.Errorf(ca.Unavailable, "the audit log cannot be written, and no certificate is given out without it: %w", err)
+		return err
+	}
+	with, first := a.join(text)
+	if first {
+		a.commit(ctx, with)
+	}
+	<-with.done
+	if with.err != nil {
+		return ca.Errorf(ca.Unavailable, "the audit log cannot be written, and no certificate is given out without it: %w", with.err)
 	}
 	return nil
+}
+
+func encoded(all []auditLine) (text []byte, err error) {
+	for _, line := range all {
+		one, err := json.Marshal(line)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, one...), '\n')
+	}
+	return text, nil
+}
+
+// join adds a text to those that wait. Whoever is the first of them writes for all.
+func (a *auditLog) join(text []byte) (with *lines, first bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if first = a.next == nil || len(a.next.text) >= together; first {
+		a.next = &lines{done: make(chan struct{})}
+	}
+	a.next.text = append(a.next.text, text...)
+	return a.next, first
+}
+
+// commit writes and syncs, once those before are.
+func (a *auditLog) commit(ctx context.Context, with *lines) {
+	_, with.err = call.Do(context.WithoutCancel(ctx), auditTimeout, a.turn, func(context.Context) (struct{}, error) {
+		return struct{}{}, a.put(a.take(with))
+	})
+	a.take(with) // if the turn never came
+	a.broken.Store(with.err != nil)
+	close(with.done)
+}
+
+// take returns the text, to which nothing is added any more.
+func (a *auditLog) take(with *lines) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.next == with {
+		a.next = nil
+	}
+	return with.text
 }
 
 func (a *auditLog) put(text []byte) error {

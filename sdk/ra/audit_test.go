@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -50,6 +51,43 @@ func TestNothingIsGivenOutThatIsNotAudited(t *testing.T) {
 					if (strings.Contains(line, cert.Fingerprint) || strings.Contains(line, "resumed")) && strings.LastIndex(line, `{"time"`) != 0 {
 						t.Errorf("the line is %s", line)
 					}
+				}
+			})
+		})
+	}
+}
+
+// A sync takes milliseconds, so lines that wait for one go into the next together. If that
+// fails, none of them counts.
+func TestLinesThatWaitAreSyncedTogether(t *testing.T) {
+	for name, fail := range map[string]error{"synced": nil, "full disk": errors.New("no space left")} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(h *house) {
+				h.must(request())
+				first := h.paper.hangs()
+				const all = 12
+				ended := make(chan error, all)
+				for n := range all {
+					req := request()
+					req.Subject.PodUID = fmt.Sprint("pod ", n)
+					go func() {
+						_, err := h.Issue(h.t.Context(), req)
+						ended <- err
+					}()
+				}
+				synctest.Wait()
+				if n := len(h.ca.calls()); n != all+1 || len(ended) > 0 {
+					t.Fatalf("%d calls, %d ended before the sync", n, len(ended))
+				}
+				h.paper.set(func() { h.paper.hang, h.paper.fail = nil, fail })
+				close(first)
+				for range all {
+					if err := <-ended; (err == nil) != (fail == nil) {
+						t.Errorf("got %v", err)
+					}
+				}
+				if lines, syncs := len(h.paper.lines(t, "issued")), h.paper.syncs; fail == nil && (lines != all+1 || syncs != 3) || fail != nil && (lines != 1 || syncs != 1) {
+					t.Errorf("%d lines, %d syncs", lines, syncs)
 				}
 			})
 		})

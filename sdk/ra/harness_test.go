@@ -24,6 +24,7 @@ type paper struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
 	synced int
+	syncs  int
 	fail   error // of Write
 	tear   bool  // half of a line is there then
 	hang   chan struct{}
@@ -52,7 +53,15 @@ func (p *paper) Sync() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = p.text.Len()
+	p.syncs++
 	return nil
+}
+
+// hangs has writes wait until the channel is closed.
+func (p *paper) hangs() (until chan struct{}) {
+	until = make(chan struct{})
+	p.set(func() { p.hang = until })
+	return until
 }
 
 func (p *paper) set(change func()) {

@@ -32,6 +32,9 @@ func (o object) meta() object {
 func (o object) at(path ...string) any {
 	var v any = map[string]any(o)
 	for _, key := range path {
+		if below, ok := v.(object); ok {
+			v = map[string]any(below)
+		}
 		below, _ := v.(map[string]any)
 		v = below[key]
 	}
@@ -164,7 +167,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	key := resource + "/" + namespace + "/" + name
 	switch known := s.objects[key]; {
 	case name == "" && r.Method == http.MethodGet:
-		s.list(w, resource)
+		s.list(w, resource, namespace, r.URL.Query().Get("fieldSelector"))
 	case r.Method == http.MethodGet && known == nil:
 		status(w, http.StatusNotFound, "NotFound")
 	case r.Method == http.MethodGet:
@@ -243,12 +246,25 @@ var lists = map[string][2]string{
 	"clustertrustbundles":        {"certificates.k8s.io/v1", "ClusterTrustBundleList"},
 }
 
-func (s *apiServer) list(w http.ResponseWriter, resource string) {
-	items := []object{}
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-		if strings.HasPrefix(key, resource+"/") {
-			items = append(items, s.objects[key])
+// list answers with the objects of a namespace, or of all. Of selectors, the one by service
+// account counts, without which a test of many pods would be one of this list.
+func (s *apiServer) list(w http.ResponseWriter, resource, namespace, selector string) {
+	prefix := resource + "/"
+	if namespace != "" {
+		prefix += namespace + "/"
+	}
+	_, account, selects := strings.Cut(selector, "spec.serviceAccountName=")
+	account, _, _ = strings.Cut(account, ",")
+	found := []string{}
+	for key, o := range s.objects {
+		if strings.HasPrefix(key, prefix) && (!selects || o.at("spec", "serviceAccountName") == account) {
+			found = append(found, key)
 		}
+	}
+	slices.Sort(found)
+	items := []object{}
+	for _, key := range found {
+		items = append(items, s.objects[key])
 	}
 	kind := lists[resource]
 	_ = json.NewEncoder(w).Encode(object{"kind": kind[1], "apiVersion": kind[0], "metadata": object{"resourceVersion": strconv.Itoa(len(s.history))}, "items": items})

@@ -77,6 +77,7 @@ func TestValidateNamesWhatIsWrongOrMissing(t *testing.T) {
 		"no provider":        {strings.ReplaceAll(usual, "{name: file,", "{name: none,"), "none", 2},
 		"no pin":             {strings.ReplaceAll(usual, "dev: true", "dev: false"), "providers.file.sha256 is not set", 2},
 		"no runtime folder":  {usual + "runtime_dir: /none\n", `runtime_dir is "/none": `, 2},
+		"renewals too short": {strings.ReplaceAll(strings.ReplaceAll(forRenewals, "longest: 72h", "longest: 24h"), "remotes: {folder: DIR/remotes}", ""), "note: istio.renewals.longest is 24h0m0s: certificates of rules.mesh may last as long", 0},
 		"a mesh":             {strings.ReplaceAll(forMesh, "remotes: {folder: DIR/remotes}", ""), "note: authorities.file.roots.by_reply is false", 0},
 		"a mesh's files":     {strings.ReplaceAll(forMesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: /none/a, key_file: /none/b}"), "note: istio.certificate.chain_file: ", 0},
 		"a mesh's names":     {strings.ReplaceAll(forMesh, "countersign-ra.countersign.svc", "'a b'"), "istio.certificate.dns_names: ", 2},

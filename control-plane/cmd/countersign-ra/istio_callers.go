@@ -9,8 +9,10 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/renewals"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // anyAccount is the form of the names of service accounts by which a JWT's subject is known. The
@@ -37,6 +39,9 @@ func (d *door) settings(c *config.Config) (istioca.Config, error) {
 	}
 	var err error
 	if cfg.TLS, err = d.tls(); err != nil {
+		return cfg, err
+	}
+	if cfg.Renewals, err = d.renewals(c); err != nil {
 		return cfg, err
 	}
 	var verifiers []verifier
@@ -75,7 +80,7 @@ func (d *door) prepare(c *config.Config) (replace func() error, err error) {
 }
 
 func sameCallers(a, b *config.Config) bool {
-	return reflect.DeepEqual(a.Istio, b.Istio) && slices.Equal(a.CertSigners(), b.CertSigners())
+	return reflect.DeepEqual(a.Istio, b.Istio) && slices.Equal(a.CertSigners(), b.CertSigners()) && slices.Equal(a.RenewedAuthorities(), b.RenewedAuthorities())
 }
 
 func (d *door) verifier(issuer config.IstioIssuer) (verifier, error) {
@@ -109,6 +114,28 @@ func (d *door) reviews(c *config.Config) authn.Clusters {
 		}
 		return nil
 	}
+}
+
+// renewals returns the settings of machines that renew by their certificates.
+func (d *door) renewals(c *config.Config) (istioca.Renewals, error) {
+	set, tokens := c.Istio.Renewals, d.reviews(c)
+	if len(set.Identities) == 0 {
+		return istioca.Renewals{}, nil
+	}
+	record, err := renewals.New(renewals.Config{
+		Client: d.of.clusters.Local().Client(), Namespace: c.Cluster.SystemNamespace, Name: c.LeaderElection.Lease + "-renewals",
+	})
+	return istioca.Renewals{
+		Identities: set.Identities, Longest: set.Longest.Duration, Record: record, Authorities: c.RenewedAuthorities(), Roots: d.roots,
+		Reviewed: func(cluster string) bool { return tokens(cluster) != nil },
+	}, err
+}
+
+func (d *door) roots(authority string) *pki.Bundle {
+	if engine := d.engine.Load(); engine != nil {
+		return engine.Roots(authority)
+	}
+	return nil
 }
 
 // absent stands for a cluster that is not connected now.

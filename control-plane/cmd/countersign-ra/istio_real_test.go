@@ -263,30 +263,12 @@ func TestRealMeshOfTwoClusters(t *testing.T) {
 	}
 }
 
-// agentOf runs this repository's agent as a sidecar has it: by Istio's variables.
+// agentOf runs this repository's agent as a sidecar has it.
 func (r *replica) agentOf(t *testing.T, token, root string) (certs string) {
 	t.Helper()
-	dir := proctest.Folder(t)
-	certs = filepath.Join(dir, "certs")
-	write(t, filepath.Join(dir, "token"), token)
-	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(programs.Path(t, "countersign"), "agent", "--dev", "--socket", filepath.Join(dir, "socket"),
-		"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token.file="+filepath.Join(dir, "token"))
-	cmd.Dir = dir
-	cmd.Env = append(proctest.Environ(dir),
-		"COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-citadel"),
-		"CA_ADDR="+r.report(t).Istio.Address, "CA_ROOT_CA="+root, "ISTIOD_SAN="+caAddress, "ISTIO_META_CLUSTER_ID=home", "OUTPUT_CERTS="+certs,
-		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=shop", "SERVICE_ACCOUNT=web", "SECRET_TTL=1m", "SECRET_GRACE_PERIOD_RATIO=0.95",
-	)
-	agent := proctest.Start(t, cmd)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the agent's log:\n%s", agent.Log)
-		}
-	})
-	return certs
+	s := &sidecar{name: "web"}
+	s.startAgent(t, token, caOf{r.report(t).Istio.Address, root}, "web")
+	return s.certs
 }
 
 // pairIn returns the leaf and the roots that an agent wrote, nil while there is no whole pair.

@@ -7,9 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -19,6 +21,7 @@ type counts struct {
 	mu       sync.Mutex
 	calls    map[istioca.Result]uint64
 	outcomes map[outcomeKey]uint64
+	copied   time.Time // the last certificate of a machine that somebody has a copy of
 }
 
 type outcomeKey struct{ rule, result string }
@@ -37,6 +40,9 @@ func (d *door) called(e istioca.Event) {
 	d.counts.mu.Lock()
 	defer d.counts.mu.Unlock()
 	d.counts.calls[e.Result]++
+	if e.Result == istioca.Copied {
+		d.counts.copied = time.Now()
+	}
 }
 
 // observe receives the events of the engine.
@@ -61,6 +67,18 @@ type istio struct {
 	// leader's.
 	Authorities []authority `json:"authorities,omitempty"`
 	Dangerous   []string    `json:"dangerous,omitempty"`
+	// Renewals are those of machines without a token; nil if there are none.
+	Renewals *renewed `json:"renewals,omitempty"`
+}
+
+// renewed is the state of the record of renewals.
+type renewed struct {
+	// Chains are those of the record when it was last needed.
+	Chains int `json:"chains"`
+	// Error says why it could not be used; empty if it could.
+	Error string `json:"error,omitempty"`
+	// Copied is when a machine's certificate was last presented after its successor.
+	Copied time.Time `json:"copied,omitzero"`
 }
 
 // outcome counts what came of a rule's requests. One without a rule was refused before one
@@ -81,12 +99,28 @@ func (d *door) report() *istio {
 		r.NotReady = err.Error()
 	}
 	r.Calls, r.Outcomes = d.counts.all()
+	r.Renewals = d.renewed()
 	if e := d.engine.Load(); e != nil {
 		for _, a := range e.Status() {
 			r.Authorities = append(r.Authorities, authorityOf(a))
 		}
 		r.Dangerous = d.dangerous(e)
 	}
+	return r
+}
+
+func (d *door) renewed() *renewed {
+	if len(d.callers.now.Load().Istio.Renewals.Identities) == 0 {
+		return nil
+	}
+	now := d.server.RenewalsStatus()
+	r := &renewed{Chains: now.Chains}
+	if now.Err != nil {
+		r.Error = text.Clean(now.Err.Error())
+	}
+	d.counts.mu.Lock()
+	defer d.counts.mu.Unlock()
+	r.Copied = d.counts.copied
 	return r
 }
 
@@ -144,7 +178,23 @@ func (r *istio) troubles() (all []trouble) {
 	for _, why := range r.Dangerous {
 		all = append(all, trouble{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Said: why, Do: "Calls are told to retry. Name an authority in the rules that no API server takes clients' certificates of."})
 	}
-	return append(all, ofAuthorities(r.Authorities)...)
+	return append(append(all, r.Renewals.troubles()...), ofAuthorities(r.Authorities)...)
+}
+
+// toldFor is how long a copied certificate is told of.
+const toldFor = 24 * time.Hour
+
+func (r *renewed) troubles() (all []trouble) {
+	if r == nil {
+		return nil
+	}
+	if r.Error != "" {
+		all = append(all, trouble{Grade: fair, What: "Machines cannot renew by their certificates", Said: r.Error, Do: "See the API server of the home cluster. If the record is malformed, delete the ConfigMap: machines need tokens then."})
+	}
+	if time.Since(r.Copied) < toldFor {
+		all = append(all, trouble{Grade: bad, What: "Somebody has a copy of a machine's certificate", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})
+	}
+	return all
 }
 
 // istio prints what the door does.
@@ -158,6 +208,10 @@ func (t tables) istio(r *istio) {
 		calls = append(calls, string(result)+" "+strconv.FormatUint(r.Calls[result], 10))
 	}
 	t.Line(r.Address, daemon.Moment(r.Certificate.NotAfter), strings.Join(calls, ", "))
+	if r.Renewals != nil {
+		t.Head("RENEWALS WITHOUT A TOKEN", "ERROR")
+		t.Line(strconv.Itoa(r.Renewals.Chains), r.Renewals.Error)
+	}
 	t.outcomes(r.Outcomes)
 	t.authorities(report{Authorities: r.Authorities})
 	t.roots(report{Authorities: r.Authorities})

@@ -16,7 +16,7 @@ import (
 
 // live are the settings that a reload takes over; all others need a restart. [config.Config.With]
 // does so.
-var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names"}
+var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names", "istio.renewals"}
 
 // reload takes over the rules and the callers of the configuration file. Whoever is taken out is
 // refused at once, on connections that are open as well.

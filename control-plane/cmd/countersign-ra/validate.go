@@ -59,6 +59,12 @@ func istioNotes(c *config.Config) (all []string) {
 			all = append(all, fmt.Sprintf("authorities.%s.roots.by_reply is false: proxies of a mesh learn a new root only with their next certificates", a.Name))
 		}
 	}
+	for _, r := range c.Rules {
+		longest := c.Istio.Renewals.Longest
+		if longest.Duration > 0 && r.MaxTTL.Duration >= longest.Duration && slices.Contains(r.Match.Requests, config.IstioRequests) {
+			all = append(all, fmt.Sprintf("istio.renewals.longest is %s: certificates of rules.%s may last as long, and are not renewed without a token then", longest, r.Name))
+		}
+	}
 	slices.Sort(all)
 	return all
 }

@@ -123,3 +123,21 @@ func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }
+
+func TestSendTakesAndReturnsWhatIsNotJSON(t *testing.T) {
+	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/pkcs10" || r.Header.Get("Accept") != "application/pkcs7-mime" {
+			t.Errorf("%s %v", r.Method, r.Header)
+		}
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = w.Write(body)
+	})
+	reply, err := client.Send(t.Context(), rest.Call{
+		Path: "/x", Header: http.Header{"Accept": {"application/pkcs7-mime"}}, Body: rest.Content{Type: "application/pkcs10", Body: []byte("hello")},
+	})
+	if err != nil || reply.Status != http.StatusAccepted || reply.Header.Get("Retry-After") != "7" || string(reply.Body) != "hello" {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}

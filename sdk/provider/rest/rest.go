@@ -1,8 +1,8 @@
 // Package rest is for providers whose authority speaks JSON over HTTPS. [New] returns a
 // [Client] that verifies the server with roots from a file, presents a client certificate,
 // bounds what it reads, follows no redirect, and maps failures to errors of package ca.
-// Files are read for each call, so that a changed one needs no restart. [Transport] has the
-// same bounds for everything that is not JSON.
+// Files are read for each call, so that a changed one needs no restart. [Client.Send] does the
+// same for bodies that are not JSON, and [Transport] for a library that brings its own client.
 //
 // The package has no goroutine and keeps no connection between two calls.
 package rest
@@ -27,6 +27,7 @@ import (
 const (
 	defaultTimeout = 20 * time.Second
 	maxReply       = 2 << 20 // bytes; the limit of a host for a chain and its roots
+	jsonType       = "application/json"
 )
 
 // Config says where the authority is and how both sides are verified.
@@ -56,11 +57,24 @@ type Call struct {
 	Method string      // default GET, or POST where there is a body
 	Path   string      // appended to the URL; may have a query
 	Header http.Header // additional headers
-	Body   any         // sent as JSON; nil: no body
+	Body   any         // sent as JSON, or as it is if it is a [Content]; nil: no body
 	// Pair replaces the client certificate of [Config.TLS].
 	Pair setting.KeyPair
 	// Hide are the credentials in the call. They are removed from errors.
 	Hide []ca.Token
+}
+
+// Content is a request's body that is not JSON.
+type Content struct {
+	Type string // the Content-Type
+	Body []byte
+}
+
+// Reply is an authority's reply of at most 2 MiB, read whole.
+type Reply struct {
+	Status int // 2xx
+	Header http.Header
+	Body   []byte
 }
 
 // New checks the configuration without access to files or the network. The error has the
@@ -84,28 +98,35 @@ func (c *Client) Host() string { return c.config.URL.Host }
 // [Reason] and Retry-After; without a reply it is [ca.Unavailable], [ca.Deadline] or
 // [ca.Canceled].
 func (c *Client) Do(ctx context.Context, call Call, out any) error {
-	body, err := call.body()
-	if err != nil {
-		return ca.Errorf(ca.Internal, "%s: encode the request: %w", c.Host(), err)
-	}
-	server, err := c.server(cmp.Or(call.Pair, c.config.TLS.Client()))
-	if err != nil {
+	reply, err := c.Send(ctx, call)
+	if err != nil || out == nil {
 		return err
-	}
-	reply, err := server.Do(ctx, call.method(), c.config.URL.At(call.Path), call.header(), body)
-	switch {
-	case err != nil:
-		return c.unanswered(err, call)
-	case reply.Status/100 != 2:
-		return c.failure(reply, call)
-	case out == nil:
-		return nil
 	}
 	if err := json.Unmarshal(reply.Body, out); err != nil {
 		// The cause may quote the reply, which may contain a token.
 		return ca.Errorf(ca.Internal, "%s answered %s with invalid JSON", c.Host(), call.name())
 	}
 	return nil
+}
+
+// Send makes the call and returns a 2xx reply as it is. Errors are those of [Client.Do].
+func (c *Client) Send(ctx context.Context, call Call) (Reply, error) {
+	body, err := call.body()
+	if err != nil {
+		return Reply{}, ca.Errorf(ca.Internal, "%s: encode the request: %w", c.Host(), err)
+	}
+	server, err := c.server(cmp.Or(call.Pair, c.config.TLS.Client()))
+	if err != nil {
+		return Reply{}, err
+	}
+	reply, err := server.Do(ctx, call.method(), c.config.URL.At(call.Path), call.header(), body)
+	switch {
+	case err != nil:
+		return Reply{}, c.unanswered(err, call)
+	case reply.Status/100 != 2:
+		return Reply{}, c.failure(reply, call)
+	}
+	return Reply(reply), nil
 }
 
 // server returns an endpoint for one call, with the current content of the files. It
@@ -140,19 +161,26 @@ func (c *Client) settings(pair setting.KeyPair) (*tls.Config, error) {
 }
 
 func (call Call) body() ([]byte, error) {
-	if call.Body == nil {
+	switch body := call.Body.(type) {
+	case nil:
 		return nil, nil
+	case Content:
+		return body.Body, nil
 	}
 	return json.Marshal(call.Body)
 }
 
 func (call Call) header() http.Header {
 	header := http.Header{}
-	maps.Copy(header, call.Header)
-	header.Set("Accept", "application/json")
-	if call.Body != nil {
-		header.Set("Content-Type", "application/json")
+	header.Set("Accept", jsonType)
+	switch body := call.Body.(type) {
+	case nil:
+	case Content:
+		header.Set("Content-Type", body.Type)
+	default:
+		header.Set("Content-Type", jsonType)
 	}
+	maps.Copy(header, call.Header)
 	return header
 }
 

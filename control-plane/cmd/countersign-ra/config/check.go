@@ -174,6 +174,18 @@ func (c *Config) checkBudget(p *settings.Problems) {
 			p.Say("budget."+setting, value, "write more than 0s")
 		}
 	}
+	c.checkRenewals(p)
+}
+
+// checkRenewals refuses a budget that is used up by renewals alone, at half of a certificate's life.
+func (c *Config) checkRenewals(p *settings.Problems) {
+	every := c.Budget.HolderEvery.Duration
+	for _, r := range c.Rules {
+		if half := r.MaxTTL.Duration / 2; 0 < half && half < every {
+			p.Say("budget.holder_every", every, fmt.Sprintf("certificates of the rule %s live for %s and are renewed at half of that; write %s or less", r.Name, r.MaxTTL.Duration, half))
+			return
+		}
+	}
 }
 
 // inner returns the one error below a policy's "rule 1 (name)", which here has a setting's

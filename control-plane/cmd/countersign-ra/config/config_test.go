@@ -127,6 +127,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"rules: [{name: a, " + names + ", usages: all}]":                               `rules.a.usages is "all": any, server, client or both is allowed`,
 		"rules: [{name: a, " + names + ", key_types: [dsa]}]":                          `rules.a: the key type "dsa" is not known`,
 		"rules: [{name: a, " + names + ", max_ttl: 30m}]":                              `rules.a.max_ttl is "30m0s": pod-certificates/example.com/mesh takes no less than 1h0m0s`,
+		"rules: [{name: a, " + names + ", max_ttl: 2h}]\nbudget: {holder_every: 90m}":  `budget.holder_every is "1h30m0s": certificates of the rule a live for 2h0m0s and are renewed at half of that; write 1h0m0s or less`,
 		"rules: [{name: a, " + names + ", max_ttl: -1h}]":                              `rules.a: its longest lifetime is -1h0m0s`,
 		"rules: [{name: a, " + names + ", match: {signers: [x.y/z]}}]":                 `rules.a.match.signers is "x.y/z": write a name that is in signers`,
 		"rules: [{name: a, " + names + ", match: {requests: [certificate-requests]}}]": `rules.a.match is "without an effect"`,

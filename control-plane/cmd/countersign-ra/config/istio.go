@@ -39,6 +39,19 @@ type Istio struct {
 	// CSRNames is what the names in a CSR count: ignored, or held, which refuses a CSR with
 	// other names than the rule gives. Default: ignored, as with istiod.
 	CSRNames string `json:"csr_names"`
+	// Renewals are of virtual machines that renew without a token. Default: none.
+	Renewals IstioRenewals `json:"renewals"`
+}
+
+// IstioRenewals are of machines that present the certificate they hold, which a token obtained that
+// is bound to no pod, or which was renewed from such a one.
+type IstioRenewals struct {
+	// Identities are SPIFFE IDs of machines, such as spiffe://cluster.local/ns/vm/sa/db; one that
+	// ends in /* stands for all below it. Default: none, and client certificates are not asked
+	// for.
+	Identities []string `json:"identities"`
+	// Longest is how long after the token renewals go on. Default: 720h.
+	Longest agent.Duration `json:"longest"`
 }
 
 // IstioCertificate is the certificate of the door itself: signed by an authority, or from files.
@@ -92,6 +105,17 @@ func (i IstioCertificate) InFiles() bool { return i.ChainFile+i.KeyFile != "" }
 // Secret is the certificate as the agent's configuration has it.
 func (i IstioCertificate) Secret() agent.Secret {
 	return agent.Secret{Name: agent.DefaultSecret, DNSNames: i.DNSNames, KeyType: i.KeyType, TTL: i.TTL, Providers: []string{i.Authority}}
+}
+
+// RenewedAuthorities returns those whose certificates machines may renew: those that sign for a mesh.
+func (c *Config) RenewedAuthorities() (all []string) {
+	for _, r := range c.Rules {
+		if slices.Contains(r.Match.Requests, IstioRequests) {
+			all = append(all, r.Authority)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Proxies returns the node proxies.
@@ -227,6 +251,7 @@ func (c *Config) checkIstio(p *settings.Problems) {
 		}
 	}
 	p.OneOf("istio.csr_names", i.CSRNames, CSRNamesIgnored, CSRNamesHeld)
+	i.Renewals.check(p)
 	seen := map[string]bool{}
 	for n := range i.Issuers {
 		path := fmt.Sprintf("istio.issuers.%d", n)
@@ -289,6 +314,33 @@ func (c *Config) checkIstioCertificate(p *settings.Problems) {
 		p.Say(path+".ttl", own.TTL, "write 1s or more")
 	}
 	c.settle(p, path+".authority", &own.Authority)
+}
+
+// The bounds of Longest.
+const (
+	shortestRenewals = time.Minute
+	longestRenewals  = 366 * 24 * time.Hour
+)
+
+func (i *IstioRenewals) check(p *settings.Problems) {
+	const path = "istio.renewals"
+	if len(i.Identities) == 0 {
+		if i.Longest.Duration != 0 {
+			p.Say(path+".longest", i.Longest, "it has no effect without identities; write SPIFFE IDs of machines there, or remove this")
+		}
+		return
+	}
+	if i.Longest.Duration == 0 {
+		i.Longest = duration(30 * 24 * time.Hour)
+	}
+	if l := i.Longest.Duration; l < shortestRenewals || l > longestRenewals {
+		p.Say(path+".longest", i.Longest, "write 1m to 8784h")
+	}
+	for n, id := range i.Identities {
+		if err := istioca.CheckListed(id); err != nil {
+			p.Say(fmt.Sprintf("%s.identities.%d", path, n), id, "write a SPIFFE ID, such as spiffe://cluster.local/ns/vm/sa/db, or one that ends in /*")
+		}
+	}
 }
 
 func (i IstioIssuer) check(p *settings.Problems, path string) {

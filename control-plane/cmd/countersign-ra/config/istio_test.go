@@ -205,3 +205,31 @@ func TestReloadTakesOverRulesAndCallersAlone(t *testing.T) {
 		t.Error("the door for a mesh is gone")
 	}
 }
+
+func TestRenewalsHaveABound(t *testing.T) {
+	with := func(renewals string) string {
+		return strings.Replace(mesh, "rules:", "  renewals: "+renewals+"\nrules:", 1)
+	}
+	c, err := Parse("c.yaml", []byte(with("{identities: [spiffe://cluster.local/ns/vm/sa/db, 'spiffe://vm.example.org/host/*']}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := c.Istio.Renewals.Longest.Duration; l != 720*time.Hour {
+		t.Errorf("the default is %s", l)
+	}
+	if got := c.RenewedAuthorities(); len(got) != 1 || got[0] != "vault" {
+		t.Errorf("%q", got)
+	}
+	for renewals, want := range map[string]string{
+		"{longest: 1h}": `istio.renewals.longest is "1h0m0s": it has no effect without identities`,
+		"{identities: [spiffe://a/b], longest: 1s}":    `istio.renewals.longest is "1s": write 1m to 8784h`,
+		"{identities: [spiffe://a/b], longest: 9000h}": `istio.renewals.longest is "9000h0m0s": write 1m to 8784h`,
+		"{identities: [spiffe://a/b, db]}":             `istio.renewals.identities.1 is "db": write a SPIFFE ID`,
+		"{identities: ['*']}":                          `istio.renewals.identities.0 is "*"`,
+		"{identities: ['spiffe://a*']}":                `istio.renewals.identities.0 is "spiffe://a*"`,
+	} {
+		if _, err := Parse("c.yaml", []byte(with(renewals))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", renewals, err)
+		}
+	}
+}

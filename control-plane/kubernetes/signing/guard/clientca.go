@@ -85,11 +85,20 @@ func (g *ClientCA) Check(authority string, roots *pki.Bundle) error {
 // CheckChain is Check for what signed the leaf of a chain (PEM): an intermediate, too, can be a
 // client CA.
 func (g *ClientCA) CheckChain(authority string, chain []byte) error {
+	above, err := aboveLeaf(authority, chain)
+	if err != nil {
+		return err
+	}
+	return g.check(authority, "intermediate", above)
+}
+
+// aboveLeaf returns the intermediates of a chain.
+func aboveLeaf(authority string, chain []byte) ([]*x509.Certificate, error) {
 	certs, err := pki.ParseCertificates(chain)
 	if err != nil {
-		return ca.Errorf(ca.Unavailable, "the chain of authority %q: %w", authority, err)
+		return nil, ca.Errorf(ca.Unavailable, "the chain of authority %q: %w", authority, err)
 	}
-	return g.check(authority, "intermediate", certs[1:])
+	return certs[1:], nil
 }
 
 func (g *ClientCA) check(authority, what string, certs []*x509.Certificate) error {

@@ -81,11 +81,15 @@ func (i *issuer) before(authority, cluster string) error {
 
 // after looks at what came: the policy, the roots and the client CAs may have changed meanwhile.
 func (i *issuer) after(cert ra.Certificate, cluster string) error {
+	above, err := aboveLeaf(cert.Authority, cert.Chain)
+	if err != nil {
+		return err
+	}
 	return i.each(cluster, func(g *ClientCA) error {
 		if err := g.Check(cert.Authority, cert.Roots); err != nil {
 			return err
 		}
-		return g.CheckChain(cert.Authority, cert.Chain)
+		return g.check(cert.Authority, "intermediate", above)
 	})
 }
 

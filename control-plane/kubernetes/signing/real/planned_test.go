@@ -44,7 +44,7 @@ func TestRealLongPlannedRotation(t *testing.T) {
 	if after := r.phase(r.next, "waiting"); !after.Since.Equal(before.Since) || !after.Until.Equal(before.Until) {
 		t.Errorf("the next leader has the new root wait from %s to %s, the last one from %s to %s", after.Since, after.Until, before.Since, before.Until)
 	}
-	// Not before the restart: what is recorded of a certificate's end is rounded up to the hour.
+	// Not before the restart: recorded ends are rounded up to five minutes.
 	last := r.leaf()
 	r.expect(last, r.old)
 	trusted := r.phase(r.next, "trusted")

@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+const privateCA = "arn:aws-cn:acm-pca:cn-north-1:123456789012:certificate-authority/0b2cbf04-5a3c-4fd3-9d73-2a3f5c1b8d10"
+
 func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 	const (
 		two    = "providers: [{name: a, provider: file}, {name: b, provider: citadel}]\n"
@@ -42,6 +44,10 @@ func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address at Google"}, set{"protocol": "meshca", "endpoint": "meshca.googleapis.com:443"}},
 		{"CA_ADDR=meshca.example:443", "", Choice{"google", "google", "CA_ADDR is an address at Google"}, set{"protocol": "meshca", "endpoint": "meshca.example:443"}},
 		{"CA_ADDR=projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR is a Google CA pool"}, set{"protocol": "cas", "ca_pool": "projects/p/locations/l/caPools/n"}},
+		// What is AWS's.
+		{"CA_ADDR=" + privateCA, "", Choice{"aws", "aws", "CA_ADDR is an ARN of AWS"}, set{"ca_arn": privateCA}},
+		{"CA_PROVIDER=AWS CA_ADDR=" + privateCA, "", Choice{"aws", "aws", `CA_PROVIDER is "AWS"`}, set{"ca_arn": privateCA}},
+		{"CA_ADDR=aws://" + privateCA, "providers: [{name: pca, provider: aws}]", Choice{"pca", "aws", "CA_ADDR begins with aws:"}, set{"ca_arn": privateCA}},
 		// host:port is istiod's, and the entry of the file keeps its other settings.
 		{"CA_ADDR=i.svc:15012", "", Choice{"citadel", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
 		{"CA_ADDR=i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
@@ -85,6 +91,9 @@ func TestImpossibleCAAddressIsRefused(t *testing.T) {
 		"CA_ADDR=x.googleapis.com:1 CA_PROVIDER=GoogleCAS":              `and CA_PROVIDER is "GoogleCAS": write projects/P`,
 		"CA_ADDR=projects/p/locations/l/caPools/n CA_PROVIDER=GoogleCA": `and CA_PROVIDER is "GoogleCA": write projects/P`,
 		"CA_PROVIDER=GoogleCA":                                          `CA_PROVIDER is "GoogleCA": set CA_ADDR, too: projects/P/locations/L/caPools/N for GoogleCAS`,
+		"CA_ADDR=arn:aws:acm:eu-central-1:123456789012:certificate/1":   `CA_ADDR is "arn:aws:acm:eu-central-1:123456789012:certificate/1": write arn:aws:acm-pca:REGION`,
+		"CA_ADDR=istiod:15012 CA_PROVIDER=aws":                          `and CA_PROVIDER is "aws": write arn:aws:acm-pca:REGION`,
+		"CA_ADDR=" + privateCA + " CA_PROVIDER=citadel":                 `and CA_PROVIDER is "citadel": write host:port`,
 		"CA_PROVIDER=a/b":                                               `CA_PROVIDER is "a/b": must be an installed provider`,
 	} {
 		_, _, err := load("", append(strings.Fields(environ), identity...))

@@ -139,6 +139,16 @@ func (e *explainer) from(path string, hasValue bool) string {
 	return byDefault
 }
 
+// providerOf returns the provider of an entry.
+func (c *Config) providerOf(entry string) string {
+	for _, p := range c.Providers {
+		if p.Name == entry {
+			return p.Provider
+		}
+	}
+	return ""
+}
+
 // rule names the settings that an unset setting is derived from.
 func (c *Config) rule(path string) string {
 	list, rest, _ := strings.Cut(path, ".")
@@ -147,7 +157,7 @@ func (c *Config) rule(path string) string {
 	case path == "default_provider":
 		return c.choice.Rule
 	case list == "providers" && strings.HasSuffix(rest, ".token.file"):
-		return istiocompat.TokenRule
+		return istiocompat.TokenRule(c.providerOf(strings.TrimSuffix(rest, ".token.file")))
 	case list == "providers" && strings.Contains(name, ".token.exchange."):
 		return "settings.exchange" // the step that completeExchange adds
 	case list == "providers" && strings.Contains(name, "."):

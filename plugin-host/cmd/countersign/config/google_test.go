@@ -32,6 +32,18 @@ func TestProviderExchangesTokenByDefault(t *testing.T) {
 	if got := c.Providers[0].Token.File; got != istioToken {
 		t.Errorf("the token is from %q", got)
 	}
+	// Istio's token has another audience than AWS's.
+	c, _ = mustLoad(t, "dev: true\nproviders: [{name: aws, settings: {exchange: {role_arn: r}}}]", identity)
+	if got := c.Providers[0].Token.File; got != "/var/run/secrets/eks.amazonaws.com/serviceaccount/token" {
+		t.Errorf("the token for AWS is from %q", got)
+	}
+	if got := explained(t, c, "providers.aws.token.file"); got.From != "where EKS mounts it" {
+		t.Errorf("explained as %+v", got)
+	}
+	c, _ = mustLoad(t, "dev: true\nproviders: [{name: aws, token: {file: /token}, settings: {exchange: {role_arn: r}}}]", identity)
+	if got := c.Providers[0].Token.Exchange; len(got) != 1 || !got[0].Provider {
+		t.Errorf("aws: %+v", got)
+	}
 	for name, file := range map[string]string{
 		"google without the block": withGoogle("  token: {file: /token}"),
 		"another provider":         "dev: true\nproviders: [{name: file, token: {file: /token}, settings: {exchange: {audience: a}}}]",

@@ -20,6 +20,9 @@ type address struct {
 }
 
 func parseAddress(text string) address {
+	if strings.HasPrefix(text, "arn:") { // no scheme: AWS's names have colons
+		return address{text: text, rest: text}
+	}
 	scheme, rest, _ := strings.Cut(text, ":")
 	if rest, ok := strings.CutPrefix(rest, "//"); ok || strings.EqualFold(scheme, file) {
 		return address{text, strings.ToLower(scheme), rest}
@@ -32,6 +35,9 @@ var pool = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/caPools/[^/]+$`)
 
 const googleForms = "projects/P/locations/L/caPools/N for GoogleCAS, Mesh CA's host:port for GoogleCA"
 
+// privateCA is the ARN of a CA of AWS Private CA, in any partition.
+var privateCA = regexp.MustCompile(`^arn:aws[a-z-]*:acm-pca:[a-z0-9-]+:[0-9]{12}:certificate-authority/[0-9A-Za-z-]+$`)
+
 // chooses returns the provider that the address alone implies, and why.
 func (a address) chooses() (provider, rule string) {
 	switch {
@@ -39,6 +45,8 @@ func (a address) chooses() (provider, rule string) {
 		return providerCalled(a.scheme), "begins with " + a.scheme + ":"
 	case pool.MatchString(a.text):
 		return google, "is a Google CA pool"
+	case strings.HasPrefix(a.text, "arn:"):
+		return aws, "is an ARN of AWS"
 	case strings.Contains(a.text, "googleapis.com"), strings.Contains(a.text, "meshca"):
 		return google, "is an address at Google"
 	}
@@ -61,11 +69,13 @@ func (a address) settings(provider, called string) (map[string]string, error) {
 		return nil, errors.New(`only the provider "file" takes a folder`)
 	case provider == citadel:
 		if !isHostPort(a.rest) || a.scheme != "" && !own {
-			return nil, errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS or projects/P/locations/L/caPools/N for another CA")
+			return nil, errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS, projects/P/locations/L/caPools/N or arn:aws:acm-pca:… for another CA")
 		}
 		return map[string]string{"address": a.rest}, nil
 	case provider == google:
 		return a.google(called)
+	case provider == aws:
+		return a.amazon()
 	case own:
 		return map[string]string{"address": a.rest}, nil
 	}
@@ -84,6 +94,13 @@ func (a address) folder() (map[string]string, error) {
 		return nil, errors.New(`write file:///FOLDER, the folder of a CA, for the provider "file"`)
 	}
 	return map[string]string{"dir": u.Path}, nil
+}
+
+func (a address) amazon() (map[string]string, error) {
+	if !privateCA.MatchString(a.rest) || a.scheme != "" && a.scheme != aws {
+		return nil, errors.New("write arn:aws:acm-pca:REGION:ACCOUNT:certificate-authority/ID")
+	}
+	return map[string]string{"ca_arn": a.rest}, nil
 }
 
 func (a address) google(called string) (map[string]string, error) {

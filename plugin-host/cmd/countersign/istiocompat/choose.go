@@ -18,6 +18,7 @@ const (
 	citadel = "citadel" // istiod's CA
 	file    = "file"    // a CA in a folder
 	google  = "google"
+	aws     = "aws" // AWS Private CA
 )
 
 // aliases are Istio's names of providers, in lower case.

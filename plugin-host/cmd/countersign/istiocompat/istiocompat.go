@@ -24,15 +24,22 @@ const (
 	istiodRoot    = "./var/run/secrets/istio/root-cert.pem"
 
 	// Tokens for istiod and for Kubernetes itself.
-	istioToken      = "./var/run/secrets/tokens/istio-token"
+	istioToken = "./var/run/secrets/tokens/istio-token"
+	// eksToken is where EKS puts a pod's token for AWS.
+	eksToken        = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
 	kubernetesToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
 )
 
 // Istiod is istiod's address in most meshes.
 const Istiod = "istiod.istio-system.svc:15012"
 
-// TokenRule explains a token file that [TokenFile] has chosen.
-const TokenRule = "where Istio mounts it"
+// TokenRule explains the token file that [TokenFile] has chosen for a provider.
+func TokenRule(provider string) string {
+	if provider == aws {
+		return "where EKS mounts it"
+	}
+	return "where Istio mounts it"
+}
 
 // Assignment is the value of one setting of the agent's configuration.
 type Assignment struct {
@@ -85,15 +92,18 @@ func Translate(environ map[string]string, given Given) (Translation, error) {
 
 // TokenFile is the default token file of a provider's entry; empty: none.
 func TokenFile(provider string, settings map[string]any) string {
-	if provider == citadel || provider == google && settings["protocol"] == meshCA || ExchangesItself(provider, settings) {
+	if provider == citadel || provider == google && (settings["protocol"] == meshCA || ExchangesItself(provider, settings)) {
 		return istioToken
+	}
+	if provider == aws && ExchangesItself(provider, settings) {
+		return eksToken
 	}
 	return ""
 }
 
 // ExchangesItself reports whether the settings tell the provider to exchange the token.
 func ExchangesItself(provider string, settings map[string]any) bool {
-	return provider == google && settings["exchange"] != nil
+	return (provider == google || provider == aws) && settings["exchange"] != nil
 }
 
 // CheckRoot reports the missing file with the root that istiod is verified with. Without

@@ -9,7 +9,7 @@ import (
 // coarse and steps bound by how much later than it is an end is recorded, so that not each
 // certificate changes the record.
 const (
-	coarse = time.Hour
+	coarse = 5 * time.Minute
 	steps  = 8 // of a certificate's life
 )
 

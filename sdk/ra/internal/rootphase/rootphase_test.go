@@ -226,7 +226,7 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 	}
 }
 
-func TestCertificateOfSameHourLeavesRecordAlone(t *testing.T) {
+func TestCertificateOfSameMinutesLeavesRecordAlone(t *testing.T) {
 	r := roots(t, 1)
 	m := New(bundles)
 	told(t, m, begin, r...)
