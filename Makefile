@@ -120,8 +120,8 @@ bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
 	@$(TESTS) -run '^$$' -bench Figures -benchtime 1x -timeout 0 -v ./test/bench -args $(or $(FIGURES),-page docs/figures.md)
 
 .PHONY: e2e-kubernetes-long
-e2e-kubernetes-long: ## test what takes the life of a request, or a certificate's of an hour: 30 to 45 minutes
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 75m -run RealLong -v ./control-plane/kubernetes/signing/real
+e2e-kubernetes-long: ## test what takes the life of a request, or a certificate's of an hour: about 45 minutes
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 75m -parallel 4 -run RealLong -v ./control-plane/kubernetes/signing/real
 
 .PHONY: bench-kubernetes
 bench-kubernetes: ## measure countersign-ra in real clusters, and write docs/figures.md

@@ -115,8 +115,10 @@ func (c Check) key(chain *Chain) error {
 	return nil
 }
 
-func (c Check) usage(chain *Chain) error {
-	leaf := chain.Leaf
+func (c Check) usage(chain *Chain) error { return CheckUsage(chain.Leaf) }
+
+// CheckUsage returns a [*CheckError] if a leaf may sign other certificates, or does not fit TLS.
+func CheckUsage(leaf *x509.Certificate) error {
 	switch {
 	case leaf.IsCA, leaf.KeyUsage&signsOthers != 0:
 		return failed("ca", "the leaf may sign certificates or revocation lists")

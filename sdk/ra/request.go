@@ -87,6 +87,9 @@ func (o *order) readCSR() (err error) {
 	if err = checkExtensions(o.csr); err != nil {
 		return err
 	}
+	if err = o.decision.Usages.CheckCSR(o.csr); err != nil {
+		return err
+	}
 	names, err := pki.IdentityOfCSR(o.csr)
 	o.odd = err != nil || !names.IsZero() && !names.Equal(o.decision.Identity) || len(o.csr.Subject.Names) > 0
 	o.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: o.csr.Raw})

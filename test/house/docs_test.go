@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -173,7 +174,10 @@ func TestDocumentsWrapAt100Columns(t *testing.T) {
 }
 
 func TestREADMEIsShort(t *testing.T) {
-	if n := len(strings.Fields(read(t, "README.md"))); n > 900 {
+	words := slices.DeleteFunc(strings.Fields(read(t, "README.md")), func(word string) bool {
+		return !strings.ContainsFunc(word, unicode.IsLetter) && !strings.ContainsFunc(word, unicode.IsDigit) // borders of tables
+	})
+	if n := len(words); n > 900 {
 		t.Errorf("README.md has %d words, at most 900 are allowed", n)
 	}
 }

@@ -46,6 +46,7 @@ func (o object) at(path ...string) any {
 type apiServer struct {
 	*httptest.Server
 	away atomic.Bool // it answers 503
+	rude atomic.Bool // it refuses each status
 
 	mu      sync.Mutex
 	objects map[string]object // by resource/namespace/name
@@ -197,6 +198,10 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request, resource strin
 		token, _ := o.at("spec", "token").(string)
 		o["status"] = s.review(token)
 		_ = json.NewEncoder(w).Encode(o)
+		return
+	}
+	if sub == "status" && s.rude.Load() {
+		status(w, http.StatusForbidden, "Forbidden")
 		return
 	}
 	if sub != "" { // status, or the approval, which is in the status

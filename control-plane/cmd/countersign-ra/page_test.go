@@ -34,6 +34,10 @@ func ofAll(text string) report {
 			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
 			NotReady: text, Dangerous: []string{text}, Bundles: []bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
 			Protection: &protection{State: "unprotected", Why: text},
+			Shut: []shut{
+				{Signer: text, Requests: text, Since: noon, NextTrial: noon, Error: text},
+				{Signer: text, Requests: "y", Owners: []string{text}, Since: noon, NextTrial: noon, Error: text, Right: text},
+			},
 		}},
 	}
 }
@@ -66,6 +70,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
+		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
 		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh",
 		"The quotas cannot be shared: what this replica has for x ends",
 	} {

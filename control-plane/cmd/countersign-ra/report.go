@@ -75,6 +75,7 @@ type cluster struct {
 	Dangerous  []string    `json:"dangerous,omitempty"`
 	Bundles    []bundle    `json:"trust_bundles,omitempty"`
 	Protection *protection `json:"pod_requests,omitempty"`
+	Shut       []shut      `json:"shut,omitempty"`
 	// Mesh is what is written for a mesh; nil if nothing is.
 	Mesh *meshReport `json:"mesh,omitempty"`
 }
@@ -163,6 +164,7 @@ func (o *office) report(k *cluster) {
 		}
 	}
 	k.Mesh = o.mesh.report()
+	k.Shut = o.shut()
 	if o.admission != nil {
 		p := o.admission.Protection()
 		k.Protection = &protection{p.State, p.Why}

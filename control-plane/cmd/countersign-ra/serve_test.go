@@ -289,3 +289,38 @@ func TestCertificateSigningRequestIsApprovedAndSigned(t *testing.T) {
 		t.Error(said)
 	}
 }
+
+// Without the right to sign, say. Two requests show that it is no fault of theirs.
+func TestCertificatesThatCannotBeWrittenAreTold(t *testing.T) {
+	t.Parallel()
+	api := newAPIServer(t)
+	api.rude.Store(true)
+	api.addPod(t, "shop", "web-0")
+	api.addPod(t, "shop", "web-1")
+	r := start(t, files(t, api, usual))
+	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
+	var told shut
+	r.until(t, "it says so", func() bool {
+		for _, k := range r.report(t).Clusters {
+			for _, told = range k.Shut {
+				return true
+			}
+		}
+		return false
+	})
+	if told.Signer != signer || told.Requests != "PodCertificateRequests" || len(told.Owners) != 1 || told.Owners[0] != "shop" || !strings.Contains(told.Right, "podcertificaterequests/status") || !told.NextTrial.After(told.Since) {
+		t.Errorf("%+v", told)
+	}
+	out, errs, code := says(t, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
+	for _, want := range []string{"No certificate can be written into PodCertificateRequests of " + signer, "NEXT TRIAL"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("status does not show %q: %d\n%s%s", want, code, out, errs)
+		}
+	}
+	if _, page := r.page("/"); !strings.Contains(page, "the right to update podcertificaterequests/status, and to sign for "+signer) || !strings.Contains(page, "cannot be written since") {
+		t.Errorf("the page does not tell what to do:\n%s", page)
+	}
+	api.rude.Store(false)
+	r.until(t, "the pods have certificates", func() bool { return api.chain(t, "shop", "web-0") != nil && api.chain(t, "shop", "web-1") != nil })
+	r.until(t, "it says no more of it", func() bool { return len(r.report(t).Clusters[0].Shut) == 0 })
+}

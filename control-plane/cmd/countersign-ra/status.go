@@ -27,6 +27,7 @@ func writeReport(w io.Writer, r report) error {
 	t.providers(r)
 	t.clusters(r)
 	t.bundles(r)
+	t.shut(r)
 	t.mesh(r)
 	return t.Flush()
 }

@@ -83,6 +83,7 @@ func (r report) ofClusters() (all []trouble) {
 			all = append(all, trouble{Grade: bad, What: "An authority is not asked, as " + k.ID + " trusts it with its API", Said: why, Do: "Requests for it are left pending. Name an authority in the rules that no API server takes clients' certificates of."})
 		}
 		all = append(all, k.ofBundles()...)
+		all = append(all, k.ofShut()...)
 		all = append(all, k.Mesh.troubles(k.ID)...)
 		if p := k.Protection; p != nil && p.State == guard.Unprotected {
 			all = append(all, trouble{

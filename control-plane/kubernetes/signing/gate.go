@@ -39,17 +39,21 @@ type Gate struct {
 	failed  map[string]types.UID // by owner: the first request whose write failed
 	shut    map[string]trial     // by owner, or everyone
 	waiting map[context.Context]waiter
+
+	fault     string // of the last write that failed
+	forbidden bool
 }
 
-// trial is when one may try, by the monotonic clock, and the pause after that.
+// trial is when one may try, by the monotonic clock, the pause after that, and since when.
 type trial struct {
 	next  time.Time
 	pause time.Duration
+	since time.Time
 }
 
 // after returns the trial that follows one at now.
 func (t trial) after(now time.Time) trial {
-	return trial{now.Add(t.pause), min(2*t.pause, lastTrial)}
+	return trial{now.Add(t.pause), min(2*t.pause, lastTrial), t.since}
 }
 
 type waiter struct {
@@ -131,10 +135,12 @@ func (g *Gate) Wrote(owner string, request types.UID, err error) {
 		clear(g.shut)
 		return
 	}
+	if apierrors.IsConflict(err) {
+		return
+	}
+	g.note(err)
 	first, failed := g.failed[owner]
 	switch {
-	case apierrors.IsConflict(err):
-		return
 	case !failed:
 		g.failed[owner] = request
 	case first != request:
@@ -151,7 +157,8 @@ func (g *Gate) close(whose string) {
 	if _, shut := g.shut[whose]; shut {
 		return
 	}
-	g.shut[whose] = trial{pause: firstTrial}.after(time.Now())
+	now := time.Now()
+	g.shut[whose] = trial{pause: firstTrial, since: now}.after(now)
 	for _, w := range g.waiting {
 		if whose == everyone || whose == w.owner {
 			w.cancel()

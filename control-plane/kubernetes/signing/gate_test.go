@@ -2,9 +2,14 @@ package signing
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 var errWrite = errors.New("forbidden")
@@ -95,6 +100,47 @@ func TestOneOwnerCannotShutTheGateForOthers(t *testing.T) {
 		g.Wrote("farm", "4", errWrite)
 		if _, _, ok := g.enter(t.Context(), "shop"); ok || waiting.Err() == nil {
 			t.Error("open after three owners in a row")
+		}
+	})
+}
+
+func TestShutGateSaysForWhomAndWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := Gates{"example.com/mesh": NewGate(), "example.com/other": NewGate()}
+		gate, began := g["example.com/mesh"], time.Now()
+		gate.Wrote("shop", "1", errWrite)
+		if all := g.Shut(); len(all) > 0 {
+			t.Errorf("open: %+v", all)
+		}
+		gate.Wrote("shop", "2", errors.New("no\n"+strings.Repeat("x", 1000)))
+		all := g.Shut()
+		if len(all) != 1 || all[0].Signer != "example.com/mesh" || !slices.Equal(all[0].Owners, []string{"shop"}) || all[0].Forbidden {
+			t.Fatalf("for one owner: %+v", all)
+		}
+		if all[0].Since != began || all[0].Next != began.Add(firstTrial) || len(all[0].Error) > 300 || strings.Contains(all[0].Error, "\n") {
+			t.Errorf("for one owner: %+v", all[0])
+		}
+		time.Sleep(time.Minute)
+		if _, leave, ok := gate.enter(t.Context(), "shop"); ok {
+			leave()
+		}
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "podcertificaterequests"}, "a", errWrite)
+		gate.Wrote("bank", "3", forbidden)
+		gate.Wrote("mill", "4", forbidden)
+		all = g.Shut()
+		if len(all) != 1 || len(all[0].Owners) > 0 || !all[0].Forbidden || !strings.Contains(all[0].Error, "podcertificaterequests") || all[0].Since != began.Add(time.Minute) {
+			t.Errorf("for all: %+v", all)
+		}
+		time.Sleep(time.Minute)
+		if _, leave, ok := gate.enter(t.Context(), "mill"); ok {
+			leave()
+		}
+		if next := g.Shut()[0].Next; next != time.Now().Add(2*firstTrial) {
+			t.Errorf("after a trial at %s, the next is at %s", time.Now(), next)
+		}
+		gate.Wrote("bank", "5", nil)
+		if all := g.Shut(); len(all) > 0 {
+			t.Errorf("after a success: %+v", all)
 		}
 	})
 }

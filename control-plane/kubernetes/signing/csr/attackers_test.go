@@ -49,6 +49,21 @@ var attackers = map[string]struct {
 	"another extension": {func(r *request) {
 		r.Spec.Request = extension(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}, []byte{5, 0})
 	}, "InvalidCertificateSigningRequest"},
+	"a CSR to sign code": {func(r *request) {
+		r.Spec.Request = extension(asn1.ObjectIdentifier{2, 5, 29, 37}, []byte{0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 3})
+	}, "UsagesNotPermitted"},
+	"a CSR for clients alone": {func(r *request) {
+		r.Spec.Request = extension(asn1.ObjectIdentifier{2, 5, 29, 37}, []byte{0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2})
+	}, "UsagesNotPermitted"},
+	"a CSR to sign certificates": {func(r *request) {
+		r.Spec.Request = extension(asn1.ObjectIdentifier{2, 5, 29, 15}, []byte{3, 2, 2, 0x84})
+	}, "UsagesNotPermitted"},
+	"a CSR to be a CA": {func(r *request) {
+		r.Spec.Request = extension(asn1.ObjectIdentifier{2, 5, 29, 19}, []byte{0x30, 3, 1, 1, 0xff})
+	}, "UsagesNotPermitted"},
+	"a CSR with a broken extension": {func(r *request) {
+		r.Spec.Request = extension(asn1.ObjectIdentifier{2, 5, 29, 37}, []byte{5, 0})
+	}, "UsagesNotPermitted"},
 	"to sign certificates":     {func(r *request) { r.Spec.Usages = append(r.Spec.Usages, "cert sign") }, "UsagesNotPermitted"},
 	"any usage":                {func(r *request) { r.Spec.Usages = append(r.Spec.Usages, "any") }, "UsagesNotPermitted"},
 	"to sign code":             {func(r *request) { r.Spec.Usages = []certificatesv1.KeyUsage{"code signing"} }, "UsagesNotPermitted"},

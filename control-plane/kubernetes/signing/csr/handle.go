@@ -26,7 +26,7 @@ func (d *Door) handle(ctx context.Context, seen *request) time.Duration {
 	if err == nil {
 		err = d.serve(ctx, live)
 	}
-	if err == nil || errors.Is(err, errOver) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, signing.ErrOver) || ctx.Err() != nil {
 		return 0 // done, deleted, or no longer ours to decide
 	}
 	return d.pending(seen, err)
@@ -57,7 +57,8 @@ func (d *Door) serve(ctx context.Context, live *request) error {
 	if err != nil {
 		return err
 	}
-	return d.deliver(ctx, live, cert)
+	d.deliver(ctx, live, cert)
+	return nil
 }
 
 // verify compares a service account, and the pod that its token was bound to, with the live ones.

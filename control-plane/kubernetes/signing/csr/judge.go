@@ -69,25 +69,36 @@ func (d *Door) judge(r *request) (order, error) {
 		return o, refused(reasonPolicy, "the policy for this signer grants the requester nothing: %s", text.Clean(granted.Denied))
 	}
 	o.rule = granted.Rule
-	if o.names, err = namesOf(r.Spec.Request); err != nil {
+	csr, err := read(r.Spec.Request)
+	if err != nil {
+		return o, err
+	}
+	if o.names, err = namesOf(csr); err != nil {
 		return o, err
 	}
 	if !o.names.Equal(granted.Identity) {
 		return o, refused(reasonNames, "the certificate signing request names %s; the policy gives the requester exactly %s", text.Quote(o.names.String()), text.Quote(granted.Identity.String()))
 	}
+	if err := granted.Usages.CheckCSR(csr); err != nil {
+		return o, refused(reasonUsages, "%s", text.Clean(err.Error()))
+	}
 	return o, checkUsages(r.Spec.Usages, granted.Usages)
 }
 
-// namesOf reads a CSR and returns its names. The subject must be empty: with a subject such as
-// O=system:masters, whoever takes the CA for one of users would take its holder for a user.
-func namesOf(pemBytes []byte) (names pki.Identity, err error) {
+func read(pemBytes []byte) (*x509.CertificateRequest, error) {
 	if len(pemBytes) > maxCSR {
-		return names, refused(reasonCSR, "the certificate signing request has %d bytes, %d are allowed", len(pemBytes), maxCSR)
+		return nil, refused(reasonCSR, "the certificate signing request has %d bytes, %d are allowed", len(pemBytes), maxCSR)
 	}
 	csr, err := pki.ParseCSR(pemBytes)
 	if err != nil {
-		return names, refused(reasonCSR, "%s", text.Clean(err.Error()))
+		return nil, refused(reasonCSR, "%s", text.Clean(err.Error()))
 	}
+	return csr, nil
+}
+
+// namesOf returns a CSR's names. The subject must be empty: with a subject such as O=system:masters,
+// whoever takes the CA for one of users would take its holder for a user.
+func namesOf(csr *x509.CertificateRequest) (names pki.Identity, err error) {
 	if err := checkSubject(csr); err != nil {
 		return names, err
 	}

@@ -17,14 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// firstWait and longestWait bound the waits between two writes of a certificate.
-const firstWait, longestWait = time.Second, 20 * time.Second
-
 // reasonGranted is the reason of our approvals.
 const reasonGranted = "CountersignPolicy"
-
-// errOver means that nothing is left to do: the request is gone, or all is said about it.
-var errOver = errors.New("the request is deleted or finished")
 
 // approve says that the policy grants the request, and returns it with that.
 func (d *Door) approve(ctx context.Context, live *request, rule string) (approved *request, err error) {
@@ -33,7 +27,7 @@ func (d *Door) approve(ctx context.Context, live *request, rule string) (approve
 		approved, err = d.requests().UpdateApproval(ctx, next.Name, next, metav1.UpdateOptions{})
 		return err
 	})
-	if err = over(err); err != nil {
+	if err = signing.Gone(err); err != nil {
 		return live, fmt.Errorf("cannot approve the request: %w", err)
 	}
 	d.observe(live, resultApproved)
@@ -50,7 +44,7 @@ func (d *Door) refuse(ctx context.Context, live *request, no *refusal) error {
 		}
 	}
 	next := withCondition(live, kind, no.reason, no.message, d.cfg.Now())
-	err := d.write(ctx, live, func(ctx context.Context) error {
+	err := d.writes.Finish(ctx, owner(live), func(ctx context.Context) error {
 		_, err := write(ctx, next.Name, next, metav1.UpdateOptions{}) // a conflict if it is not the live one any more
 		return err
 	})
@@ -63,37 +57,34 @@ func (d *Door) refuse(ctx context.Context, live *request, no *refusal) error {
 	return nil
 }
 
-// deliver writes a certificate into the status. Whatever the API server says, it tries again with
-// the same certificate, as another would cost another one.
-func (d *Door) deliver(ctx context.Context, live *request, cert ra.Certificate) error {
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+// deliver writes a certificate into the status, whatever the API server says.
+func (d *Door) deliver(ctx context.Context, live *request, cert ra.Certificate) {
+	delivery := signing.Delivery{
+		Gate: d.gates[live.Spec.SignerName], Owner: owner(live), UID: live.UID, Until: cert.NotAfter, Now: d.cfg.Now,
+		Retry: func(err error) {
+			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
+		},
+	}
+	err := delivery.Do(ctx, func(ctx context.Context) error {
 		err := d.put(ctx, live, cert)
 		if apierrors.IsConflict(err) {
 			live, err = d.newer(ctx, live, err)
 		}
-		over := errors.Is(err, errOver) || err != nil && ctx.Err() != nil
-		if !over {
-			d.gates[live.Spec.SignerName].Wrote(owner(live), live.UID, err)
-		}
-		switch {
-		case err == nil:
-			d.observe(live, resultIssued)
-			return nil
-		case over, !d.cfg.Now().Before(cert.NotAfter):
-			d.observe(live, resultUndelivered)
-			d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
-			return nil
-		}
-		d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
-		signing.Sleep(ctx, wait)
+		return err
+	})
+	if err == nil {
+		d.observe(live, resultIssued)
+		return
 	}
+	d.observe(live, resultUndelivered)
+	d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
 }
 
 // newer returns the request in its latest version if it can be had, and why nothing is written yet.
 func (d *Door) newer(ctx context.Context, live *request, conflict error) (*request, error) {
 	next, err := d.current(ctx, live)
 	switch {
-	case errors.Is(err, errOver):
+	case errors.Is(err, signing.ErrOver):
 		return live, err
 	case err != nil:
 		return live, conflict
@@ -105,46 +96,29 @@ func (d *Door) newer(ctx context.Context, live *request, conflict error) (*reque
 func (d *Door) put(ctx context.Context, live *request, cert ra.Certificate) error {
 	next := live.DeepCopy()
 	next.Status.Certificate = cert.Chain
-	return d.write(ctx, live, func(ctx context.Context) error {
+	return d.writes.Finish(ctx, owner(live), func(ctx context.Context) error {
 		_, err := d.requests().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		return err
 	})
 }
 
-// write makes a call that ends the work on a request.
-func (d *Door) write(ctx context.Context, r *request, f func(context.Context) error) error {
-	return over(d.writes.Do(ctx, owner(r), func(ctx context.Context) error {
-		ctx, cancel := signing.Linger(ctx)
-		defer cancel()
-		return f(ctx)
-	}))
-}
-
-// current returns the live request, or errOver.
+// current returns the live request, or signing.ErrOver.
 func (d *Door) current(ctx context.Context, r *request) (live *request, err error) {
 	err = d.reads.Do(ctx, owner(r), func(ctx context.Context) error {
 		live, err = d.requests().Get(ctx, r.Name, metav1.GetOptions{})
 		return err
 	})
-	switch err = over(err); {
+	switch err = signing.Gone(err); {
 	case err != nil:
 		return nil, err
 	case live.UID != r.UID || finished(live):
-		return nil, errOver
+		return nil, signing.ErrOver
 	}
 	return live, nil
 }
 
 func (d *Door) requests() typed.CertificateSigningRequestInterface {
 	return d.cfg.Client.CertificatesV1().CertificateSigningRequests()
-}
-
-// over turns "not found" into errOver.
-func over(err error) error {
-	if apierrors.IsNotFound(err) {
-		return errOver
-	}
-	return err
 }
 
 func withCondition(r *request, kind certificatesv1.RequestConditionType, reason, message string, now time.Time) *request {

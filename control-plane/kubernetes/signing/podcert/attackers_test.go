@@ -88,6 +88,7 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"a CSR with another key's signature": {request: func(r *request) { r.Spec.StubPKCS10Request = forged() }, want: badCSR},
 		"a huge CSR":                         {request: func(r *request) { r.Spec.StubPKCS10Request = make([]byte, 1<<20) }, want: badCSR, says: "1048576 bytes"},
 		"a CSR that asks to be a CA's":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP256], wanting()) }, want: badCSR, says: "extension"},
+		"a CSR that asks to sign code":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP256], forCode()) }, want: badCSR, says: "extended key usage"},
 		"a key with P-224":                   {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(key(elliptic.P224()), &x509.CertificateRequest{}) }, want: badKey, says: "keyType"},
 		"an RSA key with 2,048 bits":         {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.RSA2048], &x509.CertificateRequest{}) }, want: badKey},
 		"a key that the rule does not have":  {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP384], &x509.CertificateRequest{}) }, want: badKey, says: `use one of ["ecdsa-p256"]`},
@@ -141,6 +142,10 @@ func finishedAndGoing(p *corev1.Pod) {
 
 func wanting() *x509.CertificateRequest {
 	return &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: []int{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: []byte{5, 0}}}}
+}
+
+func forCode() *x509.CertificateRequest {
+	return &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 37}, Value: []byte{0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 3}}}}
 }
 
 // forbid gives certificates only to pods of that namespace.

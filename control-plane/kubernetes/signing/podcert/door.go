@@ -91,14 +91,14 @@ type Door struct {
 	lookups *signing.Slots
 	writes  *signing.Slots
 	known   *known
-	gates   map[string]*signing.Gate // by signer
+	gates   signing.Gates
 
 	follower *signing.Follower[*request]
 }
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, lookups: signing.NewSlots(), writes: signing.NewSlots(), known: newKnown(), gates: map[string]*signing.Gate{}}
+	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, lookups: signing.NewSlots(), writes: signing.NewSlots(), known: newKnown(), gates: signing.Gates{}}
 	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || len(cfg.Signers) == 0 {
 		return nil, errors.New("podcert: Config needs Cluster, Client, Issuer and Signers")
 	}
@@ -140,6 +140,9 @@ func (d *Door) Run(ctx context.Context) { d.follower.Run(ctx) }
 // Ready returns nil while the door runs and has seen all requests that there were when it
 // began.
 func (d *Door) Ready() error { return d.follower.Ready() }
+
+// Shut returns the signers for which no certificates are asked, as they could not be written.
+func (d *Door) Shut() []signing.Shut { return d.gates.Shut() }
 
 // informer follows the requests for one signer.
 func (d *Door) informer(signer string) cache.SharedIndexInformer {

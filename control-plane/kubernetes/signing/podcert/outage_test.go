@@ -363,6 +363,9 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 		if n := len(c.audited("issued")); n > 30 {
 			t.Errorf("%d certificates in 4 minutes, and none could be delivered", n)
 		}
+		if shut := c.door.Shut(); len(shut) != 1 || shut[0].Signer != signer || !shut[0].Forbidden {
+			t.Errorf("it is told as %+v", shut)
+		}
 		end()
 		time.Sleep(4 * time.Minute)
 		if n := c.happened("issued"); n != pods {

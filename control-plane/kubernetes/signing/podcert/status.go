@@ -33,43 +33,37 @@ const (
 	// started together do not come back together, and a queue or an outage has almost half
 	// of the lifetime.
 	refreshFrom, refreshTo = 0.4, 0.6
-	// firstWait and longestWait are those between two writes of a status.
-	firstWait, longestWait = time.Second, 20 * time.Second
+	// again is how long a request waits whose certificate became too old to be written.
+	again = time.Second
 )
 
-// errOver means that nothing is left to do: the request is gone, or has its status.
-var errOver = errors.New("the request is deleted or finished")
-
-// deliver writes a certificate into the status. It tries again with the same certificate for as
-// long as the API server could take it, as another would cost another one.
+// deliver writes a certificate into the status, for as long as the API server could take it.
 func (d *Door) deliver(ctx context.Context, r *request, cert ra.Certificate) error {
 	if size := len(cert.Chain); size > maxChain {
 		err := fmt.Errorf("the chain of authority %q has %d bytes of PEM, the API server takes %d", cert.Authority, size, maxChain)
 		return d.undelivered(r, err, true)
 	}
-	status := issued(cert, d.cfg.Now())
-	refused := false
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		err := d.write(ctx, r, status)
-		now, end := d.cfg.Now(), cert.NotBefore.Add(freshFor)
-		over := errors.Is(err, errOver) || err != nil && ctx.Err() != nil
-		if !over {
-			d.gates[r.Spec.SignerName].Wrote(r.Namespace, r.UID, err)
-		}
-		refused = refused || apierrors.IsInvalid(err) && now.Add(clockSkew).Before(end)
-		switch {
-		case err == nil:
-			d.observe(r, resultIssued)
-			return nil
-		case over:
-			d.observe(r, resultUndelivered)
-			return nil
-		case !now.Add(wait).Before(end):
-			return d.undelivered(r, err, refused)
-		}
-		d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", r.Namespace+"/"+r.Name, "error", clean(err))
-		signing.Sleep(ctx, wait)
+	status, end, refused := issued(cert, d.cfg.Now()), cert.NotBefore.Add(freshFor), false
+	delivery := signing.Delivery{
+		Gate: d.gates[r.Spec.SignerName], Owner: r.Namespace, UID: r.UID, Until: end, Now: d.cfg.Now,
+		Retry: func(err error) {
+			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", r.Namespace+"/"+r.Name, "error", clean(err))
+		},
 	}
+	err := delivery.Do(ctx, func(ctx context.Context) error {
+		err := d.write(ctx, r, status)
+		refused = refused || apierrors.IsInvalid(err) && d.cfg.Now().Add(clockSkew).Before(end)
+		return err
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, signing.ErrOver) {
+		return d.undelivered(r, err, refused)
+	}
+	result := resultIssued
+	if err != nil { // nobody waits for it any more
+		result = resultUndelivered
+	}
+	d.observe(r, result)
+	return nil
 }
 
 // undelivered gives a certificate up. What is wrong with it, unless it is its age, would be wrong
@@ -80,7 +74,7 @@ func (d *Door) undelivered(r *request, err error, wrong bool) error {
 	if wrong {
 		return nil
 	}
-	return &signing.PendingError{Again: firstWait, Err: err}
+	return &signing.PendingError{Again: again, Err: err}
 }
 
 // refuse writes a final word, unless the live request is another than the one that was judged.
@@ -94,7 +88,7 @@ func (d *Door) refuse(ctx context.Context, r *request, no *finalError) error {
 			Conditions: []metav1.Condition{condition(no.condition, no.reason, no.message, d.cfg.Now())},
 		})
 	}
-	if errors.Is(err, errOver) {
+	if errors.Is(err, signing.ErrOver) {
 		return nil
 	}
 	if err != nil {
@@ -123,19 +117,17 @@ func (d *Door) write(ctx context.Context, r *request, status certificatesv1.PodC
 	return d.put(ctx, live, status)
 }
 
-// current returns the live request, with errOver if there is nothing left to do about it.
+// current returns the live request, with signing.ErrOver if there is nothing left to do about it.
 func (d *Door) current(ctx context.Context, r *request) (live *request, err error) {
 	err = d.writes.Do(ctx, r.Namespace, func(ctx context.Context) error {
 		live, err = d.cfg.Client.CertificatesV1().PodCertificateRequests(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		return err
 	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, errOver
+	switch err = signing.Gone(err); {
 	case err != nil:
 		return nil, err
 	case live.UID != r.UID || finished(live):
-		return live, errOver
+		return live, signing.ErrOver
 	}
 	return live, nil
 }
@@ -144,16 +136,10 @@ func (d *Door) current(ctx context.Context, r *request) (live *request, err erro
 func (d *Door) put(ctx context.Context, r *request, status certificatesv1.PodCertificateRequestStatus) error {
 	next := *r
 	next.Status = status
-	err := d.writes.Do(ctx, r.Namespace, func(ctx context.Context) error {
-		ctx, cancel := signing.Linger(ctx)
-		defer cancel()
+	return d.writes.Finish(ctx, r.Namespace, func(ctx context.Context) error {
 		_, err := d.cfg.Client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
 		return err
 	})
-	if apierrors.IsNotFound(err) {
-		return errOver
-	}
-	return err
 }
 
 // issued is the status of a request with its certificate.

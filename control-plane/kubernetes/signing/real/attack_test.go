@@ -70,6 +70,7 @@ var byLiar = []attack{
 	{name: "an annotation", change: annotation("example.org/dns-names"), condition: denied, reason: "InvalidUnverifiedUserAnnotations", message: "example.org/dns-names"},
 	{name: "a key that the rule does not allow", change: edwards, condition: denied, reason: "UnsupportedKeyType", message: "ed25519"},
 	{name: "an e-mail address", change: withNames(&x509.CertificateRequest{EmailAddresses: []string{"admin@example.org"}}), condition: failed, reason: "InvalidCertificateSigningRequest"},
+	{name: "a certificate to sign code", change: withNames(&x509.CertificateRequest{ExtraExtensions: toSignCode}), condition: failed, reason: "InvalidCertificateSigningRequest", message: "extended key usage"},
 	// The names are not what is issued, as checkNames shows.
 	{name: "a DNS name", change: withNames(&x509.CertificateRequest{DNSNames: []string{"admin.bank.svc"}}), condition: issued},
 	{name: "the rights of an administrator", change: withNames(&x509.CertificateRequest{Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}}), condition: issued},

@@ -72,13 +72,22 @@ func (o *office) late(requests []certificatesv1.PodCertificateRequest) (most int
 		}
 		made[r.Spec.PodName] = r.CreationTimestamp.Time
 	}
-	var before []time.Time // of those that were served before, the latest last
+	var asked []time.Time
 	for _, call := range o.ca.Requests() {
-		at := made[podOf(call)]
-		place, _ := slices.BinarySearchFunc(before, at.Add(2*time.Second), time.Time.Compare)
-		most = max(most, len(before)-place)
-		before = append(before, at)
-		slices.SortFunc(before, time.Time.Compare)
+		asked = append(asked, made[podOf(call)])
+	}
+	return passed(asked)
+}
+
+// passed returns by how many that were asked for later one was passed, at most: when each was asked
+// for, in the order in which they were served. Kubernetes keeps whole seconds.
+func passed(asked []time.Time) (most int) {
+	var before []time.Time // of those that were served before, the latest last
+	for _, at := range asked {
+		later, _ := slices.BinarySearchFunc(before, at.Add(2*time.Second), time.Time.Compare)
+		most = max(most, len(before)-later)
+		place, _ := slices.BinarySearchFunc(before, at, time.Time.Compare)
+		before = slices.Insert(before, place, at)
 	}
 	return most
 }

@@ -81,6 +81,7 @@ var wrong = map[string]struct {
 	"a CA's usage": {change: func(_ *testing.T, r *signingRequest) {
 		r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageCertSign)
 	}, denied: "UsagesNotPermitted"},
+	"a CSR to sign code": {csr: func(c *x509.CertificateRequest) { c.ExtraExtensions = toSignCode }, denied: "UsagesNotPermitted"},
 	"a forged signature": {change: func(t *testing.T, r *signingRequest) {
 		block, _ := pem.Decode(r.Spec.Request)
 		block.Bytes[len(block.Bytes)-1] ^= 1

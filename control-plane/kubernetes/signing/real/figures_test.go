@@ -144,8 +144,8 @@ func (b *bench) all(requests []*certificatesv1.PodCertificateRequest) (last time
 }
 
 // parallel calls f for 0 to n-1.
-func (b *bench) parallel(n int, f func(i int) error) {
-	b.t.Helper()
+func (s *site) parallel(n int, f func(i int) error) {
+	s.t.Helper()
 	var making sync.WaitGroup
 	errs := make([]error, makers)
 	for m := range makers {
@@ -156,7 +156,7 @@ func (b *bench) parallel(n int, f func(i int) error) {
 		})
 	}
 	making.Wait()
-	must(b.t, errors.Join(errs...))
+	must(s.t, errors.Join(errs...))
 }
 
 // addPods creates more pods.

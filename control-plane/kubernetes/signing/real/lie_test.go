@@ -86,6 +86,9 @@ func edwards(a *arena, r *certificatesv1.PodCertificateRequest) {
 	r.Spec.StubPKCS10Request = kubetest.CSR(a.t, key, &x509.CertificateRequest{})
 }
 
+// toSignCode is the extended key usage for that (RFC 5280, section 4.2.1.12), which some CAs copy.
+var toSignCode = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: []byte{0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 3}}}
+
 func withNames(template *x509.CertificateRequest) func(*arena, *certificatesv1.PodCertificateRequest) {
 	return func(a *arena, r *certificatesv1.PodCertificateRequest) {
 		r.Spec.StubPKCS10Request = kubetest.CSR(a.t, ecdsaKey(a.t, elliptic.P256()), template)

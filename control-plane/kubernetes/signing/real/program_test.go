@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,8 @@ type deployment struct {
 	folder  string // of the CA
 	rules   string
 	signing string // settings for CertificateSigningRequests
+	rate    int    // calls of the CA a second
+	lease   string // how long one lives
 	more    string // settings
 }
 
@@ -43,7 +46,7 @@ func deploy(t testing.TB, c *kubetest.Cluster, components ...string) *deployment
 		kustomization += "components: [" + strings.Join(components, ", ") + "]\n"
 	}
 	applyManifests(t, c, kustomization)
-	return &deployment{site: site{c, t}, folder: filepath.Join(proctest.Folder(t), "ca"), rules: podRule}
+	return &deployment{site: site{c, t}, folder: filepath.Join(proctest.Folder(t), "ca"), rules: podRule, rate: 1000, lease: "8s"}
 }
 
 // podRule gives the names that [policy] gives.
@@ -64,7 +67,7 @@ const settings = `
 cluster: {id: home, kubeconfig: DIR/kube.yaml}
 dev: true
 providers: [PROVIDER]
-authorities: [{name: file, limits: {rate: 1000}}]
+authorities: [{name: file, limits: {rate: RATE}}]
 signers:
 - name: example.com/mesh
   pod_certificates: {enabled: true}
@@ -72,7 +75,7 @@ signers:
   trust_bundle: {name: "example.com:mesh:bundle"}
 rules: RULES
 audit: {file: DIR/audit.log}
-leader_election: {duration: 8s}
+leader_election: {duration: LEASE}
 status: {address: 'unix:DIR/page'}
 `
 
@@ -88,7 +91,7 @@ type replica struct {
 func (d *deployment) start(provider string) *replica {
 	d.t.Helper()
 	r := &replica{t: d.t, dir: proctest.Folder(d.t)}
-	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules, "SIGNING", d.signing).Replace(settings) + d.more
+	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules, "SIGNING", d.signing, "RATE", strconv.Itoa(d.rate), "LEASE", d.lease).Replace(settings) + d.more
 	write(d.t, r.dir, "ra.yaml", strings.NewReplacer("DIR", r.dir, "FOLDER", d.folder).Replace(text))
 	write(d.t, r.dir, "kube.yaml", string(d.Kubeconfig(d.Account(home, us))))
 	d.t.Cleanup(func() {

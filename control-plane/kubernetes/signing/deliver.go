@@ -1,0 +1,62 @@
+package signing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// firstWait and longestWait bound the waits between two writes of a certificate.
+const firstWait, longestWait = time.Second, 20 * time.Second
+
+// ErrOver means that nothing is left to do about a request: it is gone, or all is said about it.
+var ErrOver = errors.New("the request is deleted or finished")
+
+// Gone turns "not found" into [ErrOver].
+func Gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return ErrOver
+	}
+	return err
+}
+
+// Finish makes a call that ends the work on a request. It returns [ErrOver] if the request is gone.
+func (s *Slots) Finish(ctx context.Context, owner string, f func(context.Context) error) error {
+	return Gone(s.Do(ctx, owner, func(ctx context.Context) error {
+		ctx, cancel := Linger(ctx)
+		defer cancel()
+		return f(ctx)
+	}))
+}
+
+// Delivery brings a certificate into a request of an owner.
+type Delivery struct {
+	Gate  *Gate
+	Owner string
+	UID   types.UID
+	// Until is when the certificate can no longer be written, by Now.
+	Until time.Time
+	Now   func() time.Time
+	// Retry hears why a write failed that is made again.
+	Retry func(error)
+}
+
+// Do calls write until it succeeds, always for the same certificate, as another would cost another
+// one. It returns the last error when the time is up, when write returns [ErrOver], and when ctx ends.
+func (d Delivery) Do(ctx context.Context, write func(context.Context) error) error {
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		err := write(ctx)
+		if errors.Is(err, ErrOver) || err != nil && ctx.Err() != nil {
+			return err
+		}
+		d.Gate.Wrote(d.Owner, d.UID, err)
+		if err == nil || !d.Now().Add(wait).Before(d.Until) {
+			return err
+		}
+		d.Retry(err)
+		Sleep(ctx, wait)
+	}
+}
