@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/loglimit"
@@ -128,6 +129,9 @@ func Doors(certSigners ...string) []ra.Door {
 	}
 	return doors
 }
+
+// IsDoor reports whether the name of a door is one of ours.
+func IsDoor(name string) bool { return name == doorName || strings.HasPrefix(name, doorName+"/") }
 
 func doorOf(certSigner string) string {
 	if certSigner == "" {

@@ -2,6 +2,7 @@ package ra
 
 import (
 	"context"
+	"crypto/x509"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type authority struct {
 	stops stops
 	held  time.Time // monotonic: nothing is asked before, as its root is new
 	why   error
+	early *x509.Certificate // that root, or nil
 
 	back    time.Duration // by how much it backdates
 	met     bool          // it has answered with a certificate, so that is known
@@ -37,6 +39,7 @@ type authority struct {
 	heard   chan struct{} // closed once roots are known, or will not be told apart from replies
 	once    sync.Once     // closes heard
 	dirty   bool          // the record changed
+	synced  time.Time     // monotonic: when the common record was read last
 	changed chan struct{} // wakes learn
 
 	asks    call.Turn // for CheckAbilities
@@ -150,7 +153,7 @@ const aloneFor = 3 * time.Second
 // backdating as lifetime, the first call goes alone: all that were in flight before its answer would
 // cost two certificates each.
 func (a *authority) alone(now time.Time) time.Duration {
-	if !a.engine.strict || a.met || !a.calling() {
+	if !a.engine.doors.Load().strict || a.met || !a.calling() {
 		return 0
 	}
 	return a.began.Add(aloneFor).Sub(now)
@@ -195,7 +198,7 @@ func (a *authority) returned(s slot) {
 func (a *authority) closed(o *order, now time.Time) error {
 	if left := a.held.Sub(now); left > 0 {
 		err := ca.Errorf(ca.Unavailable, "authority %q: %v", a.conf.Name, a.why)
-		err.RetryAfter = left
+		err.RetryAfter = min(left, heldAgain)
 		return err
 	}
 	return a.stops.closed(o, now)

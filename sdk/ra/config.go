@@ -100,6 +100,9 @@ type Roots struct {
 	Unplanned time.Duration
 	// Interval is the time between calls to a [ca.RootSource]. Default: 5 minutes.
 	Interval time.Duration
+	// Led says that another engine with the same Store, which is an [Updater], says where each
+	// root stands. This one goes by that record as soon as there is one. Default: false.
+	Led bool
 }
 
 // Budget bounds the certificates of one holder (a pod; a service account on a node; one set of
@@ -123,6 +126,17 @@ type Store interface {
 	// the reason [ca.Invalid] says that the record is of no use.
 	Load(ctx context.Context, name string) ([]byte, error)
 	Save(ctx context.Context, name string, record []byte) error
+}
+
+// Updater is a Store whose records several engines keep at the same time. One of them leads, and
+// the others have Roots.Led set. Each reads the record every ten seconds, or every Roots.Interval
+// if that is shorter, and adds until when the certificates live that it gave out.
+type Updater interface {
+	Store
+	// Update replaces a record with what change makes of it, or keeps it if that is the same. If
+	// another has replaced it meanwhile, change is called again. An error leaves open whether it
+	// was kept.
+	Update(ctx context.Context, name string, change func(record []byte) []byte) error
 }
 
 func (c Config) withDefaults() Config {
@@ -166,7 +180,7 @@ func (l Limits) schedule() schedule.Limits {
 }
 
 func (r Roots) phases() rootphase.Config {
-	return rootphase.Config{Wait: r.Wait, Outstanding: r.ByReply, Confirmed: r.Confirmed, Unplanned: r.Unplanned}
+	return rootphase.Config{Wait: r.Wait, Outstanding: r.ByReply, Confirmed: r.Confirmed, Unplanned: r.Unplanned, Led: r.Led}
 }
 
 // check returns all that is wrong, with the defaults set.
@@ -188,6 +202,9 @@ func (c Config) check() error {
 		}
 		names[a.Name] = true
 		errs = append(errs, a.check())
+		if _, ok := c.Store.(Updater); a.Roots.Led && !ok {
+			errs = append(errs, fmt.Errorf("authority %q: who is led needs a Store that is an Updater", a.Name))
+		}
 	}
 	for _, d := range c.Doors {
 		errs = append(errs, d.valid())

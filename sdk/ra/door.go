@@ -3,6 +3,7 @@ package ra
 import (
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -24,6 +25,22 @@ type Door struct {
 	// KeyTypes are the types of keys that it can take, as in [Rule.KeyTypes]. Default: all
 	// that the rule has.
 	KeyTypes []string
+}
+
+// doors are those in force. They do not change.
+type doors struct {
+	all    []Door
+	by     map[string]Door // by name
+	strict bool            // one is
+}
+
+func newDoors(all []Door) (d *doors, errs []error) {
+	d = &doors{all: slices.Clone(all), by: map[string]Door{}}
+	for _, one := range all {
+		errs = append(errs, one.valid())
+		d.by[one.Name], d.strict = one, d.strict || one.strict()
+	}
+	return d, slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // strict reports whether the lifetime asked for is exact and includes the backdating.

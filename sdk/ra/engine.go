@@ -18,8 +18,7 @@ import (
 type Engine struct {
 	cfg         Config
 	policy      atomic.Pointer[Policy]
-	doors       map[string]Door
-	strict      bool // a door is
+	doors       atomic.Pointer[doors]
 	authorities map[string]*authority
 	audit       *auditLog
 	refusals    *refusals
@@ -48,21 +47,17 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, doors: map[string]Door{}, authorities: map[string]*authority{}, audit: newAuditLog(cfg.Audit),
+		cfg: cfg, authorities: map[string]*authority{}, audit: newAuditLog(cfg.Audit),
 		flights:    map[[16]byte]*flight{},
 		holders:    newRecent[holder](maxHolders, func() *history { return &history{} }),
 		namespaces: newRecent[string](maxNamespaces, func() *schedule.Bucket { return &schedule.Bucket{} }),
 	}
 	e.refusals = newRefusals(e.audit)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	for _, d := range cfg.Doors {
-		e.doors[d.Name] = d
-		e.strict = e.strict || d.strict()
-	}
 	for _, a := range cfg.Authorities {
 		e.authorities[a.Name] = newAuthority(e, a)
 	}
-	if err := e.SetPolicy(cfg.Policy); err != nil {
+	if err := e.SetRules(cfg.Policy, cfg.Doors); err != nil {
 		e.cancel()
 		return nil, err
 	}
@@ -76,22 +71,27 @@ func New(cfg Config) (*Engine, error) {
 
 // SetPolicy replaces the policy. A request that waits and would be decided otherwise now
 // ends with [ca.Aborted]. The error names each rule with an unknown authority or door.
-func (e *Engine) SetPolicy(p *Policy) error {
+func (e *Engine) SetPolicy(p *Policy) error { return e.SetRules(p, e.doors.Load().all) }
+
+// SetRules replaces the policy and the doors. Requests at a door that is gone end with
+// [ca.Aborted], and new ones are [ca.Invalid].
+func (e *Engine) SetRules(p *Policy, all []Door) error {
 	if p == nil {
 		return errors.New("there is no policy")
 	}
-	var errs []error
+	next, errs := newDoors(all)
 	for _, r := range p.rules {
 		if e.authorities[r.Authority] == nil {
 			errs = append(errs, fmt.Errorf("rule %q: there is no authority %q", r.Name, r.Authority))
 		}
 		for _, door := range r.match.doors {
-			if _, known := e.doors[door]; !known {
+			if _, known := next.by[door]; !known {
 				errs = append(errs, fmt.Errorf("rule %q: there is no door %q", r.Name, door))
 			}
 		}
 	}
 	if len(errs) == 0 {
+		e.doors.Store(next)
 		e.policy.Store(p)
 	}
 	return errors.Join(errs...)
@@ -108,7 +108,7 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 		unable[a] = err != nil && ca.ActionFor(err) == ca.Missing
 	}
 	for _, r := range e.policy.Load().rules {
-		for _, d := range e.cfg.Doors {
+		for _, d := range e.doors.Load().all {
 			if d.NoNames && unable[e.authorities[r.Authority]] && (len(r.match.doors) == 0 || slices.Contains(r.match.doors, d.Name)) {
 				errs = append(errs, fmt.Errorf("rule %q: the door %q has CSRs without names, and the authority %q signs only what a CSR names; use one that certifies the names of the request", r.Name, d.Name, r.Authority))
 			}
@@ -125,6 +125,18 @@ func (e *Engine) RootsWritten(authority string, bundle *pki.Bundle) {
 	if a := e.authorities[authority]; a != nil {
 		_ = a.changeRoots(func(now time.Time) error { a.phases.Wrote(bundle, now); return nil }) // it cannot fail
 	}
+}
+
+// SetRootsWait replaces Roots.Wait of an authority, for roots that wait already as well.
+func (e *Engine) SetRootsWait(authority string, wait time.Duration) {
+	a := e.authorities[authority]
+	if a == nil || wait <= 0 {
+		return
+	}
+	e.mu.Lock()
+	a.conf.Roots.Wait = wait // for when they are restored
+	e.mu.Unlock()
+	_ = a.changeRoots(func(time.Time) error { a.phases.SetWait(wait); return nil }) // it cannot fail
 }
 
 // ShareChanged says that an authority's Share may have grown.

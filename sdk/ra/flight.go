@@ -79,8 +79,11 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	e.tasks.Go(func() { a.fly(f, s, now) })
 }
 
-// granted reports whether the policy in force decides the same.
+// granted reports whether the policy in force decides the same, and the door is there.
 func (e *Engine) granted(o *order) bool {
+	if _, there := e.doors.Load().by[o.Door]; !there {
+		return false
+	}
 	p := e.policy.Load()
 	if p == o.policy {
 		return true

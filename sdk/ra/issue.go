@@ -47,7 +47,7 @@ func (e *Engine) Issue(ctx context.Context, req Request) (Certificate, error) {
 func (e *Engine) order(req Request) (*order, error) {
 	o := &order{Request: req, policy: e.policy.Load()}
 	var known bool
-	if o.door, known = e.doors[req.Door]; !known {
+	if o.door, known = e.doors.Load().by[req.Door]; !known {
 		return o, ca.Errorf(ca.Invalid, "there is no door %.64q", req.Door)
 	}
 	if len(req.Object) > maxObject || req.TTL < 0 {

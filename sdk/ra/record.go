@@ -17,12 +17,28 @@ type authorityRecord struct {
 	Roots      json.RawMessage `json:"roots"`
 }
 
+// firstRecord is how long one who is led waits for a record where there is none. At the very first
+// start, the leader writes it as soon as it has heard roots; if it was deleted, it does so when it
+// looks again.
+const firstRecord = 15 * time.Second
+
 // restore takes over the record of the last run. Without one, or with one that is of no use,
 // the first roots are trusted.
 func (a *authority) restore() {
 	var kept authorityRecord
-	if !a.read(&kept) {
-		return
+	for end := time.Now().Add(firstRecord); ; {
+		there, ok := a.read(&kept)
+		if !ok {
+			return
+		}
+		if there || !a.conf.Roots.Led || !time.Now().Before(end) {
+			break
+		}
+		select {
+		case <-a.engine.ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
 	}
 	e := a.engine
 	e.mu.Lock()
@@ -43,43 +59,52 @@ func (a *authority) restore() {
 
 // read loads the record, and tries again for as long as the Store cannot tell whether there is
 // one: until then nothing is signed. It returns false if the engine is closed first.
-func (a *authority) read(kept *authorityRecord) bool {
+func (a *authority) read(kept *authorityRecord) (there, ok bool) {
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		err := a.load(kept)
+		there, err := a.load(kept)
 		switch {
 		case err == nil:
-			return true
+			return there, true
 		case ca.ReasonFor(err) == ca.Invalid:
 			a.engine.cfg.Log.Error("the record of an authority's roots is malformed; those that it tells first are trusted",
 				"authority", a.conf.Name, "error", text.Clean(err.Error()))
-			return true
+			return true, true
 		}
 		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed before",
 			"authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
 		select {
 		case <-a.engine.ctx.Done():
-			return false
+			return false, false
 		case <-time.After(wait):
 		}
 	}
 }
 
-func (a *authority) load(into *authorityRecord) error {
+func (a *authority) load(into *authorityRecord) (there bool, err error) {
 	store := a.engine.cfg.Store
 	if store == nil {
-		return nil
+		return false, nil
 	}
 	record, err := call.Do(a.engine.ctx, a.conf.Timeout, a.records, func(ctx context.Context) ([]byte, error) {
 		return store.Load(ctx, a.conf.Name)
 	})
 	if err != nil || len(record) == 0 {
-		return err
+		return false, err
 	}
 	if err := json.Unmarshal(record, into); err != nil {
 		*into = authorityRecord{}
-		return ca.Errorf(ca.Invalid, "%w", err)
+		return true, ca.Errorf(ca.Invalid, "%w", err)
 	}
-	return nil
+	return true, nil
+}
+
+// keep keeps the record, and takes what others have written into it.
+func (a *authority) keep(ending bool) {
+	if shared := a.engine.updater(); shared != nil {
+		a.sync(shared, ending)
+		return
+	}
+	a.save()
 }
 
 // save keeps the record if it has changed. If that fails, the next look tries again.

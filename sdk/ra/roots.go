@@ -22,12 +22,12 @@ func (a *authority) learn() {
 	defer timer.Stop()
 	for {
 		a.publish()
-		a.save()
+		a.keep(false)
 		timer.Reset(a.nextPhase())
 		select {
 		case <-a.engine.ctx.Done():
 			<-listening
-			a.save()
+			a.keep(true)
 			return
 		case <-a.changed:
 		case <-timer.C:
@@ -43,11 +43,16 @@ func (a *authority) nextPhase() time.Duration {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.cfg.Now()
-	if next := a.phases.Step(now); next.After(now) {
-		return min(look, next.Sub(now))
+	now, longest := e.cfg.Now(), look
+	if e.updater() != nil {
+		longest = a.syncEvery()
 	}
-	return look
+	next := a.phases.Step(now)
+	a.release()
+	if next.After(now) {
+		return min(longest, next.Sub(now))
+	}
+	return longest
 }
 
 // publish tells of a changed bundle.
@@ -74,6 +79,7 @@ func (a *authority) changeRoots(change func(now time.Time) error) error {
 	now := e.cfg.Now()
 	err := change(now)
 	a.phases.Step(now)
+	a.release()
 	a.dirty = true
 	poke(a.changed)
 	return err
@@ -162,18 +168,30 @@ func (a *authority) holdBack(root *x509.Certificate) error {
 	if wait <= 0 {
 		return nil
 	}
+	a.early = root
 	a.why = fmt.Errorf("it signs below the root %s, which is not published for long enough yet", pki.Fingerprint(root))
 	a.held = time.Now().Add(wait)
 	err := ca.Errorf(ca.Unavailable, "%w", a.why)
-	err.RetryAfter = wait
+	err.RetryAfter = min(wait, heldAgain)
 	return err
 }
 
-// delivered records a certificate that is given out.
-func (a *authority) delivered(chain *pki.Chain) {
+// heldAgain is when to ask again at the latest for what is held back: it may be over before its time.
+const heldAgain = 15 * time.Second
+
+// release ends a hold whose root is trusted now. The lock is held.
+func (a *authority) release() {
+	if a.early != nil && a.phases.Trusted().Contains(a.early) {
+		a.early, a.held = nil, time.Time{}
+		a.poke()
+	}
+}
+
+// delivered records a certificate that is given out with roots.
+func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	if a.phases.Issued(chain.Root, chain.Ends) {
+	if a.phases.Issued(chain.Root, chain.Ends, roots, a.engine.cfg.Now()) {
 		a.dirty = true
 		poke(a.changed)
 	}

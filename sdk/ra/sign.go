@@ -69,7 +69,7 @@ func (t *try) run(ctx context.Context) error {
 	if err := t.auditIssued(ctx); err != nil {
 		return err
 	}
-	t.delivered(t.chain)
+	t.delivered(t.chain, t.roots)
 	return nil
 }
 

@@ -81,10 +81,10 @@ func (d *door) tls() (*tls.Config, error) {
 // run serves until ctx ends and no call is left.
 func (d *door) run(ctx context.Context) error {
 	cfg := d.of.engineConfig()
-	cfg.Store, cfg.Observe = reader{d.of.records}, d.observe
+	cfg.Store, cfg.Observe = d.of.common, d.observe
 	for _, a := range d.of.providers.Authorities {
 		authority := d.of.authority(a)
-		authority.Roots.Confirmed = false // nobody says what is written for a mesh
+		authority.Roots.Led = true // the leader hears what is written for a mesh, and when
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	quotas, err := d.of.shared(&cfg)
@@ -170,10 +170,3 @@ func (l late) Decide(s ra.Subject, door string) ra.Decision { return l.engine.Lo
 
 // Roots implements [guard.Engine].
 func (l late) Roots(authority string) *pki.Bundle { return l.engine.Load().Roots(authority) }
-
-// reader reads the records of the leader's engine, which alone writes them: with them a replica
-// that starts during an overlap of roots knows since when each is published.
-type reader struct{ ra.Store }
-
-// Save implements [ra.Store]. It keeps nothing.
-func (reader) Save(context.Context, string, []byte) error { return nil }

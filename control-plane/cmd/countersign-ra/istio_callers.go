@@ -59,21 +59,24 @@ func (d *door) settings(c *config.Config) (istioca.Config, error) {
 	return cfg, nil
 }
 
-// replace takes over the callers of another configuration, unless they are the same.
-func (d *door) replace(c *config.Config) error {
-	if d == nil || !c.Istio.Enabled() || sameCallers(d.callers.now.Load(), c) {
-		return nil // without istio the rules grant nothing to a mesh
+// prepare checks the callers of another configuration, and returns what takes them over: nothing, if
+// they are the same.
+func (d *door) prepare(c *config.Config) (replace func() error, err error) {
+	if d == nil || sameCallers(d.callers.now.Load(), c) {
+		return func() error { return nil }, nil
 	}
 	cfg, err := d.settings(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.server.Replace(cfg); err != nil {
-		return err
-	}
-	d.callers.now.Store(c)
-	d.of.shifted.give()
-	return nil
+	return func() error {
+		if err := d.server.Replace(cfg); err != nil {
+			return err
+		}
+		d.callers.now.Store(c)
+		d.of.shifted.give()
+		return nil
+	}, nil
 }
 
 func sameCallers(a, b *config.Config) bool {

@@ -66,6 +66,9 @@ func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"},
 		"spec": object{"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},
 	})
+	home.put("configmaps", object{ // the other has heard of no root yet
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"}, "data": map[string]any{"file": "{}"},
+	})
 	home.addToken("web-token", bound{"shop", "web", "web-0"}, "n1")
 	home.addToken("ztunnel-token", bound{"istio-system", "ztunnel", "ztunnel-1"}, "n1")
 	east.addToken("east-token", bound{"shop", "web", "web-0"}, "n1")
@@ -115,6 +118,16 @@ func as(t *testing.T, conn *grpc.ClientConn, token, cluster string) caller {
 // ask returns the names of the certificate that the caller gets.
 func (c caller) ask(fields map[string]any) (string, error) {
 	c.t.Helper()
+	leaf, _, err := c.obtain(fields)
+	if err != nil {
+		return "", err
+	}
+	return leaf.URIs[0].String(), nil
+}
+
+// obtain returns the certificate that the caller gets, and the roots with it.
+func (c caller) obtain(fields map[string]any) (leaf *x509.Certificate, roots *pki.Bundle, err error) {
+	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		c.t.Fatal(err)
@@ -133,13 +146,17 @@ func (c caller) ask(fields map[string]any) (string, error) {
 	defer cancel()
 	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(ctx, request)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	chain, err := pki.ParseCertificates([]byte(reply.GetCertChain()[0]))
 	if err != nil || !pki.SameKey(chain[0].PublicKey, key.Public()) {
 		c.t.Fatalf("the reply's leaf is not for the key: %v", err)
 	}
-	return chain[0].URIs[0].String(), nil
+	roots, err = pki.ParseBundle([]byte(reply.GetCertChain()[len(reply.GetCertChain())-1]))
+	if err != nil {
+		c.t.Fatalf("the reply's roots: %v", err)
+	}
+	return chain[0], roots, nil
 }
 
 // gets demands a certificate for an identity. What is Unavailable is asked again, as clients do.
@@ -268,6 +285,15 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 	east.refused(nil, codes.PermissionDenied)
 	web.gets(nil, webID)
 
+	const signer = "istio-system/fast"
+	fast := map[string]any{"CertSigner": signer}
+	web.refused(fast, codes.PermissionDenied)
+	reload(strings.ReplaceAll(text, "rules:\n", "rules:\n- name: fast\n  match: {requests: [istio], cert_signers: ["+signer+"]}\n  names: {spiffe_id: \"spiffe://fast.local/ns/{namespace}/sa/{serviceAccount}\"}\n"), taken)
+	web.gets(fast, "spiffe://fast.local/ns/shop/sa/web")
+	reload(text, taken)
+	web.refused(fast, codes.PermissionDenied)
+	web.gets(nil, webID)
+
 	reload(strings.ReplaceAll(text, "127.0.0.1:0", "127.0.0.1:1"), "settings that change only by a restart")
 	if !strings.Contains(r.Log.String(), "settings=istio.listen") {
 		t.Error(r.Log.String())
@@ -393,4 +419,23 @@ func TestReplicasOfAMeshShareQuotas(t *testing.T) {
 	}
 	second.Stop(syscall.SIGTERM)
 	first.until(t, "one has all", func() bool { return rate(first) > 4.8 })
+
+	shared := func(want string) func() bool {
+		return func() bool {
+			_, metrics := first.page("/metrics")
+			return strings.Contains(metrics, `countersign_ra_quota_shared{engine="istio"} `+want)
+		}
+	}
+	first.until(t, "it shares them", shared("1"))
+	home.away.Store(true)
+	first.until(t, "it cannot share them", shared("0"))
+	if told := strings.Join(troublesOf(first.report(t)), "\n"); !strings.Contains(told, "The quotas cannot be shared") {
+		t.Error(told)
+	}
+	out, _, _ := says(t, "status", "--address", "unix:"+filepath.Join(first.dir, "page"))
+	if !strings.Contains(out, "QUOTAS OF") || !strings.Contains(out, "ServiceUnavailable") && !strings.Contains(out, "countersign-ra-shares") {
+		t.Error(out)
+	}
+	home.away.Store(false)
+	first.until(t, "it shares them again", shared("1"))
 }

@@ -115,7 +115,7 @@ type collector struct{ *service }
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		readyDesc, leaderDesc, providerDesc, waitingDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
-		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc,
+		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
 	} {
 		to <- d
 	}
@@ -136,6 +136,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		a.collect("kubernetes", gauge)
 	}
 	r.Istio.collect(gauge)
+	for _, s := range r.Sharing {
+		s.collect(gauge)
+	}
 	for _, k := range r.Clusters {
 		k.collect(gauge)
 	}

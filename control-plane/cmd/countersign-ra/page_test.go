@@ -28,6 +28,7 @@ func ofAll(text string) report {
 			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text},
 			Authorities: []authority{{Name: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
 		},
+		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
 		Providers: []agentstatus.Provider{{Name: text, State: "refused", LastError: text}},
 		Clusters: []cluster{{
 			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
@@ -71,6 +72,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
 		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh",
+		"The quotas cannot be shared: what this replica has for x ends",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nobody is told %q:\n%s", want, all)

@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/control-plane/istioca"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// live are the settings that a reload takes over; all others need a restart.
+// live are the settings that a reload takes over; all others need a restart. [config.Config.With]
+// does so.
 var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names", "istio.renewals"}
 
 // reload takes over the rules and the callers of the configuration file. Whoever is taken out is
@@ -37,10 +39,12 @@ func (s *service) takeOver(next *config.Config) error {
 	if err := s.foreign(next); err != nil {
 		return err
 	}
-	if err := s.door.replace(next); err != nil {
+	merged := s.config.With(next)
+	replace, err := s.door.prepare(&merged)
+	if err != nil {
 		return err
 	}
-	s.policy.Store(next.Policy())
+	s.now.Store(&merged)
 	if t := s.term.Load(); t != nil {
 		s.follow(t.engine)
 	}
@@ -49,7 +53,7 @@ func (s *service) takeOver(next *config.Config) error {
 			s.follow(e)
 		}
 	}
-	return nil
+	return replace() // who calls with a new CertSigner finds its door
 }
 
 // foreign returns an error if rules need what only a restart brings.
@@ -62,6 +66,9 @@ func (s *service) foreign(next *config.Config) error {
 	}
 	here := s.config.Doors()
 	for _, door := range next.Doors() {
+		if s.config.Istio.Enabled() && istioca.IsDoor(door.Name) {
+			continue // they come and go with the rules
+		}
 		if !slices.ContainsFunc(here, func(d ra.Door) bool { return d.Name == door.Name }) {
 			return fmt.Errorf("requests of %s need a restart", door.Name)
 		}
@@ -74,11 +81,15 @@ func (s *service) foreign(next *config.Config) error {
 	return nil
 }
 
-// follow gives an engine the policy in force, which may be newer than the one that it was made
-// with. [service.foreign] has seen that it fits.
+// follow gives an engine the rules in force, which may be newer than those that it was made with,
+// and what depends on them. [service.foreign] has seen that they fit.
 func (s *service) follow(engine *ra.Engine) {
-	if err := engine.SetPolicy(s.policy.Load()); err != nil {
+	now := s.now.Load()
+	if err := engine.SetRules(now.Policy(), now.Doors()); err != nil {
 		s.log.Error("rules not taken over", "error", err)
+	}
+	for _, a := range now.Authorities {
+		engine.SetRootsWait(a.Name, now.RootsWait(a))
 	}
 }
 

@@ -24,6 +24,8 @@ type report struct {
 	Clusters    []cluster              `json:"clusters,omitempty"`
 	// Istio is the door for meshes; nil where it is not served.
 	Istio *istio `json:"istio,omitempty"`
+	// Sharing is how the engines of this replica share the quotas; empty where one has them all.
+	Sharing []sharing `json:"sharing,omitempty"`
 	// Unable names rules that their authorities cannot serve.
 	Unable string `json:"unable,omitempty"`
 	// Audit is the file with the audit log; "-" is standard output.
@@ -106,6 +108,9 @@ func (s *service) report() report {
 	for _, c := range s.clusters.Status() {
 		r.Clusters = append(r.Clusters, cluster{Status: c})
 	}
+	if s.door != nil {
+		r.Sharing = s.door.quotas.Load().report("istio")
+	}
 	if t != nil {
 		t.report(&r)
 	}
@@ -113,6 +118,7 @@ func (s *service) report() report {
 }
 
 func (t *term) report(r *report) {
+	r.Sharing = append(r.Sharing, t.quotas.report("kubernetes")...)
 	for _, a := range t.engine.Status() {
 		r.Authorities = append(r.Authorities, authorityOf(a))
 	}

@@ -22,8 +22,8 @@ waits for it, and calls no CA.
 With istio.listen set, each replica serves Istio's CA API, whoever holds the Lease.
 
 SIGHUP reopens the audit file, for logrotate, and takes over from the configuration file:
-rules, and clusters, issuers, node_proxies, csr_names and renewals of istio. Other settings
-need a restart.
+rules with their values of CertSigner, and clusters, issuers, node_proxies, csr_names and
+renewals of istio. Other settings need a restart.
 
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was started),
 1 after any other failure, and 130 after a second signal, which ends the process at once.`,

@@ -31,15 +31,16 @@ type service struct {
 	audit     *auditLog
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
-	home      *rest.Config // of the home cluster
-	records   *records.Store
-	lease     *lease.Lease // nil: leader election is disabled
-	door      *door        // nil: Istio's CA API is not served
+	home      *rest.Config   // of the home cluster
+	records   *records.Store // the leader's
+	common    *records.Store // the same, for each replica's door
+	lease     *lease.Lease   // nil: leader election is disabled
+	door      *door          // nil: Istio's CA API is not served
 
-	moved, shifted notice                    // clusters came or went: for a term, and for the door
-	back           notice                    // a provider is ready again
-	term           atomic.Pointer[term]      // nil: this replica does not lead
-	policy         atomic.Pointer[ra.Policy] // that in force
+	moved, shifted notice                        // clusters came or went: for a term, and for the door
+	back           notice                        // a provider is ready again
+	term           atomic.Pointer[term]          // nil: this replica does not lead
+	now            atomic.Pointer[config.Config] // in force: config, with what a reload took over
 
 	read func() (*config.Config, error) // the configuration, for a reload
 
@@ -65,7 +66,7 @@ func (n notice) give() {
 // make creates all parts, starts no program and sends nothing. Call close even if it fails.
 func (s *service) make(context.Context) error {
 	s.moved, s.shifted, s.back = make(notice, 1), make(notice, 1), make(notice, 1)
-	s.policy.Store(s.config.Policy())
+	s.now.Store(&s.config)
 	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor} {
 		if err := part(); err != nil {
 			return cli.Wrong(err)
@@ -107,13 +108,17 @@ func (s *service) openClusters() error {
 
 func (s *service) openLease(home kubernetes.Interface) (err error) {
 	l, namespace := s.config.LeaderElection, s.config.Cluster.SystemNamespace
-	kept := records.Config{Client: home, Namespace: namespace, Name: l.Lease, Held: s.held}
+	kept := records.Config{Client: home, Namespace: namespace, Name: l.Lease}
 	if l.Enabled {
 		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: l.Lease, Duration: l.Duration.Duration, Log: s.log})
 		if err != nil {
 			return err
 		}
 	}
+	if s.common, err = records.New(kept); err != nil {
+		return err
+	}
+	kept.Held = s.held
 	s.records, err = records.New(kept)
 	return err
 }

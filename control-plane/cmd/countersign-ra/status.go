@@ -23,6 +23,7 @@ func writeReport(w io.Writer, r report) error {
 	t.authorities(r)
 	t.roots(r)
 	t.istio(r.Istio)
+	t.sharing(r)
 	t.providers(r)
 	t.clusters(r)
 	t.bundles(r)

@@ -82,9 +82,9 @@ func (s *service) newTerm() (*term, error) {
 
 // engineConfig is what the engines have in common.
 func (s *service) engineConfig() ra.Config {
-	b := s.config.Budget
+	b, now := s.config.Budget, s.now.Load()
 	return ra.Config{
-		Policy: s.policy.Load(), Doors: s.config.Doors(), Audit: s.audit.pen(), Log: s.log, Observe: s.metrics.outcome,
+		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.pen(), Log: s.log, Observe: s.metrics.outcome,
 		Budget: ra.Budget{
 			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
 		},
@@ -102,7 +102,7 @@ func (s *service) authority(a secret.Authority) ra.Authority {
 			Rate: c.Limits.Rate, Burst: int(c.Limits.Burst), InFlight: int(c.Limits.InFlight), Queue: int(c.Limits.Queue), Reserve: int(c.Limits.Reserve),
 		},
 		Roots: ra.Roots{
-			Wait: s.config.RootsWait(c), ByReply: s.config.ByReply(c), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
+			Wait: s.now.Load().RootsWait(c), ByReply: s.config.ByReply(c), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
 			Confirmed: s.config.Mesh.Publishes(a.Name) ||
 				slices.ContainsFunc(s.config.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }),
 		},

@@ -3,17 +3,15 @@ package share
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"os"
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/peers"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 )
@@ -89,18 +87,9 @@ type Status struct {
 // New checks the settings. It sends nothing, and the shares are zero.
 func New(cfg Config) (*Keeper, error) {
 	cfg.Duration = cmp.Or(cfg.Duration, defaultDuration)
-	if cfg.Member == "" {
-		host, _ := os.Hostname() // the random part suffices
-		cfg.Member = host + "_" + rand.Text()[:8]
-	}
+	peers.Defaults(&cfg.Member, &cfg.Now, &cfg.Log)
 	if cfg.Changed == nil {
 		cfg.Changed = func(string) {}
-	}
-	if cfg.Now == nil {
-		cfg.Now = clock.Wall
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
 	}
 	switch {
 	case cfg.Store == nil || cfg.Wants == nil:

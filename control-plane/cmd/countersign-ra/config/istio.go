@@ -167,9 +167,20 @@ func (c *Config) istioDoors() []ra.Door {
 	return istioca.Doors(c.CertSigners()...)
 }
 
+// With returns the configuration with what a reload takes over of another: the rules, and who calls
+// for a mesh.
+func (c Config) With(next *Config) Config {
+	c.Rules, c.policy = next.Rules, next.policy
+	if i := next.Istio; c.Istio.Enabled() && i.Enabled() { // without it the rules grant nothing to a mesh
+		i.Listen, i.Certificate, i.Audiences = c.Istio.Listen, c.Istio.Certificate, c.Istio.Audiences
+		c.Istio = i
+	}
+	return c
+}
+
 // RootsWait returns how long a new root of an authority is published before it is used. A mesh learns
-// roots with its certificates, and a replica knows of its own only: with by_reply, the longest that
-// another's may last are waited for, and until the other has heard of the root.
+// roots with its certificates. With by_reply, the engines wait for those that are out; beside that, the
+// longest that the rules allow are waited for, and until each replica has heard of the root.
 func (c *Config) RootsWait(a Authority) time.Duration {
 	wait := a.Roots.Wait.Duration
 	if !c.Istio.Enabled() || !c.ByReply(a) {

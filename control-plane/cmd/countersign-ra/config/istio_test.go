@@ -181,6 +181,31 @@ func TestNewRootOfAMeshWaitsForCertificatesOfOtherReplicas(t *testing.T) {
 	}
 }
 
+// A longer lifetime counts for roots that are being published at once.
+func TestReloadTakesOverRulesAndCallersAlone(t *testing.T) {
+	parse := func(text string) *Config {
+		c, err := Parse("c.yaml", []byte(text+"authorities: [{name: vault, roots: {by_reply: true}}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &c
+	}
+	was := parse(strings.Replace(mesh, "- name: mesh\n", "- name: mesh\n  max_ttl: 2h\n", 1))
+	next := parse(strings.Replace(mesh, "  listen:", "  node_proxies: [a/b]\n  listen:", 1))
+	next.Istio.Listen = ":1"
+	got := was.With(next)
+	if wait := got.RootsWait(got.Authorities[0]); wait != 24*time.Hour+5*time.Minute {
+		t.Errorf("a new root waits for %s", wait)
+	}
+	if got.Istio.Listen != was.Istio.Listen || len(got.Proxies()) != 1 || got.Policy() != next.Policy() {
+		t.Errorf("got %+v", got.Istio)
+	}
+	next.Istio = Istio{}
+	if got := was.With(next); !got.Istio.Enabled() {
+		t.Error("the door for a mesh is gone")
+	}
+}
+
 func TestRenewalsHaveABound(t *testing.T) {
 	with := func(renewals string) string {
 		return strings.Replace(mesh, "rules:", "  renewals: "+renewals+"\nrules:", 1)

@@ -17,11 +17,9 @@ package lease
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/peers"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -85,16 +83,7 @@ type Status struct {
 // New checks the settings. It sends nothing.
 func New(cfg Config) (*Lease, error) {
 	cfg.Duration = cmp.Or(cfg.Duration, defaultDuration)
-	if cfg.Identity == "" {
-		host, _ := os.Hostname() // the random part suffices
-		cfg.Identity = host + "_" + rand.Text()[:8]
-	}
-	if cfg.Now == nil {
-		cfg.Now = clock.Wall
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	peers.Defaults(&cfg.Identity, &cfg.Now, &cfg.Log)
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("leader election: %w", err)
 	}

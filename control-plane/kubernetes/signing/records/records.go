@@ -6,7 +6,6 @@
 package records
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +38,7 @@ type Config struct {
 	Held func() error
 }
 
-// Store is a ra.Store. It reads the API server at each call, and is safe for concurrent use.
+// Store is a ra.Updater. It reads the API server at each call, and is safe for concurrent use.
 type Store struct{ cfg Config }
 
 // New checks the settings. It sends nothing.
@@ -82,22 +81,27 @@ func (s *Store) Load(ctx context.Context, authority string) ([]byte, error) {
 // Save keeps a record, unless a malformed one is in its place. An error leaves open whether
 // it was kept.
 func (s *Store) Save(ctx context.Context, authority string, record []byte) error {
-	if err := cmp.Or(CheckName(authority), checkRecord(record)); err != nil {
+	return s.Update(ctx, authority, func([]byte) []byte { return record })
+}
+
+// Update replaces a record with what change makes of it, and calls that again if another has replaced
+// it meanwhile. Who only reads needs no Held. It writes nothing over a malformed record.
+func (s *Store) Update(ctx context.Context, authority string, change func(record []byte) []byte) error {
+	if err := CheckName(authority); err != nil {
 		return fmt.Errorf("record of authority %.256q: %w", authority, err)
 	}
 	var err error
 	for range attempts {
-		err = s.save(ctx, authority, record)
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		if err = s.update(ctx, authority, change); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
 	}
 	return err
 }
 
-// save writes over what it has read, or not at all: a leader that was stopped between the two
+// update writes over what it has read, or not at all: a leader that was stopped between the two
 // overwrites nothing of its successor's.
-func (s *Store) save(ctx context.Context, authority string, record []byte) error {
+func (s *Store) update(ctx context.Context, authority string, change func(record []byte) []byte) error {
 	kept, err := s.get(ctx)
 	if err != nil {
 		return err
@@ -106,8 +110,12 @@ func (s *Store) save(ctx context.Context, authority string, record []byte) error
 	if err != nil {
 		return err
 	}
+	record := change(before)
 	if string(before) == string(record) {
 		return nil
+	}
+	if err := checkRecord(record); err != nil {
+		return fmt.Errorf("record of authority %.256q: %w", authority, err)
 	}
 	if kept.Data == nil {
 		kept.Data = map[string]string{}

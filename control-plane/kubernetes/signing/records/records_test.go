@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ ra.Store = (*Store)(nil)
+var _ ra.Updater = (*Store)(nil)
 
 const name = "countersign-ra-records"
 
@@ -245,5 +245,29 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s is taken", what)
 		}
+	}
+}
+
+// Several engines add to one record, and none of them needs the Lease to read it.
+func TestUpdatesOfSeveralAreAllKept(t *testing.T) {
+	s := newAPIServer()
+	store := s.store(t, nil)
+	saves(t, store, "vault", `{"a":"x"}`)
+	s.before = func() { s.put(t, "vault", `{"a":"xy"}`) }
+	add := func(record []byte) []byte { return []byte(strings.Replace(string(record), `"}`, `z"}`, 1)) }
+	if err := store.Update(t.Context(), "vault", add); err != nil {
+		t.Error(err)
+	}
+	loads(t, store, "vault", `{"a":"xyz"}`)
+	before := s.version
+	other := s.store(t, func() error { return errors.New("not held") })
+	if err := other.Update(t.Context(), "vault", func(record []byte) []byte { return record }); err != nil || s.version != before {
+		t.Errorf("it is not read: %v", err)
+	}
+	if err := other.Update(t.Context(), "google", func([]byte) []byte { return nil }); err != nil || s.version != before {
+		t.Errorf("nothing is written as something: %v", err)
+	}
+	if err := other.Update(t.Context(), "vault", add); err == nil || s.version != before {
+		t.Error("it is written without the Lease")
 	}
 }

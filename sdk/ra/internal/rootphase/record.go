@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -12,11 +13,7 @@ import (
 // maxRecord bounds a stored record, in bytes.
 const maxRecord = 2 << 20
 
-// coarse is what recorded ends are rounded up to, so that not each certificate changes the
-// record.
-const coarse = 5 * time.Minute
-
-// record is what outlives a restart.
+// record is what outlives a restart, and what several share.
 type record struct {
 	Version int          `json:"version"`
 	Latest  time.Time    `json:"latest,omitzero"`
@@ -32,59 +29,233 @@ type rootRecord struct {
 	Unplanned bool      `json:"unplanned,omitzero"`
 	Withdrawn time.Time `json:"withdrawn,omitzero"`
 	Ends      time.Time `json:"ends,omitzero"`
+	// Reported says that one who is led has it of a reply: whoever leads has yet to take it.
+	Reported bool `json:"reported,omitzero"`
+
+	print string // of its certificate
 }
 
 // Record returns what outlives a restart, as JSON. Equal states give equal bytes, and a
-// certificate that ends within the same five minutes as another changes nothing.
+// certificate that ends soon after another changes nothing.
 func (m *Machine) Record() []byte {
-	out := record{Version: 1, Latest: roundUp(m.latest), Roots: []rootRecord{}}
+	out := record{Version: 1, Latest: m.latest.kept, Roots: []rootRecord{}}
 	for _, cert := range m.Bundle().Certificates() {
-		r := m.roots[pki.Fingerprint(cert)]
-		out.Roots = append(out.Roots, rootRecord{
-			PEM: string(pki.NewBundle(cert).PEM()), Announced: r.announced, After: r.after, Written: r.written,
-			Trusted: r.trusted, Unplanned: r.unplanned, Withdrawn: r.withdrawn, Ends: roundUp(r.ends),
-		})
+		out.Roots = append(out.Roots, m.roots[pki.Fingerprint(cert)].record())
 	}
-	text, err := json.Marshal(out)
+	return out.text()
+}
+
+func (r *root) record() rootRecord {
+	return rootRecord{
+		PEM: string(pki.NewBundle(r.cert).PEM()), Announced: r.announced, After: r.after.kept, Written: r.written,
+		Trusted: r.trusted, Unplanned: r.unplanned, Withdrawn: r.withdrawn, Ends: r.ends.kept,
+	}
+}
+
+func (in record) text() []byte {
+	text, err := json.Marshal(in)
 	if err != nil {
 		panic(err) // times beyond year 9999, which no certificate has
 	}
 	return text
 }
 
-func roundUp(t time.Time) time.Time {
-	if down := t.Truncate(coarse); down.Before(t) {
-		return down.Add(coarse)
+// parse reads a record and its roots, by fingerprint. The error does not quote it.
+func parse(text []byte) (in record, roots map[string]*root, err error) {
+	if len(text) > maxRecord {
+		return in, nil, fmt.Errorf("the record has %d bytes, %d are allowed", len(text), maxRecord)
 	}
-	return t
+	if err := json.Unmarshal(text, &in); err != nil {
+		return in, nil, errors.New("the record is malformed")
+	}
+	if in.Version != 1 || len(in.Roots) > maxRoots {
+		return in, nil, fmt.Errorf("the record is of version %d with %d roots; use version 1 and %d roots at most", in.Version, len(in.Roots), maxRoots)
+	}
+	roots = map[string]*root{}
+	for i, r := range in.Roots {
+		bundle, err := pki.ParseBundle([]byte(r.PEM))
+		if err != nil {
+			return in, nil, fmt.Errorf("a root of the record: %w", err)
+		}
+		for _, cert := range bundle.Certificates() {
+			in.Roots[i].print = pki.Fingerprint(cert)
+			roots[in.Roots[i].print] = &root{
+				cert: cert, announced: r.Announced, after: endOf(r.After), written: r.Written,
+				trusted: r.Trusted, unplanned: r.Unplanned, withdrawn: r.Withdrawn, ends: endOf(r.Ends), replied: r.Reported,
+			}
+		}
+	}
+	return in, roots, nil
 }
 
 // Restore returns a Machine in the recorded state. The error does not quote the record.
 func Restore(conf Config, text []byte, now time.Time) (*Machine, error) {
-	if len(text) > maxRecord {
-		return nil, fmt.Errorf("the record has %d bytes, %d are allowed", len(text), maxRecord)
-	}
-	var in record
-	if err := json.Unmarshal(text, &in); err != nil {
-		return nil, errors.New("the record is malformed")
-	}
-	if in.Version != 1 || len(in.Roots) > maxRoots {
-		return nil, fmt.Errorf("the record is of version %d with %d roots; use version 1 and %d roots at most", in.Version, len(in.Roots), maxRoots)
+	in, roots, err := parse(text)
+	if err != nil {
+		return nil, err
 	}
 	m := New(conf)
-	m.latest = in.Latest
-	for _, r := range in.Roots {
-		bundle, err := pki.ParseBundle([]byte(r.PEM))
-		if err != nil {
-			return nil, fmt.Errorf("a root of the record: %w", err)
+	if conf.Led {
+		m.follow(in, roots, now)
+		return m, nil
+	}
+	for print, r := range roots {
+		if !r.replied {
+			m.roots[print] = r
 		}
-		for _, cert := range bundle.Certificates() {
-			m.roots[pki.Fingerprint(cert)] = &root{
-				cert: cert, announced: r.Announced, after: r.After, written: r.Written,
-				trusted: r.Trusted, unplanned: r.Unplanned, withdrawn: r.Withdrawn, ends: r.Ends,
-			}
+	}
+	m.raise(in, roots, now)
+	return m, nil
+}
+
+// Sync takes what others have written into the common record, which may be empty, and returns what
+// it should be. One who is led takes the phases, and adds what it gave out; whoever leads takes the
+// latter. If the record is of no use, whoever leads replaces it, and there is an error, too.
+func (m *Machine) Sync(text []byte, now time.Time) ([]byte, error) {
+	var in record
+	var roots map[string]*root
+	var err error
+	if len(text) > 0 {
+		in, roots, err = parse(text)
+	}
+	switch {
+	case err != nil && m.conf.Led:
+		return text, err
+	case !m.conf.Led:
+		m.raise(in, roots, now)
+		return m.Record(), err
+	}
+	m.follow(in, roots, now)
+	return m.report(in, text, now), nil
+}
+
+// raise takes over what those who are led have added.
+func (m *Machine) raise(in record, roots map[string]*root, now time.Time) {
+	m.latest.raise(in.Latest)
+	for print, given := range roots {
+		if m.roots[print] == nil && (given.replied || given.ends.kept.After(now)) {
+			m.reported(given, now)
+		}
+	}
+	for print, given := range roots {
+		if r := m.roots[print]; r != nil {
+			r.raise(given)
 		}
 	}
 	m.Step(now)
-	return m, nil
+}
+
+// reported takes a root that another has told, or has signed below while we forgot it. The authority
+// may have told us that it is over.
+func (m *Machine) reported(given *root, now time.Time) {
+	if m.add(pki.NewBundle(given.cert), true, now) != nil {
+		return // one more than there may be
+	}
+	if r := m.roots[pki.Fingerprint(given.cert)]; r != nil && m.told != nil && !m.told.Contains(r.cert) && given.ends.kept.After(now) {
+		r.withdrawn = now
+	}
+}
+
+// follow takes over the phases. A root that the record has no more is withdrawn, and goes once
+// nothing below it lives that was given out here. A record without roots changes nothing: somebody
+// deleted it, and whoever leads will write it again.
+func (m *Machine) follow(in record, roots map[string]*root, now time.Time) {
+	defer m.latest.raise(in.Latest) // a root that is new here was announced before
+	if !slices.ContainsFunc(in.Roots, func(r rootRecord) bool { return !r.Reported }) {
+		return
+	}
+	m.led = true
+	for print, given := range roots {
+		if !given.replied {
+			m.take(print, given)
+		}
+	}
+	for print, r := range m.roots {
+		if given := roots[print]; given == nil || given.replied {
+			r.leave(now)
+		}
+	}
+	m.Step(now)
+}
+
+// take takes a root as the record has it.
+func (m *Machine) take(print string, given *root) {
+	r := m.roots[print]
+	if r == nil {
+		r = &root{cert: given.cert, after: m.latest}
+		m.roots[print] = r
+	}
+	r.recorded, r.announced, r.written, r.withdrawn = true, given.announced, given.written, given.withdrawn
+	if r.trusted.IsZero() || r.ends.at.IsZero() { // what was given out below it is out
+		r.trusted = given.trusted
+	}
+	r.raise(given)
+}
+
+// leave is for a root that the record does not have, or no more.
+func (r *root) leave(now time.Time) {
+	if r.recorded && r.withdrawn.IsZero() {
+		r.withdrawn = now
+	}
+	if r.recorded = false; r.ends.at.IsZero() {
+		r.trusted = time.Time{}
+	}
+}
+
+// raise takes over what others gave out.
+func (r *root) raise(given *root) {
+	r.after.raise(given.after.kept)
+	r.ends.raise(given.ends.kept)
+	r.unplanned = r.unplanned || given.unplanned
+}
+
+// report returns the record with what is known here alone; the same text, if nothing is.
+func (m *Machine) report(in record, text []byte, now time.Time) []byte {
+	changed := later(&in.Latest, m.latest)
+	has := map[string]bool{}
+	for i := range in.Roots {
+		line := &in.Roots[i]
+		has[line.print] = true
+		if r := m.roots[line.print]; r != nil {
+			changed = line.add(r) || changed
+		}
+	}
+	for _, cert := range m.Bundle().Certificates() {
+		print := pki.Fingerprint(cert)
+		if r := m.roots[print]; r.worthReporting(now) && !has[print] && len(in.Roots) < maxRoots {
+			line := r.record()
+			line.Reported, changed = true, true
+			in.Roots = append(in.Roots, line)
+		}
+	}
+	if !changed {
+		return text
+	}
+	in.Version = 1
+	return in.text()
+}
+
+// worthReporting reports whether whoever leads has to know a root: a reply brought it, or there are
+// certificates below it.
+func (r *root) worthReporting(now time.Time) bool {
+	return r.replied && r.withdrawn.IsZero() || r.ends.kept.After(now)
+}
+
+// add adds to a line what was given out.
+func (line *rootRecord) add(r *root) (changed bool) {
+	changed = later(&line.Ends, r.ends)
+	if line.Trusted.IsZero() {
+		changed = later(&line.After, r.after) || changed
+	}
+	if r.unplanned && !line.Unplanned {
+		line.Unplanned, changed = true, true
+	}
+	return changed
+}
+
+func later(recorded *time.Time, e end) (changed bool) {
+	if changed = e.kept.After(*recorded); changed {
+		*recorded = e.kept
+	}
+	return changed
 }

@@ -11,6 +11,9 @@
 //	                             gone ◀── its last certificate ended ── withdrawn
 //
 // The roots that are told first are trusted at once, as nobody holds anything.
+//
+// Where several give out an authority's certificates, one of them decides, and the others are led:
+// [Machine.Sync] takes the phases from the common record, and adds to it what was given out.
 package rootphase
 
 import (
@@ -39,6 +42,8 @@ type Config struct {
 	// Unplanned is how long certificates are held back that the authority signs under a
 	// root before its time.
 	Unplanned time.Duration
+	// Led says that another decides, as soon as its record has roots.
+	Led bool
 }
 
 // Phase is where a root stands.
@@ -56,12 +61,14 @@ const (
 type root struct {
 	cert      *x509.Certificate
 	announced time.Time
-	after     time.Time // when the last certificate that was out when it was announced ends
+	after     end // of the last certificate whose holder has not heard of it
 	written   time.Time
 	trusted   time.Time // since when, once it is
 	unplanned bool      // the authority signs below it already
 	withdrawn time.Time
-	ends      time.Time // when the last certificate below it ends
+	ends      end  // of the last certificate below it
+	replied   bool // a reply brought it
+	recorded  bool // it is in the record of whoever leads
 }
 
 // Machine is what is known of one authority's roots.
@@ -70,22 +77,30 @@ type Machine struct {
 	roots  map[string]*root // by fingerprint
 	told   *pki.Bundle      // the last whole set
 	change time.Time        // when that was another one before
-	latest time.Time        // when the last certificate of all ends
+	latest end              // of the last certificate of all
+	led    bool             // there is a record to go by
 }
 
 // New returns a Machine that knows nothing.
 func New(conf Config) *Machine { return &Machine{conf: conf, roots: map[string]*root{}} }
 
+// SetWait replaces [Config].Wait, for roots that wait already as well.
+func (m *Machine) SetWait(wait time.Duration) { m.conf.Wait = wait }
+
 // Told takes the authority's whole set of roots. An error means that nothing was taken.
 func (m *Machine) Told(set *pki.Bundle, now time.Time) error {
-	if err := m.add(set, now); err != nil {
+	return m.tell(set, false, now)
+}
+
+func (m *Machine) tell(set *pki.Bundle, replied bool, now time.Time) error {
+	if err := m.add(set, replied, now); err != nil {
 		return err
 	}
 	if !set.Equal(m.told) {
 		m.told, m.change = set, now
 	}
 	for _, r := range m.roots {
-		if r.withdrawn.IsZero() && !set.Contains(r.cert) {
+		if !r.recorded && r.withdrawn.IsZero() && !set.Contains(r.cert) {
 			r.withdrawn = now
 		}
 	}
@@ -99,7 +114,7 @@ func (m *Machine) Replied(set *pki.Bundle, asked, now time.Time) error {
 	if m.told != nil && asked.Before(m.change) {
 		return nil
 	}
-	if err := m.add(set, now); err != nil {
+	if err := m.add(set, true, now); err != nil {
 		return err
 	}
 	m.Step(now)
@@ -112,14 +127,15 @@ func (m *Machine) RepliedAll(set *pki.Bundle, asked, now time.Time) error {
 	if asked.Before(m.change) {
 		return nil
 	}
-	return m.Told(set, now)
+	return m.tell(set, true, now)
 }
 
-func (m *Machine) add(set *pki.Bundle, now time.Time) error {
+func (m *Machine) add(set *pki.Bundle, replied bool, now time.Time) error {
 	first := len(m.roots) == 0
 	var fresh []*x509.Certificate
 	for _, cert := range set.Certificates() {
 		switch r := m.roots[pki.Fingerprint(cert)]; {
+		case r != nil && r.recorded: // which says whether it is withdrawn
 		case r != nil:
 			r.withdrawn = time.Time{}
 		case cert.NotAfter.After(now):
@@ -130,7 +146,7 @@ func (m *Machine) add(set *pki.Bundle, now time.Time) error {
 		return fmt.Errorf("%d roots are too many: an authority has %d at most, those that are withdrawn included", len(m.roots)+len(fresh), maxRoots)
 	}
 	for _, cert := range fresh {
-		r := &root{cert: cert, announced: now, after: m.latest}
+		r := &root{cert: cert, announced: now, after: m.latest, replied: replied}
 		if first {
 			r.written, r.trusted = now, now
 		}
@@ -161,27 +177,31 @@ func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
 	if r == nil {
 		return time.Second
 	}
-	r.unplanned, r.withdrawn = true, time.Time{}
+	r.unplanned = true
+	if !r.recorded {
+		r.withdrawn = time.Time{}
+	}
 	m.Step(now)
 	if !r.trusted.IsZero() {
 		return 0
 	}
-	if r.written.IsZero() {
+	if m.since(r).IsZero() {
 		return max(m.conf.Unplanned, time.Second) // until it is written, and then that long
 	}
 	return max(m.due(r).Sub(now), time.Second)
 }
 
-// Issued records a certificate that is given out. It reports whether that changes the
-// record.
-func (m *Machine) Issued(below *x509.Certificate, ends time.Time) (changed bool) {
-	later := func(t *time.Time) {
-		changed = changed || roundUp(ends).After(roundUp(*t))
-		*t = clock.Later(*t, ends)
-	}
-	later(&m.latest)
+// Issued records a certificate that is given out, with the roots that its holder got. It reports
+// whether that changes the record.
+func (m *Machine) Issued(below *x509.Certificate, ends time.Time, with *pki.Bundle, now time.Time) (changed bool) {
+	changed = m.latest.reach(ends, now)
 	if r := m.roots[pki.Fingerprint(below)]; r != nil {
-		later(&r.ends)
+		changed = r.ends.reach(ends, now) || changed
+	}
+	for _, r := range m.roots {
+		if r.trusted.IsZero() && !with.Contains(r.cert) { // it was announced meanwhile
+			changed = r.after.reach(ends, now) || changed
+		}
 	}
 	return changed
 }
@@ -189,10 +209,10 @@ func (m *Machine) Issued(below *x509.Certificate, ends time.Time) (changed bool)
 // Step does what is due at now. It returns when more is; zero for never.
 func (m *Machine) Step(now time.Time) (next time.Time) {
 	for _, r := range m.roots {
-		if r.written.IsZero() && !m.conf.Confirmed {
+		if r.written.IsZero() && !m.led && !m.confirmed() {
 			r.written = now
 		}
-		if r.trusted.IsZero() && !r.written.IsZero() && r.withdrawn.IsZero() && !m.due(r).After(now) {
+		if r.trusted.IsZero() && r.withdrawn.IsZero() && m.ripe(r, now) {
 			r.trusted = now
 		}
 	}
@@ -205,13 +225,35 @@ func (m *Machine) Step(now time.Time) (next time.Time) {
 	return next
 }
 
-// due returns when a written root is trusted.
-func (m *Machine) due(r *root) time.Time {
-	planned := r.written.Add(m.conf.Wait)
-	if m.conf.Outstanding {
-		planned = clock.Later(planned, r.after)
+// confirmed reports whether somebody says what is written. Nobody does for one that is to be led,
+// and is not.
+func (m *Machine) confirmed() bool { return m.conf.Confirmed && (m.led || !m.conf.Led) }
+
+// since returns since when a root is published; zero if it is not. Where nobody says so, one that
+// the record does not have yet is since it was heard of.
+func (m *Machine) since(r *root) time.Time {
+	if r.written.IsZero() && !m.confirmed() {
+		return r.announced
 	}
-	if early := r.written.Add(m.conf.Unplanned); r.unplanned && early.Before(planned) {
+	return r.written
+}
+
+// ripe reports whether a root may be trusted by now. For one that is led the record says so, unless
+// the authority leaves no choice.
+func (m *Machine) ripe(r *root, now time.Time) bool {
+	if m.led && !r.unplanned || m.since(r).IsZero() {
+		return false
+	}
+	return !m.due(r).After(now)
+}
+
+// due returns when a published root is trusted.
+func (m *Machine) due(r *root) time.Time {
+	planned := m.since(r).Add(m.conf.Wait)
+	if m.conf.Outstanding {
+		planned = clock.Later(planned, r.after.at)
+	}
+	if early := m.since(r).Add(m.conf.Unplanned); r.unplanned && early.Before(planned) {
 		return early
 	}
 	return planned
@@ -223,19 +265,22 @@ func (m *Machine) gone(r *root, now time.Time) bool {
 	switch {
 	case !r.cert.NotAfter.After(now):
 		return true
-	case r.withdrawn.IsZero() || m.leaves(r).After(now):
+	case r.recorded || r.withdrawn.IsZero() || m.leaves(r).After(now):
 		return false
 	}
 	return r.trusted.IsZero() || m.another(r)
 }
 
 // leaves returns when a withdrawn root may go. One under which nothing was given out needs
-// no wait.
+// no wait. For those who are led, whoever leads has waited.
 func (m *Machine) leaves(r *root) time.Time {
-	if r.trusted.IsZero() {
+	switch {
+	case r.trusted.IsZero() && r.ends.at.IsZero():
 		return r.withdrawn
+	case m.led:
+		return clock.Later(r.ends.kept, r.withdrawn)
 	}
-	return clock.Later(r.ends, r.withdrawn.Add(m.conf.Wait))
+	return clock.Later(r.ends.kept, r.withdrawn.Add(m.conf.Wait))
 }
 
 func (m *Machine) another(than *root) bool {
@@ -252,7 +297,7 @@ func (m *Machine) changes(r *root) time.Time {
 	switch {
 	case !r.withdrawn.IsZero() && m.another(r):
 		return m.leaves(r)
-	case r.withdrawn.IsZero() && r.trusted.IsZero() && !r.written.IsZero():
+	case r.withdrawn.IsZero() && r.trusted.IsZero() && !m.since(r).IsZero():
 		return m.due(r)
 	}
 	return r.cert.NotAfter

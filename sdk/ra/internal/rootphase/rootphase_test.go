@@ -59,7 +59,7 @@ func TestNewRootIsTrustedOnceItIsEverywhere(t *testing.T) {
 	r := roots(t, 2)
 	m := New(bundles)
 	told(t, m, begin, r[0])
-	m.Issued(r[0], at(24*time.Hour))
+	m.Issued(r[0], at(24*time.Hour), m.Bundle(), begin)
 	told(t, m, at(time.Hour), r[0], r[1])
 	want(t, "published", m.Bundle(), r...)
 	m.Step(at(9 * time.Hour))
@@ -98,9 +98,9 @@ func TestRootInRepliesAloneWaitsForAllCertificates(t *testing.T) {
 	r := roots(t, 2)
 	m := New(Config{Wait: 10 * time.Minute, Outstanding: true, Unplanned: time.Hour})
 	told(t, m, begin, r[0])
-	m.Issued(r[0], at(24*time.Hour))
+	m.Issued(r[0], at(24*time.Hour), m.Bundle(), begin)
 	told(t, m, at(time.Hour), r...)
-	m.Issued(r[0], at(30*time.Hour)) // it brings the new root along
+	m.Issued(r[0], at(30*time.Hour), m.Bundle(), begin) // it brings the new root along
 	m.Step(at(24*time.Hour - 1))
 	want(t, "trusted before the last certificate ended", m.Trusted(), r[0])
 	m.Step(at(24 * time.Hour))
@@ -111,7 +111,7 @@ func TestOldRootIsWithdrawnLast(t *testing.T) {
 	r := roots(t, 2)
 	m := New(bundles)
 	told(t, m, begin, r[0])
-	m.Issued(r[0], at(24*time.Hour))
+	m.Issued(r[0], at(24*time.Hour), m.Bundle(), begin)
 	told(t, m, at(time.Hour), r[1]) // all at once
 	want(t, "published", m.Bundle(), r...)
 	m.Wrote(m.Bundle(), at(2*time.Hour))
@@ -119,7 +119,7 @@ func TestOldRootIsWithdrawnLast(t *testing.T) {
 	want(t, "trusted", m.Trusted(), r...)
 	m.Step(at(24*time.Hour - 1))
 	want(t, "while a certificate lives", m.Bundle(), r...)
-	m.Step(at(24 * time.Hour))
+	m.Step(at(26 * time.Hour)) // an end is recorded somewhat later
 	want(t, "after the last one", m.Bundle(), r[1])
 }
 
@@ -171,7 +171,7 @@ func TestOutdatedReplyBringsNoRootBack(t *testing.T) {
 	r := roots(t, 2)
 	m := New(bundles)
 	told(t, m, begin, r[0])
-	m.Issued(r[0], at(2*time.Hour))
+	m.Issued(r[0], at(2*time.Hour), m.Bundle(), begin)
 	told(t, m, at(time.Hour), r[1])
 	if err := m.Replied(set(r[0]), at(time.Hour-1), at(time.Hour+1)); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestPhasesAreShown(t *testing.T) {
 	r := roots(t, 3)
 	m := New(bundles)
 	told(t, m, begin, r[0])
-	m.Issued(r[0], at(24*time.Hour))
+	m.Issued(r[0], at(24*time.Hour), m.Bundle(), begin)
 	told(t, m, at(time.Hour), r[1])
 	m.Wrote(m.Bundle(), at(2*time.Hour))
 	told(t, m, at(2*time.Hour+1), r[1], r[2])
@@ -230,13 +230,13 @@ func TestCertificateOfSameMinutesLeavesRecordAlone(t *testing.T) {
 	r := roots(t, 1)
 	m := New(bundles)
 	told(t, m, begin, r...)
-	m.Issued(r[0], at(24*time.Hour+time.Minute))
+	m.Issued(r[0], at(24*time.Hour), m.Bundle(), begin)
 	before := m.Record()
-	m.Issued(r[0], at(24*time.Hour+4*time.Minute))
+	m.Issued(r[0], at(24*time.Hour+time.Minute), m.Bundle(), begin)
 	if !bytes.Equal(before, m.Record()) {
 		t.Error("each certificate changes the record")
 	}
-	m.Issued(r[0], at(24*time.Hour+6*time.Minute))
+	m.Issued(r[0], at(26*time.Hour), m.Bundle(), begin)
 	if bytes.Equal(before, m.Record()) {
 		t.Error("a later end is not recorded")
 	}
@@ -270,7 +270,7 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 				m.Wrote(m.Bundle(), now)
 			case 2:
 				for _, cert := range m.Trusted().Certificates() {
-					m.Issued(cert, now.Add(time.Hour))
+					m.Issued(cert, now.Add(time.Hour), m.Bundle(), now)
 					ends[pki.Fingerprint(cert)] = now.Add(time.Hour)
 				}
 			case 3:

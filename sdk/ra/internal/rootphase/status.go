@@ -39,8 +39,8 @@ func (m *Machine) phase(r *root) (p Phase, since, until time.Time) {
 		return Withdrawn, r.withdrawn, m.leaves(r)
 	case !r.trusted.IsZero():
 		return Trusted, r.trusted, time.Time{}
-	case !r.written.IsZero():
-		return Waiting, r.written, m.due(r)
+	case !m.since(r).IsZero():
+		return Waiting, m.since(r), m.due(r)
 	}
 	return Announced, r.announced, time.Time{}
 }

@@ -1,0 +1,27 @@
+package peers
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+)
+
+func TestEachReplicaHasANameOfItsOwn(t *testing.T) {
+	var first, second string
+	var now func() time.Time
+	var log *slog.Logger
+	Defaults(&first, &now, &log)
+	Defaults(&second, &now, &log)
+	if first == second || now == nil || log == nil {
+		t.Errorf("%q, %q", first, second)
+	}
+}
+
+func TestWhatIsSetStays(t *testing.T) {
+	name, log := "a", slog.New(slog.DiscardHandler)
+	now, kept := func() time.Time { return time.Time{} }, log
+	Defaults(&name, &now, &log)
+	if name != "a" || !now().IsZero() || log != kept {
+		t.Errorf("%q, %s", name, now())
+	}
+}

@@ -1,0 +1,104 @@
+package ra
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// syncs is the longest time between looks at a record that others write, too.
+const syncs = 10 * time.Second
+
+func (a *authority) syncEvery() time.Duration { return min(syncs, a.conf.Roots.Interval) }
+
+// updater is the Store if several engines share it, or nil.
+func (e *Engine) updater() Updater {
+	shared, _ := e.cfg.Store.(Updater)
+	return shared
+}
+
+// sync reads the record if it is time, or if there is something to add. If that fails, the next
+// look tries again. At the end, only what is new is written.
+func (a *authority) sync(with Updater, ending bool) {
+	e, ctx := a.engine, a.engine.ctx
+	e.mu.Lock()
+	dirty, now := a.dirty, time.Now()
+	due := dirty || !ending && now.Sub(a.synced) >= a.syncEvery()
+	if due {
+		a.dirty, a.synced = false, now
+	}
+	e.mu.Unlock()
+	if !due {
+		return
+	}
+	if ending {
+		ctx = context.WithoutCancel(ctx)
+	}
+	_, err := call.Do(ctx, a.conf.Timeout, a.records, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, with.Update(ctx, a.conf.Name, a.exchange)
+	})
+	if err == nil {
+		return
+	}
+	if e.ctx.Err() == nil || ending {
+		e.cfg.Log.Warn("cannot share what is known of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
+	}
+	e.mu.Lock()
+	a.dirty = a.dirty || dirty
+	e.mu.Unlock()
+}
+
+// exchange returns what the record should be, and takes what others wrote.
+func (a *authority) exchange(before []byte) []byte {
+	var kept authorityRecord
+	err := json.Unmarshal(before, &kept)
+	led := a.conf.Roots.Led
+	if len(before) > 0 && err != nil && led {
+		return before // whoever leads will write another
+	}
+	roots, err := a.takePhases(kept.Roots)
+	if err != nil {
+		a.engine.cfg.Log.Error("cannot use the record of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
+	}
+	if led && string(roots) == string(kept.Roots) || len(before) == 0 && a.knowsNone() {
+		return before
+	}
+	kept.Roots = roots
+	if !led {
+		kept.Backdating = a.backdating()
+	}
+	record, err := json.Marshal(kept)
+	if err != nil {
+		return before // never: both are plain
+	}
+	return record
+}
+
+// takePhases takes the phases of the common record, and has learn do what follows.
+func (a *authority) takePhases(recorded []byte) (next []byte, err error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next, err = a.phases.Sync(recorded, e.cfg.Now())
+	a.release()
+	if !a.phases.Bundle().Equal(a.shown) {
+		poke(a.changed)
+	}
+	return next, err
+}
+
+// knowsNone reports whether no root is known: an empty record would say that none ever was.
+func (a *authority) knowsNone() bool {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	return a.phases.Bundle().Len() == 0
+}
+
+func (a *authority) backdating() time.Duration {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	return a.back
+}
