@@ -95,17 +95,18 @@ func needs(entry, more string) error {
 	return notRunError{errors.New("needs " + entry + " in the kit" + more), entry}
 }
 
-// Do runs one check. It must not be called concurrently.
+// Do runs one check. It must not be called concurrently. A failure while the machine stood still
+// is no verdict: the check is run again.
 func (s *Session) Do(ctx context.Context, c Check) Result {
 	begin, logged := time.Now(), s.logging()
 	err := s.missing(c)
 	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, s.Kit.limit())
-		err = s.firstOpening(c, s.guarded(limited, c))
-		cancel()
+		for attempt, stalled := 1, true; stalled; attempt++ {
+			stood := s.stalls()
+			err = s.once(ctx, c)
+			stalled = stood() && attempt < maxAttempts && err != nil && !isUnrun(err)
+		}
 	}
-	s.closeAll(&s.opened)
-	s.replaceBroken(ctx, err)
 	out := Result{ID: c.ID, Level: c.Level, Outcome: Passed, Rule: c.Rule, Why: c.Why, Took: time.Since(begin)}
 	if unrun, ok := errors.AsType[notRunError](err); ok {
 		out.Outcome, out.Seen, out.Needs = Unrun, s.clean(unrun.Error()), unrun.needs
@@ -114,6 +115,21 @@ func (s *Session) Do(ctx context.Context, c Check) Result {
 	}
 	s.outcomes[c.ID] = out
 	return out
+}
+
+// once runs a check once, and leaves the session fit for the next.
+func (s *Session) once(ctx context.Context, c Check) error {
+	limited, cancel := context.WithTimeout(ctx, s.Kit.limit())
+	defer cancel()
+	err := s.firstOpening(c, s.guarded(limited, c))
+	s.closeAll(&s.opened)
+	s.replaceBroken(ctx, err)
+	return err
+}
+
+func isUnrun(err error) bool {
+	_, ok := errors.AsType[notRunError](err)
+	return ok
 }
 
 // logging returns a function that returns what the provider logs from now on.

@@ -28,8 +28,9 @@ type Session struct {
 	outcomes map[string]Result
 	unopened string        // the check that first could open no instance
 	quiet    time.Duration // how long a watch with no events is observed
-	held     []*Instance   // for many checks: the configured one and the blank one
-	opened   []*Instance   // for one check
+	stalls   func() (stood func() bool)
+	held     []*Instance // for many checks: the configured one and the blank one
+	opened   []*Instance // for one check
 	readied  func() (*Instance, error)
 	blank    func() (*Instance, error) // without settings; checks must not configure it
 	reply    func() (*reply, error)
@@ -37,7 +38,7 @@ type Session struct {
 
 // NewSession applies the kit's defaults; it opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
-	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second}
+	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second, stalls: stalls}
 	s.share()
 	return s
 }
