@@ -45,12 +45,12 @@ var (
 )
 
 // linger blocks for longer than any busy machine delays a call.
-func linger() {
+func linger(d time.Duration) {
 	lingering.Add(1)
 	defer lingering.Done()
 	select {
 	case <-finished:
-	case <-time.After(time.Minute):
+	case <-time.After(d):
 	}
 }
 

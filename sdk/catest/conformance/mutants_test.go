@@ -381,18 +381,18 @@ func refusalMutants() map[string]func() wire.Provider {
 }
 
 func faultMutants() map[string]func() wire.Provider {
-	full, gone, lingered := crowded(), counting(), counting()
+	full, gone := crowded(), counting()
 	var lost atomic.Bool
 	slow := before(func(ctx context.Context, _ ca.SignRequest) error {
-		until(6*slice, func() bool { return ctx.Err() != nil })
+		until(20*slice, func() bool { return ctx.Err() != nil }) // so that there is something to cancel
 		return ctx.Err()
 	})
 	return map[string]func() wire.Provider{
 		"FAULT-01": before(func(context.Context, ca.SignRequest) error { return full() }),
 		"FAULT-02": func() wire.Provider {
 			return &outer{Provider: slow(), sign: func(err error) error {
-				if errors.Is(err, context.Canceled) && lingered() <= 3 { // three are enough to be seen
-					linger()
+				if errors.Is(err, context.Canceled) {
+					linger(5 * time.Second)
 				}
 				return err
 			}}
@@ -511,7 +511,7 @@ func watchMutants() map[string]func() wire.Provider {
 		"WATCH-06": wrapped(func(o *outer) {
 			o.watch = func(err error) error {
 				if errors.Is(err, context.Canceled) {
-					linger()
+					linger(time.Minute)
 				}
 				return err
 			}
