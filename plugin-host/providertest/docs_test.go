@@ -58,6 +58,7 @@ it builds on failed, or the kit file lacks what only the author can give. Everyt
 optional; paths are relative to its folder. One fault fails one check: what could not be checked
 because of it is not run either. ` + "`countersign provider kit BINARY > kit.yaml`" + ` writes a file
 with all settings of a provider; what it requires is ` + "`FILL-IN`" + ` there, which no test takes.
+A check that fails while the machine stands still is run again, three times at most.
 
 ` + "```yaml" + `
 # Valid settings. A secret one may be a reference, as in an agent's configuration: {file: PATH},
