@@ -12,6 +12,8 @@ import (
 // openError says that no instance could be opened.
 type openError struct{ error }
 
+func (e openError) Unwrap() error { return e.error }
+
 // firstOpening returns the error of a check; where no instance could be opened for it, and not
 // for an earlier one either, the check was not made.
 func (s *Session) firstOpening(c Check, err error) error {

@@ -87,6 +87,8 @@ type notRunError struct {
 	needs string // an entry of the kit
 }
 
+func (e notRunError) Unwrap() error { return e.error }
+
 // NotRun returns an error that says why a check cannot run here.
 func NotRun(format string, args ...any) error { return notRunError{fmt.Errorf(format, args...), ""} }
 
@@ -101,10 +103,15 @@ func (s *Session) Do(ctx context.Context, c Check) Result {
 	begin, logged := time.Now(), s.logging()
 	err := s.missing(c)
 	if err == nil {
+		unopened := s.unopened
 		for attempt, stalled := 1, true; stalled; attempt++ {
 			stood := s.stalls()
+			s.unopened = unopened
 			err = s.once(ctx, c)
-			stalled = stood() && attempt < maxAttempts && err != nil && !isUnrun(err)
+			if stalled = stood() && attempt < maxAttempts && saysNothing(err); stalled {
+				s.closeAll(&s.held)
+				s.share() // what was opened late, too
+			}
 		}
 	}
 	out := Result{ID: c.ID, Level: c.Level, Outcome: Passed, Rule: c.Rule, Why: c.Why, Took: time.Since(begin)}
@@ -127,9 +134,11 @@ func (s *Session) once(ctx context.Context, c Check) error {
 	return err
 }
 
-func isUnrun(err error) bool {
-	_, ok := errors.AsType[notRunError](err)
-	return ok
+// saysNothing reports whether the result may come from a machine that stood still: a failure, or
+// a check that was not run for want of an answer in time.
+func saysNothing(err error) bool {
+	_, unrun := errors.AsType[notRunError](err)
+	return err != nil && (!unrun || errors.Is(err, context.DeadlineExceeded))
 }
 
 // logging returns a function that returns what the provider logs from now on.

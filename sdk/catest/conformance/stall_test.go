@@ -36,14 +36,36 @@ func TestFailureOnAStalledMachineIsNoVerdict(t *testing.T) {
 	}
 }
 
-func TestUnrunCheckIsNotRunAgain(t *testing.T) {
-	s := NewSession(goodKit(), Value(good()))
+func TestUnrunCheckIsRunAgainForWantOfTimeOnly(t *testing.T) {
+	for want, why := range map[int]error{1: errors.New("no input"), 3: context.DeadlineExceeded} {
+		s := NewSession(goodKit(), Value(good()))
+		runs := 0
+		s.stalls = func() func() bool { return func() bool { return true } }
+		result := s.Do(t.Context(), Check{ID: "X", Run: func(context.Context, *Session) error { runs++; return NotRun("SET-06: %w", why) }})
+		s.Close()
+		if result.Outcome != Unrun || runs != want {
+			t.Errorf("%v: %s after %d runs, want %d", why, result.Outcome, runs, want)
+		}
+	}
+}
+
+// An instance that could not be opened in time is opened anew.
+func TestStalledOpeningIsRepeated(t *testing.T) {
+	opened := 0
+	subject := Value(good())
+	open := subject.Open
+	subject.Open = func(ctx context.Context) (*Instance, error) {
+		if opened++; opened == 1 {
+			return nil, context.DeadlineExceeded
+		}
+		return open(ctx)
+	}
+	s := NewSession(goodKit(), subject)
 	defer s.Close()
-	runs := 0
 	s.stalls = func() func() bool { return func() bool { return true } }
-	result := s.Do(t.Context(), Check{ID: "X", Run: func(context.Context, *Session) error { runs++; return NotRun("no input") }})
-	if result.Outcome != Unrun || runs != 1 {
-		t.Errorf("%s after %d runs", result.Outcome, runs)
+	result := s.Do(t.Context(), Check{ID: "X", Run: func(_ context.Context, s *Session) error { _, err := s.Ready(); return err }})
+	if result.Outcome != Passed || opened != 2 {
+		t.Errorf("%s %s, opened %d times", result.Outcome, result.Seen, opened)
 	}
 }
 
