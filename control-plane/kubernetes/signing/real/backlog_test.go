@@ -55,7 +55,7 @@ func TestRealLongTenThousandPodsOutlastTheirRequests(t *testing.T) {
 	if b.died < 100 {
 		t.Errorf("%d requests were deleted before they had a certificate: that shows nothing", b.died)
 	}
-	if late > 10*quota {
+	if late > 30*quota { // seconds of the quota: starved, the program hears of two requests in another order
 		t.Errorf("a request was passed by %d that were made after it", late)
 	}
 	if most > 1<<20 { // the limit of the base
