@@ -79,7 +79,7 @@ func (s *Store) Save(ctx context.Context, record []byte, version string) (err er
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && version != "":
 		return fmt.Errorf("cannot write the Lease %s: %w: %w", s.name(), share.ErrConflict, err)
 	}
 	return fmt.Errorf("cannot write the Lease %s: %w", s.name(), err)

@@ -158,6 +158,19 @@ func TestReplicasShareOverTheLease(t *testing.T) {
 	})
 }
 
+// A namespace that is being deleted makes no Lease, which is no other replica's doing.
+func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
+	s := newAPIServer()
+	s.err = apierrors.NewNotFound(leases.GroupResource(), name)
+	store := s.store(t)
+	if err := store.Save(t.Context(), nil, ""); !apierrors.IsNotFound(err) || errors.Is(err, share.ErrConflict) {
+		t.Error(err)
+	}
+	if err := store.Save(t.Context(), nil, "1"); !errors.Is(err, share.ErrConflict) {
+		t.Error(err)
+	}
+}
+
 func TestInvalidSettingsAreRefused(t *testing.T) {
 	client := fake.NewClientset()
 	for what, cfg := range map[string]Config{
