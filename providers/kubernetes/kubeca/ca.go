@@ -23,6 +23,8 @@ const (
 	// The pauses between two looks at an object that cannot be watched double from the first to
 	// the longest.
 	firstPause, longestPause = 300 * time.Millisecond, 5 * time.Second
+	// A certificate is there before its object is deleted, and does not wait long for that.
+	removeTimeout = 3 * time.Second
 )
 
 // CA is a [ca.Client] and a [ca.RootSource]. It has no goroutine of its own, keeps no
@@ -209,7 +211,9 @@ func (c *CA) look(ctx context.Context, s *session, at string, o *object, pause t
 
 // remove deletes an object that is done. A failure costs an object that is swept later.
 func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
-	err := s.delete(ctx, at, o)
+	within, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err := s.delete(within, at, o)
 	switch {
 	case err == nil:
 	case answered(err, http.StatusForbidden):

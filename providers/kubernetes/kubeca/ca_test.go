@@ -388,6 +388,113 @@ func TestRequestThatMayNotBeDeletedIsStillSigned(t *testing.T) {
 	}
 }
 
+func TestHangingDeletionDelaysNoCertificateForLong(t *testing.T) {
+	c := newCluster(t)
+	c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete {
+			<-r.Context().Done()
+		}
+		return r.Method == http.MethodDelete
+	}
+	with := open(t, c.direct())
+	sign(t, c, with)
+	if len(c.left()) != 1 {
+		t.Error("it was deleted")
+	}
+}
+
+// A connection that died while calls use it is replaced: the next calls would join it.
+func TestDeadConnectionIsReplacedUnderLoad(t *testing.T) {
+	c := newCluster(t)
+	c.decide = nil
+	relay := newRelay(t, c.Listener.Addr().String())
+	settings := c.direct()
+	var err error
+	if settings.URL, err = setting.ParseURL("https://" + relay.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	with := open(t, settings)
+	req, _ := testkit.Request(t, web)
+	done := make(chan error, 1)
+	go func() {
+		_, err := with.CSRSign(testkit.Within(t, patience), req)
+		done <- err
+	}()
+	await(t, func() bool { return count(c, "WATCH") == 1 })
+	relay.freeze()
+	c.update(c.sign)
+	must(t, <-done)
+}
+
+// relay forwards connections; frozen ones stay open and silent.
+type relay struct {
+	net.Listener
+	mu     sync.Mutex
+	frozen map[net.Conn]bool
+	all    sync.WaitGroup
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r := &relay{Listener: listener, frozen: map[net.Conn]bool{}}
+	r.all.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.frozen[in], r.frozen[out] = false, false
+			r.mu.Unlock()
+			r.all.Go(func() { r.copy(out, in) })
+			r.all.Go(func() { r.copy(in, out) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.mu.Lock()
+		for conn := range r.frozen {
+			_ = conn.Close()
+		}
+		r.mu.Unlock()
+		r.all.Wait()
+	})
+	return r
+}
+
+func (r *relay) freeze() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for conn := range r.frozen {
+		r.frozen[conn] = true
+	}
+}
+
+func (r *relay) copy(to, from net.Conn) {
+	for buffer := make([]byte, 32<<10); ; {
+		n, err := from.Read(buffer)
+		r.mu.Lock()
+		silent := r.frozen[from]
+		r.mu.Unlock()
+		if err != nil && !silent {
+			_ = to.Close()
+		}
+		if err != nil {
+			return
+		}
+		if !silent {
+			_, _ = to.Write(buffer[:n])
+		}
+	}
+}
+
 func TestMalformedCSRIsNotSent(t *testing.T) {
 	c := newCluster(t)
 	fails(t, open(t, c.direct()), ca.SignRequest{ID: "1", CSR: []byte("hello")}, ca.ErrInvalid)

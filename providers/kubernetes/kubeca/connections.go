@@ -36,6 +36,8 @@ func newTransport(to access) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: to.tls, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: callTimeout, IdleConnTimeout: callTimeout,
+		// Under load a connection is always in use: without pings, a dead one would be, too.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: callTimeout / 2, PingTimeout: callTimeout / 2},
 	}
 }
 
