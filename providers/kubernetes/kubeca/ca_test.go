@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -545,12 +544,8 @@ func TestCredentialFilesAreReadForEachCall(t *testing.T) {
 func TestConcurrentCallsShareConnection(t *testing.T) {
 	c := newCluster(t)
 	c.decide = nil
-	var dialed atomic.Int32
-	c.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			dialed.Add(1)
-		}
-	}
+	var dialed sync.Map // the callers' addresses
+	c.answer = func(_ http.ResponseWriter, r *http.Request) bool { dialed.Store(r.RemoteAddr, true); return false }
 	settings := c.direct()
 	settings.TokenFile, settings.UseRequestToken = "", true
 	with := open(t, settings)
@@ -574,7 +569,9 @@ func TestConcurrentCallsShareConnection(t *testing.T) {
 	await(t, func() bool { return count(c, "WATCH") == 9 })
 	c.update(c.sign)
 	all.Wait()
-	if n := dialed.Load(); n != 1 || len(with.connections.held) != 0 {
+	n := 0
+	dialed.Range(func(any, any) bool { n++; return true })
+	if n != 1 || len(with.connections.held) != 0 {
 		t.Errorf("%d connections, %d are kept", n, len(with.connections.held))
 	}
 }
