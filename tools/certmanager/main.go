@@ -1,6 +1,6 @@
 // Command certmanager is cert-manager's own controllers for tests: those that make
-// Certificates ready, and the one that approves each CertificateRequest. Its argument is a
-// kubeconfig. It ends with SIGTERM.
+// Certificates ready, the one that approves each CertificateRequest, and those of the issuers CA
+// and SelfSigned. Its argument is a kubeconfig. It ends with SIGTERM.
 //
 // The module of cert-manager's binaries cannot be got through a module proxy; its controllers
 // are in the module of its libraries.
@@ -17,18 +17,25 @@ import (
 
 	"github.com/cert-manager/cert-manager/pkg/controller"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
+	"github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/ca"
+	"github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/selfsigned"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/issuing"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/keymanager"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/readiness"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/requestmanager"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/revisionmanager"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/trigger"
+	"github.com/cert-manager/cert-manager/pkg/controller/issuers"
+	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"         // registers itself
+	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned" // registers itself
 )
 
-// names are the controllers that make a Certificate ready and keep it so, and the approver.
+// names are the controllers that make a Certificate ready and keep it so, the approver, and two
+// kinds of issuers.
 var names = []string{
 	trigger.ControllerName, keymanager.ControllerName, requestmanager.ControllerName, issuing.ControllerName,
 	readiness.ControllerName, revisionmanager.ControllerName, approver.ControllerName,
+	issuers.ControllerName, ca.CRControllerName, selfsigned.CRControllerName,
 }
 
 func main() {

@@ -125,7 +125,7 @@ func checkMod(t *testing.T, dir string) {
 // installed are all programs of a release, in the order of their names.
 var installed = []string{
 	"countersign", "countersign-discovery",
-	"countersign-provider-acme", "countersign-provider-aws", "countersign-provider-citadel", "countersign-provider-est", "countersign-provider-file", "countersign-provider-google", "countersign-provider-step", "countersign-provider-vault",
+	"countersign-provider-acme", "countersign-provider-aws", "countersign-provider-citadel", "countersign-provider-est", "countersign-provider-file", "countersign-provider-google", "countersign-provider-kubernetes", "countersign-provider-step", "countersign-provider-vault",
 	"countersign-ra",
 }
 

@@ -24,11 +24,27 @@ func (c *Cluster) Controllers(names ...string) *proctest.Process {
 	if len(names) == 0 {
 		names = essentials
 	}
-	return run(c.t, c.log("kube-controller-manager"), filepath.Join(c.binaries, "kube-controller-manager"),
-		"--kubeconfig="+c.writeKubeconfig("controllers", c.AdminKubeconfig()), "--controllers="+strings.Join(names, ","),
+	return c.controllers(names)
+}
+
+// Signers starts kube-controller-manager with the signers of Kubernetes itself, which sign what
+// is approved with a CA's certificate and key (PEM).
+func (c *Cluster) Signers(cert, key []byte) *proctest.Process {
+	c.t.Helper()
+	must(c.t, os.WriteFile(c.file("signer.pem"), cert, 0o600))
+	must(c.t, os.WriteFile(c.file("signer-key.pem"), key, 0o600))
+	return c.controllers([]string{"certificatesigningrequest-signing-controller"},
+		"--cluster-signing-cert-file="+c.file("signer.pem"), "--cluster-signing-key-file="+c.file("signer-key.pem"))
+}
+
+func (c *Cluster) controllers(names []string, flags ...string) *proctest.Process {
+	c.t.Helper()
+	return run(c.t, c.log("kube-controller-manager"), filepath.Join(c.binaries, "kube-controller-manager"), append([]string{
+		"--kubeconfig=" + c.writeKubeconfig("controllers", c.AdminKubeconfig()), "--controllers=" + strings.Join(names, ","),
 		// Nobody asks it anything, and there is just one.
 		"--secure-port=0", "--leader-elect=false",
-		"--root-ca-file="+c.file("ca.pem"), "--service-account-private-key-file="+c.file("accounts-key.pem"))
+		"--root-ca-file=" + c.file("ca.pem"), "--service-account-private-key-file=" + c.file("accounts-key.pem"),
+	}, flags...)...)
 }
 
 // writeKubeconfig writes one for a program, and returns its path.

@@ -1,0 +1,78 @@
+package kubeca
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/chain"
+)
+
+// publishesRoots reports whether the settings say where the roots are. Else they come with each
+// CertificateRequest.
+func (s Settings) publishesRoots() bool {
+	return s.BundleFile != "" || s.ConfigMap != nil || s.ClusterTrustBundle != ""
+}
+
+// Roots implements [ca.RootSource]. The host asks at intervals, so that it notices a changed
+// root. Where the settings name no place, roots come with each certificate, and the error is
+// [ca.Unimplemented].
+func (c *CA) Roots(ctx context.Context) ([]byte, error) {
+	switch {
+	case !c.settings.publishesRoots():
+		return nil, ca.Errorf(ca.Unimplemented, "the roots come with each certificate of the issuer")
+	case c.settings.BundleFile != "":
+		bundle, err := c.settings.BundleFile.Bundle()
+		if err != nil {
+			return nil, ca.Errorf(ca.Unavailable, "bundle_file: %w", err)
+		}
+		return bundle.PEM(), nil
+	}
+	to, err := c.settings.access("")
+	if err != nil {
+		return nil, err
+	}
+	s := c.connections.open(to)
+	defer s.close()
+	if c.settings.ConfigMap != nil {
+		return s.configMap(ctx, *c.settings.ConfigMap)
+	}
+	return s.trustBundle(ctx, c.settings.ClusterTrustBundle)
+}
+
+func (s *session) configMap(ctx context.Context, from ConfigMap) ([]byte, error) {
+	var reply struct {
+		Data map[string]string `json:"data"`
+	}
+	at := "/api/v1/namespaces/" + from.Namespace + "/configmaps/" + from.Name
+	if err := s.do(ctx, call{method: http.MethodGet, path: at}, &reply); err != nil {
+		return nil, err
+	}
+	key := cmp.Or(from.Key, "ca.crt")
+	text, ok := reply.Data[key]
+	if !ok {
+		return nil, ca.Errorf(ca.Unavailable, "the ConfigMap %s of the namespace %s has no key %s", from.Name, from.Namespace, key)
+	}
+	return chain.Roots([]byte(text))
+}
+
+// trustBundle asks for v1, and for what there was before Kubernetes 1.37.
+func (s *session) trustBundle(ctx context.Context, name string) ([]byte, error) {
+	var reply struct {
+		Spec struct {
+			TrustBundle string `json:"trustBundle"`
+		} `json:"spec"`
+	}
+	const kind = "/clustertrustbundles/"
+	err := s.do(ctx, call{method: http.MethodGet, path: "/apis/certificates.k8s.io/v1" + kind + name}, &reply)
+	if answered(err, http.StatusNotFound) {
+		if older := s.do(ctx, call{method: http.MethodGet, path: "/apis/certificates.k8s.io/v1beta1" + kind + name}, &reply); !answered(older, http.StatusNotFound) {
+			err = older
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return chain.Roots([]byte(reply.Spec.TrustBundle))
+}
