@@ -92,6 +92,10 @@ e2e-est: ## test the EST provider against a real EST server
 e2e-step: ## test the Step provider against a real step-ca
 	@export COUNTERSIGN_STEP_CA; COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)"; $(HEAVY) -timeout 5m -run Real ./providers/step/...
 
+.PHONY: e2e-spire
+e2e-spire: ## test SPIRE as a source against a real SPIRE
+	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
+
 .PHONY: e2e-vault
 e2e-vault: ## test the Vault provider against a real Vault
 	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...
