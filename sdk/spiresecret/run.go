@@ -166,8 +166,25 @@ func (s *Source) fail(err error) (wait time.Duration) {
 		s.said = failure.Text
 		s.config.Log.Warn("the Workload API is not available; what is held is served", "error", failure.Text, "next_try", failure.NextTry)
 	}
-	s.config.Observe(secret.Event{Type: secret.Failed, Authority: authority, Reason: failure.Reason, Failure: failure})
+	for _, name := range s.pairs() {
+		s.config.Observe(secret.Event{Type: secret.Failed, Secret: name, Authority: authority, Reason: failure.Reason, Failure: failure})
+	}
 	return wait
+}
+
+// pairs returns the names of the key pairs; without any, the empty name, which stands for
+// roots in a [secret.Event].
+func (s *Source) pairs() []string {
+	var names []string
+	for _, e := range s.entries {
+		if e.spec.Kind == secret.KeyPair {
+			names = append(names, e.spec.Name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	return names
 }
 
 // next returns a pause drawn from the upper half of the backoff: one second at first, and

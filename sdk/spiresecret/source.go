@@ -39,7 +39,7 @@ type Config struct {
 	Secrets []Spec
 
 	// Observe receives events, for metrics; see [secret.Config]. A failure of the stream
-	// has no secret. Default: none.
+	// is one of each key pair, or has no secret if there is none. Default: none.
 	Observe func(secret.Event)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
