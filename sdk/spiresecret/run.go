@@ -53,7 +53,7 @@ func (s *Source) run(ctx context.Context) {
 			s.mourn()
 		case <-ctx.Done():
 			if open {
-				<-ended
+				<-ended //nolint:errcheck // it is told to end
 			}
 			return
 		}
