@@ -45,7 +45,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -91,6 +91,10 @@ e2e-est: ## test the EST provider against a real EST server
 .PHONY: e2e-step
 e2e-step: ## test the Step provider against a real step-ca
 	@export COUNTERSIGN_STEP_CA; COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)"; $(HEAVY) -timeout 5m -run Real ./providers/step/...
+
+.PHONY: e2e-spire
+e2e-spire: ## test SPIRE as a source against a real SPIRE
+	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
 
 .PHONY: e2e-vault
 e2e-vault: ## test the Vault provider against a real Vault

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/outputs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Command returns "agent".
@@ -108,11 +109,17 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if cfg.Storage, err = openState(ctx, c.State, counts, log); err != nil {
 		return cli.Wrong(err)
 	}
+	spire, closeSpire, err := openSpire(c.Spire, counts.Secret, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer func() { err = errors.Join(err, closeSpire()) }()
+	others := secret.First(files, spire)
 	if !c.Workloads.On() {
-		cfg.Sources = append(cfg.Sources, files)
+		cfg.Sources = append(cfg.Sources, files, spire)
 	}
 	providers.stream.Follow(cfg.Identities)
-	anchor(cfg.Secrets, &c, files)
+	anchor(cfg.Secrets, &c, others)
 	child, err := newProxyChild(c, log)
 	if err != nil {
 		return cli.Wrong(err)
@@ -136,7 +143,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, metrics: counts, files: files, tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, agent: a, providers: providers, metrics: counts, others: others, tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {

@@ -32,11 +32,11 @@ func systemRoots() []string {
 	return append(places, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)
 }
 
-// anchor requires a "default" that a provider signs to chain to a mounted ROOTCA.
-func anchor(specs []secret.Spec, c *config.Config, files secret.Source) {
+// anchor requires a "default" that a provider signs to chain to a ROOTCA of another program.
+func anchor(specs []secret.Spec, c *config.Config, others secret.Source) {
 	for i := range specs {
-		if specs[i].Name == config.DefaultSecret && c.FromFiles(config.RootCA) {
-			specs[i].Anchor = secret.Anchor(files, config.RootCA)
+		if specs[i].Name == config.DefaultSecret && c.FromOthers(config.RootCA) {
+			specs[i].Anchor = secret.Anchor(others, config.RootCA)
 		}
 	}
 }

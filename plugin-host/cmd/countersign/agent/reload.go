@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // reloadTimeout is how long new providers may take to become ready.
@@ -26,7 +26,7 @@ type reloader struct {
 	agent     *agent.Agent
 	providers *providers
 	metrics   *metrics.Metrics
-	files     *filesecret.Source
+	others    secret.Source // of files and of a Workload API
 	tokens    *tokenFiles
 	level     *slog.LevelVar
 	log       *slog.Logger
@@ -75,6 +75,9 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if was, is := r.started.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("the secrets from files have changed (%q, previously %q): restart the agent", is, was)
 	}
+	if was, is := r.started.Spire.Names(), c.Spire.Names(); !slices.Equal(was, is) {
+		return nil, fmt.Errorf("the secrets from SPIRE have changed (%q, previously %q): restart the agent", is, was)
+	}
 	if was, is := r.started.Workloads.On(), c.Workloads.On(); was != is {
 		return nil, fmt.Errorf("workloads was switched (on: %t, previously: %t): restart the agent", is, was)
 	}
@@ -85,7 +88,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err != nil {
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
-	anchor(cfg.Secrets, &c, r.files)
+	anchor(cfg.Secrets, &c, r.others)
 	r.tokens.take(c)
 	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {
 		r.tokens.take(r.running)

@@ -29,6 +29,7 @@ func (c *Config) Complete() error {
 	var p problems
 	c.warnings = nil
 	c.completeWorkloads(&p)
+	c.completeSpire(&p)
 	c.completeFiles(&p)
 	c.checkProviders(&p)
 	c.checkRest(&p)
@@ -54,6 +55,10 @@ func (c *Config) Choice() Choice { return c.choice }
 func (c *Config) settleChoice(bound bool) {
 	if c.FromFiles(DefaultSecret) {
 		c.choice = Choice{Rule: "it is in files"}
+		return
+	}
+	if c.FromSpire(DefaultSecret) {
+		c.choice = Choice{Rule: "a SPIFFE Workload API has it"}
 		return
 	}
 	if c.elsewhere(DefaultSecret) {

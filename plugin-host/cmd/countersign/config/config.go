@@ -17,6 +17,7 @@ type Config struct {
 	Secrets   []Secret  `json:"secrets"`
 	Workloads Workloads `json:"workloads"`
 	Files     Files     `json:"files"`
+	Spire     Spire     `json:"spire"`
 	Outputs   []Output  `json:"outputs"`
 	Rotation  Rotation  `json:"rotation"`
 	State     State     `json:"state"`

@@ -166,6 +166,8 @@ func (c *Config) rule(path string) string {
 		return "its name"
 	case strings.HasPrefix(path, "files.secrets."):
 		return "files.mounted"
+	case strings.HasPrefix(path, "spire.secrets."):
+		return spireRule(path)
 	case list != "secrets":
 		return ""
 	case name == RootCA && strings.HasPrefix(setting, "provider"):

@@ -100,7 +100,7 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 func (c *Config) mounted() (found []FileSecret) {
 	layouts := slices.DeleteFunc(filesecret.Layouts(), c.isOwn)
 	first := func(name string, has func(filesecret.Layout) bool, of func(filesecret.Layout) FileSecret) {
-		if c.FromFiles(name) || c.elsewhere(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
+		if c.answered(name) || c.configured(name) && c.Files.Mounted == MountedAuto {
 			return
 		}
 		i := slices.IndexFunc(layouts, has)
@@ -165,9 +165,9 @@ func (c *Config) FromFiles(name string) bool {
 }
 
 // answered reports whether a name needs no CA.
-func (c *Config) answered(name string) bool { return c.FromFiles(name) || c.elsewhere(name) }
+func (c *Config) answered(name string) bool { return c.FromOthers(name) || c.elsewhere(name) }
 
-// signed leaves out the secrets that come from files or from another program.
+// signed leaves out the secrets that come from another program.
 func (c *Config) signed(secrets []Secret) []Secret {
 	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.answered(s.Name) })
 }

@@ -28,10 +28,10 @@ func (c *Config) ListenPath() string {
 	return c.Socket.Path
 }
 
-// elsewhere reports whether another program serves a name. A name in files.secrets is still
-// served, at the other socket.
+// elsewhere reports whether another program serves a name. A name in files.secrets or
+// spire.secrets is still served, at the other socket.
 func (c *Config) elsewhere(name string) bool {
-	return c.foreign != nil && (name == DefaultSecret || name == RootCA) && !c.FromFiles(name)
+	return c.foreign != nil && (name == DefaultSecret || name == RootCA) && !c.FromOthers(name)
 }
 
 // foreignRule is why another program serves a name.

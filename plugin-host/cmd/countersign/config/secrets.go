@@ -165,7 +165,7 @@ func (c *Config) completeBundle(p *problems, s *Secret, path string) {
 		s.Providers = c.Secrets[0].Providers
 	}
 	c.completeProviders(p, s, path)
-	if s.Name == RootCA && c.FromFiles(DefaultSecret) {
+	if s.Name == RootCA && c.FromOthers(DefaultSecret) {
 		c.completeRootOrder(p, s)
 	}
 }
@@ -177,7 +177,7 @@ func (c *Config) completeRootOrder(p *problems, s *Secret) {
 		s.SPIFFEID, s.KeyType, s.TTL = c.accountID(p, "", c.Namespace, c.ServiceAccount), c.KeyType, c.TTL
 		return
 	}
-	c.warn("%s is in files and %s is not: if %s tells its roots only with a certificate, as istiod does, there will be no %s; set namespace and service_account, so that one can be ordered, or pinned_roots, or provide the roots in a file",
+	c.warn("%s comes from another program and %s does not: if %s tells its roots only with a certificate, as istiod does, there will be no %s; set namespace and service_account, so that one can be ordered, or pinned_roots, or provide the roots in a file",
 		DefaultSecret, RootCA, strings.Join(s.Providers, ", "), RootCA)
 }
 

@@ -50,6 +50,9 @@ func (c *Config) Sources() []Source {
 	for _, s := range c.Files.Secrets {
 		all = append(all, s.source())
 	}
+	for _, s := range c.Spire.Secrets {
+		all = append(all, s.source(c.Spire.Socket))
+	}
 	slices.SortStableFunc(all, func(a, b Source) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
 	return append(all, c.dynamic()...)
 }

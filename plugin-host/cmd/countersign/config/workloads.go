@@ -110,7 +110,7 @@ func (c *Config) completeWorkloads(p *problems) {
 
 // checkSigner rejects a CA that is known not to verify tokens where it would have to.
 func (c *Config) checkSigner(p *problems) {
-	if c.Workloads.VerifiedBy != ByAuthority || c.FromFiles(DefaultSecret) {
+	if c.Workloads.VerifiedBy != ByAuthority || c.FromOthers(DefaultSecret) {
 		return
 	}
 	for _, entry := range c.Providers {
@@ -200,6 +200,9 @@ func (c *Config) refuseCommon(p *problems) {
 	}
 	if len(c.Files.Secrets) > 0 {
 		p.add(fmt.Errorf("files.secrets has %.256q: with workloads, nothing is served from files, as every workload could read it; remove it", c.Files.Secrets[0].Name))
+	}
+	if c.Spire.Socket != "" {
+		c.say(p, "spire.socket", c.Spire.Socket, "with workloads, nothing is taken from a Workload API, as every workload would get this agent's identity; remove it")
 	}
 	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
 	if c.WorkloadAPI.Socket != "" {

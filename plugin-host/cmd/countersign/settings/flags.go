@@ -57,7 +57,7 @@ func (f *Flags) CompleteProviders(*cobra.Command, []string, string) ([]cobra.Com
 // CompleteSecrets completes the names of the configuration's secrets.
 func (f *Flags) CompleteSecrets(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, _ := f.ReadPartly() // as above
-	names := append([]string{config.DefaultSecret, config.RootCA}, c.Files.Names()...)
+	names := append([]string{config.DefaultSecret, config.RootCA}, slices.Concat(c.Files.Names(), c.Spire.Names())...)
 	for _, s := range c.Secrets {
 		names = append(names, s.Name)
 	}

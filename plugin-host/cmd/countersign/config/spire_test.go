@@ -1,0 +1,79 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestWorkloadAPIReplacesProviderAndFiles(t *testing.T) {
+	mount(t, "etc/certs/cert-chain.pem", "etc/certs/key.pem", "etc/certs/root-cert.pem")
+	c, _ := mustLoad(t, "spire: {socket: unix:///run/spire/agent.sock}", nil)
+	want := []SpireSecret{{Name: "default", Kind: KeyPair, rule: "spire.socket is set"}, {Name: "ROOTCA", Kind: TrustBundle, rule: "spire.socket is set"}}
+	if c.Spire.Socket != "/run/spire/agent.sock" || !reflect.DeepEqual(c.Spire.Secrets, want) {
+		t.Errorf("%+v", c.Spire)
+	}
+	if len(c.Providers)+len(c.Secrets)+len(c.Files.Secrets) != 0 {
+		t.Errorf("providers %v, secrets %v, files %v", c.Providers, c.Secrets, c.Files.Secrets)
+	}
+	got := sources(t, c)
+	if got["default"] != "/run/spire/agent.sock: spire.socket is set" || got["ROOTCA"] != got["default"] {
+		t.Errorf("%q", got)
+	}
+	if c.Choice().Rule != "a SPIFFE Workload API has it" {
+		t.Errorf("%+v", c.Choice())
+	}
+}
+
+func TestRootsOfTheWorkloadAreOfItsTrustDomain(t *testing.T) {
+	c, _ := mustLoad(t, `
+spire:
+  socket: /run/spire/agent.sock
+  secrets:
+  - {name: default, spiffe_id: spiffe://example.org/web, hint: internal}
+  - {name: ROOTCA}
+  - {name: partner, kind: trust-bundle, trust_domain: example.com}
+outputs: [{name: partner, folder: out, bundle: partner}]
+workload_api: {socket: /run/workload.sock, federated: {example.com: partner}}
+`, nil)
+	if r := c.Spire.Secrets[1]; r.SPIFFEID != "spiffe://example.org/web" || r.Hint != "internal" || r.Kind != TrustBundle {
+		t.Errorf("%+v", r)
+	}
+	if got := explained(t, c, "spire.secrets.ROOTCA.hint"); got.From != "spire.secrets.default" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPartOfTheNamesMayComeFromACA(t *testing.T) {
+	c, _ := mustLoad(t, working+"spire: {socket: /s, secrets: [{name: ROOTCA, trust_domain: example.org}]}", nil)
+	if len(c.Secrets) != 1 || c.Secrets[0].Name != "default" || !c.FromSpire("ROOTCA") || len(c.Providers) == 0 {
+		t.Errorf("secrets %v, providers %v", c.Secrets, c.Providers)
+	}
+}
+
+func TestWrongWorkloadAPIIsOneSentence(t *testing.T) {
+	const on = "spire: {socket: /s, secrets: ["
+	for file, want := range map[string]string{
+		"spire: {uids: [1]}":                                                       "spire.socket is not set",
+		"spire: {socket: 'tcp://127.0.0.1:80'}":                                    "a Workload API by TCP is not supported",
+		"spire: {socket: 'unix:relative'}":                                         "write the path of a unix socket",
+		"spire: {socket: '" + tooLong + "'}":                                       "a socket path has at most",
+		"spire: {socket: /a}\nsocket: {path: /a}":                                  "the agent itself serves there",
+		on + "{kind: key-pair}]}":                                                  "spire.secrets.0.name is not set",
+		on + "{name: a, kind: pair}]}":                                             "spire.secrets.a.kind",
+		on + "{name: default, kind: trust-bundle}]}":                               "clients expect a key-pair by the name default",
+		on + "{name: a, trust_domain: example.org}]}":                              "it selects a trust bundle",
+		on + "{name: a, kind: trust-bundle, trust_domain: example.org, hint: b}]}": "either trust_domain, or spiffe_id and hint",
+		on + "{name: a, kind: trust-bundle, trust_domain: Example}]}":              "spire.secrets.a.trust_domain",
+		on + "{name: a, spiffe_id: web}]}":                                         "spire.secrets.a.spiffe_id",
+		on + "{name: a}, {name: a}]}":                                              `spire.secrets has "a" twice`,
+		on + "{name: a}]}\nsecrets: [{name: a, dns_names: [b]}]":                   `"a" is both in secrets and in spire.secrets`,
+		on + "{name: a}]}\nfiles: {secrets: [{name: a, roots: r}]}":                `"a" is both in files.secrets and in spire.secrets`,
+		"workloads: {verified_by: authority}\nspire: {socket: /s}":                 "with workloads, nothing is taken from a Workload API",
+	} {
+		_, _, err := load(file, nil)
+		wantError(t, err, want)
+	}
+}
+
+var tooLong = "/" + strings.Repeat("x", maxSocketPath)

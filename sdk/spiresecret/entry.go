@@ -1,0 +1,51 @@
+package spiresecret
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// authority is the Authority of every [secret.Item] from a Workload API.
+const authority = "SPIFFE Workload API"
+
+// entry is one secret. The Source's lock guards it, except for the fields that only run
+// uses.
+type entry struct {
+	spec Spec // fixed
+
+	watchers []*watcher
+	held     *secret.Item
+	count    int
+	failure  *secret.Failure
+
+	// Owned by the run goroutine:
+	said    string // the last failure logged
+	mourned bool   // the expiry was reported
+}
+
+type watcher struct{ notify func(name string) }
+
+// notices returns the calls that notify the watchers, to be made without a lock.
+func (e *entry) notices() []func() {
+	var calls []func()
+	for _, w := range e.watchers {
+		calls = append(calls, func() { w.notify(e.spec.Name) })
+	}
+	return calls
+}
+
+func (e *entry) status(now time.Time) secret.Status {
+	status := secret.Status{
+		Name: e.spec.Name, Kind: e.spec.Kind.String(), Authorities: []string{authority}, Asked: e.spec.String(),
+		Item: e.held, Rotations: e.count, Failure: e.failure,
+	}
+	switch {
+	case e.held == nil:
+	case e.held.Expired(now):
+		status.ExpiredSince = e.held.NotAfter
+	default:
+		status.Held = true
+	}
+	return status
+}

@@ -1,0 +1,187 @@
+package spiresecret
+
+import (
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/internal/version"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	maxSVIDs = 1000 // in one reply
+	maxChain = 10   // certificates, as in package pki
+	maxRoots = pki.MaxCertificates
+
+	// latestRenewal is the least that SPIRE's agent leaves of a long life: its
+	// availability_target is 24 hours at least. Without it, it renews at half of the life.
+	latestRenewal = 24 * time.Hour
+
+	tooEarly = "not-before" // the check that passes with time
+)
+
+// read returns what the reply has for the Spec, verified.
+func (s Spec) read(reply *workloadv1.X509SVIDResponse, now time.Time) (*secret.Item, error) {
+	if n := len(reply.GetSvids()); n > maxSVIDs {
+		return nil, failed("format", "the reply has %d X.509-SVIDs, %d are allowed", n, maxSVIDs)
+	}
+	i := slices.IndexFunc(reply.GetSvids(), s.selects)
+	if s.Kind == secret.TrustBundle {
+		return s.readBundle(reply, i, now)
+	}
+	if i < 0 {
+		return nil, s.missing(reply)
+	}
+	return s.readPair(reply.GetSvids()[i], now)
+}
+
+// missing says what the reply has instead of what the Spec selects.
+func (s Spec) missing(reply *workloadv1.X509SVIDResponse) error {
+	var there []string
+	for _, svid := range reply.GetSvids() {
+		if len(there) == 5 {
+			there = append(there, "…")
+			break
+		}
+		there = append(there, fmt.Sprintf("%.128q", svid.GetSpiffeId()+strings.TrimSuffix(" "+svid.GetHint(), " ")))
+	}
+	return ca.Errorf(ca.Denied, "the Workload API does not send %s; it sends %d X.509-SVIDs (%s)", s, len(reply.GetSvids()), strings.Join(there, ", "))
+}
+
+func (s Spec) readBundle(reply *workloadv1.X509SVIDResponse, i int, now time.Time) (*secret.Item, error) {
+	der, federated := reply.GetFederatedBundles()[idOf(s.TrustDomain)]
+	switch {
+	case i >= 0:
+		der = reply.GetSvids()[i].GetBundle()
+	case s.TrustDomain == "":
+		return nil, s.missing(reply)
+	case !federated:
+		return nil, ca.Errorf(ca.Denied, "the Workload API sends no trust bundle of %s", s)
+	}
+	roots, err := readRoots(der, now)
+	if err != nil {
+		return nil, err
+	}
+	item := secret.NewTrustBundle(s.Name, authority, roots)
+	item.Issued = now
+	return item, nil
+}
+
+// readRoots reads the roots of a trust domain. It leaves out those that have ended.
+func readRoots(der []byte, now time.Time) (*pki.Bundle, error) {
+	certs, err := parse(der, maxRoots)
+	if err != nil {
+		return nil, failed("roots", "the trust bundle: %v", err)
+	}
+	for i, cert := range certs {
+		// A leaf among the roots would itself be trusted.
+		if !cert.BasicConstraintsValid || !cert.IsCA {
+			return nil, failed("roots", "certificate %d of the trust bundle (%.128q) is no CA certificate", i+1, cert.Subject.String())
+		}
+	}
+	roots := pki.NewBundle(certs...).Filter(func(cert *x509.Certificate) bool { return !now.After(cert.NotAfter) })
+	if roots.Len() == 0 {
+		return nil, failed("roots", "the trust bundle has no root that is valid now")
+	}
+	return roots, nil
+}
+
+func (s Spec) readPair(svid *workloadv1.X509SVID, now time.Time) (*secret.Item, error) {
+	certs, err := parse(svid.GetX509Svid(), maxChain)
+	if err != nil {
+		return nil, failed("format", "the chain: %v", err)
+	}
+	// The error never quotes the key.
+	key, err := pki.ParseKey(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: svid.GetX509SvidKey()}))
+	if err != nil {
+		return nil, failed("key", "the key: %v", err)
+	}
+	identity, err := identityOf(certs[0], svid.GetSpiffeId())
+	if err != nil {
+		return nil, err
+	}
+	roots, err := readRoots(svid.GetBundle(), now)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := pki.Check{Key: key.Public(), Identity: identity, Roots: roots, Now: now}.Chain(pki.EncodeCertificates(certs))
+	if err != nil {
+		return nil, err
+	}
+	if begins := chain.Leaf.NotBefore; begins.After(now) {
+		return nil, failed(tooEarly, "the certificate begins at %s", clock.Stamp(begins))
+	}
+	encoded, err := pki.EncodeKey(key)
+	if err != nil {
+		return nil, failed("key", "%v", err)
+	}
+	return s.pair(chain, encoded, now), nil
+}
+
+// identityOf returns the names of the leaf, whose SPIFFE ID must be the one that the reply
+// selected it by.
+func identityOf(leaf *x509.Certificate, id string) (pki.Identity, error) {
+	identity, err := pki.IdentityOf(leaf)
+	switch {
+	case err != nil:
+		return pki.Identity{}, failed("names", "%v", err)
+	case identity.SPIFFEID == nil || identity.SPIFFEID.String() != id:
+		return pki.Identity{}, failed("names", "the certificate of %.256q names %.256q", id, identity.String())
+	}
+	return identity, nil
+}
+
+func (s Spec) pair(chain *pki.Chain, key []byte, now time.Time) *secret.Item {
+	leaf := chain.Leaf
+	return &secret.Item{
+		Name: s.Name, Kind: secret.KeyPair, Version: version.Of(chain.PEM), Chain: chain.PEM, Key: key,
+		Identity: chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
+		NotBefore: leaf.NotBefore, NotAfter: chain.Ends, RenewAt: renewalOf(leaf.NotBefore, chain.Ends), Issued: now,
+		Authority: authority, RootFingerprint: pki.Fingerprint(chain.Root),
+	}
+}
+
+// renewalOf returns when the successor should be there at the latest. The Workload API sends
+// it unasked; the time is for the alert that it did not.
+func renewalOf(begins, ends time.Time) time.Time {
+	return clock.Later(begins.Add(ends.Sub(begins)/2), ends.Add(-latestRenewal))
+}
+
+// parse reads certificates that stand one after another, DER.
+func parse(der []byte, most int) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	for n := 1; len(der) > 0; n++ {
+		if n > most {
+			return nil, fmt.Errorf("it has more than %d certificates", most)
+		}
+		var whole asn1.RawValue
+		rest, err := asn1.Unmarshal(der, &whole)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d is malformed", n)
+		}
+		cert, err := pki.ParseCertificate(whole.FullBytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d %w", n, err)
+		}
+		certs, der = append(certs, cert), rest
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("it has no certificate")
+	}
+	return certs, nil
+}
+
+func failed(check, format string, args ...any) error {
+	return &pki.CheckError{Check: check, Detail: text.Clean(fmt.Sprintf(format, args...))}
+}

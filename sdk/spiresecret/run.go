@@ -1,0 +1,234 @@
+package spiresecret
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	// minPause is the wait after a session; it doubles up to the limits. A socket of the same machine is cheap to try.
+	minPause    = time.Second
+	emptyLimit  = 10 * time.Second // while a secret is not held
+	heldLimit   = 30 * time.Second
+	deniedLimit = time.Minute
+	steady      = time.Minute // a session that held
+
+	// lookEvery is how often the wall clock is looked at: after a suspend, timers are late.
+	lookEvery = 30 * time.Second
+)
+
+// run keeps a session open until ctx ends.
+func (s *Source) run(ctx context.Context) {
+	defer close(s.done)
+	replies, ended := make(chan *workloadv1.X509SVIDResponse), make(chan error, 1)
+	begin, look := time.NewTimer(0), time.NewTicker(lookEvery)
+	defer begin.Stop()
+	defer look.Stop()
+	open := false
+	for {
+		select {
+		case <-begin.C:
+			open, s.began = true, time.Now()
+			go func() { ended <- s.session(ctx, hand(ctx, replies)) }()
+		case reply := <-replies:
+			s.take(reply)
+		case err := <-ended:
+			open = false
+			if ctx.Err() == nil {
+				begin.Reset(s.fail(err))
+			}
+		case <-look.C:
+			if s.early != nil {
+				s.take(s.early)
+			}
+			s.mourn()
+		case <-ctx.Done():
+			if open {
+				<-ended //nolint:errcheck // it is told to end
+			}
+			return
+		}
+	}
+}
+
+// hand returns a function that passes replies on until ctx ends.
+func hand(ctx context.Context, replies chan<- *workloadv1.X509SVIDResponse) func(*workloadv1.X509SVIDResponse) {
+	return func(reply *workloadv1.X509SVIDResponse) {
+		select {
+		case replies <- reply:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take serves what is new in a reply. Each secret is judged on its own. A reply with a
+// certificate that is not valid yet is taken again later.
+func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
+	s.early = nil
+	if s.failing {
+		s.failing = false
+		s.config.Log.Info("the Workload API is available again")
+	}
+	for _, e := range s.entries {
+		item, err := e.spec.read(reply, s.config.Now())
+		if err == nil {
+			s.serve(e, item, len(reply.GetSvids()))
+			continue
+		}
+		s.refuse(e, err)
+		if fault, ok := errors.AsType[*pki.CheckError](err); ok && fault.Check == tooEarly {
+			s.early = reply
+		}
+	}
+	s.mourn()
+}
+
+// serve replaces the held item if the new one differs.
+func (s *Source) serve(e *entry, item *secret.Item, svids int) {
+	s.mu.Lock()
+	was := e.held
+	same := was != nil && was.Version == item.Version && bytes.Equal(was.Key, item.Key)
+	e.failure = nil
+	var tell []func()
+	if !same {
+		e.held = item
+		e.count++
+		tell = e.notices()
+	}
+	s.mu.Unlock()
+	e.said = ""
+	if same {
+		return
+	}
+	e.mourned = false
+	s.report(e, was, item, svids)
+	for _, notify := range tell {
+		notify()
+	}
+}
+
+func (s *Source) report(e *entry, was, item *secret.Item, svids int) {
+	log := s.config.Log.With("secret", text.Clean(e.spec.Name))
+	if item.Kind == secret.TrustBundle {
+		log.Info("serving roots from the Workload API", "roots", len(item.RootFingerprints), "fingerprints", item.RootFingerprints)
+		return
+	}
+	log.Info("serving certificate from the Workload API", "identity", text.Clean(item.Identity.String()), "svids", svids,
+		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
+	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.spec.Name, Authority: authority, NotAfter: item.NotAfter})
+	if was != nil && was.Identity.SPIFFEID.String() != item.Identity.SPIFFEID.String() {
+		log.Warn("the Workload API changed the identity; set spiffe_id to accept one only",
+			"before", was.Identity.SPIFFEID.String(), "now", item.Identity.SPIFFEID.String())
+		s.config.Observe(secret.Event{Type: secret.NameDiffers, Secret: e.spec.Name, Authority: authority, NotAfter: item.NotAfter})
+	}
+}
+
+// refuse keeps the held item of an entry that the reply has nothing good for, and logs a new
+// reason once.
+func (s *Source) refuse(e *entry, err error) {
+	failure := secret.NewFailure(err, s.config.Now(), 0)
+	failure.NextTry = time.Time{} // the next reply comes unasked
+	held := s.note(e, failure)
+	if failure.Text == e.said {
+		return
+	}
+	e.said = failure.Text
+	s.config.Log.Warn("cannot use what the Workload API sends", "secret", text.Clean(e.spec.Name), "error", failure.Text, "keeps_the_one_before", held)
+	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.spec.Name, Authority: authority, Reason: failure.Reason, Failure: failure})
+}
+
+func (s *Source) note(e *entry, failure *secret.Failure) (held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.failure = failure
+	return e.held != nil
+}
+
+// fail records the end of a session for all secrets and returns when to begin the next one.
+func (s *Source) fail(err error) (wait time.Duration) {
+	wait = s.next(err)
+	failure := secret.NewFailure(err, s.config.Now(), wait)
+	for _, e := range s.entries {
+		s.note(e, failure)
+	}
+	s.mourn()
+	s.failing = true
+	if failure.Text != s.said {
+		s.said = failure.Text
+		s.config.Log.Warn("the Workload API is not available; what is held is served", "error", failure.Text, "next_try", failure.NextTry)
+	}
+	for _, name := range s.pairs() {
+		s.config.Observe(secret.Event{Type: secret.Failed, Secret: name, Authority: authority, Reason: failure.Reason, Failure: failure})
+	}
+	return wait
+}
+
+// pairs returns the names of the key pairs; without any, the empty name, which stands for
+// roots in a [secret.Event].
+func (s *Source) pairs() []string {
+	var names []string
+	for _, e := range s.entries {
+		if e.spec.Kind == secret.KeyPair {
+			names = append(names, e.spec.Name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	return names
+}
+
+// next returns a pause drawn from the upper half of the backoff: one second at first, and
+// after a session that held. A server that answers and hangs up does not begin anew.
+func (s *Source) next(err error) time.Duration {
+	if time.Since(s.began) >= steady {
+		s.pause, s.said = 0, ""
+	}
+	limit, left := heldLimit, s.left()
+	switch {
+	case ca.ActionFor(err) != ca.Wait:
+		limit = deniedLimit
+	case left <= 0:
+		limit = emptyLimit
+	}
+	if left > 0 { // what is held must not run out over a pause
+		limit = min(limit, max(minPause, left/10))
+	}
+	s.pause = min(max(minPause, 2*s.pause), limit)
+	return s.pause/2 + rand.N(s.pause/2+1)
+}
+
+// left returns how long all secrets are still held; zero if one is not.
+func (s *Source) left() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := time.Duration(1<<63 - 1)
+	for _, e := range s.entries {
+		if e.held == nil {
+			return 0
+		}
+		left = min(left, e.held.NotAfter.Sub(s.config.Now()))
+	}
+	return max(0, left)
+}
+
+// mourn reports once that a held item has expired.
+func (s *Source) mourn() {
+	for _, e := range s.entries {
+		if e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
+			continue
+		}
+		e.mourned = true
+		s.config.Log.Error("secret from the Workload API expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
+		s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.spec.Name, Authority: authority, NotAfter: e.held.NotAfter})
+	}
+}
