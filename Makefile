@@ -6,11 +6,20 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 GO ?= go
 OUT := $(CURDIR)/.cache
+# Everything here is built with one Go, so that all of it comes from one build cache.
+export GOTOOLCHAIN := $(shell scripts/toolchain)
+# The oldest Go that embedders can have.
+OLDEST := go1.26.8
 # Programs, tests, linters and tools are compiled with the same flags: with other flags, all
 # dependencies are compiled again, which takes 360 s of a core. -tags on a command line
 # replaces this one.
 export CGO_ENABLED := 0
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -tags=grpcnotrace
+# FIPS=1 builds with Go's FIPS 140-3 module that is certified, FIPS=inprocess with the one that is
+# in the process of it.
+ifdef FIPS
+export GOFIPS140 := $(patsubst 1,certified,$(FIPS))
+endif
 # The host hashes a binary at each start, so keep it small.
 BUILD := $(GO) build -ldflags '-s -w'
 # Tests wait a third of their time for processes and deadlines.
@@ -26,7 +35,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: ## build all programs into bin/
+build: ## build all programs into bin/ (FIPS=1, FIPS=inprocess: with Go's FIPS 140-3 module)
 	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
 
 .PHONY: demo
@@ -45,7 +54,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -184,6 +193,15 @@ modules: ## write the modules of VERSION into a folder (TO=) that serves them as
 
 release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
 	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
+
+.PHONY: check-oldest
+check-oldest: ## test keys and TLS with the oldest Go that the sdk supports, which lacks ML-DSA
+	@GOTOOLCHAIN=$(OLDEST) $(TESTS) ./sdk/pki ./sdk/tlsconfig ./providers/file/fileca
+
+.PHONY: check-fips
+check-fips: ## test that programs built with FIPS= have the module on, and refuse the keys that it lacks
+	@GOFIPS140=certified COUNTERSIGN_FIPS=v1.0. $(TESTS) ./internal/program/buildinfo ./sdk/pki
+	@GOFIPS140=inprocess COUNTERSIGN_FIPS=v1.26. $(TESTS) ./internal/program/buildinfo ./sdk/pki
 
 .PHONY: check-modules
 check-modules: ## check that others can get, install and build on a release, and that go.work.sum is complete

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/control-plane
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	github.com/cert-manager/cert-manager v1.21.1
 	github.com/cert-manager/issuer-lib v0.11.0

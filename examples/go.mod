@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/examples
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	github.com/spiffe/go-spiffe/v2 v2.9.0
 	go.uber.org/goleak v1.3.0

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/plugin-host
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/google/jsonschema-go v0.4.3

@@ -101,6 +101,8 @@ obtain() {
   echo "$folder${result:+/$result}"
 }
 
+# The Makefile's is ours. Others' programs are built with the Go that they ask for.
+unset GOTOOLCHAIN
 CACHE=$(cache_folder) # before the working directory changes
 export CACHE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/providers/aws
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	github.com/aws/aws-sdk-go-v2 v1.42.0
 	github.com/aws/aws-sdk-go-v2/config v1.32.25

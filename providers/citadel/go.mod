@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/providers/citadel
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/providers/google
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	cloud.google.com/go/auth v0.20.0
 	cloud.google.com/go/security v1.29.0

@@ -45,6 +45,8 @@ func rootFault(cert *x509.Certificate) string {
 		return "it is no CA certificate"
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return "its key usage does not allow it to sign certificates"
+	case !selfSigned(cert) && lacking(cert.Raw) != nil:
+		return "it " + lacking(cert.Raw).Error()
 	case !selfSigned(cert):
 		return "it is not self-signed"
 	}

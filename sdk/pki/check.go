@@ -169,6 +169,9 @@ func (c Check) order(chain *Chain) error {
 		}
 		if i > 0 {
 			if err := chain.Certificates[i-1].CheckSignatureFrom(cert); err != nil {
+				if lack := lacking(cert.Raw); lack != nil {
+					return failed("order", "certificate %d of the chain %v", i+1, lack)
+				}
 				return failed("order", "certificate %d of the chain is not signed by certificate %d", i, i+1)
 			}
 		}

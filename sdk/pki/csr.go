@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -64,13 +65,13 @@ func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
 	}
 	csr, err := x509.ParseCertificateRequest(blocks[0])
 	if err != nil {
-		return nil, errors.New("the certificate signing request is malformed")
+		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(blocks[0]), errors.New("is malformed")))
 	}
 	if err := checkKeySize(csr.PublicKey); err != nil {
 		return nil, fmt.Errorf("the certificate signing request %w", err)
 	}
 	if err := csr.CheckSignature(); err != nil {
-		return nil, errors.New("the certificate signing request's own signature does not hold")
+		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(blocks[0]), errors.New("has a signature of its own that does not hold")))
 	}
 	return csr, nil
 }

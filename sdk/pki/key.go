@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,9 @@ import (
 // [ECDSAP256].
 type KeyType string
 
-// The key types. Envoy 1.40 can use Ed25519; older releases cannot.
+// The key types. Envoy 1.40 can use Ed25519 and ML-DSA; older releases cannot. A program that
+// was built with Go 1.26, or with the FIPS 140-3 module v1.0.0, lacks ML-DSA (FIPS 204):
+// [ParseKeyType] and [GenerateKey] return an error that says so.
 const (
 	ECDSAP256 KeyType = "ecdsa-p256"
 	ECDSAP384 KeyType = "ecdsa-p384"
@@ -26,23 +29,46 @@ const (
 	RSA3072   KeyType = "rsa-3072"
 	RSA4096   KeyType = "rsa-4096"
 	Ed25519   KeyType = "ed25519"
+	MLDSA44   KeyType = "ml-dsa-44"
+	MLDSA65   KeyType = "ml-dsa-65"
+	MLDSA87   KeyType = "ml-dsa-87"
 )
 
 // KeyTypes lists all key types, the default first.
-var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519}
+var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519, MLDSA44, MLDSA65, MLDSA87}
 
 // ParseKeyType returns the key type with that name, one of [KeyTypes]; an empty name is
-// the default. The error lists them.
+// the default. The error lists them, or says why this build lacks one of them.
 func ParseKeyType(name string) (KeyType, error) {
 	if name == "" {
 		return ECDSAP256, nil
 	}
-	for _, t := range KeyTypes {
-		if KeyType(name) == t {
-			return t, nil
-		}
+	switch t := KeyType(name); {
+	case t.isMLDSA() && withoutMLDSA() != nil:
+		return "", fmt.Errorf("key type %s is not available: %w", t, withoutMLDSA())
+	case slices.Contains(KeyTypes[:], t):
+		return t, nil
 	}
 	return "", fmt.Errorf("key type %.256q is not known: use one of %s", name, keyTypeNames())
+}
+
+// KeyTypeOf returns the type of a public key, or "" for one that is none of [KeyTypes].
+func KeyTypeOf(key crypto.PublicKey) KeyType {
+	t := KeyType("")
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		t = KeyType("ecdsa-" + strings.ToLower(strings.ReplaceAll(key.Params().Name, "-", "")))
+	case *rsa.PublicKey:
+		t = KeyType(fmt.Sprintf("rsa-%d", key.N.BitLen()))
+	case ed25519.PublicKey:
+		t = Ed25519
+	default:
+		t = mldsaTypeOf(key)
+	}
+	if !slices.Contains(KeyTypes[:], t) {
+		return ""
+	}
+	return t
 }
 
 func keyTypeNames() string {
@@ -54,7 +80,7 @@ func keyTypeNames() string {
 }
 
 // GenerateKey makes a new private key from the system's random source. It rejects an
-// unknown type.
+// unknown type, and one that this build lacks.
 func GenerateKey(t KeyType) (crypto.Signer, error) {
 	switch t {
 	case ECDSAP256, "":
@@ -70,6 +96,8 @@ func GenerateKey(t KeyType) (crypto.Signer, error) {
 	case Ed25519:
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		return key, err
+	case MLDSA44, MLDSA65, MLDSA87:
+		return generateMLDSA(t)
 	}
 	_, err := ParseKeyType(string(t))
 	return nil, err
@@ -130,6 +158,9 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	// Drop the parser's error: it may quote its input.
 	signer, ok := key.(crypto.Signer)
 	if err != nil || !ok {
+		if hasMLDSA(block.Bytes) {
+			return nil, unreadableMLDSA()
+		}
 		return nil, fmt.Errorf("its PEM block %q holds no key that can sign", block.Type)
 	}
 	return signer, nil

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/x509"
@@ -28,7 +29,7 @@ func ParseCertificate(der []byte) (*x509.Certificate, error) {
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, errors.New("is malformed")
+		return nil, cmp.Or(lacking(der), errors.New("is malformed"))
 	}
 	if err := checkKeySize(cert.PublicKey); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 )
 
 // Object identifiers from RFC 2986 (section 4), RFC 2985 (5.4.2), RFC 5758 (3.2), RFC 4055
-// (5) and RFC 8410 (3).
+// (5) and RFC 8410 (3). For those of ML-DSA, see mldsa.go.
 var (
 	oidExtensionRequest = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}
 	oidECDSAWithSHA256  = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}
@@ -84,6 +84,9 @@ func signatureBy(public crypto.PublicKey) (pkix.AlgorithmIdentifier, crypto.Hash
 		return pkix.AlgorithmIdentifier{Algorithm: oidSHA256WithRSA, Parameters: asn1.NullRawValue}, crypto.SHA256, nil
 	case ed25519.PublicKey:
 		return pkix.AlgorithmIdentifier{Algorithm: oidEd25519}, 0, nil
+	}
+	if oid := mldsaOIDs[KeyTypeOf(public)]; oid != nil {
+		return pkix.AlgorithmIdentifier{Algorithm: oid}, 0, nil
 	}
 	return pkix.AlgorithmIdentifier{}, 0, fmt.Errorf("a key of type %T signs no request here", public)
 }

@@ -42,7 +42,7 @@ func identities(t *testing.T) map[string]Identity {
 }
 
 func TestCSRMatchesStandardLibrary(t *testing.T) {
-	for _, kind := range KeyTypes {
+	for _, kind := range available() {
 		key := mustKey(t, kind)
 		for what, id := range identities(t) {
 			ours, err := CreateCSR(key, id)
@@ -58,7 +58,7 @@ func TestCSRMatchesStandardLibrary(t *testing.T) {
 				t.Errorf("%s, %s: another request, or another algorithm (%s, %s)", kind, what, got.SignatureAlgorithm, want.SignatureAlgorithm)
 			}
 			// Of what surrounds it, only the random signature differs: RSA's and Ed25519's are not.
-			if _, random := key.(*ecdsa.PrivateKey); !random && !bytes.Equal(got.Raw, want.Raw) {
+			if _, random := key.(*ecdsa.PrivateKey); !random && !kind.isMLDSA() && !bytes.Equal(got.Raw, want.Raw) {
 				t.Errorf("%s, %s: other bytes", kind, what)
 			}
 			if len(got.Subject.Names) != 0 || !SameKey(got.PublicKey, key.Public()) || len(got.DNSNames) != len(id.DNSNames) || len(got.IPAddresses) != len(id.IPAddresses) || (len(got.URIs) == 1) != (id.SPIFFEID != nil) {

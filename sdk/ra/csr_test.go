@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -107,6 +108,35 @@ func TestRuleLimitsKeyTypes(t *testing.T) {
 		t.Error(err)
 	}
 	h.must(request())
+}
+
+func TestMLDSAKeyIsCertifiedAndLimitedLikeOthers(t *testing.T) {
+	if _, err := pki.ParseKeyType("ml-dsa-44"); err != nil {
+		t.Skip(err)
+	}
+	key, err := pki.GenerateKey(pki.MLDSA44)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request()
+	req.CSR = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	for allowed, certified := range map[string]bool{"": true, "ml-dsa-44": true, "ml-dsa-65": false, "ecdsa-p256": false} {
+		rule := mesh()
+		if allowed != "" {
+			rule.KeyTypes = []string{allowed}
+		}
+		h := newHouse(t, func(c *ra.Config) { c.Policy = policy(t, rule) })
+		if certified {
+			h.must(req)
+		} else if err := h.refused(req, ca.ErrInvalid); !strings.Contains(err.Error(), "a key of type ml-dsa-44 is not certified") {
+			t.Error(err)
+		}
+		h.Close()
+	}
 }
 
 func TestDoorLimitsKeyTypes(t *testing.T) {

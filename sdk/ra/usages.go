@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
@@ -47,7 +46,9 @@ func usable(leaf *x509.Certificate, usage x509.ExtKeyUsage) bool {
 }
 
 // knownKeys are the key types that a rule may name; RSA has any size between these.
-var knownKeys = []string{"ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519", "rsa-2048", "rsa-3072", "rsa-4096", "rsa-8192"}
+var knownKeys = []string{
+	"ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519", "ml-dsa-44", "ml-dsa-65", "ml-dsa-87", "rsa-2048", "rsa-3072", "rsa-4096", "rsa-8192",
+}
 
 // keyType names the type of a public key, such as "rsa-3072"; empty if it is none of those
 // that are certified.
@@ -58,12 +59,12 @@ func keyType(key crypto.PublicKey) string {
 		if slices.Contains(knownKeys, name) {
 			return name
 		}
-	case ed25519.PublicKey:
-		return "ed25519"
 	case *rsa.PublicKey:
 		if bits := key.N.BitLen(); bits >= 2048 && bits <= 8192 {
 			return fmt.Sprintf("rsa-%d", bits)
 		}
+	default:
+		return string(pki.KeyTypeOf(key))
 	}
 	return ""
 }
@@ -78,7 +79,7 @@ func checkKey(key crypto.PublicKey, lists ...[]string) error {
 		}
 	}
 	if name == "" {
-		return keyError(fmt.Sprintf("a key of type %T and its size are not certified: use ECDSA, Ed25519, or RSA with 2048 to 8192 bits", key))
+		return keyError(fmt.Sprintf("a key of type %T and its size are not certified: use ECDSA, Ed25519, ML-DSA, or RSA with 2048 to 8192 bits", key))
 	}
 	return nil
 }

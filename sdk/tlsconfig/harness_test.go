@@ -61,8 +61,9 @@ func (d *drawer) fail(err error) {
 // party is one side: a source with "default" and "ROOTCA".
 type party struct {
 	*drawer
-	t  *testing.T
-	id pki.Identity
+	t       *testing.T
+	id      pki.Identity
+	keyType pki.KeyType
 }
 
 func newParty(t *testing.T, authority *catest.CA, spiffeID string, dnsNames ...string) *party {
@@ -71,7 +72,7 @@ func newParty(t *testing.T, authority *catest.CA, spiffeID string, dnsNames ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{&drawer{items: map[string]*secret.Item{}}, t, id}
+	p := &party{&drawer{items: map[string]*secret.Item{}}, t, id, pki.ECDSAP256}
 	p.renew(authority)
 	p.trust(authority.Bundle())
 	return p
@@ -82,7 +83,7 @@ func (p *party) renew(authority *catest.CA) { p.put("default", p.issue(authority
 
 func (p *party) issue(authority *catest.CA) *secret.Item {
 	p.t.Helper()
-	key, err := pki.GenerateKey("")
+	key, err := pki.GenerateKey(p.keyType)
 	if err != nil {
 		p.t.Fatal(err)
 	}

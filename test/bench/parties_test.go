@@ -18,17 +18,19 @@ func identity() (pki.Identity, error) {
 }
 
 // newParties holds a certificate in a secret.Manager, and the very same one fixed.
-func newParties() (*parties, error) {
+func newParties() (*parties, error) { return newPartiesOf(pki.ECDSAP256, pki.ECDSAP256) }
+
+func newPartiesOf(root, leaf pki.KeyType) (*parties, error) {
 	id, err := identity()
 	if err != nil {
 		return nil, err
 	}
-	p := &parties{authority: catest.NewCA(catest.Options{})}
+	p := &parties{authority: catest.NewCA(catest.Options{KeyType: root})}
 	p.roots = p.authority.Bundle().Pool()
 	p.held, err = secret.New(secret.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: p.authority}},
 		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: 24 * time.Hour, Authorities: []string{"test"}},
+			{Name: "default", Kind: secret.KeyPair, Identity: id, KeyType: leaf, TTL: 24 * time.Hour, Authorities: []string{"test"}},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
 		},
 	})

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -18,7 +16,13 @@ import (
 // reads, and returns its certificate. Where there was one, it is replaced.
 func writeCA(t *testing.T, dir, name string) *x509.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return writeCAOf(t, dir, name, pki.ECDSAP256)
+}
+
+// writeCAOf is writeCA with another type of key.
+func writeCAOf(t *testing.T, dir, name string, kind pki.KeyType) *x509.Certificate {
+	t.Helper()
+	key, err := pki.GenerateKey(kind)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,9 +65,14 @@ func startEnvoy(t *testing.T, socket string, api apiType, certificate string) *e
 
 func startEnvoyWith(t *testing.T, socket string, api apiType, certificate, roots string) *envoy {
 	t.Helper()
-	return runEnvoy(t, bootstrap, map[string]string{
+	return runEnvoy(t, bootstrap, serverFields(socket, api, certificate, roots))
+}
+
+// serverFields fill in the bootstrap.
+func serverFields(socket string, api apiType, certificate, roots string) map[string]string {
+	return map[string]string{
 		"Socket": socket, "APIType": string(api), "Certificate": certificate, "Roots": roots, "TrustDomain": trustDomain, "Port": "0",
-	})
+	}
 }
 
 // startADSEnvoy starts an Envoy that has all from the discovery service at address, by

@@ -385,6 +385,18 @@ func TestEachModuleIsTidy(t *testing.T) {
 	}
 }
 
+// Each module is built with the Go of go.work, without go.work, too. Those who import it need not:
+// a toolchain line counts in the main module alone.
+func TestEachModuleNamesToolchainOfWorkspace(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^go 1\.26\.0\n\ntoolchain go[0-9.]+$`)
+	want := line.FindString(read(t, "go.work"))
+	for _, dir := range append([]string{"tools/api", "tools/cross", "tools/lint", "tools/modules", "tools/proto"}, modules...) {
+		if got := line.FindString(read(t, filepath.Join(dir, "go.mod"))); want == "" || got != want {
+			t.Errorf("%s/go.mod has %q, go.work %q", dir, got, want)
+		}
+	}
+}
+
 // A key of some Mbit costs seconds for each signature that is checked: what strangers send
 // goes through pki, which refuses it. So does what a program made itself; it is simpler so.
 func TestCertificatesAreParsedInOnePlace(t *testing.T) {

@@ -51,7 +51,7 @@ var patterns = map[reflect.Type]string{
 }
 
 // keyTypes are the values of key_type.
-var keyTypes = []string{"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519"}
+var keyTypes = []string{"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519", "ml-dsa-44", "ml-dsa-65", "ml-dsa-87"}
 
 func ofAgent(t *testing.T) *jsonschema.Schema {
 	t.Helper()

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/tools/cross
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require golang.org/x/tools v0.49.0
 
 require (

@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/tools/lint
 
 go 1.26.0
 
+toolchain go1.27.1
+
 tool github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 require (

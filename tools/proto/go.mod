@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/tools/proto
 
 go 1.26.0
 
+toolchain go1.27.1
+
 tool (
 	github.com/bufbuild/buf/cmd/buf
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc

@@ -62,7 +62,7 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 	}
 	log := cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
 	if settings.SelfSigned {
-		if err := makeSelfSigned(ctx, dir, now(), log); err != nil {
+		if err := makeSelfSigned(ctx, dir, limits.rootKey, now(), log); err != nil {
 			return nil, err
 		}
 	}

@@ -26,7 +26,7 @@ const (
 
 // makeSelfSigned creates a root in dir unless there is a CA. Of several processes at once,
 // one creates it and the others find it.
-func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Logger) error {
+func makeSelfSigned(ctx context.Context, dir string, keyType pki.KeyType, now time.Time, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
@@ -50,7 +50,7 @@ func makeSelfSigned(ctx context.Context, dir string, now time.Time, log *slog.Lo
 	if err := lock(ctx, handle); err != nil {
 		return ca.Errorf(ca.Unavailable, "self_signed: %s is locked by another process: %w", dir, err)
 	}
-	if err := (maker{root, handle, dir}).make(now); err != nil {
+	if err := (maker{root, handle, dir, keyType}).make(now); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
 	return nil
@@ -61,6 +61,7 @@ type maker struct {
 	root   *os.Root
 	handle *os.File // the folder, open
 	dir    string
+	key    pki.KeyType
 }
 
 // make continues where an earlier start was interrupted: the key comes first and ca-cert.pem
@@ -72,7 +73,7 @@ func (m maker) make(now time.Time) error {
 	case m.has(rootFile) && !m.has(keyFile):
 		return fmt.Errorf("%s has %s but neither %s nor %s: add the CA, or set dir to an empty folder", m.dir, rootFile, certFile, keyFile)
 	}
-	keyPEM, err := m.keep(keyFile, 0o600, newKey)
+	keyPEM, err := m.keep(keyFile, 0o600, func() ([]byte, error) { return newKey(m.key) })
 	if err != nil {
 		return err
 	}
@@ -127,8 +128,8 @@ func (m maker) write(name string, mode fs.FileMode, content []byte) error {
 	return syncFolder(m.handle)
 }
 
-func newKey() ([]byte, error) {
-	key, err := pki.GenerateKey(pki.ECDSAP256)
+func newKey(t pki.KeyType) ([]byte, error) {
+	key, err := pki.GenerateKey(t)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 func TestSelfSignedRootIsMadeOnceAndKept(t *testing.T) {
@@ -45,6 +46,32 @@ func TestSelfSignedRootIsMadeOnceAndKept(t *testing.T) {
 		}
 	}
 	mustHold(t, dir, certFile, keyFile, rootFile)
+}
+
+func TestSelfSignedRootHasKeyTypeOfSetting(t *testing.T) {
+	for _, kind := range pki.KeyTypes {
+		settings := Settings{Dir: t.TempDir(), SelfSigned: true, KeyType: string(kind)}
+		if _, err := pki.ParseKeyType(string(kind)); err != nil { // such as ML-DSA with Go 1.26
+			if _, refused := Open(t.Context(), settings); !errors.Is(refused, ca.ErrInvalid) || !strings.Contains(refused.Error(), err.Error()) {
+				t.Errorf("%s: got %v, want %v", kind, refused, err)
+			}
+			mustHold(t, settings.Dir)
+			continue
+		}
+		req, check := web.request(t, "")
+		if root := sign(t, mustOpen(t, settings), req, check).Root; pki.KeyTypeOf(root.PublicKey) != kind {
+			t.Errorf("%s: the root has a key of %s", kind, pki.KeyTypeOf(root.PublicKey))
+		}
+	}
+}
+
+// A key type without a root to make would look as if it were that of the leaves.
+func TestKeyTypeNeedsSelfSigned(t *testing.T) {
+	for keyType, want := range map[string]string{"ecdsa-p384": "set self_signed", "rsa-1024": "use one of"} {
+		if err := (Settings{Dir: "ca", KeyType: keyType}).Validate(); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", keyType, err)
+		}
+	}
 }
 
 // mustHold demands exactly these names.

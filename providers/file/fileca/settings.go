@@ -19,6 +19,9 @@ type Settings struct {
 	// SelfSigned creates a self-signed root in Dir if there is no ca-cert.pem. Dir must then
 	// belong to this user, and nobody else may have write access. Default: false.
 	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"create a self-signed root in dir if there is no CA (default false)"`
+	// KeyType is the type of the self-signed root's key, such as ml-dsa-65. A CA that is there
+	// keeps its own. Default: ecdsa-p256.
+	KeyType string `json:"key_type,omitempty" jsonschema:"type of the self-signed root's key, such as ml-dsa-65 (default ecdsa-p256)"`
 	// MaxTTL is the longest lifetime of a certificate: requests for more get this, requests
 	// without a TTL at most 24h. No certificate outlives its CA. Default: 24h.
 	MaxTTL time.Duration `json:"max_ttl,omitempty" jsonschema:"longest lifetime of a certificate, such as 12h (default 24h)"`
@@ -51,6 +54,7 @@ func (s Settings) Validate() error {
 type limits struct {
 	maxTTL, poll time.Duration
 	trustDomain  string
+	rootKey      pki.KeyType
 }
 
 func (s Settings) parse() (limits, error) {
@@ -62,10 +66,17 @@ func (s Settings) parse() (limits, error) {
 			return limits{}, ca.Errorf(ca.Invalid, "trust_domain: %w", err)
 		}
 	}
+	rootKey, err := pki.ParseKeyType(s.KeyType)
+	switch {
+	case err != nil:
+		return limits{}, ca.Errorf(ca.Invalid, "%w", err)
+	case s.KeyType != "" && !s.SelfSigned:
+		return limits{}, ca.Errorf(ca.Invalid, "key_type is that of a self-signed root: set self_signed, too, or remove it")
+	}
 	if err := errors.Join(atLeast("max_ttl", s.MaxTTL, minTTL), atLeast("poll_interval", s.PollInterval, minPoll)); err != nil {
 		return limits{}, err
 	}
-	return limits{cmp.Or(s.MaxTTL, defaultTTL), cmp.Or(s.PollInterval, defaultPoll), s.TrustDomain}, nil
+	return limits{cmp.Or(s.MaxTTL, defaultTTL), cmp.Or(s.PollInterval, defaultPoll), s.TrustDomain, rootKey}, nil
 }
 
 // atLeast refuses a duration that is set and too short.

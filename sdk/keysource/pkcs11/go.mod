@@ -2,6 +2,8 @@ module github.com/countersign-dev/countersign/sdk/keysource/pkcs11
 
 go 1.26.0
 
+toolchain go1.27.1
+
 require (
 	github.com/miekg/pkcs11 v1.1.2
 	go.uber.org/goleak v1.3.0

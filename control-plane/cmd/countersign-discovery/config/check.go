@@ -55,7 +55,7 @@ func (c *Config) checkCertificate(p *settings.Problems) {
 		p.Add(fmt.Errorf("certificate: %w", err))
 	}
 	if _, err := pki.ParseKeyType(own.KeyType); err != nil {
-		p.Say("certificate.key_type", own.KeyType, "ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519 is allowed")
+		p.Say("certificate.key_type", own.KeyType, err.Error())
 	}
 	if own.TTL.Duration < time.Second {
 		p.Say("certificate.ttl", own.TTL, "write 1s or more")

@@ -148,7 +148,8 @@ type Rule struct {
 	// MaxTTL is the longest lifetime. A request for more gets this. Default: 24h.
 	MaxTTL agent.Duration `json:"max_ttl"`
 	// KeyTypes are the kinds of keys that are certified: ecdsa-p256, ecdsa-p384, ecdsa-p521,
-	// ed25519, rsa-2048, rsa-3072, rsa-4096, rsa-8192. Default: all of them.
+	// ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, rsa-2048, rsa-3072, rsa-4096, rsa-8192. Default:
+	// all of them.
 	KeyTypes []string `json:"key_types"`
 	// Usages is what a certificate must be good for: any, server, client or both. Default:
 	// any, as the authority decides.

@@ -308,7 +308,7 @@ func (c *Config) checkIstioCertificate(p *settings.Problems) {
 		p.Add(fmt.Errorf("%s.dns_names: %w", path, err))
 	}
 	if _, err := pki.ParseKeyType(own.KeyType); err != nil {
-		p.Say(path+".key_type", own.KeyType, "ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519 is allowed")
+		p.Say(path+".key_type", own.KeyType, err.Error())
 	}
 	if own.TTL.Duration < time.Second {
 		p.Say(path+".ttl", own.TTL, "write 1s or more")

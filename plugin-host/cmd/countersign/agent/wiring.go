@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
@@ -41,14 +42,22 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 				identity.TrustDomain = spec.Identity.TrustDomain()
 			}
 		}
-		if spec.KeyType == pki.Ed25519 {
-			log.Warn("older Envoys cannot use Ed25519 keys; 1.40 can", "secret", spec.Name)
-		}
+		warnOfKey(spec, log)
 	}
 	if c.Workloads.On() {
 		errs = append(errs, workloads.Wire(&cfg, c.Workloads, p.tokens))
 	}
 	return cfg, errors.Join(errs...)
+}
+
+// warnOfKey names what many peers cannot use: they would fail one by one, and not say why.
+func warnOfKey(spec secret.Spec, log *slog.Logger) {
+	switch spec.KeyType {
+	case pki.Ed25519:
+		log.Warn("older Envoys cannot use Ed25519 keys; 1.40 can", "secret", spec.Name)
+	case pki.MLDSA44, pki.MLDSA65, pki.MLDSA87:
+		log.Warn("few peers can use ML-DSA keys: Envoy 1.40 with signature_algorithms in its tls_params, and programs built with Go 1.27", "secret", spec.Name, "key_type", spec.KeyType)
+	}
 }
 
 func workloadAPI(c config.WorkloadAPI) workloadapi.Config {

@@ -26,5 +26,9 @@ func Version() *cobra.Command {
 // versionLine is what "version" and --version print.
 func versionLine(program string) string {
 	b := buildinfo.This()
-	return fmt.Sprintf("%s %s %s %s", program, b.Version, b.Platform, b.Go)
+	line := fmt.Sprintf("%s %s %s %s", program, b.Version, b.Platform, b.Go)
+	if b.FIPS != "" {
+		line += " FIPS 140-3 module " + b.FIPS
+	}
+	return line
 }

@@ -201,7 +201,7 @@ func (c *Config) checkRest(p *problems) {
 		c.say(p, "drain_timeout", c.DrainTimeout, "write 0s or more")
 	}
 	if _, err := pki.ParseKeyType(c.KeyType); err != nil {
-		c.say(p, "key_type", c.KeyType, keyTypes)
+		c.say(p, "key_type", c.KeyType, keyTypeFault(c.KeyType, err))
 	}
 	if c.TTL.Duration < minTTL {
 		c.say(p, "ttl", c.TTL, "write 1s or more")
@@ -217,7 +217,13 @@ func (c *Config) checkSocketPath(p *problems, setting, path string) {
 	}
 }
 
-const keyTypes = "must be ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519"
+// keyTypeFault says what to write instead, or why this build lacks what was written.
+func keyTypeFault(keyType string, err error) string {
+	if known := words["key_type"]; !slices.Contains(known, keyType) {
+		return "must be " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
+	}
+	return err.Error()
+}
 
 // checkStatusAddress lets nobody but this machine reach the page: it has no
 // authentication.

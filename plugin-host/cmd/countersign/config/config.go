@@ -51,8 +51,8 @@ type Workload struct {
 	TrustDomain    string `json:"trust_domain"`
 	Namespace      string `json:"namespace"`
 	ServiceAccount string `json:"service_account"`
-	// KeyType is ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519.
-	// Default: ecdsa-p256.
+	// KeyType is ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519, ml-dsa-44,
+	// ml-dsa-65 or ml-dsa-87. Default: ecdsa-p256.
 	KeyType string `json:"key_type"`
 	// TTL is the certificate lifetime to request. Default: 24h.
 	TTL Duration `json:"ttl"`

@@ -99,7 +99,7 @@ func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
 	if s.KeyType == "" {
 		s.KeyType = c.KeyType
 	} else if _, err := pki.ParseKeyType(s.KeyType); err != nil {
-		c.say(p, path+".key_type", s.KeyType, keyTypes)
+		c.say(p, path+".key_type", s.KeyType, keyTypeFault(s.KeyType, err))
 	}
 	switch {
 	case s.TTL.Duration == 0:

@@ -28,7 +28,7 @@ func (s Setting) IsSwitch() bool { return s.Path == "dev" || s.Path == "gateway.
 func (s Setting) Words() []string { return words[s.Path] }
 
 var words = map[string][]string{
-	"key_type":   {"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519"},
+	"key_type":   {"ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-3072", "rsa-4096", "ed25519", "ml-dsa-44", "ml-dsa-65", "ml-dsa-87"},
 	"log.level":  {"debug", "info", "warn", "error"},
 	"log.format": {"text", "json"},
 }
@@ -49,7 +49,7 @@ func Settings() []Setting {
 		{"trust_domain", "trust-domain", "trust domain of the workload's SPIFFE ID"},
 		{"namespace", "namespace", "namespace of the workload's SPIFFE ID"},
 		{"service_account", "service-account", "service account of the workload's SPIFFE ID"},
-		{"key_type", "key-type", "key type: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519"},
+		{"key_type", "key-type", "key type: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519, ml-dsa-44, ml-dsa-65 or ml-dsa-87"},
 		{"ttl", "ttl", "certificate lifetime to request"},
 		{"default_provider", "default-provider", "provider for secrets that do not name one"},
 		{"provider_dirs", "provider-dir", "folders to search first for providers, comma-separated"},

@@ -35,7 +35,7 @@ func TestProcessSignsAndReportsRoots(t *testing.T) {
 	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest}) {
 		t.Errorf("%v, %v", metadata, err)
 	}
-	for _, setting := range []string{`"dir"`, `"self_signed"`, `"max_ttl"`, `"trust_domain"`, `"poll_interval"`} {
+	for _, setting := range []string{`"dir"`, `"self_signed"`, `"key_type"`, `"max_ttl"`, `"trust_domain"`, `"poll_interval"`} {
 		if !strings.Contains(metadata.SettingsSchema, setting) || strings.Contains(metadata.SettingsSchema, "Log") {
 			t.Errorf("the schema lacks %s or has the log: %s", setting, metadata.SettingsSchema)
 		}

@@ -1,0 +1,15 @@
+package buildinfo
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// make check-fips builds this with each of the modules and says which.
+func TestFIPSModuleIsOnWhereBuiltWithIt(t *testing.T) {
+	want, built := os.LookupEnv("COUNTERSIGN_FIPS")
+	if got := This().FIPS; !strings.HasPrefix(got, want) || (got != "") != built {
+		t.Errorf("the module is %q, want %q", got, want)
+	}
+}
