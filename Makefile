@@ -106,8 +106,9 @@ e2e-spire: ## test SPIRE as a source against a real SPIRE
 	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
 
 .PHONY: e2e-vault
-e2e-vault: ## test the Vault provider against a real Vault
-	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...
+e2e-vault: ## test the Vault provider against a real Vault, and fallback from AWS to Vault to files
+	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...; \
+		$(WITH) $(HEAVY) -timeout 5m -run RealFallback ./test/e2e
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
