@@ -112,7 +112,7 @@ func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 	everything := strings.Replace(all, "BASE/ra/istiod]", "BASE/ra/istiod, BASE/ra/cert-manager]", 1)
 	for name, row := range map[string]struct{ chart, kustomization string }{
 		"ra":              {rendered(t, "ra"), "resources: [BASE/ra]"},
-		"ra, everything":  {rendered(t, "mesh", "--set", "ra.replicas=2,ra.egressPorts=null,ra.pod=null,monitoring=null"), everything},
+		"ra, everything":  {rendered(t, "mesh", "--set", "ra.replicas=2", "--set-json", "ra.egressPorts=[]"), everything},
 		"ra, rights":      {rendered(t, "ra", "--set", "ra.rightsOnly=true"), "resources: [BASE/ra/rights]"},
 		"discovery":       {rendered(t, "discovery"), "resources: [BASE/discovery]"},
 		"discovery, only": {rendered(t, "discovery", "--set", "discovery.rightsOnly=true"), "resources: [BASE/remote]"},
@@ -136,7 +136,7 @@ func comparable(t *testing.T, text string) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
 	for _, o := range objects(t, text, "") {
-		if o.Kind == "ConfigMap" {
+		if o.Kind == "ConfigMap" || o.Kind == "PodMonitor" {
 			continue
 		}
 		hashed := regexp.MustCompile(`"(countersign-[a-z-]+)-[a-z0-9]{10}"`).ReplaceAll(o.text, []byte(`"$1"`))
@@ -151,7 +151,9 @@ func comparable(t *testing.T, text string) map[string]map[string]any {
 		if o.Kind == "Deployment" {
 			template := object["spec"].(map[string]any)["template"].(map[string]any)
 			delete(template["metadata"].(map[string]any), "annotations")
-			container := template["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+			pod := template["spec"].(map[string]any)
+			delete(pod, "nodeSelector")
+			container := pod["containers"].([]any)[0].(map[string]any)
 			delete(container, "image")
 			delete(container, "imagePullPolicy")
 			slices.SortFunc(container["ports"].([]any), func(a, b any) int { return strings.Compare(yamlOf(t, a), yamlOf(t, b)) })
@@ -211,6 +213,10 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"mesh", "ra.config.istio.listen=:15010", "another port than 15012"},
 		{"ra", "ra.replicas=two", "/ra/replicas"},
 		{"ra", "ra.replica=1", "replica"},
+		{"ra", "ra.replicas=null", "replicas"},
+		{"ra", "ra.config=null", "config"},
+		{"ra", "monitoring=null", "monitoring"},
+		{"ra", "image.registry=registry.example.org/", "/image/registry"},
 		{"ra", "registrationAuthority.enabled=true", "registrationAuthority"},
 		{"discovery", "discovery.config.providers=null", "discovery.config.providers is not set"},
 		{"discovery", "discovery.config.certificate=null", "discovery.config.certificate is not set"},
@@ -253,6 +259,30 @@ func TestChartHasAlertsAndDashboard(t *testing.T) {
 		}
 	}
 	t.Error("no ConfigMap has the dashboard")
+}
+
+// An agent that tells its health and its metrics to others is asked for them.
+func TestChartProbesTheAgentOfANode(t *testing.T) {
+	const probes, metrics = "agent.config.status.probes=:15021", "agent.config.status.metrics=:15020"
+	for flags, want := range map[string]string{"": "", probes: "probes ", metrics: "metrics monitored ", probes + "," + metrics: "probes metrics monitored "} {
+		text := rendered(t, "node", "--set", "monitoring.podMonitor.enabled=true,"+flags)
+		var d appsv1.DaemonSet
+		must(t, json.Unmarshal(objects(t, text, "DaemonSet")[0].text, &d))
+		container := d.Spec.Template.Spec.Containers[0]
+		got := ""
+		for _, port := range container.Ports {
+			got += strings.TrimPrefix(port.Name, "http-") + " "
+			if !strings.Contains(text, "- port: "+port.Name+"\n") {
+				t.Errorf("%q: the NetworkPolicy closes %s", flags, port.Name)
+			}
+		}
+		if len(objects(t, text, "PodMonitor")) == 1 {
+			got += "monitored "
+		}
+		if probed := container.LivenessProbe != nil && container.ReadinessProbe != nil; got != want || probed != strings.Contains(want, "probes") {
+			t.Errorf("%q: %s, probed: %t", flags, got, probed)
+		}
+	}
 }
 
 // The programs take the files that the chart makes.
