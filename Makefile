@@ -115,7 +115,9 @@ e2e-vault: ## test the Vault provider against a real Vault, and fallback from AW
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
-	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
+	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_HELM COUNTERSIGN_PROMETHEUS_OPERATOR; \
+		COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
+		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 .PHONY: e2e-cert-manager
