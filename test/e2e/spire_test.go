@@ -31,3 +31,37 @@ func TestSecretsOfAWorkloadAPIAreServedOverSDS(t *testing.T) {
 	held := w.certificate().Leaf.SerialNumber.String()
 	w.await(t, "a certificate after the restart", func() bool { return w.pair.Leaf.SerialNumber.String() != held })
 }
+
+// Envoy's certificate is another agent's, over the Workload API. While that is away, the CA of
+// this one signs.
+func TestCASignsWhileTheWorkloadAPIIsAway(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	api := filepath.Join(proctest.Folder(t), "workload.sock")
+	first, second := proctest.Folder(t), proctest.Folder(t)
+	writeCA(t, first, "first root")
+	writeCA(t, second, "second root")
+	a := startAgent(t, agentConfig{first: first, workloadAPI: map[string]any{"socket": api}})
+	b := startAgent(t, agentConfig{
+		selfSigned: true, first: second, state: true, spire: map[string]any{"socket": api},
+		workload: map[string]any{"name": "default", "spiffe_id": envoyID, "providers": []string{"spire", "file"}, "fallback_after": "1s"},
+	})
+	w := startWorkload(t, b.socket, "client")
+	w.await(t, "the roots of both", func() bool { return w.roots.Len() == 2 })
+	envoy := startEnvoy(t, b.socket, stateOfTheWorld, "default")
+	p := startProber(t, w, envoy.address(t), envoyID)
+	p.awaitSigner(t, "first root")
+	for range 2 {
+		a.Kill()
+		p.awaitSigner(t, "second root")
+		p.awaitHandshakes(t, 10)
+		a.start(t)
+		p.awaitSigner(t, "first root")
+		p.awaitHandshakes(t, 10)
+	}
+	p.noFailures(t)
+	b.log.await(t, "authority unavailable, trying the next one", "authority=spire", "next=file")
+	if n := b.metric(t, "countersign_secret_rotations_total", `secret="default"`, `authority="spire"`); n < 3 {
+		t.Errorf("/metrics has %v certificates of the Workload API", n)
+	}
+}
