@@ -52,6 +52,33 @@ func (g *giver) set(pair *secret.Item, err error) {
 	g.pair, g.err = pair, err
 }
 
+// newest returns the key pair that it gives, and how often it was asked.
+func (g *giver) newest() (*secret.Item, int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pair, g.asked
+}
+
+// key returns that of the newest key pair.
+func (g *giver) key() string {
+	pair, _ := g.newest()
+	return string(pair.Key)
+}
+
+// swap gives the newest certificate with that key.
+func (g *giver) swap(key string) {
+	pair, _ := g.newest()
+	other := *pair
+	other.Key = []byte(key)
+	g.set(&other, nil)
+}
+
+func (g *giver) delay(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.slow = d
+}
+
 func (g *giver) Give(ctx context.Context, _ string) (*secret.Item, []byte, error) {
 	g.mu.Lock()
 	g.asked++
@@ -90,13 +117,13 @@ func TestGivenKeyPairIsServedWithItsKeyAndRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, g := given(t)
 		item := e.held("default")
-		if string(item.Key) != string(g.pair.Key) || !item.RenewAt.Equal(g.pair.RenewAt) || item.Authority != "test" {
+		if pair, _ := g.newest(); string(item.Key) != g.key() || !item.RenewAt.Equal(pair.RenewAt) || item.Authority != "test" {
 			t.Errorf("%s, renewed at %s", item, item.RenewAt)
 		}
 		e.serves(pki.Fingerprint(g.root.Cert))
 		g.put(20 * time.Minute)
 		e.Kick("test")
-		if again := e.held("default"); string(again.Key) != string(g.pair.Key) {
+		if again := e.held("default"); string(again.Key) != g.key() {
 			t.Error("the successor is not served")
 		}
 	})
@@ -108,11 +135,12 @@ func TestKickWithoutASuccessorIsNoFailure(t *testing.T) {
 		first := e.held("default")
 		e.Kick("test")
 		after(time.Second)
-		g.set(g.pair, ca.Errorf(ca.Denied, "not today"))
+		newest, _ := g.newest()
+		g.set(newest, ca.Errorf(ca.Denied, "not today"))
 		e.Kick("test")
 		after(time.Minute)
-		if e.held("default") != first || e.count(secret.Failed, "denied") != 0 || e.status("default").Failure != nil || g.asked > 4 {
-			t.Errorf("asked %d times\n%s", g.asked, e.logged())
+		if _, asked := g.newest(); e.held("default") != first || e.count(secret.Failed, "denied") != 0 || e.status("default").Failure != nil || asked > 4 {
+			t.Errorf("asked %d times\n%s", asked, e.logged())
 		}
 		after(20 * time.Minute) // now one is needed
 		if s := e.status("default"); s.Failure == nil || s.Failure.Reason != "denied" || e.held("default") != first {
@@ -126,14 +154,14 @@ func TestKickDuringAnAttemptCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, g := given(t)
 		e.held("default")
-		g.slow = time.Second
+		g.delay(time.Second)
 		g.put(20 * time.Minute)
 		e.Kick("test")
 		after(500 * time.Millisecond)
 		g.put(20 * time.Minute)
 		e.Kick("test")
 		after(5 * time.Second)
-		if string(e.held("default").Key) != string(g.pair.Key) {
+		if string(e.held("default").Key) != g.key() {
 			t.Errorf("the last one is not served\n%s", e.logged())
 		}
 	})
@@ -183,9 +211,9 @@ func TestGiverThatGivesNothingUsableIsToldOf(t *testing.T) {
 	}{
 		"nothing":     {func(g *giver) { g.set(nil, nil) }, "no key pair"},
 		"an error":    {func(g *giver) { g.set(nil, errors.New("a fault")) }, "a fault"},
-		"no key":      {func(g *giver) { p := *g.pair; p.Key = nil; g.set(&p, nil) }, `"key"`},
-		"another key": {func(g *giver) { p := *g.pair; g.put(time.Hour); p.Key = g.pair.Key; g.set(&p, nil) }, `"key"`},
-		"silence":     {func(g *giver) { g.slow = time.Hour }, "no answer within"},
+		"no key":      {func(g *giver) { g.swap("") }, `"key"`},
+		"another key": {func(g *giver) { last := g.key(); g.put(time.Hour); g.swap(last) }, `"key"`},
+		"silence":     {func(g *giver) { g.delay(time.Hour) }, "no answer within"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -214,6 +214,7 @@ func TestCASignsWhileTheWorkloadAPIHasNoSuccessor(t *testing.T) {
 		from.stop() // it sends the old one again
 		from.start()
 		pass(time.Minute)
+		p.Kick("spire") // a SIGHUP does not bring it back either
 		if p.is("ca"); p.signers() != "spire ca" {
 			t.Errorf("signed by %s\n%s", p.signers(), p.log)
 		}

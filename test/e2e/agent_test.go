@@ -180,8 +180,8 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 		"workload_api": c.workloadAPI, "spire": c.spire,
-		"gateway":      a.gatewayEntry(c),
-		"state":        a.stateEntry(t, c),
+		"gateway": a.gatewayEntry(c),
+		"state":   a.stateEntry(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)
