@@ -119,7 +119,7 @@ func (p *pair) count(kind secret.EventType, authority string) int {
 func (p *pair) signers() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.seen, " ")
+	return strings.Join(p.seen, ">")
 }
 
 // is checks who signed what is served, and that ROOTCA has the roots of both.
@@ -177,7 +177,7 @@ func TestCASignsWhileTheWorkloadAPIIsAway(t *testing.T) {
 		pass(40 * time.Second) // the next connection, within 30 seconds, and what holds new roots back
 		p.is("spire")
 		pass(30 * time.Minute)
-		if got := p.signers(); got != "spire ca ca spire" || len(authority.Requests()) != 2 {
+		if got := p.signers(); got != "spire>ca>ca>spire" || len(authority.Requests()) != 2 {
 			t.Errorf("signed by %s, %d requests", got, len(authority.Requests()))
 		}
 	})
@@ -198,7 +198,7 @@ func TestWorkloadAPIThatComesAndGoesChangesNothing(t *testing.T) {
 		}
 		from.send(of(t, root, web))
 		pass(time.Second)
-		if p.is("spire"); p.signers() != "spire spire" || p.count(secret.Failed, "spire") != 0 {
+		if p.is("spire"); p.signers() != "spire>spire" || p.count(secret.Failed, "spire") != 0 {
 			t.Errorf("signed by %s\n%s", p.signers(), p.log)
 		}
 	})
@@ -215,7 +215,7 @@ func TestCASignsWhileTheWorkloadAPIHasNoSuccessor(t *testing.T) {
 		from.start()
 		pass(time.Minute)
 		p.Kick("spire") // a SIGHUP does not bring it back either
-		if p.is("ca"); p.signers() != "spire ca" {
+		if p.is("ca"); p.signers() != "spire>ca" {
 			t.Errorf("signed by %s\n%s", p.signers(), p.log)
 		}
 		from.send(of(t, root, web))
@@ -303,7 +303,7 @@ func TestDroppedRootOfTheWorkloadAPIGoesAtOnce(t *testing.T) {
 		p.root = certtest.Root(t)
 		from.send(of(t, p.root, web))
 		pass(10 * time.Second)
-		if p.is("spire"); p.signers() != "spire spire" {
+		if p.is("spire"); p.signers() != "spire>spire" {
 			t.Errorf("signed by %s\n%s", p.signers(), p.log)
 		}
 	})
