@@ -381,8 +381,9 @@ func refusalMutants() map[string]func() wire.Provider {
 }
 
 func faultMutants() map[string]func() wire.Provider {
-	full, gone := crowded(), counting()
+	full := crowded()
 	var lost atomic.Bool
+	var gone atomic.Int64 // calls in a row that were cancelled: earlier checks cancel single ones
 	slow := before(func(ctx context.Context, _ ca.SignRequest) error {
 		until(20*slice, func() bool { return ctx.Err() != nil }) // so that there is something to cancel
 		return ctx.Err()
@@ -420,8 +421,12 @@ func faultMutants() map[string]func() wire.Provider {
 			}
 		}),
 		"FAULT-05": before(func(ctx context.Context, _ ca.SignRequest) error {
-			if lost.Load() || ctx.Err() != nil && gone() > crowd/2 {
+			if ctx.Err() == nil {
+				gone.Store(0)
+			} else if gone.Add(1) > crowd/2 {
 				lost.Store(true)
+			}
+			if lost.Load() {
 				return provider.Errorf(provider.RateLimited, "all places are taken")
 			}
 			return nil
