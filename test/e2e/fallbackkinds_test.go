@@ -36,7 +36,7 @@ func TestRealFallbackAcrossKindsCostsNoRequest(t *testing.T) {
 	server := startEnvoy(t, a.socket, stateOfTheWorld, "default").address(t)
 	w := startWorkload(t, b.socket, "client")
 	direct := startProber(t, w, server, envoyID)
-	between := startClientEnvoy(t, b.socket, incremental, server)
+	between := startClientEnvoy(t, clientBootstrap, b.socket, incremental, server)
 	through := startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) { return nil, askThrough(ctx, between) })
 	for _, step := range []struct {
 		change func()

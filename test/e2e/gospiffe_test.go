@@ -256,7 +256,7 @@ func TestGoSPIFFETrustsMLDSAAndHoldsNoKeyOfIt(t *testing.T) {
 	}
 	e := newEmbeddedWith(t, pki.MLDSA65, func(c *sdkagent.Config) {
 		c.Secrets[1].KeyType = pki.MLDSA44 // ours, which the Workload API does not offer
-		c.WorkloadAPI.Offer.Identities = c.WorkloadAPI.Offer.Identities[:1]
+		c.WorkloadAPI.Identities = c.WorkloadAPI.Identities[:1]
 	})
 	theirs := e.source()
 	own, err := secret.New(secret.Config{Authorities: e.config.Authorities, Secrets: e.config.Secrets})
