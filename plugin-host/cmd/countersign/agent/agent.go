@@ -91,6 +91,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return cli.Wrong(fmt.Errorf("status.address: %w", err))
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
+	out, err := listenOutside(c.Status, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer func() { err = errors.Join(err, out.close()) }()
 	providers, err := findProviders(c, log)
 	if err != nil {
 		return err
@@ -138,7 +143,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}
-	showAgent(page, a, providers, counts, child)
+	showAgent(page, out, a, providers, counts, child)
 	defer returnMemory(a)()
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
