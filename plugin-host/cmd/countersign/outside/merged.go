@@ -126,7 +126,7 @@ func (s source) fetch(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || err != nil || kind != "text/plain" {
 		return nil, fmt.Errorf("the answer is %.64q of type %.64q, not text", resp.Status, resp.Header.Get("Content-Type"))
 	}
