@@ -33,17 +33,25 @@ func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
 	if address == "" {
 		return nil, nil
 	}
-	p := &Page{local: local, done: make(chan struct{})}
+	var listener net.Listener
 	var err error
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		p.local = false
-		p.listener, err = unixsocket.Listen(path, 0o600, log)
+	path, isSocket := strings.CutPrefix(address, "unix:")
+	if isSocket {
+		listener, err = unixsocket.Listen(path, 0o600, log)
 	} else {
-		p.listener, err = net.Listen("tcp", address)
+		listener, err = net.Listen("tcp", address)
 	}
 	if err != nil {
 		return nil, err
 	}
+	return serve(listener, local && !isSocket, log), nil
+}
+
+// Serve is Listen with a listener that the caller has, for an address that others reach.
+func Serve(listener net.Listener, log *slog.Logger) *Page { return serve(listener, false, log) }
+
+func serve(listener net.Listener, local bool, log *slog.Logger) *Page {
+	p := &Page{listener: listener, local: local, done: make(chan struct{})}
 	starting := http.NewServeMux()
 	starting.HandleFunc("GET /healthz", Say(http.StatusOK, "ok"))
 	starting.HandleFunc("GET /readyz", Say(http.StatusServiceUnavailable, "starting"))
@@ -58,7 +66,7 @@ func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
 		_ = p.server.Serve(p.listener) // ends with Close
 	}()
 	log.Info("status page", "address", p.listener.Addr().String())
-	return p, nil
+	return p
 }
 
 // Show answers with h from now on.

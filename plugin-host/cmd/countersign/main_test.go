@@ -116,6 +116,16 @@ func TestScripts(t *testing.T) {
 			},
 			// drained ends the agent by SIGTERM, and demands that it exits with 0.
 			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },
+			// drained-twice is drained with signals in one moment, as "timeout" of GNU sends them.
+			"drained-twice": func(ts *testscript.TestScript, _ bool, _ []string) {
+				for range 20 { // the first few may come before anybody waits for a second one
+					_ = agentOf(ts).cmd.Process.Signal(syscall.SIGTERM)
+					<-time.After(2 * time.Millisecond)
+				}
+				ts.Check(agentOf(ts).cmd.Wait())
+			},
+			// insist sends SIGTERM until the agent has ended, and demands that this was at once.
+			"insist": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).insist(ts) },
 			// page SOCKET PATH puts what the agent's page shows there into page.txt.
 			"page": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs("page.txt"), fetch(ts, args[0], args[1]), 0o600))
@@ -206,6 +216,26 @@ func (b *background) stop(ts *testscript.TestScript) {
 			text, _ := os.ReadFile(b.log.Name())
 			ts.Logf("the agent ended with %v:\n%s", err, text)
 		}
+	}
+}
+
+func (b *background) insist(ts *testscript.TestScript) {
+	ended, again := make(chan struct{}), time.NewTicker(100*time.Millisecond)
+	defer again.Stop()
+	go func() { defer close(ended); _ = b.cmd.Wait() }()
+	for deadline := time.After(2 * time.Minute); ; {
+		select {
+		case <-again.C:
+			_ = b.cmd.Process.Signal(syscall.SIGTERM)
+			continue
+		case <-ended:
+		case <-deadline:
+			ts.Fatalf("the agent did not end")
+		}
+		if code := b.cmd.ProcessState.ExitCode(); code != 130 {
+			ts.Fatalf("the exit code is %d", code)
+		}
+		return
 	}
 }
 

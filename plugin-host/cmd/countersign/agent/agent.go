@@ -47,13 +47,13 @@ change at once; unchanged secrets keep their certificates and streams. The log n
 settings that need a restart.
 
 The command after "--", or proxy.command in the file, runs as a child: it starts when
-the secrets are held, is restarted when it exits, and gets SIGTERM before the agent
-drains. SIGUSR1 and SIGUSR2 are passed on to it. When it is no longer restarted, the
+the secrets are held, is restarted when it exits, and is drained (proxy.drain) and gets
+SIGTERM before the agent drains. SIGUSR1 and SIGUSR2 are passed on to it. When it is no longer restarted, the
 agent exits with its exit code.
 
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 started), 1 after any other failure, and 130 after a second signal, which ends the agent
-at once.`,
+at once unless it comes within a second of the first.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args = args[:dash]
@@ -91,6 +91,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return cli.Wrong(fmt.Errorf("status.address: %w", err))
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
+	out, err := listenOutside(c.Status, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer func() { err = errors.Join(err, out.close()) }()
 	providers, err := findProviders(c, log)
 	if err != nil {
 		return err
@@ -145,7 +150,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}
-	showAgent(page, a, providers, counts, child)
+	showAgent(page, out, a, providers, counts, child)
 	defer returnMemory(a)()
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()

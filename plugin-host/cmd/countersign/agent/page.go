@@ -9,23 +9,18 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
 	m.Watch(a)
-	mux := http.NewServeMux()
+	mux, ready := http.NewServeMux(), readiness(a, child)
 	mux.HandleFunc("GET /healthz", operatorpage.Say(http.StatusOK, "ok"))
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if missing := a.Ready(); len(missing) > 0 {
-			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
-			return
-		}
-		operatorpage.Say(http.StatusOK, "ok")(w, r)
-	})
+	mux.HandleFunc("GET /readyz", ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}))
 	report := func() status.Report { return reportOf(a, providers, child) }
 	mux.Handle("GET /{$}", status.Page(report))
@@ -36,4 +31,20 @@ func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m 
 		_ = encoder.Encode(report()) // a client that went away
 	})
 	page.Show(mux)
+	out.show(a.Secrets(), m.Registry, ready)
+}
+
+// readiness says whether all secrets are held and the proxy, where there is one, is not ending.
+func readiness(a *agent.Agent, child *proxyChild) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		missing, state := a.Ready(), child.status()
+		switch {
+		case len(missing) > 0:
+			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
+		case state != nil && (state.State == proxy.Draining || state.State == proxy.Stopping):
+			operatorpage.Say(http.StatusServiceUnavailable, "the proxy is "+string(state.State))(w, r)
+		default:
+			operatorpage.Say(http.StatusOK, "ok")(w, r)
+		}
+	}
 }

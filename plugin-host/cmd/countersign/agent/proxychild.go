@@ -54,6 +54,7 @@ func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
 	return proxy.Config{
 		Command: x.Command, Environ: os.Environ(), Withheld: c.SecretVariables(), Env: x.Env,
 		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
+		Drain: proxy.Drain{Admin: x.Drain.Admin, Time: x.Drain.Time.Duration, WhenIdle: x.Drain.WhenIdle, MinTime: x.Drain.MinTime.Duration},
 		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
 		Reload: proxy.Reload{
 			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,

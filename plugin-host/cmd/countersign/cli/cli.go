@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -36,9 +37,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // Wrong marks an error that the operator fixes in the settings.
 func Wrong(err error) error { return &Error{ExitSettings, err} }
 
+// oneMoment is how long a repeated signal counts as the first one: "timeout" of GNU sends
+// SIGTERM to its child and then to the process group, in which the child is, too.
+const oneMoment = time.Second
+
 // Run executes a [Root] command and returns the exit code. SIGINT and SIGTERM cancel the
-// command's context; a second signal ends the process at once. hangups is of
-// [CatchHangups].
+// command's context; a second signal, not in the same moment, ends the process at once.
+// hangups is of [CatchHangups].
 func Run(hangups <-chan os.Signal, root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.WithValue(context.Background(), hangupsKey{}, hangups), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,10 +51,13 @@ func Run(hangups <-chan os.Signal, root *cobra.Command) int {
 		signal.Reset(syscall.SIGHUP)
 	}
 	context.AfterFunc(ctx, func() {
-		again := make(chan os.Signal, 1)
+		first, again := time.Now(), make(chan os.Signal, 1)
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
-		<-again
-		os.Exit(ExitSignal)
+		for range again {
+			if time.Since(first) > oneMoment {
+				os.Exit(ExitSignal)
+			}
+		}
 	})
 	err := root.ExecuteContext(ctx)
 	if err == nil {

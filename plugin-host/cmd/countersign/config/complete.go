@@ -2,10 +2,8 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,6 +40,7 @@ func (c *Config) Complete() error {
 	c.completeSecrets(&p)
 	c.checkSigner(&p)
 	c.settleChoice(bound)
+	c.checkMetricsSecret(&p)
 	c.completeOutputs(&p)
 	c.completeWorkloadAPI(&p)
 	c.completeGateway(&p)
@@ -189,9 +188,7 @@ func (c *Config) checkRest(p *problems) {
 	if c.Socket.Path == c.Socket.FilesPath {
 		c.say(p, "socket.files_path", c.Socket.FilesPath, "that is socket.path; it is for when another program serves that one")
 	}
-	if err := checkStatusAddress(c.Status.Address); err != nil {
-		c.say(p, "status.address", c.Status.Address, err.Error())
-	}
+	c.checkStatus(p)
 	if s := c.Socket; s.Enabled && len(s.AllowUIDs)+len(s.AllowGIDs) > 0 && s.Mode&0o022 == 0 {
 		c.warn("socket.allow_uids and allow_gids have no effect with socket.mode %q: other users may not open the socket; write \"0660\" or \"0666\"", s.Mode)
 	}
@@ -223,25 +220,6 @@ func keyTypeFault(keyType string, err error) string {
 		return "must be " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 	}
 	return err.Error()
-}
-
-// checkStatusAddress lets nobody but this machine reach the page: it has no
-// authentication.
-func checkStatusAddress(address string) error {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if path == "" || len(path) > maxSocketPath {
-			return fmt.Errorf("write unix:PATH with a path of 1 to %d bytes", maxSocketPath)
-		}
-		return nil
-	}
-	if address == "" {
-		return nil
-	}
-	host, _, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return errors.New("write a loopback address, such as 127.0.0.1:9901, or unix:PATH; the page has no authentication")
-	}
-	return nil
 }
 
 func (c *Config) providerNames() []string {

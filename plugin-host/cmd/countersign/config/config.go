@@ -189,10 +189,25 @@ type Socket struct {
 	FilesPath string `json:"files_path"`
 }
 
-// Status is the page for operators.
+// Status is the page for operators, and health and metrics for those outside of this
+// machine.
 type Status struct {
 	// Address is a loopback host:port or unix:PATH. Default: off.
 	Address string `json:"address"`
+	// Probes is host:port or :port, for /healthz and /readyz alone. Default: off.
+	Probes string `json:"probes"`
+	// Metrics is host:port or :port, for /metrics alone. Default: off.
+	Metrics string `json:"metrics"`
+	// MetricsSecret is the key pair that metrics are served with over TLS, such as default.
+	// Default: none, plain HTTP.
+	MetricsSecret string `json:"metrics_secret"`
+	// MetricsTokenFile has the bearer token that clients of metrics must present. It needs
+	// metrics_secret. Default: none.
+	MetricsTokenFile string `json:"metrics_token_file"`
+	// MetricsFrom are up to 4 other programs of this machine whose metrics follow the
+	// agent's own: http:// URLs with a loopback host, or unix:PATH, Envoy's admin socket.
+	// Default: none.
+	MetricsFrom []string `json:"metrics_from"`
 }
 
 // Log goes to standard error.

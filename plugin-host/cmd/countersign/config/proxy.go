@@ -26,12 +26,28 @@ type Proxy struct {
 	// RestartLimit limits consecutive restarts of a proxy that exits within a minute.
 	// After the last, the agent exits with its exit code. Default: 10.
 	RestartLimit uint32 `json:"restart_limit"`
-	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 20s, which with the
-	// agent's own drain stays within the 30s that Kubernetes allows.
+	// Drain comes before SIGTERM.
+	Drain ProxyDrain `json:"drain"`
+	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 20s, which with
+	// drain.time and the agent's own drain stays within the 30s that Kubernetes allows.
 	StopTimeout Duration      `json:"stop_timeout"`
 	Watch       ProxyWatch    `json:"watch"`
 	Reload      ProxyReload   `json:"reload"`
 	Locality    ProxyLocality `json:"locality"`
+}
+
+// ProxyDrain lets Envoy finish what it has begun when the agent ends. Its admin address is
+// asked for that by POST /drain_listeners?graceful.
+type ProxyDrain struct {
+	// Admin is Envoy's admin address: a loopback host:port, or unix:PATH. Default: none, no
+	// drain.
+	Admin string `json:"admin"`
+	// Time is how long to drain, at most. Default: 5s.
+	Time Duration `json:"time"`
+	// WhenIdle ends the drain early when no client is connected. Default: false.
+	WhenIdle bool `json:"when_idle"`
+	// MinTime is how long to drain at least with WhenIdle. Default: 2s.
+	MinTime Duration `json:"min_time"`
 }
 
 // ProxyWatch lists the files whose changes reload the proxy.
@@ -79,6 +95,7 @@ type ProxyLocality struct {
 func defaultProxy() Proxy {
 	return Proxy{
 		WaitForSecrets: true, Restart: "on-failure", RestartLimit: 10, StopTimeout: seconds(20),
+		Drain:    ProxyDrain{Time: seconds(5), MinTime: seconds(2)},
 		Watch:    ProxyWatch{Interval: seconds(2), MinDelay: seconds(10)},
 		Reload:   ProxyReload{Timeout: seconds(30), DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
 		Locality: ProxyLocality{Tries: 10, Interval: seconds(1), Timeout: seconds(2)},
@@ -103,8 +120,24 @@ func (c *Config) checkProxy(p *problems) {
 	}
 	c.oneOf(p, "proxy.restart", x.Restart, "on-failure", "always", "never")
 	c.least(p, "proxy.stop_timeout", x.StopTimeout, 0)
+	c.checkDrain(p)
 	c.checkProxyReload(p)
 	c.checkLocality(p)
+}
+
+func (c *Config) checkDrain(p *problems) {
+	d, none := c.Proxy.Drain, defaultProxy().Drain
+	if d.Admin == "" && d != none {
+		c.say(p, "proxy.drain.admin", "", "the drain needs Envoy's admin address: write a loopback host:port, or unix:PATH")
+	}
+	if checkStatusAddress(d.Admin) != nil {
+		c.say(p, "proxy.drain.admin", d.Admin, "write Envoy's admin address: a loopback host:port, or unix:PATH")
+	}
+	c.least(p, "proxy.drain.time", d.Time, time.Second)
+	c.least(p, "proxy.drain.min_time", d.MinTime, 0)
+	if d.WhenIdle && d.MinTime.Duration > d.Time.Duration {
+		c.say(p, "proxy.drain.min_time", d.MinTime, "write no more than proxy.drain.time")
+	}
 }
 
 // least requires a minimum duration.

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/agent"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
@@ -21,7 +23,7 @@ import (
 
 // Command returns "config" with its subcommands.
 func Command() *cobra.Command {
-	return cli.Group("config", "Validate and explain the effective configuration", explainCommand(), validateCommand())
+	return cli.Group("config", "Validate and explain the effective configuration", explainCommand(), validateCommand(), fromEnvCommand())
 }
 
 func explainCommand() *cobra.Command {
@@ -136,12 +138,37 @@ func shortly(value any) string {
 	return string(text)
 }
 
+func fromEnvCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "from-env", Short: "Print the configuration file that says what Istio's variables say",
+		Long: `Print the configuration file that says what the variables of Istio's agent in this
+environment say, for a move from that agent (docs/from-istio-agent.md). Comments name the
+variables that have no effect. Flags and COUNTERSIGN_ variables are not part of it, and
+neither are the pins of providers and the proxy's command.
+
+The exit code is 2 if a variable is wrong.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, warnings, err := config.FromIstio(os.Environ())
+			if err != nil {
+				return cli.Wrong(err)
+			}
+			for _, w := range warnings {
+				fmt.Fprintf(cmd.OutOrStdout(), "# %s\n", w)
+			}
+			_, err = cmd.OutOrStdout().Write(file)
+			return err
+		},
+	}
+}
+
 func validateCommand() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything",
 		Long: `Validate the configuration, and find and verify the providers' binaries. Start
-nothing: a provider validates its own settings when the agent starts it.
+nothing: a provider validates its own settings when the agent starts it, and "countersign
+provider doctor" has it do so before.
 
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
@@ -154,9 +181,28 @@ The exit code is 2 if a setting is wrong.`,
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
+			if len(c.Providers) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "not checked: the settings of %s, and whether the CA answers; run \"countersign provider doctor%s\"\n", names(c.Providers), fileFlag(&in))
+			}
 			return nil
 		},
 	}
 	in.AddFlags(cmd)
 	return cmd
+}
+
+func names(providers []config.Provider) string {
+	var all []string
+	for _, p := range providers {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// fileFlag repeats the configuration file in a command, if there is one.
+func fileFlag(in *settings.Flags) string {
+	if in.FileName() == "" {
+		return ""
+	}
+	return " --config " + text.Clean(in.FileName())
 }

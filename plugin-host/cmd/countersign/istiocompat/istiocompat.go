@@ -60,6 +60,8 @@ type Choice struct {
 type Given struct {
 	TrustDomain string
 	Gateway     bool               // gateway.enabled
+	Proxy       bool               // the agent runs one
+	Admin       string             // proxy.drain.admin
 	Providers   []pluginhost.Entry // with Name, Provider and Settings
 	Chosen      Choice             // by providers and default_provider alone
 }
@@ -87,6 +89,9 @@ func Translate(environ map[string]string, given Given) (Translation, error) {
 	t.google()
 	t.key()
 	t.socket()
+	t.drain()
+	t.probes()
+	t.passedOver()
 	return Translation{t.choice, t.found, t.warnings}, errors.Join(t.wrong...)
 }
 

@@ -22,6 +22,8 @@ type loop struct {
 	seen     string             // the last digest
 	spoilt   bool               // a failed epoch has made the base ID unusable
 	stopping bool               // start nothing more
+	drained  <-chan struct{}    // closed when a drain is over; nil for none
+	endDrain func()             // ends the drain's goroutine
 	code     int                // what Run returns
 	recovery recovery
 
@@ -32,8 +34,8 @@ type loop struct {
 }
 
 // Run starts the proxy when Ready returns, and keeps it running until it exits for good or
-// ctx ends. It returns the exit code, as in a shell, once all processes are gone; 0 if the
-// proxy was never started or died of the SIGTERM that Run sent.
+// ctx ends, which drains it first. It returns the exit code, as in a shell, once all
+// processes are gone; 0 if the proxy was never started or died of the SIGTERM that Run sent.
 //
 // It locks its thread: the parent-death signal of a process is bound to the thread that
 // started it.
@@ -41,12 +43,16 @@ func (p *Proxy) Run(ctx context.Context) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer p.help(ctx)()
+	defer func() { p.endDrain() }()
 	end := ctx.Done()
 	for !p.stopping || p.current != nil || p.old != nil || p.job != nil {
 		select {
 		case <-end:
 			end = nil
 			p.stop()
+		case <-p.drained:
+			p.drained = nil
+			p.dismiss()
 		case <-p.ready:
 			p.ready = nil
 			p.begin()
@@ -78,6 +84,7 @@ func (p *Proxy) Run(ctx context.Context) int {
 // help starts the helper goroutines and returns a function that stops them.
 func (p *Proxy) help(ctx context.Context) (end func()) {
 	p.work, p.cancel = context.WithCancel(ctx)
+	p.endDrain = func() {}
 	p.seen = p.digest()
 	ready, digests, tried, located := make(chan struct{}), make(chan string), make(chan struct{}), make(chan struct{})
 	p.ready, p.digests, p.located = ready, digests, located
@@ -158,7 +165,7 @@ func (p *Proxy) failed(lived time.Duration, e exit, why string) {
 	p.log.Warn("proxy exited, restarting it", "reason", why, "next_start", p.nextStart)
 }
 
-// stop dismisses all processes.
+// stop dismisses all processes, after a drain where there is one.
 func (p *Proxy) stop() {
 	if p.stopping {
 		return
@@ -166,6 +173,16 @@ func (p *Proxy) stop() {
 	p.stopping = true
 	p.cancel()
 	p.ready, p.restart, p.gathered = nil, nil, nil
+	if p.drained = p.drain(); p.drained == nil {
+		p.dismiss()
+		return
+	}
+	p.enter(Draining)
+	p.log.Info("draining the proxy", "pid", p.current.PID(), "at_most", p.cfg.Drain.Time)
+}
+
+// dismiss ends all processes.
+func (p *Proxy) dismiss() {
 	p.current.dismiss(p.cfg.StopTimeout)
 	p.old.dismiss(p.cfg.StopTimeout)
 	p.enter(Stopping)

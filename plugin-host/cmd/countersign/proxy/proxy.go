@@ -50,9 +50,11 @@ type Config struct {
 	RestartLimit int
 	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 0.
 	StopTimeout time.Duration
-	Watch       Watch
-	Reload      Reload
-	Locality    Locality
+	// Drain comes before SIGTERM when Run's context ends. Default: none.
+	Drain    Drain
+	Watch    Watch
+	Reload   Reload
+	Locality Locality
 	// RuntimeDir is where to create a private folder for the base ID of hot restarts.
 	// Default: the temporary folder.
 	RuntimeDir string
@@ -97,6 +99,7 @@ type Proxy struct {
 	// Replaced by tests.
 	launch func(start) (child, error)
 	run    func(context.Context, command.Program) error
+	ask    func(ctx context.Context, method, path string) (string, error)
 	digest func() string
 	find   func(context.Context) (string, error)
 
@@ -125,7 +128,7 @@ func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{cfg: cfg, log: cfg.Log.With("proxy", cfg.Command[0]), launch: launch}
 	p.run = func(ctx context.Context, c command.Program) error { return c.RunLogged(ctx, p.log) }
 	p.digest = (&watched{paths: cfg.Watch.Folders, log: p.log}).digest
-	p.find = cfg.Locality.find
+	p.find, p.ask = cfg.Locality.find, cfg.Drain.ask
 	p.status = Status{Command: cfg.Command[0], State: Waiting, Since: time.Now()}
 	return p, nil
 }

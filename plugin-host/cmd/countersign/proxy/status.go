@@ -10,12 +10,13 @@ const (
 	Waiting  State = "waiting"  // for the first secrets
 	Running  State = "running"  // possibly beside the process it replaces
 	Backoff  State = "backoff"  // it exited and will be restarted
+	Draining State = "draining" // it takes no new connections and finishes what it has begun
 	Stopping State = "stopping" // it was sent SIGTERM
 	Ended    State = "ended"    // will not be restarted
 )
 
 // States lists all states.
-func States() []State { return []State{Waiting, Running, Backoff, Stopping, Ended} }
+func States() []State { return []State{Waiting, Running, Backoff, Draining, Stopping, Ended} }
 
 // Status is the state of the proxy for operators.
 type Status struct {

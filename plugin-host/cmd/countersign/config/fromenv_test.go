@@ -1,0 +1,125 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/istiocompat"
+)
+
+func TestFileFromVariablesSaysTheSame(t *testing.T) {
+	for _, environ := range [][]string{
+		{"CA_ADDR=istiod.mesh.svc:15012", "TRUST_DOMAIN=example.org", "POD_NAMESPACE=1", "SERVICE_ACCOUNT=web", "SECRET_TTL=2h", "SECRET_GRACE_PERIOD_RATIO=0.25",
+			"ECC_CURVE=P384", "ISTIO_META_CLUSTER_ID=1", "PROV_CERT=/p", "OUTPUT_CERTS=/out", "JWT_POLICY=first-party-jwt", "PILOT_CERT_PROVIDER=kubernetes"},
+		{"CA_PROVIDER=GoogleCAS", "CA_ADDR=projects/p/locations/l/caPools/n", "POD_NAMESPACE=a", "SERVICE_ACCOUNT=b"},
+		{"FILE_MOUNTED_CERTS=true", "ENABLE_INGRESS_GATEWAY_SDS=true", "WORKLOAD_IDENTITY_SOCKET_FILE=sds"},
+		{"CA_ADDR=istiod.mesh.svc:15012", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", `ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"true","port":"8080"}`, "ENVOY_STATUS_PORT=15021"},
+		{"TERMINATION_DRAIN_DURATION_SECONDS=30", "MINIMUM_DRAIN_DURATION=3s"},
+	} {
+		file, _, err := FromIstio(environ)
+		if err != nil {
+			t.Errorf("%q: %v", environ, err)
+			continue
+		}
+		command := []string{"envoy"}
+		byVariables, _, err := Read(Input{Environ: environ, Command: command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		byFile, _, err := Read(Input{FileName: "c.yaml", File: file, Command: command})
+		if err != nil {
+			t.Errorf("%q: %v\n%s", environ, err, file)
+			continue
+		}
+		if got, want := valuesOf(byFile), valuesOf(byVariables); !maps.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v\n%s", environ, got, want, file)
+		}
+	}
+}
+
+// valuesOf returns the settings as text.
+func valuesOf(c Config) map[string]string {
+	all := map[string]string{}
+	for _, e := range c.explain(true) {
+		all[e.Setting] = strings.TrimSpace(written(e.Value))
+	}
+	return all
+}
+
+func TestFileFromVariablesHasNoCredential(t *testing.T) {
+	const secret = "value-that-is-secret"
+	file, warnings, err := FromIstio([]string{"CA_HEADER_x-key=" + secret, "XDS_HEADER_x-key=" + secret, "PROXY_CONFIG={tracing: {}}"})
+	if err != nil || strings.Contains(string(file)+strings.Join(warnings, ""), secret) || !strings.Contains(string(file), "env: CA_HEADER_x-key") {
+		t.Errorf("%v, %q\n%s", err, warnings, file)
+	}
+}
+
+func TestOneWarningNamesVariablesWithoutEffect(t *testing.T) {
+	for _, test := range []struct {
+		environ []string
+		want    string
+	}{
+		{[]string{"PROXY_CONFIG={}", "USE_EXTERNAL_WORKLOAD_SDS=false", "POD_NAME=web-1", "ISTIO_META_WORKLOAD_NAME=web", "CREDENTIAL_IDENTITY_PROVIDER=GoogleComputeEngine", "XDS_ROOT_CA="}, ""},
+		{
+			[]string{"PROXY_CONFIG={concurrency: 2}", "USE_EXTERNAL_WORKLOAD_SDS=true", "CREDENTIAL_IDENTITY_PROVIDER=x", "PLUGINS=GoogleTokenExchange", "CA_CRL=c", "XDS_ROOT_CA=SYSTEM", "ISTIO_META_X=y", "WASM_PURGE_INTERVAL=1h", "ISTIO_METAJSON_L={}"},
+			"variables of Istio's agent without effect: CA_CRL (not there), CREDENTIAL_IDENTITY_PROVIDER (not there), ISTIO_METAJSON_L (not there), ISTIO_META_X (not there), PLUGINS (not there), " +
+				"PROXY_CONFIG (not there), USE_EXTERNAL_WORKLOAD_SDS (not needed), WASM_PURGE_INTERVAL (not there), XDS_ROOT_CA (not there); docs/from-istio-agent.md says what to do instead",
+		},
+		{[]string{"TERMINATION_DRAIN_DURATION_SECONDS=5"}, "TERMINATION_DRAIN_DURATION_SECONDS has no effect: the agent runs no proxy"},
+	} {
+		_, warnings, err := Read(Input{Environ: test.environ})
+		if got := strings.Join(warnings, "\n"); err != nil || got != test.want {
+			t.Errorf("%q: got %q, %v", test.environ, got, err)
+		}
+	}
+}
+
+func TestIstiosProxyVariables(t *testing.T) {
+	const drain = "proxy: {drain: {admin: 'unix:/run/envoy'}}\n"
+	for _, test := range []struct {
+		file, variable, setting, want string
+	}{
+		{"", "TERMINATION_DRAIN_DURATION_SECONDS=33", "proxy.drain.time", "`33s`"},
+		{"", "TERMINATION_DRAIN_DURATION_SECONDS=30", "proxy.drain.admin", "`127.0.0.1:15000`"},
+		{drain, "TERMINATION_DRAIN_DURATION_SECONDS=30", "proxy.drain.admin", "`unix:/run/envoy`"},
+		{"", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", "proxy.drain.min_time", "`5s`"},
+		{"", `ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"true","path":"/m?a,b","port":"8080"}`, "status.metrics_from", "`[http://127.0.0.1:15090/stats/prometheus http://127.0.0.1:8080/m?a%2Cb]`"},
+		{"", `ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"false"}`, "status.metrics", "none"},
+		{"", "ENVOY_STATUS_PORT=15021", "status.probes", "`:15021`"},
+	} {
+		c, _, err := Read(Input{FileName: "c", File: []byte(test.file), Environ: []string{test.variable}, Command: []string{"envoy"}})
+		if got := written(lookUp(c, test.setting).Value); err != nil || got != test.want {
+			t.Errorf("%s: %s is %s, %v, want %s", test.variable, test.setting, got, err, test.want)
+		}
+	}
+	for _, wrong := range []string{
+		"TERMINATION_DRAIN_DURATION_SECONDS=soon", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=maybe", "ISTIO_PROMETHEUS_ANNOTATIONS=x", `ISTIO_PROMETHEUS_ANNOTATIONS={"port":"15020"}`,
+		`ISTIO_PROMETHEUS_ANNOTATIONS={"port":"x@evil"}`, "ENVOY_STATUS_PORT=x",
+	} {
+		name, _, _ := strings.Cut(wrong, "=")
+		if _, _, err := Read(Input{Environ: []string{wrong}, Command: []string{"envoy"}}); err == nil || !strings.HasPrefix(err.Error(), name+" is ") {
+			t.Errorf("%s: got %v", wrong, err)
+		}
+	}
+}
+
+func TestDocsAndCodeHaveOneTableOfIstiosVariables(t *testing.T) {
+	text, err := os.ReadFile(programs.File(t, "docs/from-istio-agent.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	page := rows(t)
+	for _, v := range istiocompat.Variables() {
+		want = append(want, "| `"+v.Name+"` | "+string(v.Fate)+" | "+v.Note+" |\n")
+		if (v.Fate == istiocompat.Taken) && page[v.Name] == nil {
+			t.Errorf("docs/operators.md has no row for %s", v.Name)
+		}
+	}
+	if !strings.Contains(string(text), strings.Join(want, "")) {
+		t.Errorf("docs/from-istio-agent.md should have the rows:\n%s", strings.Join(want, ""))
+	}
+}

@@ -1,0 +1,131 @@
+package istiocompat
+
+import (
+	"encoding/json"
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// admin is Envoy's admin address in a mesh.
+	admin = "127.0.0.1:15000"
+	// agentPort is where Istio's agent has its metrics, envoyPort where its Envoy has its own.
+	agentPort, envoyPort = "15020", "15090"
+	// untilKilled is a drain that only an idle proxy or Kubernetes ends.
+	untilKilled = "1h"
+)
+
+// drain reads how the proxy ends. Istio's agent looks for open connections either after a
+// while and for as long as it takes, or not at all.
+func (t *translator) drain() {
+	const after, idle, least = "TERMINATION_DRAIN_DURATION_SECONDS", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "MINIMUM_DRAIN_DURATION"
+	whenIdle, err := strconv.ParseBool(t.set[idle])
+	if t.set[idle] != "" && err != nil {
+		t.reject(idle, "must be true or false")
+	}
+	seconds, err := strconv.ParseUint(t.set[after], 10, 16)
+	if t.set[after] != "" && err != nil {
+		t.reject(after, "write a number of seconds")
+	}
+	from := after
+	switch {
+	case whenIdle:
+		from = idle
+		if t.set[after] != "" {
+			t.warn("%s has no effect with %s=true, as with Istio's agent", after, idle)
+		}
+	case t.set[least] != "":
+		t.warn("%s has no effect without %s=true", least, idle)
+	}
+	if !whenIdle && seconds == 0 {
+		return
+	}
+	if !t.given.Proxy {
+		t.warn("%s has no effect: the agent runs no proxy", from)
+		return
+	}
+	if t.given.Admin == "" {
+		t.add("proxy.drain.admin", admin, from)
+	}
+	if !whenIdle {
+		t.add("proxy.drain.time", strconv.FormatUint(seconds, 10)+"s", after)
+		return
+	}
+	t.add("proxy.drain.time", untilKilled, idle)
+	t.add("proxy.drain.when_idle", "true", idle)
+	t.add("proxy.drain.min_time", t.leastDrain(least), least)
+}
+
+// leastDrain is the variable, or the default of Istio's agent.
+func (t *translator) leastDrain(name string) string {
+	if t.set[name] == "" {
+		return "5s"
+	}
+	if d, err := time.ParseDuration(t.set[name]); err != nil || d < 0 {
+		t.reject(name, "write a duration such as 5s")
+	}
+	return t.set[name]
+}
+
+// probes reads the ports for those outside: Istio's agent has its metrics, those of Envoy
+// and those of the application at one of them.
+func (t *translator) probes() {
+	const annotations, envoy, status = "ISTIO_PROMETHEUS_ANNOTATIONS", "ENVOY_PROMETHEUS_PORT", "ENVOY_STATUS_PORT"
+	if port := t.set[status]; port != "" && t.isPort(status) {
+		t.add("status.probes", ":"+port, status)
+	}
+	if t.set[annotations] == "" {
+		if t.set[envoy] != "" {
+			t.warn("%s has no effect without %s", envoy, annotations)
+		}
+		return
+	}
+	var of struct{ Scrape, Path, Port string }
+	if err := json.Unmarshal([]byte(t.set[annotations]), &of); err != nil {
+		t.reject(annotations, `write {"scrape": "true", "path": "/metrics", "port": "80"}`)
+		return
+	}
+	if of.Scrape == "false" {
+		return
+	}
+	var from []string
+	if t.given.Proxy {
+		port := envoyPort
+		if t.set[envoy] != "" && t.isPort(envoy) {
+			port = t.set[envoy]
+		}
+		from = append(from, metricsAt(port, "/stats/prometheus"))
+	}
+	if of.Port == "" {
+		of.Port = "80"
+	}
+	if _, err := strconv.ParseUint(of.Port, 10, 16); err != nil || of.Port == agentPort {
+		t.reject(annotations, "its port must be the application's, a number other than "+agentPort)
+		return
+	}
+	from = append(from, metricsAt(of.Port, of.Path))
+	t.add("status.metrics", ":"+agentPort, annotations)
+	t.add("status.metrics_from", strings.Join(from, ","), annotations)
+}
+
+func (t *translator) isPort(name string) bool {
+	_, err := strconv.ParseUint(t.set[name], 10, 16)
+	if err != nil {
+		t.reject(name, "write a port")
+	}
+	return err == nil
+}
+
+// metricsAt is a URL that a list with commas can have.
+func metricsAt(port, at string) string {
+	if at == "" {
+		at = "/metrics"
+	}
+	file, query, _ := strings.Cut(at, "?")
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", port), Path: path.Join("/", file), RawQuery: query}
+	return strings.ReplaceAll(u.String(), ",", "%2C")
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/programs"
+)
+
+// TestOnlyHealthAndMetricsAreReachableFromOutside asks both addresses for all that the agent
+// has elsewhere.
+func TestOnlyHealthAndMetricsAreReachableFromOutside(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, "envoy_server_live 1\n")
+	}))
+	defer proxy.Close()
+	for name, text := range map[string]string{
+		"token": "a-token-of-a-scraper\n",
+		"c.yaml": "namespace: a\nservice_account: web\nsocket: {path: ./s}\nproviders: [{name: file, settings: {dir: ./ca, self_signed: true}}]\n" +
+			"status: {probes: '127.0.0.1:0', metrics: 'localhost:0', metrics_secret: default, metrics_token_file: ./token, metrics_from: ['" + proxy.URL + "/']}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := talk(t, dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}, self, asAgent, "agent", "--dev", "--config", "c.yaml",
+		"--provider-dir", programs.Folder(t, "countersign-provider-file"))
+	probes := "http://" + agent.hear(`msg="status page" address=(\S+)`)[1]
+	metrics := "https://" + agent.hear(`msg="status page" address=(\S+)`)[1]
+	awaitPage(t, probes+"/readyz")
+
+	for page, want := range map[string]int{
+		probes + "/healthz": 200, probes + "/healthz/ready": 200, probes + "/": 404, probes + "/status": 404, probes + "/metrics": 404,
+		metrics + "/metrics": 200, metrics + "/stats/prometheus": 200, metrics + "/": 404, metrics + "/status": 404, metrics + "/readyz": 404,
+	} {
+		code, body, id := askPage(t, page, "a-token-of-a-scraper")
+		if code != want || strings.Contains(body, "PRIVATE KEY") || strings.HasPrefix(page, "https") && id != "spiffe://cluster.local/ns/a/sa/web" {
+			t.Errorf("%s answers %d as %q", page, code, id)
+		}
+		if want == 200 && strings.HasPrefix(page, "https") && !(strings.Contains(body, "countersign_secret_rotations_total{") && strings.HasSuffix(body, "\nenvoy_server_live 1\n")) {
+			t.Errorf("%s says:\n%s", page, body)
+		}
+	}
+	if code, _, _ := askPage(t, metrics+"/metrics", "another"); code != http.StatusUnauthorized {
+		t.Errorf("with another token, the metrics answer %d", code)
+	}
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(metrics, "https://")); err == nil {
+		defer conn.Close() // one that says nothing hinders nobody, and not the end of the agent
+	}
+}
+
+// awaitPage waits until a page answers 200.
+func awaitPage(t *testing.T, page string) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(20 * time.Millisecond) {
+		code, body, _ := askPage(t, page, "")
+		if code == http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s answers %d, %s", page, code, body)
+		}
+	}
+}
+
+// askPage fetches a page, and returns the SPIFFE ID of its server.
+func askPage(t *testing.T, page, token string) (code int, body, id string) {
+	t.Helper()
+	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.TLS != nil && len(resp.TLS.PeerCertificates[0].URIs) > 0 {
+		id = resp.TLS.PeerCertificates[0].URIs[0].String()
+	}
+	return resp.StatusCode, string(text), id
+}
