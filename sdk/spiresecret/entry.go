@@ -6,8 +6,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// authority is the Authority of every [secret.Item] from a Workload API.
-const authority = "SPIFFE Workload API"
+// Authority is the Authority of every [secret.Item] from a Workload API.
+const Authority = "SPIFFE Workload API"
+
+const authority = Authority
 
 // entry is one secret. The Source's lock guards it, except for the fields that only run
 // uses.
