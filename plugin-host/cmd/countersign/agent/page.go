@@ -15,8 +15,9 @@ import (
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
-	m.Watch(a)
+func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, machine status.Machine) {
+	report := func() status.Report { return reportOf(a, providers, child, machine) }
+	m.Watch(a, report)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", operatorpage.Say(http.StatusOK, "ok"))
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -24,10 +25,9 @@ func showAgent(page *operatorpage.Page, a *agent.Agent, providers *providers, m 
 			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
 			return
 		}
-		operatorpage.Say(http.StatusOK, "ok")(w, r)
+		operatorpage.Say(http.StatusOK, strings.Join(append([]string{"ok"}, report().Warnings()...), "\n"))(w, r)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}))
-	report := func() status.Report { return reportOf(a, providers, child) }
 	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
