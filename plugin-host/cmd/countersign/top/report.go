@@ -138,7 +138,7 @@ func (r report) summary() (words string, well bool) {
 		is    bool
 	}{
 		{"not ready: " + r.NotReady, r.NotReady != ""},
-		{fmt.Sprintf("%d outputs behind", behind), behind > 0},
+		{fmt.Sprintf("files behind: %d", behind), behind > 0},
 		{"state not kept", r.State.Failing != ""},
 	} {
 		if trouble.is {

@@ -108,7 +108,7 @@ func (v *view) secrets(now time.Time) *table {
 		for _, s := range g.last.Secrets {
 			state, well := s.state()
 			t.row(plain(s.Name), plain(g.address), colored(state, grade(well)), plain(until(s.Item.NotAfter, now)), plain(until(s.Item.RenewAt, now)),
-				plain(strconv.Itoa(s.Rotations)), plain(dash(s.Item.Serial)), plain(dash(short(s.Item.Root))), plain(dash(s.Item.Authority)), plain(s.Failure.Reason))
+				plain(strconv.Itoa(s.Rotations)), plain(dash(short(s.Item.Serial))), plain(dash(short(s.Item.Root))), plain(dash(s.Item.Authority)), plain(s.Failure.Reason))
 		}
 	})
 	return t
