@@ -158,10 +158,10 @@ func (s *screen) press(keys string) (quit bool) {
 	for keys != "" {
 		key := firstKey(keys)
 		keys = keys[len(key):]
-		switch {
-		case key == "q", key == "\x03", key == "\x04":
+		switch key {
+		case "q", "\x03", "\x04":
 			return true
-		case key == "p":
+		case "p":
 			s.paused = !s.paused
 		default:
 			s.scroll(moves[key])

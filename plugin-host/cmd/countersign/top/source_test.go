@@ -59,7 +59,7 @@ func TestBadAnswersAreErrors(t *testing.T) {
 	for want, handler := range map[string]http.HandlerFunc{
 		"more than":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxReply+10)) },
 		"cannot be read": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"secrets":7}`) },
-		"answers 500":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"answers 500":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"has no status":  http.NotFound,
 		"redirects": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)

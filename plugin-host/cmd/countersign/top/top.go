@@ -13,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -99,7 +100,7 @@ func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool) erro
 	for i, a := range answers {
 		v.take(i, a)
 		if a.err != nil {
-			away = errors.Join(away, fmt.Errorf("%s: %s", text.Clean(sources[i].address), text.Clean(a.err.Error())))
+			away = errors.Join(away, fmt.Errorf("%s: %s", text.Clean(v.agents[i].address), text.Clean(a.err.Error())))
 		}
 	}
 	if asJSON {
@@ -146,7 +147,7 @@ func ascii(in []byte) []byte {
 	for _, r := range string(in) {
 		switch {
 		case r == '\n', r >= ' ' && r < 0x7f:
-			out = append(out, byte(r))
+			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			r -= 0x10000
 			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -164,7 +165,7 @@ func (v *view) authorities() *table {
 func (v *view) streams(now time.Time) *table {
 	t := newTable("STREAM OF", "AGENT", "NODE", "OPEN", "LAST PUSH", "PUSHES", "ACCEPTED", "REJECTED")
 	v.each(func(g *agent) {
-		for _, s := range append(g.last.Streams[:len(g.last.Streams):len(g.last.Streams)], g.last.Server.Streams...) {
+		for _, s := range slices.Concat(g.last.Streams, g.last.Server.Streams) {
 			t.row(plain(dash(s.Caller+s.Identity)), plain(g.address), plain(dash(s.Node)), plain(span(now.Sub(s.Since))), plain(until(s.LastPush, now)),
 				plain(strconv.Itoa(s.Pushed)), plain(strconv.Itoa(s.Acked)), colored(strconv.Itoa(s.Nacked), map[bool]cli.Color{true: cli.Red}[s.Nacked > 0]))
 		}
