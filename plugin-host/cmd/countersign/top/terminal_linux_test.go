@@ -186,10 +186,10 @@ func TestTopShowsRotationsScrollsAndQuits(t *testing.T) {
 	other.Store(`{"secrets":[]}`)
 	at = x.await(at, `0b22`)
 	x.await(0, `rotated, serial 0b22`)
+	x.await(0, `answers again`) // both before scrolling: they leave the screen
 	at = x.await(at, `line 1 of`)
 	x.press("G")
 	at = x.await(at, `line [1-9][0-9] of`)
-	x.await(0, `answers again`)
 	x.resize(20, 10)
 	at = x.await(at, `\x1b\[10;1H`)
 	other.Store("")
