@@ -182,7 +182,7 @@ func (s *Source) report(e *entry, item *secret.Item) {
 	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
 }
 
-// fail keeps the held item, logs a new error once, and schedules the next read.
+// fail keeps the held item, logs a new error once, reports each, and schedules the next read.
 func (s *Source) fail(e *entry, err error) {
 	e.pause = min(max(minPause, 2*e.pause), maxPause)
 	now := s.config.Now()
@@ -194,14 +194,15 @@ func (s *Source) fail(e *entry, err error) {
 	if forbidden != e.forbidden {
 		e.forbidden, tell = forbidden, e.notices()
 	}
-	e.failure = &secret.Failure{Reason: "files", Text: fault, At: now, NextTry: e.again}
+	failure := &secret.Failure{Reason: "files", Text: fault, At: now, NextTry: e.again}
+	e.failure = failure
 	held := e.held != nil
 	s.mu.Unlock()
 	if fault != e.said {
 		e.said = fault
 		s.config.Log.Warn("secret files are invalid", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
-		s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: "files"})
 	}
+	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: failure.Reason, Failure: failure})
 	s.mourn(e)
 	for _, notify := range tell {
 		notify()

@@ -12,8 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// authority is the Authority of every [secret.Item] from files.
-const authority = "mounted files"
+// Authority is the Authority of every [secret.Item] from files.
+const Authority = "mounted files"
+
+const authority = Authority
 
 // maxChain is the maximum number of certificates in a chain, as in package pki.
 const maxChain = 10

@@ -183,6 +183,31 @@ func TestPairIsServedUntilItExpires(t *testing.T) {
 	}
 }
 
+// The alert on failures counts them.
+func TestEachFailureIsReportedAndLoggedOnce(t *testing.T) {
+	dir := folder(t, issue(t, catest.NewCA(catest.Options{})))
+	failed := make(chan secret.Event, 1000)
+	s := serving(t, filesecret.Config{Secrets: specs(dir)[:1], NoEvents: true, Poll: 10 * time.Millisecond, Observe: func(e secret.Event) {
+		if e.Type == secret.Failed {
+			failed <- e
+		}
+	}})
+	must(t, files{"cert-chain.pem": []byte("half")}.writeTo(dir))
+	for range 3 {
+		select {
+		case e := <-failed:
+			if e.Secret != "default" || e.Failure == nil || e.Failure.Text == "" || e.Failure.At.IsZero() {
+				t.Errorf("got %+v", e)
+			}
+		case <-time.After(patience):
+			t.Fatal("it was not reported again")
+		}
+	}
+	if n := strings.Count(s.log.String(), "secret files are invalid"); n != 1 {
+		t.Errorf("it was logged %d times", n)
+	}
+}
+
 func TestNoKeyIsLogged(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	f := issue(t, authority)

@@ -35,6 +35,9 @@ func TestTenThousandRequestsDelayNoOtherNamespace(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
+		if oldest := h.Status()[0].Oldest; oldest != 10*time.Second {
+			t.Errorf("the first has waited for %s", oldest)
+		}
 		begin := time.Now()
 		if err := <-h.in(ctx, "quiet", 0); err != nil {
 			t.Fatal(err)
@@ -49,7 +52,7 @@ func TestTenThousandRequestsDelayNoOtherNamespace(t *testing.T) {
 		synctest.Wait()
 		asked := len(h.ca.calls())
 		time.Sleep(time.Minute)
-		if n := len(h.ca.calls()); n != asked || h.Status()[0].Waiting != 0 {
+		if n := len(h.ca.calls()); n != asked || h.Status()[0].Waiting != 0 || h.Status()[0].Oldest != 0 {
 			t.Errorf("%d calls for nobody, %d wait", n-asked, h.Status()[0].Waiting)
 		}
 		if asked > 100 {

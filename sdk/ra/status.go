@@ -14,9 +14,10 @@ import (
 type Status struct {
 	Authority         string
 	Waiting, InFlight int
-	Namespaces        int     // that have something waiting
-	Rate, MostRate    float64 // calls a second, at present and as configured
-	Share             float64 // of MostRate, that is this engine's when it was last looked at
+	Namespaces        int           // that have something waiting
+	Oldest            time.Duration // how long the first of those that wait has waited
+	Rate, MostRate    float64       // calls a second, at present and as configured
+	Share             float64       // of MostRate, that is this engine's when it was last looked at
 	// HeldFor is how long nothing is asked, as the authority said so, is away, or signs
 	// below a root that is too new; zero if it is asked.
 	HeldFor time.Duration
@@ -63,10 +64,20 @@ func (e *Engine) Status() []Status {
 	return all
 }
 
+// oldest returns how long the first of those that wait for the authority has waited.
+func (a *authority) oldest(now time.Time) (wait time.Duration) {
+	for _, f := range a.engine.flights {
+		if f.authority == a && !f.landed && f.item.Began().IsZero() {
+			wait = max(wait, now.Sub(f.begun))
+		}
+	}
+	return wait
+}
+
 func (a *authority) status(now time.Time) Status {
 	q := a.queue.Status()
 	s := Status{
-		Authority: a.conf.Name, Waiting: q.Waiting, InFlight: q.InFlight, Namespaces: q.Tenants,
+		Authority: a.conf.Name, Waiting: q.Waiting, InFlight: q.InFlight, Namespaces: q.Tenants, Oldest: a.oldest(now),
 		Rate: q.Rate, MostRate: a.conf.Limits.Rate, Share: q.Share, HeldFor: max(0, q.Until.Sub(now), a.held.Sub(now)),
 	}
 	if a.held.After(now) {

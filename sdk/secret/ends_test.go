@@ -169,5 +169,8 @@ func TestFailedRecordRemovalIsRetried(t *testing.T) {
 		if n := k.count(secret.StateFailed, "store"); n > 12 {
 			t.Errorf("%d tries in a minute", n)
 		}
+		if n := k.count(secret.StateKept, ""); n != 1 {
+			t.Errorf("it was told %d times that the state is kept again", n)
+		}
 	})
 }

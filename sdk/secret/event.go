@@ -22,6 +22,7 @@ const (
 	Restored    EventType = "restored"     // a certificate from the last run is served
 	CutShort    EventType = "cut-short"    // an authority's own end cuts a certificate short
 	StateFailed EventType = "state-failed" // a record could not be stored, loaded or used
+	StateKept   EventType = "state-kept"   // every record that could not be stored now is
 )
 
 // Event is an occurrence that a metric may count.
@@ -36,7 +37,7 @@ type Event struct {
 	Reason string
 	// NotAfter is that of the item; set for Rotated, Restored, Expired and CutShort.
 	NotAfter time.Time
-	// Failure describes a Failed event in words.
+	// Failure describes a Failed or StateFailed event in words.
 	Failure *Failure
 	// Fingerprint is the root's, lower-case hex SHA-256 of the DER.
 	Fingerprint string

@@ -29,8 +29,9 @@ type keeper struct {
 	waiting map[string]Record
 	wake    chan struct{}
 	closed  bool
-	waits   rotation.Waits // used by run alone
-	done    chan struct{}  // closed when run has ended
+	waits   rotation.Waits      // used by run alone
+	lost    map[string]struct{} // records that could not be stored; used by run alone
+	done    chan struct{}       // closed when run has ended
 }
 
 func newKeeper(c Config) *keeper {
@@ -39,7 +40,7 @@ func newKeeper(c Config) *keeper {
 	}
 	k := &keeper{
 		storage: c.Storage, observe: c.Observe, log: c.Log, asks: call.NewTurn(),
-		waiting: make(map[string]Record), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		waiting: make(map[string]Record), wake: make(chan struct{}, 1), lost: make(map[string]struct{}), done: make(chan struct{}),
 	}
 	return k
 }
@@ -110,11 +111,24 @@ func (k *keeper) store(ctx context.Context, name string, r Record) bool {
 		return struct{}{}, k.storage.Store(ctx, name, r)
 	})
 	if err != nil {
+		k.lost[name] = struct{}{}
 		k.failed("store", name, r.Authority, err)
 		return k.putBack(name, r)
 	}
 	k.waits.Reset()
+	k.found(name)
 	return true
+}
+
+// found reports that all records are stored, if one was not before.
+func (k *keeper) found(name string) {
+	if _, was := k.lost[name]; !was {
+		return
+	}
+	if delete(k.lost, name); len(k.lost) == 0 {
+		k.log.Info("the state of this run is stored again")
+		k.observe(Event{Type: StateKept})
+	}
 }
 
 // putBack queues a record again, unless there is a newer one or no more time.
@@ -145,7 +159,7 @@ func (k *keeper) load(ctx context.Context, name string) Record {
 // stateFaults.
 func (k *keeper) failed(what, name, authority string, err error) {
 	k.log.Warn("the state of the last run: "+stateFaults[what], "record", text.Clean(name), "error", text.Clean(err.Error()))
-	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what})
+	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what, Failure: &Failure{Reason: what, Text: text.Clean(err.Error()), At: time.Now()}})
 }
 
 // stateFaults maps the reasons of StateFailed to sentences.

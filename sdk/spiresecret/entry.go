@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// authority is the Authority of every [secret.Item] from a Workload API.
-const authority = "SPIFFE Workload API"
+// AuthorityName is the Authority of every [secret.Item] of a [Source].
+const AuthorityName = "SPIFFE Workload API"
 
 // entry is one secret. The Source's lock guards it, except for the fields that only run
 // uses.
@@ -38,7 +38,7 @@ func (e *entry) notices() []func() {
 
 func (e *entry) status(now time.Time) secret.Status {
 	status := secret.Status{
-		Name: e.spec.Name, Kind: e.spec.Kind.String(), Authorities: []string{authority}, Asked: e.spec.String(),
+		Name: e.spec.Name, Kind: e.spec.Kind.String(), Authorities: []string{AuthorityName}, Asked: e.spec.String(),
 		Item: e.held, Rotations: e.count, Failure: e.failure,
 	}
 	switch {

@@ -73,7 +73,7 @@ func (s Spec) readBundle(reply *workloadv1.X509SVIDResponse, i int, now time.Tim
 	if err != nil {
 		return nil, err
 	}
-	item := secret.NewTrustBundle(s.Name, authority, roots)
+	item := secret.NewTrustBundle(s.Name, AuthorityName, roots)
 	item.Issued = now
 	return item, nil
 }
@@ -148,7 +148,7 @@ func (s Spec) pair(chain *pki.Chain, key []byte, now time.Time) *secret.Item {
 		Name: s.Name, Kind: secret.KeyPair, Version: version.Of(chain.PEM), Chain: chain.PEM, Key: key,
 		Identity: chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: chain.Ends, RenewAt: renewalOf(leaf.NotBefore, chain.Ends), Issued: now,
-		Authority: authority, RootFingerprint: pki.Fingerprint(chain.Root),
+		Authority: AuthorityName, RootFingerprint: pki.Fingerprint(chain.Root),
 	}
 }
 

@@ -121,7 +121,7 @@ var arrows = map[string][]string{
 	"sdk/workloadapi":                           {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/safefile", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},
 	"sdk/spiresecret":                           {"internal/clock", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/state":                                 {"internal/host/safefile", "sdk/secret"},
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
@@ -228,7 +228,7 @@ var rooms = map[string][]string{
 	"explain":     {"agent", "cli", "config", "settings"},
 	"istiocompat": {},
 	"metrics":     {"proxy", "status"},
-	"outputs":     {"config"},
+	"outputs":     {"config", "status"},
 	"outside":     {},
 	"provider":    {"catalog", "cli", "config", "doctor", "scaffold", "schema", "settings", "wiring"},
 	"proxy":       {},
@@ -238,6 +238,7 @@ var rooms = map[string][]string{
 	"settings":    {"cli", "config", "istiocompat", "wiring"},
 	"wiring":      {"config"},
 	"status":      {"proxy"},
+	"top":         {"cli", "settings"},
 	"workloads":   {"config", "wiring"},
 }
 

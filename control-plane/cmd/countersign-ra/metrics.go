@@ -91,6 +91,8 @@ var (
 	leaderDesc      = desc("leader", "1 if this replica holds the Lease, or needs none.")
 	providerDesc    = desc("provider_ready", "1 if the provider's process is ready.", "provider")
 	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority", "engine")
+	ageDesc         = desc("queue_age_seconds", "How long the first of the requests that wait for an authority has waited.", "authority", "engine")
+	shutDesc        = desc("signer_shut", "1 for a signer whose certificates cannot be written into requests, by whom that concerns: all or some.", "cluster", "signer", "kind", "owners")
 	inFlightDesc    = desc("calls_in_flight", "Calls of an authority at present.", "authority", "engine")
 	rateDesc        = desc("rate", "Calls a second that are allowed at present.", "authority", "engine")
 	rateLimitDesc   = desc("rate_limit", "This engine's share of the calls a second that are configured.", "authority", "engine")
@@ -114,7 +116,7 @@ type collector struct{ *service }
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		readyDesc, leaderDesc, providerDesc, waitingDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
+		readyDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
 		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
 	} {
 		to <- d
@@ -149,6 +151,7 @@ type gauge = func(d *prometheus.Desc, v float64, labels ...string)
 
 func (a authority) collect(engine string, gauge gauge) {
 	gauge(waitingDesc, float64(a.Waiting), a.Name, engine)
+	gauge(ageDesc, a.OldestSeconds, a.Name, engine)
 	gauge(inFlightDesc, float64(a.InFlight), a.Name, engine)
 	gauge(rateDesc, a.Rate, a.Name, engine)
 	gauge(rateLimitDesc, a.MostRate, a.Name, engine)
@@ -177,6 +180,18 @@ func (k cluster) collect(gauge gauge) {
 	gauge(dangerousDesc, float64(len(k.Dangerous)), k.ID)
 	for _, b := range k.Bundles {
 		gauge(bundleDesc, number(b.Error == ""), k.ID, b.Signer)
+	}
+	type gate struct{ signer, kind, owners string }
+	gates := map[gate]bool{} // several owners have one
+	for _, s := range k.Shut {
+		owners := "all"
+		if len(s.Owners) > 0 {
+			owners = "some"
+		}
+		gates[gate{s.Signer, s.Requests, owners}] = true
+	}
+	for g := range gates {
+		gauge(shutDesc, 1, k.ID, g.signer, g.kind, g.owners)
 	}
 	if k.Protection != nil {
 		gauge(protectionDesc, number(k.Protection.State == "protected"), k.ID)

@@ -34,12 +34,13 @@ type report struct {
 
 // authority is the state of an authority's queue, rules and roots.
 type authority struct {
-	Name       string  `json:"name"`
-	Waiting    int     `json:"waiting"`
-	InFlight   int     `json:"in_flight"`
-	Namespaces int     `json:"namespaces"` // that have something waiting
-	Rate       float64 `json:"rate"`       // calls a second, at present
-	MostRate   float64 `json:"most_rate"`  // this engine's share of what is configured
+	Name          string  `json:"name"`
+	Waiting       int     `json:"waiting"`
+	InFlight      int     `json:"in_flight"`
+	Namespaces    int     `json:"namespaces"`     // that have something waiting
+	OldestSeconds float64 `json:"oldest_seconds"` // how long the first of them has waited
+	Rate          float64 `json:"rate"`           // calls a second, at present
+	MostRate      float64 `json:"most_rate"`      // this engine's share of what is configured
 	// HeldSeconds is how long nothing will be asked; Held says why, where that is known.
 	HeldSeconds float64   `json:"held_seconds,omitempty"`
 	Held        string    `json:"held,omitempty"`
@@ -174,7 +175,7 @@ func (o *office) report(k *cluster) {
 func authorityOf(s ra.Status) authority {
 	a := authority{
 		Name: s.Authority, Waiting: s.Waiting, InFlight: s.InFlight, Namespaces: s.Namespaces, Rate: s.Rate, MostRate: s.MostRate * s.Share,
-		HeldSeconds: s.HeldFor.Seconds(), Held: s.Held,
+		OldestSeconds: s.Oldest.Seconds(), HeldSeconds: s.HeldFor.Seconds(), Held: s.Held,
 	}
 	for _, by := range s.Stopped {
 		one := stopped{Rule: by.Rule, Since: by.Since, Error: by.Error}

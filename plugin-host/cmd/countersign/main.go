@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/explain"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/provider"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/secrets"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/top"
 )
 
 func main() { os.Exit(run()) }
@@ -20,5 +21,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(), explain.Command(), secrets.Command(), provider.Command(), beside.Command(catalog.Discovery), beside.Command(catalog.RA), cli.Version()))
+		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), beside.Command(catalog.Discovery), beside.Command(catalog.RA), cli.Version()))
 }

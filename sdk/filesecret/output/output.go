@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Content is what a file holds.
@@ -97,6 +100,12 @@ type Reload func(ctx context.Context, log *slog.Logger) error
 type Event struct {
 	Output string
 	Type   EventType
+	// NotAfter is when what was Written expires; zero if it does not.
+	NotAfter time.Time
+	// Text says why it failed, with the last line of a command; bounded and escaped.
+	Text string
+	// NextTry is when a failed write or reload is tried again.
+	NextTry time.Time
 }
 
 // EventType names an event in one word that fits a metric label.
@@ -161,4 +170,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) tell(t EventType) { c.Observe(Event{c.Name, t}) }
+func (c Config) tell(t EventType) { c.Observe(Event{Output: c.Name, Type: t}) }
+
+// tellFailure reports an error, after which the next try comes after wait.
+func (c Config) tellFailure(t EventType, err error, wait time.Duration) {
+	said := text.Clean(err.Error())
+	if failed, ok := errors.AsType[*command.FailedError](err); ok && failed.Said != "" {
+		said += "; it said: " + failed.Said
+	}
+	c.Observe(Event{Output: c.Name, Type: t, Text: said, NextTry: time.Now().Add(wait)})
+}

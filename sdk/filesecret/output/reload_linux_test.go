@@ -87,6 +87,10 @@ func TestCommandRunsWithoutShellOrSecretsAndTimesOut(t *testing.T) {
 	if err := output.Command([]string{"/bin/echo $HOME"}, patience)(t.Context(), log); err == nil {
 		t.Error("a shell was used")
 	}
+	failing := output.Command([]string{"/bin/sh", "-c", "echo one; echo '\x1b[31mbad config' >&2; exit 1"}, patience)
+	if got := told(t, failing); got.Text != `"/bin/sh" failed: exit status 1; it said: \x1b[31mbad config` || got.NextTry.IsZero() {
+		t.Errorf("the event is %+v", got)
+	}
 	begin := time.Now()
 	err := output.Command([]string{"/bin/sh", "-c", "sleep 60 & sleep 60"}, 200*time.Millisecond)(t.Context(), log)
 	if err == nil || !strings.Contains(err.Error(), "timed out and was killed") || time.Since(begin) > 30*time.Second {
@@ -95,6 +99,33 @@ func TestCommandRunsWithoutShellOrSecretsAndTimesOut(t *testing.T) {
 	must(t, output.Command([]string{"/usr/bin/printf", `\033[31mred\n%05000d`, "0"}, patience)(t.Context(), log))
 	if got := text.String(); !strings.Contains(got, `x1b[31mred`) || len(got) > 10000 {
 		t.Errorf("logged %d bytes: %.300s", len(got), got)
+	}
+}
+
+// told returns the event of a reload that fails.
+func told(t *testing.T, reload output.Reload) output.Event {
+	t.Helper()
+	source, events := newRotating(t), make(chan output.Event, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := output.Config{
+		Name: "test", Pair: "default", Bundle: "ROOTCA", Folder: t.TempDir(), Files: output.IstioFiles(), Reload: reload,
+		Observe: func(e output.Event) { events <- e }, Log: slog.New(slog.DiscardHandler),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- output.Run(ctx, cfg, source) }()
+	defer func() { cancel(); must(t, <-ended) }()
+	for {
+		select {
+		case e := <-events:
+			if e.Type == output.Written && !e.NotAfter.Equal(source.held("default").NotAfter) {
+				t.Errorf("the files end at %s", e.NotAfter)
+			}
+			if e.Type == output.ReloadFailed {
+				return e
+			}
+		case <-time.After(patience):
+			t.Fatal("it did not fail")
+		}
 	}
 }
 

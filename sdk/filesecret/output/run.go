@@ -118,13 +118,13 @@ func (w *writer) write() time.Duration {
 		if news {
 			w.Log.Error("cannot write files, keeping the existing ones", "folder", w.Folder, "error", err, "next_try", wait)
 		}
-		w.tell(WriteFailed)
+		w.tellFailure(WriteFailed, err, wait)
 		return wait
 	}
 	w.written, w.writes = now, failures{}
 	w.due, w.reloads = w.Reload != nil, failures{}
 	w.Log.Info("files written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
-	w.tell(Written)
+	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter()})
 	return idle
 }
 
@@ -146,7 +146,7 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 		if news {
 			w.Log.Error("cannot reload consumer", "error", err, "next_try", wait)
 		}
-		w.tell(ReloadFailed)
+		w.tellFailure(ReloadFailed, err, wait)
 		return wait
 	}
 	w.due, w.reloads = false, failures{}
@@ -181,6 +181,14 @@ func (s set) same(other set) bool {
 
 func sameItem(a, b *secret.Item) bool {
 	return a == b || a != nil && b != nil && a.Version == b.Version
+}
+
+// notAfter is when the certificate of the set expires, or without one its roots.
+func (s set) notAfter() time.Time {
+	if s.pair != nil {
+		return s.pair.NotAfter
+	}
+	return s.bundle.NotAfter
 }
 
 func (s set) what() string {

@@ -84,6 +84,9 @@ var (
 // names are the metrics that begin with prefix, a histogram by its own name.
 func (q question) names(prefix string) (all []string) {
 	for _, name := range regexp.MustCompile(`\b`+prefix+`[a-z_]+`).FindAllString(q.Expr, -1) {
+		if base, ok := strings.CutSuffix(name, "_seconds_count"); ok {
+			name = base + "_seconds"
+		}
 		all = append(all, strings.TrimSuffix(name, "_bucket"))
 	}
 	return all

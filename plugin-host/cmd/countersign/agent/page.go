@@ -16,13 +16,13 @@ import (
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild) {
-	m.Watch(a)
-	mux, ready := http.NewServeMux(), readiness(a, child)
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, machine status.Machine) {
+	report := func() status.Report { return reportOf(a, providers, child, machine) }
+	m.Watch(a, report)
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", operatorpage.Say(http.StatusOK, "ok"))
-	mux.HandleFunc("GET /readyz", ready)
+	mux.HandleFunc("GET /readyz", readiness(a, child, func() []string { return report().Warnings() }))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}))
-	report := func() status.Report { return reportOf(a, providers, child) }
 	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -31,11 +31,12 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 		_ = encoder.Encode(report()) // a client that went away
 	})
 	page.Show(mux)
-	out.show(a.Secrets(), m.Registry, ready)
+	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more
 }
 
-// readiness says whether all secrets are held and the proxy, where there is one, is not ending.
-func readiness(a *agent.Agent, child *proxyChild) http.HandlerFunc {
+// readiness says whether all secrets are held and the proxy, where there is one, is not ending,
+// and what else is wrong, a line each.
+func readiness(a *agent.Agent, child *proxyChild, warnings func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		missing, state := a.Ready(), child.status()
 		switch {
@@ -44,7 +45,7 @@ func readiness(a *agent.Agent, child *proxyChild) http.HandlerFunc {
 		case state != nil && (state.State == proxy.Draining || state.State == proxy.Stopping):
 			operatorpage.Say(http.StatusServiceUnavailable, "the proxy is "+string(state.State))(w, r)
 		default:
-			operatorpage.Say(http.StatusOK, "ok")(w, r)
+			operatorpage.Say(http.StatusOK, strings.Join(append([]string{"ok"}, warnings()...), "\n"))(w, r)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type reloader struct {
 	reread    func() (config.Config, error)
 	started   config.Config // to find settings that need a restart
 	running   config.Config // the last one applied
+	pending   []string      // settings of it that wait for a restart
 	agent     *agent.Agent
 	providers *providers
 	given     *spireAuthority
@@ -36,7 +37,7 @@ type reloader struct {
 // reload rereads the configuration. A faulty one changes nothing.
 func (r *reloader) reload(ctx context.Context) {
 	changed, kept, err := r.try(ctx)
-	r.metrics.Reloaded(err)
+	r.metrics.Reloaded(r.pending, err)
 	if err != nil {
 		r.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
@@ -60,8 +61,9 @@ func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) 
 		return nil, nil, err
 	}
 	since := config.Changed(r.started, c)
-	if names := append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...); len(names) > 0 {
-		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(names, ", "))
+	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
+	if len(r.pending) > 0 {
+		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
 	}
 	changed = config.Changed(r.running, c)
 	r.running = c

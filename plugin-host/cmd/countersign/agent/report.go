@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
 // reportOf returns what / and /status show.
-func reportOf(a *agent.Agent, p *providers, child *proxyChild) status.Report {
-	r := status.Report{At: time.Now(), Build: buildinfo.This(), Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
+func reportOf(a *agent.Agent, p *providers, child *proxyChild, machine status.Machine) status.Report {
+	r := status.Report{At: time.Now(), Build: buildinfo.This(), Machine: machine, Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status()}
+	r.Ends = status.EndsOf(r.Secrets)
 	if counts, ok := a.Identities(); ok {
 		r.Workloads = &counts
 	}
@@ -25,4 +27,17 @@ func reportOf(a *agent.Agent, p *providers, child *proxyChild) status.Report {
 	slices.SortFunc(r.Providers, func(a, b status.Provider) int { return strings.Compare(a.Name, b.Name) })
 	p.recorder.Complete(&r)
 	return r
+}
+
+// machineOf describes this process when it starts.
+func machineOf(c config.Config, file string) status.Machine {
+	m := status.ThisMachine()
+	m.Config = file
+	if c.Socket.Enabled {
+		m.Socket = c.ListenPath()
+	}
+	if c.Gateway.Enabled {
+		m.Gateway = c.Gateway.Socket
+	}
+	return m
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
@@ -31,7 +32,8 @@ func openState(ctx context.Context, c config.State, m *metrics.Metrics, log *slo
 	key, err := stateKey(ctx, c)
 	if errors.Is(err, errNoKey) {
 		log.Warn("no key for the kept state: not using the state of the last run, and keeping none", "folder", c.Dir, "error", err)
-		m.Secret(secret.Event{Type: secret.StateFailed, Reason: metrics.NoKey})
+		failure := &secret.Failure{Reason: metrics.NoKey, Text: text.Clean(err.Error()), At: time.Now()}
+		m.Secret(secret.Event{Type: secret.StateFailed, Reason: metrics.NoKey, Failure: failure})
 		return nil, nil
 	}
 	if err != nil {

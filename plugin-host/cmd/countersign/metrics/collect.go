@@ -4,17 +4,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Watch adds what is collected from the agent at each scrape.
-func (m *Metrics) Watch(a *agent.Agent) {
-	m.Registry.MustRegister(&held{a}, &workloads{a}, &relayed{a})
+// Watch adds what is collected from the agent, and from its report, at each scrape.
+func (m *Metrics) Watch(a *agent.Agent, report func() status.Report) {
+	m.Registry.MustRegister(&held{a}, &workloads{a}, &relayed{a}, reported(report))
 }
 
 var (
 	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 if the secret can be served now.", []string{"secret"}, nil)
 	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret expires.", []string{"secret"}, nil)
+	startDesc   = prometheus.NewDesc("countersign_secret_start_timestamp_seconds", "When the lifetime of the held secret began.", []string{"secret"}, nil)
+	rootsDesc   = prometheus.NewDesc("countersign_secret_roots", "Roots in a held trust bundle.", []string{"secret"}, nil)
 	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
 	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal expires.", []string{"secret"}, nil)
 	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
@@ -57,7 +61,7 @@ type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
 func (h *held) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, expiryDesc, renewDesc, tokenDesc, streamsDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, streamsDesc} {
 		to <- desc
 	}
 }
@@ -80,7 +84,11 @@ func (h *held) Collect(to chan<- prometheus.Metric) {
 		if s.Item == nil {
 			continue
 		}
+		value(startDesc, float64(s.Item.NotBefore.Unix()), s.Name)
 		value(expiryDesc, float64(s.Item.NotAfter.Unix()), s.Name)
+		if s.Item.Kind == secret.TrustBundle {
+			value(rootsDesc, float64(len(s.Item.RootFingerprints)), s.Name)
+		}
 		if !s.Item.RenewAt.IsZero() {
 			value(renewDesc, float64(s.Item.RenewAt.Unix()), s.Name)
 		}

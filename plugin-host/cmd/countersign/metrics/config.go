@@ -29,9 +29,10 @@ func newConfigMetrics(r *prometheus.Registry) configMetrics {
 	return m
 }
 
-// Reloaded records the result of a reload; err is why it was rejected.
-func (m *Metrics) Reloaded(err error) {
-	m.recorder.Configuration(time.Now(), err)
+// Reloaded records the result of a reload: err is why it was rejected, else restart the settings
+// that wait for a restart.
+func (m *Metrics) Reloaded(restart []string, err error) {
+	m.recorder.Configuration(time.Now(), restart, err)
 	if err != nil {
 		m.config.failures.Inc()
 		m.config.refused.Set(1)

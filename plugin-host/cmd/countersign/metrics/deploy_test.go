@@ -18,7 +18,7 @@ import (
 // exposed returns the names of all that /metrics may show.
 func exposed() map[string]bool {
 	m := New(&status.Recorder{}, nil)
-	m.Watch(nil) // nothing is collected
+	m.Watch(nil, nil) // nothing is collected
 	descs := make(chan *prometheus.Desc)
 	go func() { defer close(descs); m.Registry.Describe(descs) }()
 	names := map[string]bool{}
@@ -49,6 +49,34 @@ func TestAlertsAndDashboardMatchMetrics(t *testing.T) {
 		if strings.HasPrefix(name, "countersign_") && !used[name] {
 			t.Errorf("neither an alert nor the dashboard looks at %s; they look at %v", name, slices.Sorted(maps.Keys(used)))
 		}
+	}
+}
+
+// Each alert leads to a heading of its own, and no heading is left of an alert that has gone.
+func TestEachAlertHasARunbook(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(programs.File(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var want []string
+	for _, rule := range strings.Split(read("deploy/prometheus/alerts.yaml"), "      - alert: ")[1:] {
+		name, rest, _ := strings.Cut(rule, "\n")
+		if !strings.Contains(rest, "/docs/runbook.md#"+strings.ToLower(name)+"'\n") {
+			t.Errorf("the runbook_url of %s does not lead to its heading", name)
+		}
+		want = append(want, name)
+	}
+	var got []string
+	for _, heading := range regexp.MustCompile(`(?m)^### (\w+)\n\n\S`).FindAllStringSubmatch(read("docs/runbook.md"), -1) {
+		got = append(got, heading[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("docs/runbook.md has %q, the alerts are %q", got, want)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // NoKey is the reason of a [secret.StateFailed] that is this program's own.
-const NoKey = "key"
+const NoKey = status.NoStateKey
 
 // Metrics counts what the hooks of the sdk tell. Labels come from the configuration
 // and from fixed lists, never from a client.
@@ -102,6 +102,7 @@ func (m *Metrics) Secret(e secret.Event) {
 
 // Output counts an event of written files.
 func (m *Metrics) Output(e output.Event) {
+	m.recorder.Output(e)
 	m.outputs.WithLabelValues(e.Output, string(e.Type)).Inc()
 }
 

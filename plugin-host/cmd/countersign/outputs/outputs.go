@@ -10,11 +10,14 @@ import (
 	"math"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -32,6 +35,22 @@ func Configs(c config.Config, observe func(output.Event), log *slog.Logger) ([]o
 		all = append(all, cfg)
 	}
 	return all, errors.Join(errs...)
+}
+
+// Described says which outputs the configuration has, for the status page.
+func Described(c config.Config) []status.Output {
+	var all []status.Output
+	for _, o := range c.Outputs {
+		tells := ""
+		switch {
+		case len(o.Reload.Command) > 0:
+			tells = o.Reload.Command[0] // an argument may be a credential
+		case o.Reload.Signal != "":
+			tells = "SIG" + o.Reload.Signal + " to the process in " + o.Reload.PIDFile
+		}
+		all = append(all, status.Output{Name: o.Name, Folder: filepath.Join(o.Folder, o.Link), Tells: text.Clean(tells)})
+	}
+	return all
 }
 
 func configOf(entry config.Output) (output.Config, error) {

@@ -1,8 +1,14 @@
 package status
 
 import (
+	"strings"
+
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
 // does says what the engine does after an error, by the action of package ca.
@@ -23,7 +29,7 @@ var advice = map[string]string{
 	ca.Denied.String():          "Allow this agent to request this identity at the CA, or configure another identity.",
 	ca.Unauthenticated.String(): "Check that the token file or client certificate exists, has not expired, and is issued for this CA.",
 	ca.RateLimited.String():     "Raise the quota at the CA, or configure longer lifetimes.",
-	ca.Unavailable.String():     "Check that the CA is running and reachable from this machine: address, name, firewall, TLS roots.",
+	ca.Unavailable.String():     "Check that the CA is running and reachable from this machine: address, name, firewall.",
 	ca.Aborted.String():         "Nothing, unless it persists: the request collided with another one.",
 	ca.Internal.String():        "Read the logs of the CA and of the provider of that time.",
 	ca.Deadline.String():        "Check the load of the CA and the network to it.",
@@ -43,6 +49,74 @@ var advice = map[string]string{
 	"expired":    "Compare the clocks of this machine and the CA. " + notServed,
 	"chain":      "Check that the CA's chain leads to its own roots, and check pinned_roots. " + notServed,
 }
+
+// told is advice that an error's text gives, for failures whose reason says little: the first that
+// fits. The texts are those of Go's net and crypto packages, which most providers pass on.
+var told = []struct{ text, advice string }{
+	{"certificate has expired", "A certificate has expired, or this machine's clock is wrong. Renew the one that the error names: the CA's own, or that of its server."},
+	{"is not yet valid", "A certificate is not valid yet: compare the clocks of this machine and the CA."},
+	{"certificate signed by unknown authority", "Set the TLS roots of the CA's server in the provider's settings."},
+	{"certificate is valid for", "Use the name in the CA's address that its server's certificate has."},
+	{"no such host", "Check the CA's address, and the DNS of this machine."},
+	{"connection refused", "Nothing listens at the CA's address: check that the CA is running, and its port."},
+	{"no space left on device", "Free space on the disk that the error names."},
+}
+
+// spireAdvice is advice on a Workload API, which is no CA.
+var spireAdvice = map[string]string{
+	ca.Denied.String():      "Create a registration entry that matches this agent at SPIRE's server: by its user, or its node.",
+	ca.Invalid.String():     "Compare spiffe_id, hint and trust_domain of the secret with SPIRE's registration entries.",
+	ca.Unavailable.String(): "Check that SPIRE's agent is running and that spire.socket and spire.uids are right.",
+	ca.Deadline.String():    "Check that SPIRE's agent is not hanging: its log, and the load of this machine.",
+}
+
+const (
+	spireOther = "Read the log of SPIRE's agent of that time."
+	spireDoes  = "The agent connects again, after a minute at most."
+	filesDoes  = "The agent reads the files again when they change, and every 30 s at most. It serves what it holds."
+	filesDo    = "Write a key, a chain and roots that belong together and are valid, with an owner and modes that let the agent read them."
+)
+
+// adviceOn says what the agent does after a failed attempt, and what the operator can do.
+func adviceOn(e secret.Event) (doing, do string) {
+	switch e.Authority {
+	case filesecret.Authority:
+		return filesDoes, filesDo
+	case spiresecret.AuthorityName:
+		if do = spireAdvice[e.Reason]; do == "" {
+			do = spireOther
+		}
+		return spireDoes, do
+	}
+	doing, do = does[e.Failure.Action], advice[e.Reason]
+	if e.Failure.Action != ca.Wait && e.Reason != "chain" {
+		return doing, do
+	}
+	for _, t := range told {
+		if strings.Contains(e.Failure.Text, t.text) {
+			return doing, t.advice
+		}
+	}
+	return doing, do
+}
+
+// state is where errors of what survives a restart happen.
+const state = "state"
+
+var (
+	stateDoes = map[string]string{
+		"store":    "The agent tries again. What it serves is not affected.",
+		"load":     "The agent ignores the record and requests a new certificate.",
+		"refused":  "The agent ignores the record and requests a new certificate.",
+		NoStateKey: "The agent keeps no state until it is started again.",
+	}
+	stateDo = map[string]string{
+		"store":    "Check disk, owner and mode of state.dir. After a restart while the CA is away, the agent would have nothing to serve.",
+		"load":     "Nothing, unless it persists: the key or the disk may have changed.",
+		"refused":  "Nothing: the settings have changed, or the record is old.",
+		NoStateKey: "Fix state.key_command, and start the agent again.",
+	}
+)
 
 const (
 	notServed  = "The reply was discarded."
@@ -81,6 +155,14 @@ var (
 		"secret refused", "The provider keeps the secret that it took before, also when it is restarted. It gets the changed one again when a file of its settings changes; a refusal by the CA is repeated after 1 to 10 minutes.",
 		"Fix the content of the file: the agent notices. SIGHUP offers it again at once.",
 	}
+	unwritten = kind{
+		"not written", "The existing files stay, and the agent tries again every minute at most.",
+		"Check disk, owner and mode of the output's folder. Who reads the files has a certificate that expires.",
+	}
+	untold = kind{
+		"not told", "The agent runs the command, or sends the signal, again every minute at most.",
+		"Fix what the command reports: until then, the program may keep a certificate that expires.",
+	}
 	mistaken = kind{
 		"refused", "The previous configuration stays in effect.",
 		"Fix the configuration: the log has every error, and \"countersign config validate\" with the agent's flags and variables repeats them. The agent notices a changed file.",
@@ -90,3 +172,6 @@ var (
 		"Read the client's log of that time: it may not support the key type, or the key may not match its chain.",
 	}
 )
+
+// outputFaults are what the failures of written files mean.
+var outputFaults = map[output.EventType]kind{output.WriteFailed: unwritten, output.ReloadFailed: untold}

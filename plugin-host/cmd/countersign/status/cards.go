@@ -1,7 +1,9 @@
 package status
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
@@ -28,6 +30,8 @@ func (m *markup) secret(r Report, s secret.Status) {
 		m.life(r.LifeOf(s.Item), s.Item.Kind == secret.TrustBundle)
 	}
 	m.put("\n<dl class=\"facts\">\n")
+	m.ends(r.Ends[s.Name], s)
+	m.firstRoot(s)
 	if s.Item == nil || s.Asked != s.Item.Identity.String() {
 		m.put("<dt>Requested</dt><dd class=\"id\">%v</dd>\n", clean(s.Asked))
 	}
@@ -54,11 +58,39 @@ func (m *markup) secret(r Report, s secret.Status) {
 	m.put("</dl>\n</article>")
 }
 
+// ends writes when a CA certificate above the held one ends, and whether that cuts it short.
+func (m *markup) ends(t Term, s secret.Status) {
+	if s.Item == nil || t.NotAfter.IsZero() {
+		return
+	}
+	if t.cut(s.Item) {
+		m.put("<dt>Lifetime</dt><dd><span class=\"mark fair\">cut short</span> by the end of the CA</dd>\n")
+	}
+	m.put("<dt>First CA to end</dt><dd>%v, ", t.Subject)
+	m.moment(t.NotAfter)
+	m.put("</dd>\n")
+}
+
+// firstRoot writes which of several roots ends first.
+func (m *markup) firstRoot(s secret.Status) {
+	if len(s.Roots) < 2 {
+		return
+	}
+	first := slices.MinFunc(s.Roots, func(a, b secret.Root) int { return a.NotAfter.Compare(b.NotAfter) })
+	m.put("<dt>First of %v roots to end</dt><dd>%v, ", len(s.Roots), clean(first.Subject))
+	m.moment(first.NotAfter)
+	m.put("</dd>\n")
+}
+
 // life draws the bar from issue to expiry, and its scale.
 func (m *markup) life(l life, bundle bool) {
+	turn := "Renewal"
+	if bundle {
+		turn = "Next root due"
+	}
 	renewal := ""
 	if !l.Renew.IsZero() {
-		renewal = "; renewal " + operatorpage.At(l.Renew, m.now).Far
+		renewal = "; " + strings.ToLower(turn) + " " + operatorpage.At(l.Renew, m.now).Far
 	}
 	m.put(`
 <svg class="life" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="%v %% of its lifetime is over%v; expires %v">
@@ -80,7 +112,7 @@ func (m *markup) life(l life, bundle bool) {
 	m.put("</div>\n")
 	if !l.Renew.IsZero() {
 		m.put("<div>")
-		m.at("Renewal", l.Renew)
+		m.at(turn, l.Renew)
 		m.put("</div>\n")
 	}
 	m.put("<div>")

@@ -9,9 +9,13 @@ import (
 // width of the bar, in its own units.
 const width = 1000
 
+// rootsNotice is how long before the end of the last root the next one is due, as the alert has it,
+// or a third of the bundle's lifetime.
+const rootsNotice = 30 * 24 * time.Hour
+
 // life is the lifetime of a certificate as a bar.
 type life struct {
-	From, Renew, Until time.Time // Renew is zero if no renewal is scheduled
+	From, Renew, Until time.Time // Renew is zero if no renewal is scheduled; in a bundle, the next root is due then
 	Gone, Turn         int       // positions of now and of Renew
 }
 
@@ -20,6 +24,9 @@ func (r Report) LifeOf(i *secret.Item) life {
 	l := life{From: i.Issued, Renew: i.RenewAt, Until: i.NotAfter}
 	if i.Kind == secret.TrustBundle || l.From.IsZero() {
 		l.From = i.NotBefore
+	}
+	if i.Kind == secret.TrustBundle && l.Renew.IsZero() && !l.Until.IsZero() {
+		l.Renew = l.Until.Add(-min(rootsNotice, l.Until.Sub(l.From)/3))
 	}
 	l.Gone, l.Turn = l.along(r.At), l.along(l.Renew)
 	return l

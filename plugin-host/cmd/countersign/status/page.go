@@ -22,10 +22,12 @@ func write(r Report) *markup {
 	m.secrets(r)
 	m.workloads(r.Workloads)
 	m.gateway(r.Gateway)
+	m.outputs(r)
 	m.errors(r)
 	m.providers(r)
 	m.roots(r)
 	m.streams(r)
+	m.machine(r)
 	m.foot(r)
 	return m
 }

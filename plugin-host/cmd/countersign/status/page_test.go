@@ -39,7 +39,11 @@ func hostileReport() Report {
 	failure := &secret.Failure{Reason: hostile, Text: hostile, At: now, NextTry: now.Add(time.Minute)}
 	root := secret.Root{Fingerprint: hostile, Subject: hostile, NotAfter: now.Add(time.Hour), Authorities: slices.Repeat([]string{hostile}, 50), KeptUntil: now.Add(time.Minute)}
 	return Report{
-		At: now, Build: buildinfo.Info{Version: hostile, Revision: hostile, Go: hostile, Platform: hostile}, Streams: 99,
+		Machine: Machine{Host: hostile, PID: 7, Started: now, Config: hostile, Socket: hostile, Gateway: hostile},
+		Restart: slices.Repeat([]string{hostile}, 50), State: &State{Dir: hostile, Failing: hostile, Since: now},
+		Outputs: slices.Repeat([]Output{{Name: hostile, Folder: hostile, Tells: hostile, State: outputNotTold, Failure: &OutputFailure{Text: hostile, At: now}}}, 300),
+		Ends:    map[string]Term{hostile: {clean(hostile), now, now.Add(time.Hour)}},
+		At:      now, Build: buildinfo.Info{Version: hostile, Revision: hostile, Go: hostile, Platform: hostile}, Streams: 99,
 		Secrets: []secret.Status{
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: item, Asked: hostile, Failure: failure, Advice: &secret.Advice{WindowStart: now, WindowEnd: now.Add(time.Hour), Explanation: hostile}},
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: bundle, Roots: slices.Repeat([]secret.Root{root}, 300)},

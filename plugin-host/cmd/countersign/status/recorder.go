@@ -9,6 +9,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
 // maxErrors is how many errors are remembered; of each kind and place, the last.
@@ -35,19 +36,32 @@ type Recorder struct {
 	errors  []Error            // newest last
 	refused map[refusal]string // the last errors
 	config  Configuration
+	restart []string // settings that wait for one
+	state   State
+	outputs map[string]*Output
 	streams streams
 }
 
 // Secret records an event of the engine.
 func (r *Recorder) Secret(e secret.Event) {
-	if e.Type != secret.Failed || e.Failure == nil {
-		return
+	switch {
+	case e.Type == secret.StateFailed, e.Type == secret.StateKept:
+		r.keep(e)
+	case e.Type == secret.Failed && e.Failure != nil:
+		does, do := adviceOn(e)
+		r.add(Error{At: e.Failure.At, Where: whereOf(e.Secret, e.Authority), Reason: e.Reason, Text: e.Failure.Text, Does: does, Do: do})
 	}
-	where := "secret " + e.Secret
-	if e.Secret == "" {
-		where = "roots of " + e.Authority
+}
+
+// whereOf names the place of a failure: a secret, or the roots of an authority.
+func whereOf(name, authority string) string {
+	switch {
+	case name != "":
+		return "secret " + name
+	case authority == spiresecret.AuthorityName:
+		return authority
 	}
-	r.add(Error{At: e.Failure.At, Where: where, Reason: e.Reason, Text: e.Failure.Text, Does: does[e.Failure.Action], Do: advice[e.Reason]})
+	return "roots of " + authority
 }
 
 // Provider records a change of a provider's state.
@@ -63,8 +77,9 @@ func (r *Recorder) Provider(s pluginhost.Status) {
 	}
 }
 
-// Configuration records the result of a reload; err is why it was rejected.
-func (r *Recorder) Configuration(at time.Time, err error) {
+// Configuration records the result of a reload: err is why it was rejected, else restart the
+// settings that wait for a restart.
+func (r *Recorder) Configuration(at time.Time, restart []string, err error) {
 	now := Configuration{At: at}
 	if err != nil {
 		now.Refused = wire.CleanText(err.Error(), "")
@@ -72,7 +87,9 @@ func (r *Recorder) Configuration(at time.Time, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.config = now
+	if r.config = now; err == nil {
+		r.restart = restart
+	}
 }
 
 // refusal is what a provider refused.
@@ -111,7 +128,13 @@ func (r *Recorder) Complete(to *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to.OpenStreams, to.Events = r.streams.list(), r.streams.events
-	to.Errors, to.Configuration = slices.Clone(r.errors), r.config
+	to.Errors, to.Configuration, to.Restart, to.Outputs = slices.Clone(r.errors), r.config, slices.Clone(r.restart), r.currentOutputs()
+	if kept := r.state; kept.Dir != "" {
+		to.State = &kept
+	}
+	if to.Machine.Replaced() {
+		to.Restart = append(to.Restart, NewBinary)
+	}
 	slices.SortStableFunc(to.Errors, func(a, b Error) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
 	present := to.present()
 	for i, e := range to.Errors {
@@ -135,10 +158,18 @@ func (r *Report) present() map[problem]bool {
 		}
 		all[problem{"secret " + s.Name, s.Failure.At.Unix(), ""}] = true
 		for _, authority := range s.Authorities {
-			all[problem{"roots of " + authority, s.Failure.At.Unix(), ""}] = true
+			all[problem{whereOf("", authority), s.Failure.At.Unix(), ""}] = true
 		}
 	}
 	all[problem{configuration, 0, r.Configuration.Refused}] = r.Configuration.Refused != ""
+	if r.State != nil {
+		all[problem{state, 0, r.State.Failing}] = r.State.Failing != ""
+	}
+	for _, o := range r.Outputs {
+		if o.Failure != nil {
+			all[problem{"output " + o.Name, 0, o.Failure.Text}] = true
+		}
+	}
 	for _, p := range r.Providers {
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastError, "")}] = p.LastError != ""
 		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastReload, "")}] = p.LastReload != ""

@@ -137,7 +137,7 @@ func TestRecordedStreamsAreBounded(t *testing.T) {
 
 func TestRefusedConfigurationIsShownUntilOneIsAccepted(t *testing.T) {
 	var r Recorder
-	r.Configuration(time.Unix(1, 0), errors.New("ttl is 1ms: write 1s\x1b or more"))
+	r.Configuration(time.Unix(1, 0), nil, errors.New("ttl is 1ms: write 1s\x1b or more"))
 	got := complete(&r, Report{})
 	if got.Configuration.Refused != `ttl is 1ms: write 1s\x1b or more` || len(got.Errors) != 1 || !got.Errors[0].Now || got.Errors[0].Do == "" {
 		t.Errorf("got %+v, %+v", got.Configuration, got.Errors)
@@ -145,7 +145,7 @@ func TestRefusedConfigurationIsShownUntilOneIsAccepted(t *testing.T) {
 	if s := got.Summary(); s.Grade != "fair" || !strings.Contains(s.Words, "configuration was refused") {
 		t.Errorf("the page sums it up as %+v", s)
 	}
-	r.Configuration(time.Unix(2, 0), nil)
+	r.Configuration(time.Unix(2, 0), nil, nil)
 	got = complete(&r, Report{})
 	if got.Configuration != (Configuration{At: time.Unix(2, 0)}) || got.Errors[0].Now || got.Summary().Grade != "good" {
 		t.Errorf("got %+v, %+v", got.Configuration, got.Errors)

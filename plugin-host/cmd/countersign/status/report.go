@@ -19,12 +19,20 @@ import (
 type Report struct {
 	At        time.Time       `json:"at"`
 	Build     buildinfo.Info  `json:"build"`
+	Machine   Machine         `json:"machine"`
 	Secrets   []secret.Status `json:"secrets"`
 	Providers []Provider      `json:"providers"`
 	Streams   int             `json:"streams"` // open, fetches included
 	// Configuration is the result of the last reload.
 	Configuration Configuration `json:"configuration"`
-	Proxy         *proxy.Status `json:"proxy,omitempty"`
+	// Restart lists the changed settings that wait for a restart of the agent.
+	Restart []string `json:"restart_pending,omitempty"`
+	State   *State   `json:"state,omitempty"`
+	// Outputs are the files that are written, by name.
+	Outputs []Output `json:"outputs,omitempty"`
+	// Ends says for each key pair by name when the first CA certificate above it ends.
+	Ends  map[string]Term `json:"ca_ends,omitempty"`
+	Proxy *proxy.Status   `json:"proxy,omitempty"`
 	// Workloads are the counters of an agent of many identities.
 	Workloads *identities.Counts `json:"workloads,omitempty"`
 	// Gateway is the state of the connection to a discovery service.

@@ -29,8 +29,11 @@ func cleanAll(list []string) string {
 // short is the beginning of a fingerprint, enough to recognize it.
 func short(s string) string { return s[:min(16, len(s))] }
 
-// mark is a state in words with its grade: good, fair or bad.
+// mark is a state in words with its grade.
 type mark struct{ Words, Grade string }
+
+// The grades.
+const good, fair, bad = "good", "fair", "bad"
 
 // MarkOf returns the state of a secret.
 func (r Report) MarkOf(s secret.Status) mark {
@@ -92,9 +95,9 @@ func (r Report) Summary() mark {
 		whole.Words += fmt.Sprintf(" %d of %d providers ready.", ready, len(r.Providers))
 		whole.Grade = worse(whole.Grade, "fair")
 	}
-	if r.Configuration.Refused != "" {
-		whole.Words += " The changed configuration was refused."
-		whole.Grade = worse(whole.Grade, "fair")
+	for _, t := range r.troubles() {
+		whole.Words += " " + t.Words
+		whole.Grade = worse(whole.Grade, t.Grade)
 	}
 	for _, s := range r.Secrets {
 		whole.Grade = worse(whole.Grade, r.MarkOf(s).Grade)

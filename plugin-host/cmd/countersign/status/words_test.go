@@ -19,6 +19,10 @@ func TestLifeBarShowsNowAndRenewal(t *testing.T) {
 	if l := r.LifeOf(item); l.Gone != 400 || !l.From.Equal(item.NotBefore) {
 		t.Errorf("got %+v", l)
 	}
+	item.RenewAt = time.Time{}
+	if l := r.LifeOf(item); l.Turn != 666 { // a third of its life
+		t.Errorf("the next root is due at %d", l.Turn)
+	}
 	r.At = now.Add(5 * time.Hour)
 	if l := r.LifeOf(item); l.Gone != width {
 		t.Errorf("after its end: %+v", l)

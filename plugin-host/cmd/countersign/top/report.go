@@ -1,0 +1,152 @@
+package top
+
+import (
+	"fmt"
+	"time"
+)
+
+// report is what is shown of a status, of the agent or of the services. All text is foreign.
+type report struct {
+	At       time.Time                `json:"at"`
+	NotReady string                   `json:"not_ready"`
+	Build    struct{ Version string } `json:"build"`
+	Machine  struct {
+		Host    string    `json:"host"`
+		Started time.Time `json:"started"`
+	} `json:"machine"`
+	Secrets   []secret   `json:"secrets"`
+	Providers []provider `json:"providers"`
+	Outputs   []output   `json:"outputs"`
+	Restart   []string   `json:"restart_pending"`
+	State     struct {
+		Failing string `json:"failing"`
+	} `json:"state"`
+	Streams []stream `json:"open_streams"`
+	Server  struct {
+		Streams []stream `json:"streams"`
+	} `json:"server"` // of the discovery service
+	Authorities []authority `json:"authorities"` // of the registration authority
+	Errors      []fault     `json:"errors"`
+}
+
+type secret struct {
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	Held      bool   `json:"held"`
+	Asking    bool   `json:"asking"`
+	Rotations int    `json:"rotations"`
+	Item      struct {
+		Serial    string    `json:"serial"`
+		Authority string    `json:"authority"`
+		Root      string    `json:"root_fingerprint"`
+		NotAfter  time.Time `json:"not_after"`
+		RenewAt   time.Time `json:"renew_at"`
+	} `json:"item"`
+	Failure struct {
+		Reason string `json:"reason"`
+	} `json:"failure"`
+	Expired time.Time `json:"expired_since"`
+	Roots   []root    `json:"roots"`
+}
+
+type root struct {
+	Fingerprint string    `json:"fingerprint"`
+	Subject     string    `json:"subject"`
+	NotAfter    time.Time `json:"not_after"`
+	KeptUntil   time.Time `json:"kept_until"`
+}
+
+type provider struct {
+	Name      string `json:"name"`
+	State     string `json:"state"`
+	Version   string `json:"version"`
+	Restarts  int    `json:"restarts"`
+	LastError string `json:"last_error"`
+}
+
+type output struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"`
+	Written time.Time `json:"written"`
+	Failure struct {
+		Text string `json:"text"`
+	} `json:"failure"`
+}
+
+type stream struct {
+	Caller   string    `json:"caller"`
+	Identity string    `json:"identity"`
+	Node     string    `json:"node"`
+	Since    time.Time `json:"since"`
+	LastPush time.Time `json:"last_push"`
+	Pushed   int       `json:"pushed"`
+	Acked    int       `json:"acked"`
+	Nacked   int       `json:"nacked"`
+}
+
+type authority struct {
+	Name     string  `json:"name"`
+	Waiting  int     `json:"waiting"`
+	InFlight int     `json:"in_flight"`
+	Oldest   float64 `json:"oldest_seconds"`
+	Held     float64 `json:"held_seconds"`
+	Rate     float64 `json:"rate"`
+}
+
+type fault struct {
+	At     time.Time `json:"at"`
+	Where  string    `json:"where"`
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"`
+	Now    bool      `json:"now"`
+}
+
+// state says how a secret is.
+func (s secret) state() (words string, well bool) {
+	switch {
+	case !s.Expired.IsZero():
+		return "expired", false
+	case !s.Held:
+		return "not held", false
+	case s.Failure.Reason != "":
+		return "held, failing", false
+	case s.Asking:
+		return "held, renewing", true
+	}
+	return "held", true
+}
+
+// summary says how the agent is.
+func (r report) summary() (words string, well bool) {
+	held, behind := 0, 0
+	for _, s := range r.Secrets {
+		if s.Held {
+			held++
+		}
+	}
+	for _, o := range r.Outputs {
+		if o.Failure.Text != "" {
+			behind++
+		}
+	}
+	words, well = fmt.Sprintf("%d of %d secrets held", held, len(r.Secrets)), held == len(r.Secrets)
+	if len(r.Secrets) == 0 {
+		words = "ready"
+	}
+	for _, trouble := range []struct {
+		words string
+		is    bool
+	}{
+		{"not ready: " + r.NotReady, r.NotReady != ""},
+		{fmt.Sprintf("files behind: %d", behind), behind > 0},
+		{"state not kept", r.State.Failing != ""},
+	} {
+		if trouble.is {
+			words, well = words+"; "+trouble.words, false
+		}
+	}
+	if len(r.Restart) > 0 {
+		words += "; restart pending"
+	}
+	return words, well
+}
