@@ -38,6 +38,23 @@ help: ## list the targets
 build: ## build all programs into bin/ (FIPS=1, FIPS=inprocess: with Go's FIPS 140-3 module)
 	$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
 
+STAGE ?= bin
+STAGED := $(OUT)/stage
+PREFIX ?= /usr/local
+.PHONY: install
+install: ## install STAGE (bin) below PREFIX (/usr/local): programs, providers, manual pages, completion, unit (DESTDIR=)
+	@[ "$(STAGE)" != bin ] || [ -x bin/countersign ] || { echo "install: nothing is built yet; run make build first" >&2; exit 1; }
+	@scripts/stage $(STAGE) $(STAGED)/install $(HERE)
+	@scripts/install-stage $(STAGED)/install $(PREFIX) $(DESTDIR)
+
+VERSION ?= v0.0.0-dev
+.PHONY: packages
+packages: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSION into dist/ (HERE=: the same for this machine)
+	@[ "$(STAGE)" != bin ] || $(MAKE) --no-print-directory build
+	@scripts/stage $(STAGE) $(STAGED)/packages $(HERE)
+	@GOWORK=off GOFLAGS= $(GO) run -C tools/packages -trimpath . -stage $(STAGED)/packages -version $(VERSION) -to $(CURDIR)/dist
+
 .PHONY: demo
 demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
 	@$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./providers/file/cmd/...
@@ -54,7 +71,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -212,6 +229,13 @@ check-fips: ## test that programs built with FIPS= have the module on, and refus
 .PHONY: check-modules
 check-modules: ## check that others can get, install and build on a release, and that go.work.sum is complete
 	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 20m .
+
+.PHONY: check-packages
+check-packages: ## make a package twice, install, upgrade and remove it on a clean machine, and check the manual pages
+	@export COUNTERSIGN_RPM COUNTERSIGN_MANDOC; COUNTERSIGN_RPM="$$(scripts/get-debian rpm "the test of rpm packages is" rpm)"; \
+		COUNTERSIGN_MANDOC="$$(scripts/get-debian mandoc "the check of the manual pages is" mandoc)"; \
+		export COUNTERSIGN_PROGRAMS; COUNTERSIGN_PROGRAMS="$$(scripts/programs)"; \
+		cd tools/packages && GOWORK=off GOFLAGS=-trimpath $(GO) test -vet=off -count=1 -timeout 10m .
 
 .PHONY: lint
 lint: ## run gofmt and golangci-lint (with vet) on all modules

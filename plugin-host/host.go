@@ -25,7 +25,8 @@ type Search = verified.Search
 
 // DefaultDirs returns the folders of s in the order in which they are searched, each
 // once: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of the agent's own binary,
-// $XDG_DATA_HOME/countersign/providers, /usr/lib/countersign/providers.
+// $XDG_DATA_HOME/countersign/providers, lib/countersign/providers beside the folder of
+// the agent's own binary, /usr/lib/countersign/providers.
 func DefaultDirs(s Search) []string { return verified.DefaultDirs(s) }
 
 // NotFoundError says that no folder has a provider of that Name and Version; Dirs were

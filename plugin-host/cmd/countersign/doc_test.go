@@ -65,10 +65,15 @@ func TestDocumentedCommandsWork(t *testing.T) {
 			play(t, programs.File(t, page))
 		})
 	}
+	t.Run("install", func(t *testing.T) {
+		t.Parallel()
+		play(t, programs.File(t, "docs/install.md"), filepath.Dir(programs.Foreign(t, "COUNTERSIGN_ENVOY")))
+	})
 }
 
-// play runs the commands of a page in an empty folder and compares what they print.
-func play(t *testing.T, page string) {
+// play runs the commands of a page in an empty folder and compares what they print. They find
+// the programs of these folders, too.
+func play(t *testing.T, page string, more ...string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
 	if err != nil {
@@ -84,7 +89,7 @@ func play(t *testing.T, page string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script(all))
 	cmd.Dir = dir
 	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")
-	cmd.Env = append(operatorsEnviron(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", flags)
+	cmd.Env = append(operatorsEnviron(), "PATH="+strings.Join(append([]string{bin}, more...), ":")+":"+os.Getenv("PATH"), "TMPDIR="+dir, "XDG_RUNTIME_DIR=", "GOWORK=off", "GOPROXY=off", flags)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

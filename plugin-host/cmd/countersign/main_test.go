@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +74,12 @@ func TestScripts(t *testing.T) {
 			env.Values[agentKey{}] = &background{}
 			return nil
 		},
+		Condition: func(name string) (bool, error) {
+			if name != "root" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return os.Geteuid() == 0, nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"countersign": func(ts *testscript.TestScript, neg bool, args []string) {
 				err := ts.Exec(self, append([]string{asAgent}, args...)...)
@@ -110,6 +118,8 @@ func TestScripts(t *testing.T) {
 			"hangup": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGHUP))
 			},
+			// crash kills the agent's providers.
+			"crash": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).killChildren(ts) },
 			// usr1 sends the agent SIGUSR1.
 			"usr1": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(agentOf(ts).cmd.Process.Signal(syscall.SIGUSR1))
@@ -236,6 +246,24 @@ func (b *background) insist(ts *testscript.TestScript) {
 			ts.Fatalf("the exit code is %d", code)
 		}
 		return
+	}
+}
+
+func (b *background) killChildren(ts *testscript.TestScript) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", b.cmd.Process.Pid))
+	ts.Check(err)
+	killed := 0
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread may have ended
+		for _, child := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(child)
+			ts.Check(err)
+			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+			killed++
+		}
+	}
+	if killed == 0 {
+		ts.Fatalf("the agent has no providers")
 	}
 }
 

@@ -26,8 +26,8 @@ type Search struct {
 
 // DefaultDirs returns the folders of s in the order in which they are searched,
 // each once: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of the agent's
-// own binary, $XDG_DATA_HOME/countersign/providers,
-// /usr/lib/countersign/providers.
+// own binary, $XDG_DATA_HOME/countersign/providers, lib/countersign/providers beside
+// the folder of the agent's own binary, /usr/lib/countersign/providers.
 func DefaultDirs(s Search) []string {
 	dirs := slices.Clone(s.ProviderDirs)
 	dirs = append(dirs, filepath.SplitList(s.ProviderPath)...)
@@ -39,6 +39,10 @@ func DefaultDirs(s Search) []string {
 	}
 	if s.DataHome != "" {
 		dirs = append(dirs, filepath.Join(s.DataHome, "countersign", "providers"))
+	}
+	if s.Executable != "" && runtime.GOOS != "windows" {
+		// Where "make install" and a release's archive put them, as bin/ and lib/.
+		dirs = append(dirs, filepath.Join(filepath.Dir(filepath.Dir(s.Executable)), "lib", "countersign", "providers"))
 	}
 	if runtime.GOOS != "windows" {
 		dirs = append(dirs, "/usr/lib/countersign/providers")

@@ -132,9 +132,9 @@ func TestFirstFolderWinsAndListShowsShadowed(t *testing.T) {
 
 func TestFoldersAreSearchedInOrder(t *testing.T) {
 	got := verified.DefaultDirs(verified.Search{
-		ProviderDirs: []string{"/a"}, ProviderPath: "/b:/c:/a", Executable: "/d/countersign", DataHome: "/e", Home: "/h",
+		ProviderDirs: []string{"/a"}, ProviderPath: "/b:/c:/a", Executable: "/opt/d/countersign", DataHome: "/e", Home: "/h",
 	})
-	want := []string{"/a", "/b", "/c", "/d", "/e/countersign/providers", "/usr/lib/countersign/providers"}
+	want := []string{"/a", "/b", "/c", "/opt/d", "/e/countersign/providers", "/opt/lib/countersign/providers", "/usr/lib/countersign/providers"}
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -98,3 +98,39 @@ func Owned(what string, info os.FileInfo) error {
 	}
 	return nil
 }
+
+// OnlyRootWrites reports whether root alone can change the file at path, symbolic links
+// resolved, or put another one there.
+func OnlyRootWrites(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	for _, named := range []string{path, real} {
+		if !onlyRootsPath(named) {
+			return false
+		}
+	}
+	return true
+}
+
+func onlyRootsPath(path string) bool {
+	for at := path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil || !ofRoot(info, at != path) {
+			return false
+		}
+		if at == filepath.Dir(at) {
+			return true
+		}
+	}
+}
+
+// ofRoot reports whether a file or folder is root's, and nobody else can write it. In a sticky
+// folder above, others cannot rename what is root's.
+func ofRoot(info os.FileInfo, above bool) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	loose := info.Mode().Perm()&(groupWrites|otherWrites) != 0
+	sticky := above && info.IsDir() && info.Mode()&os.ModeSticky != 0
+	return ok && st.Uid == 0 && (!loose || sticky)
+}

@@ -35,9 +35,10 @@ const help = `Find the program PROGRAM, verify it and run it in place of this pr
 
 It is a separate binary, to keep the agent small. It is searched for where providers
 are: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of this program,
-$XDG_DATA_HOME/countersign/providers, /usr/lib/countersign/providers. Its owner and mode
-are checked, and its SHA-256: against --sha256, or against the lock file, where
-"countersign provider lock --lock FILE PROGRAM" pins it.
+$XDG_DATA_HOME/countersign/providers, lib/countersign/providers beside the folder of this
+program, /usr/lib/countersign/providers. Its owner and mode are checked, and its SHA-256: against
+--sha256, or against the lock file, where "countersign provider lock --lock FILE PROGRAM"
+pins it.
 
 Put the flags of this command first. Everything from the first word that is not a flag
 is passed to the program: countersign COMMAND --lock FILE serve --config FILE.

@@ -31,6 +31,8 @@ type Catalog struct {
 	// Entries are those of the configuration: their pins, users, limits and variables
 	// apply to their providers. Default: none.
 	Entries []pluginhost.Entry
+	// Named: the configuration names the lock file, so those of packages do not count.
+	Named bool
 }
 
 // Target is one binary to run.
@@ -110,8 +112,39 @@ func (c *Catalog) target(found verified.Found) Target {
 		if locked.FileVersion() == found.Version {
 			t.Pin = locked.SHA256
 		}
+		return t
 	}
+	t.Pin = cmp.Or(t.Pin, c.installedPin(found))
 	return t
+}
+
+// installedPin returns the pin that a package put beside the binary; empty: none.
+func (c *Catalog) installedPin(found verified.Found) string {
+	if c.Named {
+		return ""
+	}
+	l, err := lock.Installed(filepath.Dir(found.Path))
+	if l == nil || err != nil {
+		return "" // an agent reports the error
+	}
+	if p, ok := l.Of(found.Name, runtime.GOOS, runtime.GOARCH); ok && p.FileVersion() == found.Version {
+		return p.SHA256
+	}
+	return ""
+}
+
+// OfPackage returns the lock file that its package put beside the target, if that, and nothing
+// else, pins its bytes; else nothing.
+func (c *Catalog) OfPackage(t Target) string {
+	found := verified.Found{Name: t.Name, Version: t.Version, Path: t.Path}
+	if _, locked := c.locked(t.Name); locked || t.entry.SHA256 != "" {
+		return ""
+	}
+	sum, err := found.SHA256()
+	if err != nil || sum != c.installedPin(found) {
+		return ""
+	}
+	return lock.InstalledPath(filepath.Dir(t.Path))
 }
 
 func (c *Catalog) locked(name string) (lock.Provider, bool) {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -46,6 +47,16 @@ func (c *Config) SecretsOf(entry Provider) reference.Paths {
 		return nil
 	}
 	return b.Secrets
+}
+
+// Unpinned returns the names of the providers that an entry uses without a pin.
+func (c *Config) Unpinned() (names []string) {
+	for _, entry := range c.Providers {
+		if entry.SHA256 == "" && !c.BuildOf(entry).unpinned() && !slices.Contains(names, entry.binary()) {
+			names = append(names, entry.binary())
+		}
+	}
+	return names
 }
 
 // UseBuild makes every entry of a provider run a development build. It fails if no entry

@@ -32,7 +32,8 @@ countersign-discovery or countersign-ra; it is not started.
 
 Several versions can be installed side by side as countersign-provider-NAME@VERSION;
 the locked one runs. The lock file is --lock, else countersign.lock beside the
-configuration. It holds one build per platform.`,
+configuration. It holds one build per platform. A provider of a package is left to the
+package's own lock file, which is replaced with it, unless --lock (lock) names a file.`,
 		ValidArgsFunction: in.CompleteProviders,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			look, err := lookToLock(&in)
@@ -77,6 +78,7 @@ func (l looked) configured() []string {
 }
 
 func lockAll(cmd *cobra.Command, look looked, names []string) error {
+	left := 0 // to their packages
 	for _, name := range names {
 		if catalog.IsProgram(name) {
 			if err := lockProgram(cmd, look, name); err != nil {
@@ -88,12 +90,20 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 		if err != nil {
 			return err
 		}
+		if path := look.OfPackage(target); path != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is pinned by %s, which its package replaces with it: nothing to lock\n", target.Label(), path)
+			left++
+			continue
+		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "starting %s once to query its version\n", target.Path)
 		now, before, err := look.Lock(cmd.Context(), target)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), lockedSentence(now, before))
+	}
+	if left == len(names) {
+		return nil
 	}
 	return look.Locked.Write(look.lockPath)
 }

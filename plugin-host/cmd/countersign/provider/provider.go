@@ -91,7 +91,7 @@ func lookWith(in *settings.Flags) (looked, error) {
 		out.Entries = append(out.Entries, wiring.Entry(entry, config.Build{}))
 	}
 	path, wanted := c.LockPath()
-	out.lockPath = path
+	out.lockPath, out.Named = path, wanted
 	if path == "" {
 		return out, nil
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -9,21 +10,56 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// pin applies the lock file's pins for this platform, if there is a lock file.
+// pin applies the lock file's pins for this platform, if there is a lock file, and what
+// packages have pinned, if the configuration names no lock file.
 func (f *Flags) pin(c *config.Config) error {
+	f.locksSeen = map[string][sha256.Size]byte{}
 	path, wanted := c.LockPath()
-	f.lock = path
 	if path == "" {
-		return nil
+		return f.pinInstalled(c)
 	}
-	f.lockSeen = contentOf(readFile(path))
+	f.locksSeen[path] = contentOf(readFile(path))
 	locked, err := wiring.Locked(path, wanted)
-	if err != nil || locked == nil {
+	if err == nil && locked != nil {
+		err = c.Pin(path, locked)
+	}
+	if err != nil || wanted {
 		return err
 	}
-	return c.Pin(path, locked)
+	return f.pinInstalled(c)
+}
+
+// pinInstalled pins the providers that nobody else has pinned by the lock file that a package
+// installed beside them: a hash that changes with the package must not stop the agent.
+func (f *Flags) pinInstalled(c *config.Config) error {
+	if c.Dev {
+		return nil
+	}
+	finder := verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}
+	for _, name := range c.Unpinned() {
+		found, err := finder.Find(name)
+		if err != nil {
+			continue // reported by checkInstalled, or when it is verified
+		}
+		folder := filepath.Dir(found.Path)
+		path := lock.InstalledPath(folder)
+		f.locksSeen[path] = contentOf(readFile(path))
+		builds, err := wiring.Installed(folder)
+		if err != nil {
+			return err
+		}
+		if build, ok := builds[name]; ok && build.Version == "" {
+			err = c.Pin(path, map[string]config.Build{name: build})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // useBuilds applies --dev-provider and --insecure-attach.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -32,10 +33,9 @@ type Flags struct {
 	file  string
 	sets  []string
 	seen  [sha256.Size]byte // the file's content when it was last read
-	lock  string            // the lock file at the last read; empty: none
 
-	lockSeen   [sha256.Size]byte
-	buildsSeen map[string]string // of --dev-provider, when they were last read
+	locksSeen  map[string][sha256.Size]byte // the content of the lock files, by path, likewise
+	buildsSeen map[string]string            // of --dev-provider, when they were last read
 	// probe looks for another SDS server on the socket. It runs once, at the first read:
 	// the agent binds one socket or the other for as long as it runs.
 	probe func() (*config.Foreign, error)
@@ -98,14 +98,24 @@ func (f *Flags) ReadPartly() (config.Config, error) {
 // Watched returns the files that the configuration was read from, and the builds of
 // --dev-provider: their author compiles them again.
 func (f *Flags) Watched() []string {
-	files := append([]string{f.FileName(), f.lock}, f.devPaths()...)
+	files := append(slices.Sorted(maps.Keys(f.locksSeen)), f.FileName())
+	files = append(files, f.devPaths()...)
 	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
 
 // Changed reports whether one of them has changed since the last read.
 func (f *Flags) Changed() bool {
 	file := f.FileName()
-	return f.rebuilt() || file != "" && contentOf(readFile(file)) != f.seen || f.lock != "" && contentOf(readFile(f.lock)) != f.lockSeen
+	return f.rebuilt() || file != "" && contentOf(readFile(file)) != f.seen || f.relocked()
+}
+
+func (f *Flags) relocked() bool {
+	for path, seen := range f.locksSeen {
+		if contentOf(readFile(path)) != seen {
+			return true
+		}
+	}
+	return false
 }
 
 // contentOf identifies the content of a file, or the error of reading it.

@@ -96,11 +96,25 @@ func Locked(path string, wanted bool) (map[string]config.Build, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pins(l), nil
+}
+
+// Installed returns the pins for this platform that a package put beside the providers of a
+// folder; nil: none.
+func Installed(folder string) (map[string]config.Build, error) {
+	l, err := lock.Installed(folder)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	return pins(l), nil
+}
+
+func pins(l *lock.Lock) map[string]config.Build {
 	locked := map[string]config.Build{}
 	for _, p := range l.Providers {
 		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
 			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings}
 		}
 	}
-	return locked, nil
+	return locked
 }

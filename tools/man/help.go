@@ -1,0 +1,79 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// help is what a command prints about itself.
+type help struct {
+	about    string
+	usage    []string
+	commands []entry
+	flags    []entry
+	global   []entry
+}
+
+// entry is a line with a name and what it means.
+type entry struct{ name, means string }
+
+var (
+	heading = regexp.MustCompile(`^([A-Z][A-Za-z ]+):$`)
+	// Two spaces or more part a name from what it means.
+	listed = regexp.MustCompile(`^  +(\S.*?)(?:   *(\S.*))?$`)
+)
+
+// parse reads cobra's help: text, then sections with a heading.
+func parse(text string) (h help) {
+	var about []string
+	section := ""
+	for line := range strings.SplitSeq(text, "\n") {
+		if found := heading.FindStringSubmatch(line); found != nil && known(found[1]) {
+			section = found[1]
+			continue
+		}
+		if section == "" {
+			about = append(about, line)
+			continue
+		}
+		h.add(section, line)
+	}
+	h.about = strings.TrimSpace(strings.Join(about, "\n"))
+	return h
+}
+
+func known(heading string) bool {
+	switch heading {
+	case "Usage", "Available Commands", "Flags", "Global Flags", "Examples", "Aliases":
+		return true
+	}
+	return false
+}
+
+func (h *help) add(section, line string) {
+	found := listed.FindStringSubmatch(line)
+	if found == nil {
+		return
+	}
+	one := entry{found[1], found[2]}
+	switch section {
+	case "Usage":
+		h.usage = append(h.usage, strings.TrimSpace(line))
+	case "Available Commands":
+		h.commands = append(h.commands, one)
+	case "Flags":
+		h.flags = append(h.flags, one)
+	case "Global Flags":
+		h.global = append(h.global, one)
+	}
+}
+
+// short is the first sentence of what the command does, for the page's name.
+func (h help) short() string {
+	first, _, _ := strings.Cut(h.about, "\n\n")
+	first = strings.Join(strings.Fields(first), " ")
+	if end := strings.Index(first, ". "); end > 0 {
+		first = first[:end]
+	}
+	return strings.TrimSuffix(first, ".")
+}

@@ -1,0 +1,219 @@
+// Command man writes the manual pages of a program: man1 for each of its commands, from the
+// help that they print, and man5 for its configuration, from the JSON Schema. So nobody
+// writes them by hand, and the program links nothing for them.
+//
+//	man -to DIR [-schema FILE -config NAME -also NAME] [-skip COMMAND] PROGRAM
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("man: ")
+	to := flag.String("to", "", "write the pages into man1 and man5 below this `folder`")
+	schema := flag.String("schema", "", "JSON Schema of the configuration `file`")
+	config := flag.String("config", "", "`name` of the configuration file")
+	skip := flag.String("skip", "", "comma-separated `commands` without a page, which are programs of their own")
+	flag.Parse()
+	if flag.NArg() != 1 || *to == "" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(flag.Arg(0), *to, *schema, *config, strings.Split(*skip, ",")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(program, to, schema, config string, skip []string) error {
+	m := manual{program: program, to: to, skip: map[string]bool{}}
+	for _, name := range skip {
+		m.skip[name] = true
+	}
+	if schema != "" {
+		m.config = config
+		if err := m.settings(schema); err != nil {
+			return err
+		}
+	}
+	return m.command(nil)
+}
+
+type manual struct {
+	program, to string
+	config      string // of man5; empty: none
+	skip        map[string]bool
+}
+
+// command writes the page of a command and of those below it.
+func (m manual) command(path []string) error {
+	out, err := exec.Command(m.program, append(path, "--help")...).Output()
+	if err != nil {
+		return fmt.Errorf("%s %s --help: %w", m.program, strings.Join(path, " "), err)
+	}
+	h := parse(string(out))
+	if err := m.write(1, strings.Join(append([]string{filepath.Base(m.program)}, path...), "-"), m.page(path, h)); err != nil {
+		return err
+	}
+	for _, below := range h.commands {
+		if m.hasPage(path, below.name) {
+			if err := m.command(append(path[:len(path):len(path)], below.name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hasPage: help and completion are everywhere the same.
+func (m manual) hasPage(path []string, name string) bool {
+	return len(path) > 0 || !m.skip[name] && name != "help" && name != "completion"
+}
+
+func (m manual) write(section int, name string, page *roff) error {
+	folder := filepath.Join(m.to, fmt.Sprintf("man%d", section))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s.%d", name, section)), page.Bytes(), 0o644)
+}
+
+func (m manual) page(path []string, h help) *roff {
+	program := filepath.Base(m.program)
+	name := strings.Join(append([]string{program}, path...), "-")
+	p := &roff{}
+	p.title(name, 1)
+	p.section("NAME")
+	p.line(name + " \\- " + escape(h.short()))
+	p.section("SYNOPSIS")
+	for i, usage := range h.usage {
+		if i > 0 {
+			p.macro("br")
+		}
+		p.macro("B", usage)
+	}
+	p.section("DESCRIPTION")
+	p.prose(h.about)
+	p.entries("COMMANDS", h.commands)
+	p.entries("OPTIONS", h.flags)
+	p.entries("GLOBAL OPTIONS", h.global)
+	p.section("SEE ALSO")
+	p.line(strings.Join(m.related(path, h), ",\n"))
+	return p
+}
+
+func (m manual) related(path []string, h help) (all []string) {
+	see := func(name string, section int) {
+		all = append(all, fmt.Sprintf("\\fB%s\\fR(%d)", escape(name), section))
+	}
+	name := append([]string{filepath.Base(m.program)}, path...)
+	if len(path) > 0 {
+		see(strings.Join(name[:len(name)-1], "-"), 1)
+	}
+	for _, below := range h.commands {
+		if m.hasPage(path, below.name) || m.skip[below.name] {
+			see(strings.Join(name, "-")+"-"+below.name, 1)
+		}
+	}
+	if m.config != "" {
+		see(m.config, 5)
+	}
+	if len(all) == 0 {
+		see(name[0], 1)
+	}
+	return all
+}
+
+// settings writes man5 from a JSON Schema.
+func (m manual) settings(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var top node
+	if err := json.Unmarshal(text, &top); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	program := filepath.Base(m.program)
+	p := &roff{}
+	p.title(m.config, 5)
+	p.section("NAME")
+	p.line(escape(m.config) + " \\- configuration of " + escape(program))
+	p.section("DESCRIPTION")
+	p.prose("A YAML file, named by --config or COUNTERSIGN_CONFIG. A setting that is unknown or wrong stops the start.")
+	p.section("SETTINGS")
+	p.settings("", top)
+	p.section("SEE ALSO")
+	p.line("\\fB" + escape(program) + "\\fR(1)")
+	return m.write(5, m.config, p)
+}
+
+// node is a JSON Schema, as far as its pages need it.
+type node struct {
+	Type        any             `json:"type"`
+	Description string          `json:"description"`
+	Properties  properties      `json:"properties"`
+	Items       *node           `json:"items"`
+	Additional  json.RawMessage `json:"additionalProperties"`
+}
+
+// properties keep their order.
+type properties []property
+
+type property struct {
+	name string
+	node
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *properties) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		one := property{name: fmt.Sprint(name)}
+		if err := d.Decode(&one.node); err != nil {
+			return err
+		}
+		*p = append(*p, one)
+	}
+	return nil
+}
+
+func (n node) kind() string {
+	list, ok := n.Type.([]any)
+	if !ok {
+		return fmt.Sprint(cmp.Or(n.Type, any("any")))
+	}
+	var kinds []string
+	for _, kind := range list {
+		if kind != "null" {
+			kinds = append(kinds, fmt.Sprint(kind))
+		}
+	}
+	return strings.Join(kinds, " or ")
+}
+
+// additional is the schema of values with names that the operator chooses; nil: none.
+func (n node) additional() *node {
+	var below node
+	if len(n.Additional) == 0 || n.Additional[0] != '{' || json.Unmarshal(n.Additional, &below) != nil {
+		return nil
+	}
+	return &below
+}

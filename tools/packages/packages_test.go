@@ -1,0 +1,217 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+const provider = "lib/countersign/providers/countersign-provider-file"
+
+// small is all that most tests' packages hold: packing takes time.
+var small = []string{"countersign", "countersign-provider-file"}
+
+var staged struct {
+	sync.Once
+	folder string // empty: it failed
+}
+
+// stageOf returns a copy of a tree of the small programs as `make packages` lays it out.
+func stageOf(t *testing.T) string {
+	t.Helper()
+	staged.Do(func() {
+		folder, err := os.MkdirTemp("", "stage")
+		check(t, err)
+		layOut(t, folder, small)
+		staged.folder = folder
+	})
+	if staged.folder == "" {
+		t.Fatal("another test could not lay out the tree")
+	}
+	stage := filepath.Join(t.TempDir(), "stage")
+	output(t, exec.Command("cp", "-R", staged.folder, stage))
+	return stage
+}
+
+func layOut(t *testing.T, stage string, programs []string) {
+	t.Helper()
+	from, built := t.TempDir(), os.Getenv("COUNTERSIGN_PROGRAMS")
+	if built == "" {
+		t.Fatal("COUNTERSIGN_PROGRAMS is not set: make check-packages sets it")
+	}
+	for _, name := range programs {
+		text, err := os.ReadFile(filepath.Join(built, name))
+		check(t, err)
+		check(t, os.WriteFile(filepath.Join(from, name), text, 0o755))
+	}
+	output(t, exec.Command("../../scripts/stage", from, stage))
+}
+
+// secondBuild makes the provider of a stage another build's: what follows the end of a program
+// changes its hash, and nothing else.
+func secondBuild(t *testing.T, stage string) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(stage, provider), os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	_, err = file.WriteString("a second build")
+	check(t, errors.Join(err, file.Close()))
+}
+
+// packed returns the folder of the packages of a stage.
+func packed(t *testing.T, stage, version string) string {
+	t.Helper()
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	to := t.TempDir()
+	check(t, run(stage, version, to))
+	return to
+}
+
+func one(t *testing.T, folder, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
+	}
+	return found[0]
+}
+
+func sumOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	check(t, err)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// What an operator does: install, start; upgrade while it runs; remove; purge.
+func TestPackageOnCleanMachine(t *testing.T) {
+	r := newRoot(t)
+	stage := stageOf(t)
+	r.dpkg(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.deb"))
+	uid, gid := r.user(t, "countersign")
+	check(t, os.Chown(r.path("run/countersign"), uid, gid)) // as systemd does
+
+	a := r.startAgent(t)
+	a.await(t, "serving new certificate")
+	held := output(t, r.command(t, "countersign", "/usr/bin/countersign", "secrets", "watch", "--socket", "/run/countersign/socket", "--for", "2m", "--count", "2"))
+	if !strings.Contains(held, "spiffe://example.org/ns/default/sa/web") {
+		t.Errorf("served: %s", held)
+	}
+
+	// The operator has changed the configuration; the package has not.
+	config := r.read(t, "etc/countersign/countersign.yaml") + "# mine\n"
+	r.write(t, "etc/countersign/countersign.yaml", config)
+	secondBuild(t, stage)
+	r.dpkg(t, "--unpack", one(t, packed(t, stage, "v0.2.0"), "*.deb"))
+	a.await(t, "starting new provider generation")
+	a.crashProviders(t)                     // of the old and the new build, in the middle of it
+	a.await(t, "provider=file state=ready") // mostly the old one, whose bytes the agent holds
+	r.dpkg(t, "--configure", "-a")
+	sum := sumOf(t, r.path("usr/"+provider))
+	if !strings.Contains(r.status(t), sum) {
+		check(t, a.cmd.Process.Signal(syscall.SIGHUP)) // with systemd, the package restarts it
+		a.await(t, "starting new provider generation")
+		a.await(t, "provider=file state=ready")
+	}
+	if r.read(t, "etc/countersign/countersign.yaml") != config {
+		t.Error("the configuration was replaced")
+	}
+	if sum != sumOf(t, filepath.Join(stage, provider)) || !strings.Contains(r.status(t), sum) {
+		t.Errorf("the agent does not run the second build, %s:\n%s", sum, r.status(t))
+	}
+	a.stop(t)
+
+	again := r.startAgent(t)
+	again.await(t, "provider=file state=ready")
+	again.stop(t)
+
+	r.dpkg(t, "--remove", "countersign")
+	if r.exists("usr/bin/countersign") || r.exists("usr/"+provider) || !r.exists("etc/countersign/countersign.yaml") || !r.exists("var/lib/countersign/ca") {
+		t.Error("removed too little, or too much")
+	}
+	r.dpkg(t, "--purge", "countersign")
+	if r.exists("etc/countersign") || r.exists("var/lib/countersign") || r.exists("usr/lib/countersign") {
+		t.Error("purged too little")
+	}
+}
+
+func TestPackagesAreReproducible(t *testing.T) {
+	stage := stageOf(t)
+	a, b := packed(t, stage, "v0.1.0-rc.1"), packed(t, stage, "v0.1.0-rc.1")
+	for _, pattern := range []string{"countersign_0.1.0~rc.1*_amd64.deb", "*.rpm"} {
+		if sumOf(t, one(t, a, pattern)) != sumOf(t, one(t, b, pattern)) {
+			t.Errorf("%s differs", pattern)
+		}
+	}
+}
+
+// foreign returns a program of Debian's that the Makefile names.
+func foreign(t *testing.T, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	switch {
+	case path != "":
+	case os.Getenv("CI") != "":
+		t.Fatalf("%s is not set: CI leaves no test out", variable)
+	default:
+		t.Skipf("%s is not set: make check-packages sets it", variable)
+	}
+	return path
+}
+
+func TestRPMHoldsTheSame(t *testing.T) {
+	rpm, stage := foreign(t, "COUNTERSIGN_RPM"), stageOf(t)
+	file := one(t, packed(t, stage, "v0.1.0"), "*.rpm")
+	listed := output(t, exec.Command(rpm, "-qpl", file))
+	for _, path := range []string{
+		"/etc/countersign/countersign.yaml", "/usr/bin/countersign", "/usr/lib/countersign/providers/countersign-provider-file",
+		"/usr/lib/countersign/providers/countersign.lock", "/usr/lib/systemd/system/countersign.service",
+		"/usr/share/man/man1/countersign-agent.1.gz", "/usr/share/man/man5/countersign.yaml.5.gz", "/usr/share/zsh/site-functions/_countersign",
+	} {
+		if !strings.Contains("\n"+listed, "\n"+path+"\n") {
+			t.Errorf("%s is missing", path)
+		}
+	}
+	if config := output(t, exec.Command(rpm, "-qpc", file)); config != "/etc/countersign/countersign.yaml\n" {
+		t.Errorf("configuration: %s", config)
+	}
+}
+
+// The pages come from what the programs print: a word of theirs must not be a macro.
+func TestManualPagesAreWellFormed(t *testing.T) {
+	mandoc := foreign(t, "COUNTERSIGN_MANDOC")
+	stage := filepath.Join(t.TempDir(), "stage")
+	layOut(t, stage, append(small[:2:2], "countersign-discovery", "countersign-ra"))
+	pages, err := filepath.Glob(filepath.Join(stage, "share/man/man*/*"))
+	check(t, err)
+	if len(pages) < 30 {
+		t.Errorf("only %d pages", len(pages))
+	}
+	for _, page := range pages {
+		said, _ := exec.Command(mandoc, "-T", "lint", "-W", "warning", page).Output() // fails at any of them
+		for line := range strings.Lines(string(said)) {
+			if !strings.Contains(line, "missing date") { // two runs make the same pages
+				t.Error(line)
+			}
+		}
+	}
+}
+
+func TestForeignArchitectureHasItsOwnPins(t *testing.T) {
+	stage := stageOf(t)
+	secondBuild(t, stage)
+	folder := filepath.Join(stage, filepath.Dir(provider))
+	check(t, relock(folder, "arm64"))
+	text, err := os.ReadFile(filepath.Join(folder, "countersign.lock"))
+	check(t, err)
+	if !strings.Contains(string(text), `"arch": "arm64"`) || !strings.Contains(string(text), sumOf(t, filepath.Join(stage, provider))) {
+		t.Errorf("the lock file has\n%s", text)
+	}
+}
