@@ -43,6 +43,7 @@ func (c *Config) Complete() error {
 	c.checkSigner(&p)
 	c.settleChoice(bound)
 	c.completeOutputs(&p)
+	c.completeCRLs(&p)
 	c.completeWorkloadAPI(&p)
 	c.completeGateway(&p)
 	return p.err()
