@@ -11,12 +11,14 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -192,4 +194,39 @@ func TestExpiredListRefusesAllOrIsDropped(t *testing.T) {
 	l.write(t, l.list(t, root, time.Hour, bad))
 	awaitAdmitted(t, "Envoy to admit a client again", strict, good, true)
 	awaitAdmitted(t, "Envoy to refuse the revoked client again", lenient, bad, false)
+}
+
+// nginx reads the lists from a file, at each reload.
+func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
+	t.Parallel()
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), freeAddress(t)
+	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
+	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
+	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{
+		"/var/lib/countersign/nginx": filepath.Join(dir, "certs"), "/run/nginx.pid": filepath.Join(dir, "nginx.pid"),
+		"/usr/sbin/nginx": program, "listen 443": "listen " + address, "127.0.0.1:8080": startProgram(t),
+		"ssl_verify_client      on;": "ssl_verify_client on; ssl_crl " + filepath.Join(dir, "certs/current/crl.pem") + ";",
+	}}
+	e.write(t, "nginx.conf")
+	writeWhole(t, filepath.Join(dir, "nginx.conf"), []byte(nginxMain))
+	l, root, ca := newLists(t)
+	good, bad := root.peer(t), root.peer(t)
+	l.write(t, l.list(t, root, time.Hour))
+	a := startAgent(t, agentConfig{
+		first: ca, crl: []map[string]any{{"files": []string{l.file}}}, workload: map[string]any{"name": "default", "dns_names": []string{"web.example.org"}},
+		outputs: []map[string]any{{
+			"name": "nginx", "folder": filepath.Join(dir, "certs"), "link": "current",
+			"files": []map[string]any{
+				{"name": "chain.pem", "content": "chain"}, {"name": "key.pem", "content": "key"}, {"name": "roots.pem", "content": "roots"}, {"name": "crl.pem", "content": "crl"},
+			},
+			"reload": map[string]any{"signal": "HUP", "pid_file": filepath.Join(dir, "nginx.pid"), "executable": program},
+		}},
+	})
+	a.log.await(t, "files written")
+	startProcess(t, program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	awaitAdmitted(t, "nginx to admit a client", address, good, true)
+	mustAdmit(t, "a client that is not revoked yet", address, bad)
+	l.write(t, l.list(t, root, time.Hour, bad))
+	awaitAdmitted(t, "nginx to refuse the revoked client", address, bad, false)
+	mustAdmit(t, "a client beside the revoked one", address, good)
 }
