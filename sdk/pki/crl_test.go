@@ -128,6 +128,12 @@ func TestListIsSignedOnlyByCAThatMaySignLists(t *testing.T) {
 	if !pki.SignedCRL(lists[0], ca.cert) {
 		t.Error("its CA signed it")
 	}
+	forged := *lists[0]
+	forged.Signature = bytes.Clone(forged.Signature)
+	forged.Signature[len(forged.Signature)-1] ^= 1
+	if pki.SignedCRL(&forged, ca.cert) {
+		t.Error("name and key identifier are enough")
+	}
 	for name, other := range map[string]*lister{
 		"another key": newLister(t, "root", 1, signer, nil), "another name": newLister(t, "other", 1, signer, nil),
 	} {

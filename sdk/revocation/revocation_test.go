@@ -183,7 +183,7 @@ func TestChangedListIsPushedWithRoots(t *testing.T) {
 	})
 }
 
-// Its name and key identifier are those of the CA: only the signature tells.
+// It has the name of the CA.
 func TestListThatNoCAOfBundleSignedIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, other := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
@@ -385,6 +385,9 @@ func TestRootNeedsNoListIfOnlyLeavesOfOthersAreChecked(t *testing.T) {
 		if item, _ := b.Peek(agent, "ROOTCA"); !item.LeafCRLOnly {
 			t.Error("the item does not say so")
 		}
+		b.write([]byte("no list"))
+		passes(0)
+		b.has("the file is malformed, and what it said of the intermediate still counts", lists[1])
 	})
 }
 
