@@ -87,7 +87,10 @@ e2e-pkcs11: ## test keys in a real PKCS #11 token
 
 .PHONY: e2e-acme
 e2e-acme: ## test the ACME provider against a real Pebble
-	@export COUNTERSIGN_PEBBLE; COUNTERSIGN_PEBBLE="$$(scripts/get-pebble)"; $(WITH) $(HEAVY) -timeout 8m -run Real ./providers/acme/...
+	@export COUNTERSIGN_PEBBLE COUNTERSIGN_BIND COUNTERSIGN_NSUPDATE; COUNTERSIGN_PEBBLE="$$(scripts/get-pebble)"; \
+		COUNTERSIGN_BIND="$$(scripts/get-debian bind9 "the test with a name server is" named /usr/sbin/named)"; \
+		COUNTERSIGN_NSUPDATE="$$(scripts/get-debian bind9-dnsutils "the test with a name server is" nsupdate)"; \
+		$(WITH) $(HEAVY) -timeout 8m -run Real ./providers/acme/...
 
 .PHONY: e2e-aws
 e2e-aws: ## test the AWS provider against moto
@@ -106,12 +109,15 @@ e2e-spire: ## test SPIRE as a source against a real SPIRE
 	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
 
 .PHONY: e2e-vault
-e2e-vault: ## test the Vault provider against a real Vault
-	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...
+e2e-vault: ## test the Vault provider against a real Vault, and fallback from AWS to Vault to files
+	@export COUNTERSIGN_VAULT; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; $(HEAVY) -timeout 5m -run Real ./providers/vault/...; \
+		$(WITH) $(HEAVY) -timeout 5m -run RealFallback ./test/e2e
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: ## test the control plane against real API servers
-	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
+	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_HELM COUNTERSIGN_PROMETHEUS_OPERATOR; \
+		COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
+		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 .PHONY: e2e-cert-manager

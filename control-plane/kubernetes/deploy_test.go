@@ -83,7 +83,7 @@ type object struct {
 	text     []byte // JSON
 }
 
-// objects are those of one kind.
+// objects are those of one kind, or all.
 func objects(t *testing.T, text, kind string) (of []object) {
 	t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
@@ -96,7 +96,7 @@ func objects(t *testing.T, text, kind string) (of []object) {
 		}
 		o := object{text: raw}
 		must(t, json.Unmarshal(raw, &o))
-		if o.Kind == kind {
+		if kind == "" || o.Kind == kind {
 			of = append(of, o)
 		}
 	}

@@ -58,7 +58,8 @@ type attempt struct {
 	keys    KeySource // nil: generate keys in process
 	by      *choice   // the authority to ask
 	conf    *Authority
-	last    bool // do not sign if the token is later than the known one
+	last    bool       // do not sign if the token is later than the known one; take only a successor
+	held    *pki.Chain // what a Giver's key pair would replace; nil: nothing valid
 	known   credential
 	refused refusedToken
 	begun   time.Time // by the monotonic clock
@@ -72,7 +73,9 @@ type attempt struct {
 	chain  *pki.Chain
 	item   *Item
 	from   string // who signed, according to the reply
-	err    error
+	// overdue is when to renew what a Giver gave; zero: this is drawn.
+	overdue time.Time
+	err     error
 }
 
 // ask starts an attempt in a goroutine.
@@ -81,6 +84,9 @@ func (l *leaf) ask() {
 	a := &attempt{
 		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: l.order,
 		last: l.onlyLast(), known: l.credential, refused: l.refused,
+	}
+	if l.held != nil && l.held.Ends.After(a.began) {
+		a.held = l.held
 	}
 	ctx, cancel := context.WithCancel(l.ctx)
 	a.cancel = cancel
@@ -97,6 +103,9 @@ func (l *leaf) ask() {
 }
 
 func (a *attempt) run(ctx context.Context) (err error) {
+	if giver, gives := a.conf.Client.(Giver); gives {
+		return a.take(ctx, giver)
+	}
 	if err = a.readToken(ctx); err != nil {
 		return err // final, even if a token exchange rejected its subject token
 	}
@@ -218,6 +227,9 @@ func (a *attempt) newItem(now time.Time) (*Item, error) {
 		NotBefore: leaf.NotBefore, NotAfter: a.chain.Ends, Issued: now,
 		RenewAt:   rotation.Renewal(a.spec.RenewRatio, a.spec.RenewJitter, clock.Later(now, leaf.NotBefore), a.chain.Ends),
 		Authority: a.by.Name, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
+	}
+	if !a.overdue.IsZero() {
+		item.RenewAt = a.overdue
 	}
 	var err error
 	if item.Key, err = pki.EncodeKey(a.order.key); err != nil && a.keys != nil {

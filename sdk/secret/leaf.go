@@ -43,6 +43,7 @@ type leaf struct {
 	order    *order   // for the next attempt, if it is a retry
 	next     *attempt // succeeded, but the certificate is not served yet
 	holding  bool     // next waits for its root to be everywhere
+	kicked   bool     // the authority may have another key pair to give
 	held     *pki.Chain
 	by       *choice // who signed held
 	roots    rootCheck
@@ -114,6 +115,7 @@ func (l *leaf) step() time.Duration {
 	l.checkRoots(now)
 	l.checkAnchor(now)
 	l.follow(now)
+	l.bringForward(now)
 	do := l.rotation.Step(rotation.Now(now))
 	if do.Install {
 		l.install(now)
@@ -168,6 +170,7 @@ func (l *leaf) install(now time.Time) {
 	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 	l.checkRoots(now) // the roots may have changed since it was verified
 	l.checkAnchor(now)
+	l.bringForward(now)
 }
 
 // reportExpired reports that the held certificate has expired. Those that have it keep it;

@@ -138,6 +138,7 @@ func (l *leaf) adopt(p plan) {
 	l.plan = p
 	same := p.spec.KeyType == last.spec.KeyType && p.spec.Identity.Equal(last.spec.Identity)
 	l.retry(last, same)
+	l.kicked = true
 	if l.by != nil {
 		l.by = p.choiceOf(l.by.authority)
 	}
@@ -191,6 +192,8 @@ func (l *leaf) reschedule(last Spec, same bool) {
 	case !same || l.by.gone:
 		item.RenewAt = l.now() // what is held is served until its successor is there
 		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
+	case l.by.gives():
+		return // its authority says when
 	case l.spec.RenewRatio != last.RenewRatio || l.spec.RenewJitter != last.RenewJitter:
 		item.RenewAt = rotation.Renewal(l.spec.RenewRatio, l.spec.RenewJitter, item.Issued, item.NotAfter)
 		l.keep(&item)

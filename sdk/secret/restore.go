@@ -96,6 +96,9 @@ func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	if a.chain.Leaf.NotBefore.After(l.now()) {
 		return nil, &pki.CheckError{Check: "not-before", Detail: "the certificate is not valid yet"}
 	}
+	if by.gives() {
+		a.overdue = kept.RenewAt
+	}
 	a.item, err = a.newItem(kept.Issued)
 	return a, err
 }

@@ -106,7 +106,7 @@ func endsOrder(err error) bool {
 
 // kick retries at once, as the token, settings or provider have changed.
 func (l *leaf) kick() {
-	l.at = 0
+	l.at, l.kicked = 0, true
 	l.askSilentAgain()
 	l.rotation.Kick()
 	l.credential = l.credential.kicked()

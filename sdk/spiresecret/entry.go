@@ -18,6 +18,7 @@ type entry struct {
 	held     *secret.Item
 	count    int
 	failure  *secret.Failure
+	err      error // of failure
 
 	// Owned by the run goroutine:
 	said    string // the last failure logged

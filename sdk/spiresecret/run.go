@@ -74,6 +74,7 @@ func hand(ctx context.Context, replies chan<- *workloadv1.X509SVIDResponse) func
 // certificate that is not valid yet is taken again later.
 func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 	s.early = nil
+	defer s.hear()
 	if s.failing {
 		s.failing = false
 		s.config.Log.Info("the Workload API is available again")
@@ -97,7 +98,7 @@ func (s *Source) serve(e *entry, item *secret.Item, svids int) {
 	s.mu.Lock()
 	was := e.held
 	same := was != nil && was.Version == item.Version && bytes.Equal(was.Key, item.Key)
-	e.failure = nil
+	e.failure, e.err = nil, nil
 	var tell []func()
 	if !same {
 		e.held = item
@@ -117,6 +118,9 @@ func (s *Source) serve(e *entry, item *secret.Item, svids int) {
 }
 
 func (s *Source) report(e *entry, was, item *secret.Item, svids int) {
+	if s.lent {
+		return // the Manager reports what it takes
+	}
 	log := s.config.Log.With("secret", text.Clean(e.spec.Name))
 	if item.Kind == secret.TrustBundle {
 		log.Info("serving roots from the Workload API", "roots", len(item.RootFingerprints), "fingerprints", item.RootFingerprints)
@@ -132,12 +136,21 @@ func (s *Source) report(e *entry, was, item *secret.Item, svids int) {
 	}
 }
 
+// hear notes that the Workload API has answered, or that a session has failed.
+func (s *Source) hear() {
+	select {
+	case <-s.answered:
+	default:
+		close(s.answered)
+	}
+}
+
 // refuse keeps the held item of an entry that the reply has nothing good for, and logs a new
 // reason once.
 func (s *Source) refuse(e *entry, err error) {
 	failure := secret.NewFailure(err, s.config.Now(), 0)
 	failure.NextTry = time.Time{} // the next reply comes unasked
-	held := s.note(e, failure)
+	held := s.note(e, failure, err)
 	if failure.Text == e.said {
 		return
 	}
@@ -146,10 +159,10 @@ func (s *Source) refuse(e *entry, err error) {
 	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.spec.Name, Authority: authority, Reason: failure.Reason, Failure: failure})
 }
 
-func (s *Source) note(e *entry, failure *secret.Failure) (held bool) {
+func (s *Source) note(e *entry, failure *secret.Failure, err error) (held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.failure = failure
+	e.failure, e.err = failure, err
 	return e.held != nil
 }
 
@@ -158,8 +171,9 @@ func (s *Source) fail(err error) (wait time.Duration) {
 	wait = s.next(err)
 	failure := secret.NewFailure(err, s.config.Now(), wait)
 	for _, e := range s.entries {
-		s.note(e, failure)
+		s.note(e, failure, err)
 	}
+	s.hear()
 	s.mourn()
 	s.failing = true
 	if failure.Text != s.said {
@@ -224,7 +238,7 @@ func (s *Source) left() time.Duration {
 // mourn reports once that a held item has expired.
 func (s *Source) mourn() {
 	for _, e := range s.entries {
-		if e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
+		if s.lent || e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
 			continue
 		}
 		e.mourned = true

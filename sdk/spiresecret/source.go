@@ -81,6 +81,11 @@ type Source struct {
 	said    string                       // the last failure of a session that was logged
 	early   *workloadv1.X509SVIDResponse // has a certificate that is not valid yet
 
+	lent     bool           // an [Authority] has it, and the Manager reports on what is served
+	answered chan struct{}  // closed once the Workload API has answered, or a session has failed
+	notices  sync.WaitGroup // of an Authority
+
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -90,12 +95,14 @@ var _ secret.Source = (*Source)(nil)
 // New returns a Source that connects to the Workload API until [Source.Close]. It does not
 // wait: a Workload API that is away is no error, and is called again. An error says what is
 // wrong in config.
-func New(config Config) (*Source, error) {
+func New(config Config) (*Source, error) { return open(config, false) }
+
+func open(config Config, lent bool) (*Source, error) {
 	if config.Socket == "" && config.Dial == nil {
 		return nil, errors.New("spiresecret: Config.Socket is empty; name the unix socket of a SPIFFE Workload API")
 	}
 	config = config.withDefaults()
-	s := &Source{config: config, byName: map[string]*entry{}, done: make(chan struct{})}
+	s := &Source{config: config, byName: map[string]*entry{}, lent: lent, answered: make(chan struct{}), done: make(chan struct{})}
 	for _, spec := range config.Secrets {
 		if err := spec.check(); err != nil {
 			return nil, fmt.Errorf("spiresecret: %w", err)
@@ -108,9 +115,8 @@ func New(config Config) (*Source, error) {
 		s.entries = append(s.entries, e)
 	}
 	slices.SortStableFunc(s.entries, func(a, b *entry) int { return cmp.Compare(b.spec.Kind, a.spec.Kind) })
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	go s.run(ctx)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	go s.run(s.ctx)
 	return s, nil
 }
 
@@ -119,6 +125,7 @@ func New(config Config) (*Source, error) {
 func (s *Source) Close() error {
 	s.cancel()
 	<-s.done
+	s.notices.Wait()
 	for _, notify := range s.end() {
 		notify()
 	}

@@ -65,6 +65,7 @@ type agentConfig struct {
 	crl         []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
+	spire       map[string]any // nil: it is off
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
@@ -180,9 +181,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"crl":          c.crl,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
-		"workload_api": c.workloadAPI,
-		"gateway":      a.gatewayEntry(c),
-		"state":        a.stateEntry(t, c),
+		"workload_api": c.workloadAPI, "spire": c.spire,
+		"gateway": a.gatewayEntry(c),
+		"state":   a.stateEntry(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -298,12 +299,13 @@ func (a *agent) metric(t *testing.T, name string, labels ...string) float64 {
 	var sum float64
 	lines := bufio.NewScanner(strings.NewReader(getPage(t, a.status, "/metrics")))
 	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
+		end := max(0, strings.LastIndexByte(lines.Text(), ' ')) // a label may have spaces
+		series, value := lines.Text()[:end], lines.Text()[end:]
 		base, _, _ := strings.Cut(series, "{")
 		if base != name || !containsAll(series, labels) {
 			continue
 		}
-		number, err := strconv.ParseFloat(value, 64)
+		number, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 		if err != nil {
 			t.Fatalf("/metrics has the line %q: %v", lines.Text(), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,8 +37,14 @@ type embedded struct {
 
 func newEmbedded(t *testing.T) *embedded {
 	t.Helper()
+	return newEmbeddedWith(t, "", func(*sdkagent.Config) {})
+}
+
+// newEmbeddedWith is newEmbedded with keys of a type for the CA, and another configuration.
+func newEmbeddedWith(t *testing.T, authority pki.KeyType, change func(*sdkagent.Config)) *embedded {
+	t.Helper()
 	dir := proctest.Folder(t)
-	e := &embedded{t: t, ca: catest.NewCA(catest.Options{Intermediates: 1})}
+	e := &embedded{t: t, ca: catest.NewCA(catest.Options{KeyType: authority, Intermediates: 1})}
 	e.config = sdkagent.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: e.ca, RootOverlap: new(time.Duration)}},
 		Secrets: []secret.Spec{
@@ -51,6 +58,7 @@ func newEmbedded(t *testing.T) *embedded {
 		}},
 		Log: slog.New(slog.DiscardHandler),
 	}
+	change(&e.config)
 	e.start()
 	t.Cleanup(func() { e.stop() })
 	return e
@@ -238,6 +246,43 @@ func TestTLSInteroperatesWithGoSPIFFEThroughRotation(t *testing.T) {
 		another(t, theirs, serial)
 		poll(t, "our certificate is new", func() bool { return version(t, own) != held })
 	}
+}
+
+// go-spiffe 2.9.0 verifies ML-DSA by crypto/x509, and refuses to hold a key of it.
+func TestGoSPIFFETrustsMLDSAAndHoldsNoKeyOfIt(t *testing.T) {
+	t.Parallel()
+	if _, err := pki.ParseKeyType(string(pki.MLDSA44)); err != nil {
+		t.Skip(err)
+	}
+	e := newEmbeddedWith(t, pki.MLDSA65, func(c *sdkagent.Config) {
+		c.Secrets[1].KeyType = pki.MLDSA44 // ours, which the Workload API does not offer
+		c.WorkloadAPI.Offer.Identities = c.WorkloadAPI.Offer.Identities[:1]
+	})
+	theirs := e.source()
+	own, err := secret.New(secret.Config{Authorities: e.config.Authorities, Secrets: e.config.Secrets})
+	mustDo(t, err)
+	t.Cleanup(func() { own.Close() })
+	for _, name := range []string{"edge", "ROOTCA"} {
+		_, err := own.Get(t.Context(), secret.Caller{}, name)
+		mustDo(t, err)
+	}
+	options := ourtls.Options{Source: own, Certificate: "edge", Roots: "ROOTCA", Peer: ourtls.SPIFFEID("spiffe://example.org/web")}
+	ourServer, err := ourtls.Server(options)
+	mustDo(t, err)
+	ourClient, err := ourtls.Client(options)
+	mustDo(t, err)
+	member := tlsconfig.AuthorizeMemberOf(spiffeid.RequireTrustDomainFromString("example.org"))
+	mustDo(t, fetchOnce(httpServer(t, ourServer), tlsconfig.MTLSClientConfig(theirs, theirs, member)))
+	mustDo(t, fetchOnce(httpServer(t, tlsconfig.MTLSServerConfig(theirs, theirs, member)), ourClient))
+
+	e = newEmbeddedWith(t, "", func(c *sdkagent.Config) { c.Secrets[1].KeyType = pki.MLDSA44 })
+	addr := workloadapi.WithAddr("unix://" + e.config.WorkloadAPI.Path)
+	poll(t, "go-spiffe to refuse all, as one has a key of ML-DSA", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := workloadapi.FetchX509SVIDs(ctx, addr)
+		return err != nil && strings.Contains(err.Error(), "unsupported private key type *mldsa.PrivateKey")
+	})
 }
 
 func version(t *testing.T, source secret.Source) string {

@@ -75,8 +75,8 @@ func (p published) zip(m *member, files fstest.MapFS) (err error) {
 }
 
 // contents are the files of a module that git tracks, as released. A module without a license
-// of its own gets the repository's, as the go command gives it when it takes a module from
-// git. [zip.Create] leaves out what belongs to nested modules.
+// of its own gets the repository's, and symbolic links are left out, as the go command does when
+// it takes a module from git. [zip.Create] leaves out what belongs to nested modules.
 func contents(root string, m *member) (fstest.MapFS, error) {
 	dir := filepath.Join(root, m.dir)
 	names, err := git(dir, "ls-files")
@@ -85,7 +85,11 @@ func contents(root string, m *member) (fstest.MapFS, error) {
 	}
 	files := fstest.MapFS{}
 	for name := range strings.SplitSeq(names, "\n") {
-		if err := add(files, name, filepath.Join(dir, name)); err != nil {
+		path := filepath.Join(dir, name)
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			continue
+		}
+		if err := add(files, name, path); err != nil {
 			return nil, err
 		}
 	}

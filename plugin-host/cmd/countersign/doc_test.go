@@ -59,7 +59,7 @@ func script(all []session) string {
 }
 
 func TestDocumentedCommandsWork(t *testing.T) {
-	for _, page := range []string{"docs/start-machine.md", "docs/write-a-provider.md"} {
+	for _, page := range []string{"docs/from-spire.md", "docs/start-machine.md", "docs/write-a-provider.md"} {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			t.Parallel()
 			play(t, programs.File(t, page))

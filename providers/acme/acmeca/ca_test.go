@@ -209,6 +209,52 @@ func TestEndlessOrderIsGivenUp(t *testing.T) {
 	}
 }
 
+// The first of two names could not be verified, and the server has not looked for the second yet.
+func TestFailedOrderGivesBackWhatIsPending(t *testing.T) {
+	for name, test := range map[string]struct {
+		bend  func(f *fake, c *CA)
+		given int
+	}{
+		"at once": {func(*fake, *CA) {}, 1},
+		"not while another order runs, which may wait for it": {func(_ *fake, c *CA) { c.room <- struct{}{} }, 0},
+		"as far as a slow server lets it": {func(f *fake, _ *CA) {
+			f.fault = func(path string) *http.Response {
+				if path == "/authz/0/0" && f.orders[0].tried {
+					time.Sleep(deactivateTimeout + time.Second)
+				}
+				return nil
+			}
+		}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			c := f.open(t, f.settings(t))
+			test.bend(f, c)
+			f.bend = func(path string, body map[string]any) {
+				switch path {
+				case "/authz/0/0":
+					if f.orders[0].tried {
+						body["status"] = "invalid"
+					}
+				case "/authz/0/1":
+					body["status"] = "pending"
+				}
+			}
+			begun := time.Now()
+			_, err := c.CSRSign(t.Context(), requestFor(t, www, "ftp.example.org"))
+			if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "the proof of") || time.Since(begun) > 3*deactivateTimeout {
+				t.Errorf("%s: got %v after %s", name, err, time.Since(begun))
+			}
+			if given := f.orders[0].given; len(given) != test.given || test.given == 1 && given[0] != 1 {
+				t.Errorf("%s: %v were deactivated", name, given)
+			}
+			f.fault, f.bend = nil, nil
+			certified(t, c, www, "ftp.example.org") // by another order
+			must(t, c.Close())
+		})
+	}
+}
+
 func TestFailureWaitsForTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

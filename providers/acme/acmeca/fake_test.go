@@ -59,6 +59,7 @@ type fakeOrder struct {
 	tried  bool
 	csr    []byte
 	chain  []byte
+	given  []int // authorizations that were deactivated
 }
 
 func newFake(t *testing.T) *fake {
@@ -306,6 +307,10 @@ func (f *fake) resource(path string, key jose.JSONWebKey, payload []byte) *http.
 		return refusal(404, "malformed")
 	}
 	o := f.orders[n]
+	if kind == "authz" && string(payload) == `{"status":"deactivated"}` {
+		o.given = append(o.given, i)
+		payload = nil
+	}
 	if (kind == "order" || kind == "authz" || kind == "cert") != (len(payload) == 0) {
 		f.t.Errorf("%s with the payload %q", path, payload)
 	}

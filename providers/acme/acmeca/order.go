@@ -23,6 +23,8 @@ const (
 	maxWord  = time.Minute
 	// maxAlternates bounds the further chains that are looked at.
 	maxAlternates = 4
+	// deactivateTimeout bounds what is done about an order that has come to nothing.
+	deactivateTimeout = 10 * time.Second
 	// afterLie is how long to leave a CA alone that issued something else than asked for: each
 	// attempt costs a certificate.
 	afterLie = 10 * time.Minute
@@ -68,12 +70,12 @@ func (o *order) chain(ctx context.Context) (string, error) {
 	}
 	for o.at.Status != "valid" {
 		if err = o.step(ctx); err != nil {
-			return "", o.given(err)
+			return "", o.given(ctx, err)
 		}
 	}
 	chain, err := o.download(ctx)
 	if err != nil {
-		return "", o.given(err)
+		return "", o.given(ctx, err)
 	}
 	o.kept.Chain = chain
 	return chain, store(o.ca.orders, o.called, o.kept)
@@ -81,15 +83,44 @@ func (o *order) chain(ctx context.Context) (string, error) {
 
 // given forgets an order that comes to nothing, so that the next attempt makes another one.
 // An error that may pass leaves it: the repeat goes on with it.
-func (o *order) given(err error) error {
-	switch ca.ReasonFor(err) {
-	case ca.Invalid, ca.Denied, ca.Internal:
+func (o *order) given(ctx context.Context, err error) error {
+	late := ctx.Err() != nil && o.ca.life.Err() == nil
+	if late || o.over(err) {
 		o.ca.orders.drop(o.called)
-	}
-	if o.at.Status == "invalid" || kindOf(err) == "accountDoesNotExist" {
-		o.ca.orders.drop(o.called)
+		o.deactivate()
 	}
 	return err
+}
+
+// over reports whether the order has come to nothing by an error.
+func (o *order) over(err error) bool {
+	switch ca.ReasonFor(err) {
+	case ca.Invalid, ca.Denied, ca.Internal:
+		return true
+	}
+	said, _ := errors.AsType[failure](err)
+	return said.final || said.kind == "accountDoesNotExist" || o.at.Status == "invalid"
+}
+
+// deactivate gives back what nobody will prove any more, as CAs limit how much of that an account
+// may have (RFC 8555, section 7.5.2). Other orders that are running may wait for the same
+// authorizations, as some CAs hand out pending ones again: then they are left to expire.
+func (o *order) deactivate() {
+	if open := o.at.Status == "pending" || o.at.Status == "invalid"; !open || len(o.ca.room) > 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(o.ca.life, deactivateTimeout)
+	defer cancel()
+	for _, url := range o.at.Authorizations {
+		one, _, err := o.authorization(ctx, url)
+		if err == nil && one.Status == "pending" {
+			_, err = o.ca.server.post(ctx, o.as, url, map[string]string{"status": "deactivated"})
+		}
+		if err != nil { // the server is in trouble, too
+			o.ca.log.Debug("a pending authorization was not deactivated", "error", err)
+			return
+		}
+	}
 }
 
 // find returns to the kept order, or makes one.

@@ -4,6 +4,7 @@ package acmeca
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,6 +46,7 @@ type pebble struct {
 type odd struct {
 	env    []string
 	config map[string]any
+	names  string // address of a name server; empty: the challenge server's
 }
 
 // startPebble runs Pebble and its challenge server until the test ends.
@@ -67,7 +69,9 @@ func startPebble(t *testing.T, odds ...odd) *pebble {
 		},
 	}
 	env := []string{"PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0", "PEBBLE_AUTHZREUSE=0"}
+	names := dns
 	for _, o := range odds {
+		names = cmp.Or(o.names, names)
 		env = append(env, o.env...)
 		maps.Copy(config, o.config)
 	}
@@ -76,7 +80,7 @@ func startPebble(t *testing.T, odds ...odd) *pebble {
 	must(t, os.WriteFile(p.path("config.json"), text, 0o600))
 	run(t, nil, filepath.Join(programs, "pebble-challtestsrv"), "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
 		"-dnsserver", dns, "-management", control, "-defaultIPv6", "")
-	run(t, env, filepath.Join(programs, "pebble"), "-strict", "-config", p.path("config.json"), "-dnsserver", dns)
+	run(t, env, filepath.Join(programs, "pebble"), "-strict", "-config", p.path("config.json"), "-dnsserver", names)
 	p.client = (&rest.Transport{NewTLS: func() (*tls.Config, error) { return setting.TLS{RootFile: p.path("server-root.pem")}.Config() }}).Client()
 	eventually(t, "Pebble answers", func() error { return p.get(p.url, nil) })
 	eventually(t, "DNS answers", func() error { return p.tell("/clear-txt", map[string]string{"host": "none.example."}) })

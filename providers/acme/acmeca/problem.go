@@ -96,6 +96,7 @@ func (p problem) words() string {
 type failure struct {
 	cause *ca.Error
 	kind  string
+	final bool // the order has come to nothing
 }
 
 func (f failure) Error() string { return f.cause.Error() }
@@ -113,17 +114,17 @@ func refused(host, call string, status int, header http.Header, body []byte) fai
 	}
 	err := ca.Errorf(p.reason(status), "%s answered %s with %d: %s", host, call, status, said)
 	err.RetryAfter = rest.RetryAfter(header)
-	return failure{err, p.kind()}
+	return failure{cause: err, kind: p.kind()}
 }
 
 // failed returns the error of an order or a challenge that has come to nothing.
 func failed(what string, p *problem) error {
 	if p == nil {
-		return ca.Errorf(ca.Unavailable, "%s has failed, and the CA does not say why", what)
+		return failure{cause: ca.Errorf(ca.Unavailable, "%s has failed, and the CA does not say why", what), final: true}
 	}
 	err := ca.Errorf(p.reason(p.Status), "%s has failed: %s", what, p.words())
 	if err.Reason == ca.Unavailable {
 		err.RetryAfter = afterFailure
 	}
-	return failure{err, p.kind()}
+	return failure{err, p.kind(), true}
 }

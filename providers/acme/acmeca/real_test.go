@@ -98,6 +98,46 @@ func TestRealDNSByCommandProvesWildcards(t *testing.T) {
 	}
 }
 
+// An order that has a name to prove, and no time left for it.
+func TestRealOrderThatIsGivenUpLeavesNothingPending(t *testing.T) {
+	p := startPebble(t)
+	settings := p.settings(t)
+	settings.Challenge, settings.Listen = DNS01, ""
+	settings.DNSCommand, settings.DNSWait, settings.OrderTimeout = []string{"/bin/true"}, time.Hour, 10*time.Second
+	c := p.open(t, settings)
+	must2(c.account.signer(t.Context())) // which counts for the time of the first order else
+	seen := &authorizations{RoundTripper: c.server.client, urls: map[string]bool{}}
+	c.server.client = seen
+	if _, err := c.CSRSign(t.Context(), requestFor(t, "web.example.org", "www.example.org")); !strings.Contains(err.Error(), "given up") {
+		t.Errorf("got %v", err)
+	}
+	if len(seen.urls) != 2 {
+		t.Errorf("the authorizations are %v", seen.urls)
+	}
+	for url := range seen.urls {
+		got, err := c.server.post(t.Context(), c.account.current(), url, nil)
+		must(t, err)
+		var now authorization
+		must(t, json.Unmarshal(got.body, &now))
+		if now.Status != "deactivated" {
+			t.Errorf("%s is %s", url, now.Status)
+		}
+	}
+}
+
+// authorizations notes which Pebble was asked for.
+type authorizations struct {
+	http.RoundTripper
+	urls map[string]bool
+}
+
+func (a *authorizations) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.Contains(req.URL.Path, "/authZ/") {
+		a.urls[req.URL.String()] = true
+	}
+	return a.RoundTripper.RoundTrip(req)
+}
+
 func TestRealAddressIsProvedByHTTPAndALPN(t *testing.T) {
 	p := startPebble(t)
 	for _, way := range []string{HTTP01, TLSALPN01} {

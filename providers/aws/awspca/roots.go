@@ -141,9 +141,16 @@ func (c *CA) read(own, above string) (issuer, error) {
 	return found, err
 }
 
+// postQuantum are the service's algorithms for keys of ML-DSA, which this version of the SDK does
+// not name yet.
+var postQuantum = map[pki.KeyType]types.SigningAlgorithm{pki.MLDSA44: "ML_DSA_44", pki.MLDSA65: "ML_DSA_65", pki.MLDSA87: "ML_DSA_87"}
+
 // algorithmOf returns the algorithm that the CA's key signs with: for RSA the strength that all
-// peers have, for ECDSA the one that fits the curve.
+// peers have, for ECDSA the one that fits the curve, for ML-DSA the only one.
 func algorithmOf(cert *x509.Certificate) (types.SigningAlgorithm, error) {
+	if algorithm := postQuantum[pki.KeyTypeOf(cert.PublicKey)]; algorithm != "" {
+		return algorithm, nil
+	}
 	switch key := cert.PublicKey.(type) {
 	case *rsa.PublicKey:
 		return types.SigningAlgorithmSha256withrsa, nil
@@ -156,7 +163,7 @@ func algorithmOf(cert *x509.Certificate) (types.SigningAlgorithm, error) {
 		}
 		return types.SigningAlgorithmSha256withecdsa, nil
 	}
-	return "", ca.Errorf(ca.Invalid, "the CA's key is neither RSA nor ECDSA: set signing_algorithm")
+	return "", ca.Errorf(ca.Invalid, "the CA's key is neither RSA, ECDSA nor ML-DSA: set signing_algorithm")
 }
 
 // lifetime returns the whole seconds of a certificate that begins now, within the CA's own.

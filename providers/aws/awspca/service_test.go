@@ -406,10 +406,13 @@ func (s *service) issueCertificate(body []byte) (any, *fault) {
 }
 
 func (a *authority) signsBy(algorithm string) bool {
-	if _, ok := a.key.(*rsa.PrivateKey); ok {
+	switch a.key.(type) {
+	case *rsa.PrivateKey:
 		return strings.HasSuffix(algorithm, "WITHRSA")
+	case *ecdsa.PrivateKey:
+		return strings.HasSuffix(algorithm, "WITHECDSA")
 	}
-	return strings.HasSuffix(algorithm, "WITHECDSA")
+	return strings.ReplaceAll(algorithm, "_", "-") == a.own.SignatureAlgorithm.String()
 }
 
 func (s *service) leaf(in issueCall, template string) (*x509.Certificate, *fault) {

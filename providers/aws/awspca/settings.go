@@ -3,6 +3,7 @@ package awspca
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -128,7 +129,7 @@ func (s Settings) withDefaults() Settings {
 // reason [ca.Invalid].
 func (s Settings) Validate() error {
 	s = s.withDefaults()
-	algorithms := types.SigningAlgorithm("").Values()
+	algorithms := slices.Concat(types.SigningAlgorithm("").Values(), slices.Sorted(maps.Values(postQuantum)))
 	switch _, ok := parseARN(s.CAARN); {
 	case !ok:
 		return ca.Errorf(ca.Invalid, "ca_arn is %.256q: write arn:aws:acm-pca:REGION:ACCOUNT:certificate-authority/ID", s.CAARN)

@@ -22,12 +22,18 @@ type rotating struct {
 
 func newRotating(t *testing.T) *rotating {
 	t.Helper()
+	return newRotatingOf(t, "")
+}
+
+// newRotatingOf has keys of a type, also the authority's.
+func newRotatingOf(t *testing.T, kind pki.KeyType) *rotating {
+	t.Helper()
 	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
 	must(t, err)
 	m, err := secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "test", Client: catest.NewCA(catest.Options{Intermediates: 1})}},
+		Authorities: []secret.Authority{{Name: "test", Client: catest.NewCA(catest.Options{KeyType: kind, Intermediates: 1})}},
 		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: time.Hour, Authorities: []string{"test"}},
+			{Name: "default", Kind: secret.KeyPair, Identity: id, KeyType: kind, TTL: time.Hour, Authorities: []string{"test"}},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
 		},
 	})

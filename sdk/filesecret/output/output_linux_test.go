@@ -161,8 +161,18 @@ func TestRevocationListsAreWrittenOrNothingIs(t *testing.T) {
 	}
 }
 
-func TestStoresHoldCurrentSecrets(t *testing.T) {
-	source, dir := newRotating(t), t.TempDir()
+func TestStoresHoldCurrentSecrets(t *testing.T) { storesHold(t, newRotating(t)) }
+
+func TestStoresHoldMLDSA(t *testing.T) {
+	if _, err := pki.ParseKeyType(string(pki.MLDSA44)); err != nil {
+		t.Skip(err)
+	}
+	storesHold(t, newRotatingOf(t, pki.MLDSA44))
+}
+
+func storesHold(t *testing.T, source *rotating) {
+	t.Helper()
+	dir := t.TempDir()
 	r := start(t, output.Config{Folder: dir, Password: func() (string, error) { return "open sesame", nil }, Files: []output.File{
 		{Name: "key.p12", Content: output.PKCS12}, {Name: "roots.p12", Content: output.PKCS12Roots}, {Name: "roots.jks", Content: output.JKSRoots},
 	}}, source)

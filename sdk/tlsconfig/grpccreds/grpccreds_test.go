@@ -29,6 +29,12 @@ const patience = 2 * time.Minute
 // the authority drops goes at once.
 func hold(t *testing.T, authority *catest.CA, spiffeID string) *secret.Manager {
 	t.Helper()
+	return holdKeyOf(t, authority, spiffeID, "")
+}
+
+// holdKeyOf is hold with a type of key.
+func holdKeyOf(t *testing.T, authority *catest.CA, spiffeID string, kind pki.KeyType) *secret.Manager {
+	t.Helper()
 	id, err := pki.NewIdentity(spiffeID, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +42,7 @@ func hold(t *testing.T, authority *catest.CA, spiffeID string) *secret.Manager {
 	manager, err := secret.New(secret.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: authority, RootOverlap: new(time.Duration)}},
 		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Identity: id, Authorities: []string{"test"}, TTL: time.Hour},
+			{Name: "default", Kind: secret.KeyPair, Identity: id, KeyType: kind, Authorities: []string{"test"}, TTL: time.Hour},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
 		},
 	})
@@ -167,5 +173,21 @@ func TestServerOfOtherTrustDomainIsNotCalled(t *testing.T) {
 	defer raw.Close()
 	if _, _, err := creds.ClientHandshake(t.Context(), "web", raw); !errors.Is(err, tlsconfig.ErrTrustDomain) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCallsGoOverMLDSAThroughRotation(t *testing.T) {
+	if _, err := pki.ParseKeyType(string(pki.MLDSA44)); err != nil {
+		t.Skip(err)
+	}
+	authority := catest.NewCA(catest.Options{KeyType: pki.MLDSA65, Intermediates: 1})
+	web := holdKeyOf(t, authority, "spiffe://example.org/web", pki.MLDSA44)
+	app := holdKeyOf(t, authority, "spiffe://example.org/app", pki.MLDSA87)
+	address := serve(t, options(web))
+	for range 2 {
+		if got, want := serverOf(t, dial(t, address, options(app))), get(t, web, "default").Fingerprint; got != want {
+			t.Errorf("the server showed %s, not %s", got, want)
+		}
+		rotate(t, authority, web, app)
 	}
 }

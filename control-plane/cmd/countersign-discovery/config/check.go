@@ -54,9 +54,7 @@ func (c *Config) checkCertificate(p *settings.Problems) {
 	if _, err := pki.NewIdentity(own.SPIFFEID, own.DNSNames, nil); err != nil {
 		p.Add(fmt.Errorf("certificate: %w", err))
 	}
-	if _, err := pki.ParseKeyType(own.KeyType); err != nil {
-		p.Say("certificate.key_type", own.KeyType, err.Error())
-	}
+	p.KeyType("certificate.key_type", own.KeyType)
 	if own.TTL.Duration < time.Second {
 		p.Say("certificate.ttl", own.TTL, "write 1s or more")
 	}

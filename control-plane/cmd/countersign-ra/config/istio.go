@@ -307,9 +307,7 @@ func (c *Config) checkIstioCertificate(p *settings.Problems) {
 	if _, err := pki.NewIdentity("", own.DNSNames, nil); err != nil && len(own.DNSNames) > 0 {
 		p.Add(fmt.Errorf("%s.dns_names: %w", path, err))
 	}
-	if _, err := pki.ParseKeyType(own.KeyType); err != nil {
-		p.Say(path+".key_type", own.KeyType, err.Error())
-	}
+	p.KeyType(path+".key_type", own.KeyType)
 	if own.TTL.Duration < time.Second {
 		p.Say(path+".ttl", own.TTL, "write 1s or more")
 	}

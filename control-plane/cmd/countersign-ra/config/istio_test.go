@@ -110,7 +110,7 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 		"istio: {listen: ':1', certificate: {chain_file: /a}}":                                            `istio.certificate.chain_file is "/a": set both chain_file and key_file`,
 		"istio: {listen: ':1', certificate: {key_file: /a}}":                                              `istio.certificate.chain_file is not set: set both`,
 		"istio: {listen: ':1', certificate: {chain_file: /a, key_file: /b, dns_names: [a.svc]}}":          `a certificate from files cannot be combined with dns_names`,
-		"istio: {listen: ':1', certificate: {dns_names: [a.svc], key_type: dsa}}":                         `istio.certificate.key_type is "dsa"`,
+		"istio: {listen: ':1', certificate: {dns_names: [a.svc], key_type: dsa}}":                         `istio.certificate.key_type is "dsa": ecdsa-p256, `,
 		"istio: {listen: ':1', certificate: {dns_names: [a.svc], ttl: 1ms}}":                              `istio.certificate.ttl is "1ms": write 1s or more`,
 		"istio: {listen: ':1', certificate: {dns_names: [a.svc], authority: step}}":                       `istio.certificate.authority is "step": configured providers are vault`,
 		listen + ", audiences: ['']}":                                                                     `istio.audiences is not set: write the accepted audiences`,

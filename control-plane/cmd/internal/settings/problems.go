@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -51,4 +52,21 @@ func (p *Problems) OneOf(setting, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		p.Say(setting, value, strings.Join(allowed[:len(allowed)-1], ", ")+" or "+allowed[len(allowed)-1]+" is allowed")
 	}
+}
+
+// KeyType checks the type of a key; empty is the default. This build may lack a known one.
+func (p *Problems) KeyType(setting, value string) {
+	_, err := pki.ParseKeyType(value)
+	if err == nil {
+		return
+	}
+	known := make([]string, len(pki.KeyTypes))
+	for i, one := range pki.KeyTypes {
+		known[i] = string(one)
+	}
+	if slices.Contains(known, value) {
+		p.Add(fmt.Errorf("%s: %w", setting, err))
+		return
+	}
+	p.OneOf(setting, value, known...)
 }

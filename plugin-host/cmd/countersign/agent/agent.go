@@ -114,6 +114,12 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return cli.Wrong(err)
 	}
 	defer func() { err = errors.Join(err, closeSpire()) }()
+	given, err := openSpireAuthority(c, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer func() { err = errors.Join(err, given.close()) }()
+	given.join(&cfg)
 	others := secret.First(files, spire)
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files, spire)
@@ -135,6 +141,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		return cli.Wrong(err)
 	}
 	providers.begin(a)
+	given.begin(a)
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}
@@ -143,7 +150,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, metrics: counts, others: others, tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, metrics: counts, others: others, tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {

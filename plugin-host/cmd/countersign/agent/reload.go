@@ -25,6 +25,7 @@ type reloader struct {
 	running   config.Config // the last one applied
 	agent     *agent.Agent
 	providers *providers
+	given     *spireAuthority
 	metrics   *metrics.Metrics
 	others    secret.Source // of files and of a Workload API
 	tokens    *tokenFiles
@@ -78,6 +79,9 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if was, is := r.started.Spire.Names(), c.Spire.Names(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("the secrets from SPIRE have changed (%q, previously %q): restart the agent", is, was)
 	}
+	if was, is := r.started.SpireProvides(), c.SpireProvides(); !slices.Equal(was, is) {
+		return nil, fmt.Errorf("the secrets of the provider %q have changed: restart the agent", config.SpireProvider)
+	}
 	if was, is := r.started.Workloads.On(), c.Workloads.On(); was != is {
 		return nil, fmt.Errorf("workloads was switched (on: %t, previously: %t): restart the agent", is, was)
 	}
@@ -88,6 +92,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err != nil {
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
+	r.given.join(&cfg)
 	anchor(cfg.Secrets, &c, r.others)
 	r.tokens.take(c)
 	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {

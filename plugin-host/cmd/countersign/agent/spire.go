@@ -2,8 +2,11 @@ package agent
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
@@ -11,7 +14,7 @@ import (
 // openSpire returns the source of secrets of a SPIFFE Workload API, which knows no name if
 // there is none. The caller closes it.
 func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (source secret.Source, closeIt func() error, err error) {
-	if c.Socket == "" {
+	if len(c.Secrets) == 0 { // spiresecret has a default of its own
 		return secret.First(), func() error { return nil }, nil
 	}
 	cfg := spiresecret.Config{Socket: c.Socket, UIDs: c.UIDs, Observe: observe, Log: log}
@@ -28,4 +31,58 @@ func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (so
 		return nil, nil, err
 	}
 	return opened, opened.Close, nil
+}
+
+// spireAuthority is the Workload API as one of the providers of a secret; nil if it is none.
+type spireAuthority struct{ *spiresecret.Authority }
+
+// openSpireAuthority returns it with the secrets that it has at the start of the agent.
+func openSpireAuthority(c config.Config, log *slog.Logger) (*spireAuthority, error) {
+	provided := c.SpireProvides()
+	if len(provided) == 0 {
+		return nil, nil
+	}
+	cfg := spiresecret.Config{Socket: c.Spire.Socket, UIDs: c.Spire.UIDs, Log: log}
+	roots := spiresecret.Spec{Name: config.SpireProvider + " roots", Kind: secret.TrustBundle}
+	for _, s := range provided {
+		if s.Kind != config.KeyPair {
+			continue // it has the same roots, beside those of others
+		}
+		id, err := pki.ParseSPIFFEID(s.SPIFFEID)
+		if err != nil {
+			return nil, err
+		}
+		roots.TrustDomain = id.Host // a Workload API has one trust domain of its own
+		cfg.Secrets = append(cfg.Secrets, spiresecret.Spec{Name: s.Name, Kind: secret.KeyPair, SPIFFEID: s.SPIFFEID})
+	}
+	cfg.Secrets = append(cfg.Secrets, roots)
+	opened, err := spiresecret.NewAuthority(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &spireAuthority{opened}, nil
+}
+
+// join adds it to the authorities. It decides how long its certificates live, and what it says
+// about its roots counts at once.
+func (s *spireAuthority) join(cfg *agent.Config) {
+	if s != nil {
+		cfg.Authorities = append(cfg.Authorities, secret.Authority{
+			Name: config.SpireProvider, Client: s.Authority, AcceptLongerTTL: true, RootOverlap: new(time.Duration),
+		})
+	}
+}
+
+// begin has the agent take what it sends.
+func (s *spireAuthority) begin(a *agent.Agent) {
+	if s != nil {
+		s.Notify(func() { a.Retry(config.SpireProvider) })
+	}
+}
+
+func (s *spireAuthority) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
 }

@@ -141,7 +141,8 @@ type Secret struct {
 	Provider string `json:"provider"`
 	// Providers replaces Provider. A trust bundle combines the roots of all of them. A key
 	// pair is signed by the first; the next one is tried when those before it have been
-	// unavailable for FallbackAfter. Default of ROOTCA: those of "default".
+	// unavailable for FallbackAfter. Where spire.socket is set, "spire" is a provider, too.
+	// Default of ROOTCA: those of "default".
 	Providers []string `json:"providers"`
 	// FallbackAfter is how long a provider must be unavailable before the next one is
 	// tried. Default: 30s.

@@ -174,6 +174,7 @@ func (c *Config) signed(secrets []Secret) []Secret {
 
 // needsProvider reports whether a secret has to be signed.
 func (c *Config) needsProvider() bool {
-	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return !c.answered(s.Name) })
-	return others || !c.answered(DefaultSecret) || !c.answered(RootCA)
+	needed := func(name string) bool { return !c.answered(name) && !c.spireAlone(name) }
+	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return needed(s.Name) })
+	return others || needed(DefaultSecret) || needed(RootCA)
 }

@@ -96,6 +96,7 @@ func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
 		c.warn("secrets.%s has dns_names or ip_addresses and no spiffe_id: its certificate will have no SPIFFE ID, although namespace and service_account are set; write spiffe_id if it needs one", DefaultSecret)
 	}
 	c.checkIdentity(p, s, path)
+	c.checkSpirePair(p, s, path)
 	if s.KeyType == "" {
 		s.KeyType = c.KeyType
 	} else if _, err := pki.ParseKeyType(s.KeyType); err != nil {
@@ -203,7 +204,11 @@ func (c *Config) completeProviders(p *problems, s *Secret, path string) {
 
 // provider checks a secret's provider and returns the default for none.
 func (c *Config) provider(p *problems, name, path string) string {
-	switch names := c.providerNames(); {
+	names := c.providerNames()
+	if c.Spire.Socket != "" {
+		names = append(names, SpireProvider)
+	}
+	switch {
 	case name == "" && c.DefaultProvider == "":
 		c.say(p, path+".provider", "", "several providers are configured ("+strings.Join(names, ", ")+"); name one here or in default_provider")
 	case name == "":

@@ -11,6 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
+// SpireProvider is the name of the Workload API among the providers of a secret.
+const SpireProvider = "spire"
+
 // Spire takes secrets from a SPIFFE Workload API, such as the one of SPIRE's agent.
 type Spire struct {
 	// Socket is the Workload API's unix socket, as a path or as in
@@ -19,7 +22,8 @@ type Spire struct {
 	// UIDs are users who may serve the socket, in addition to the agent's user and root.
 	UIDs []uint32 `json:"uids"`
 	// Secrets are taken from it, under these names. Default: "default", the first
-	// X.509-SVID, and "ROOTCA", its trust bundle.
+	// X.509-SVID, and "ROOTCA", its trust bundle; none if "spire" is one of the providers of
+	// a secret.
 	Secrets []SpireSecret `json:"secrets"`
 }
 
@@ -43,14 +47,19 @@ type SpireSecret struct {
 // completeSpire runs before the files: what it names is not taken from mounted ones.
 func (c *Config) completeSpire(p *problems) {
 	s := &c.Spire
+	wanted := len(c.fromSpire()) > 0
+	isProvider := slices.Contains(c.providerNames(), SpireProvider)
 	if s.Socket == "" {
-		if len(s.Secrets)+len(s.UIDs) > 0 {
+		if len(s.Secrets)+len(s.UIDs) > 0 || wanted && !isProvider {
 			c.say(p, "spire.socket", "", "write the path of a SPIFFE Workload API's unix socket, or leave spire out")
 		}
 		return
 	}
 	c.completeSpireSocket(p)
-	if len(s.Secrets) == 0 {
+	if wanted && isProvider {
+		p.add(fmt.Errorf("providers.%s: that is the name of the Workload API at spire.socket; give the provider another", SpireProvider))
+	}
+	if len(s.Secrets) == 0 && !wanted {
 		const rule = "spire.socket is set"
 		s.Secrets = []SpireSecret{{Name: DefaultSecret, rule: rule}, {Name: RootCA, rule: rule}}
 	}
@@ -155,6 +164,47 @@ func (c *Config) FromSpire(name string) bool {
 
 // FromOthers reports whether other programs provide a name, in files or over a Workload API.
 func (c *Config) FromOthers(name string) bool { return c.FromFiles(name) || c.FromSpire(name) }
+
+// namesSpire reports whether the Workload API is among the providers.
+func (s Secret) namesSpire() bool {
+	return s.Provider == SpireProvider || slices.Contains(s.Providers, SpireProvider)
+}
+
+// fromSpire returns the secrets that the Workload API signs or has roots for, beside others.
+func (c *Config) fromSpire() []Secret {
+	return slices.DeleteFunc(slices.Clone(c.Secrets), func(s Secret) bool { return !s.namesSpire() })
+}
+
+// SpireProvides returns the secrets that have the Workload API as one of their providers, key
+// pairs first, sorted; of a complete configuration.
+func (c *Config) SpireProvides() (all []SpireSecret) {
+	if c.Spire.Socket == "" {
+		return nil // a provider may have that name
+	}
+	for _, s := range c.fromSpire() {
+		all = append(all, SpireSecret{Name: s.Name, Kind: s.Kind, SPIFFEID: s.SPIFFEID})
+	}
+	slices.SortFunc(all, func(a, b SpireSecret) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// spireAlone reports whether no provider has to sign the secret.
+func (c *Config) spireAlone(name string) bool {
+	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	if i < 0 || c.Secrets[i].Provider == "" && len(c.Secrets[i].Providers) == 0 {
+		return name == RootCA && c.spireAlone(DefaultSecret) // it has the providers of default
+	}
+	return c.Spire.Socket != "" && c.Secrets[i].namesSpire() && len(c.Secrets[i].Providers) <= 1
+}
+
+// checkSpirePair: an X.509-SVID is selected by the SPIFFE ID that a CA would be asked for.
+func (c *Config) checkSpirePair(p *problems, s *Secret, path string) {
+	if c.Spire.Socket != "" && s.namesSpire() && s.SPIFFEID == "" {
+		c.say(p, path+".spiffe_id", "", "write the SPIFFE ID of the X.509-SVID that the Workload API sends")
+	}
+}
 
 // source returns where a secret of a Workload API comes from.
 func (s SpireSecret) source(socket string) Source {

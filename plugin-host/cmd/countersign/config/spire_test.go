@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,25 +52,63 @@ func TestPartOfTheNamesMayComeFromACA(t *testing.T) {
 	}
 }
 
+func TestWorkloadAPIIsAProviderBesideACA(t *testing.T) {
+	c, _ := mustLoad(t, working+`
+spire: {socket: /s}
+secrets:
+- {name: default, spiffe_id: spiffe://example.org/web, providers: [spire, file]}
+`, nil)
+	both := []string{"spire", "file"}
+	if len(c.Spire.Secrets) != 0 || len(c.Secrets) != 2 || !slices.Equal(c.Secrets[0].Providers, both) || !slices.Equal(c.Secrets[1].Providers, both) {
+		t.Errorf("spire %+v, secrets %+v", c.Spire, c.Secrets)
+	}
+	want := []SpireSecret{{Name: "default", Kind: KeyPair, SPIFFEID: "spiffe://example.org/web"}, {Name: "ROOTCA", Kind: TrustBundle}}
+	if got := c.SpireProvides(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := sources(t, c)["default"]; got != "spire file: secrets.default.providers names it" {
+		t.Error(got)
+	}
+}
+
+func TestWorkloadAPIAloneNeedsNoProvider(t *testing.T) {
+	for _, file := range []string{"provider: spire", "providers: [spire]"} {
+		c, _ := mustLoad(t, "spire: {socket: /s}\nsecrets: [{name: default, spiffe_id: spiffe://example.org/web, "+file+"}]", nil)
+		if len(c.Providers) != 0 || len(c.Secrets) != 2 || c.Secrets[1].Providers[0] != "spire" {
+			t.Errorf("%s: providers %v, secrets %+v", file, c.Providers, c.Secrets)
+		}
+	}
+}
+
+func TestProviderMayBeNamedLikeTheWorkloadAPI(t *testing.T) {
+	c, _ := mustLoad(t, strings.Replace(working, "name: file", "name: spire\n    provider: file", 1)+"secrets: [{name: default, dns_names: [b], provider: spire}]", nil)
+	if got := c.SpireProvides(); len(c.Providers) != 1 || got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestWrongWorkloadAPIIsOneSentence(t *testing.T) {
 	const on = "spire: {socket: /s, secrets: ["
 	for file, want := range map[string]string{
-		"spire: {uids: [1]}":                                                       "spire.socket is not set",
-		"spire: {socket: 'tcp://127.0.0.1:80'}":                                    "a Workload API by TCP is not supported",
-		"spire: {socket: 'unix:relative'}":                                         "write the path of a unix socket",
-		"spire: {socket: '" + tooLong + "'}":                                       "a socket path has at most",
-		"spire: {socket: /a}\nsocket: {path: /a}":                                  "the agent itself serves there",
-		on + "{kind: key-pair}]}":                                                  "spire.secrets.0.name is not set",
-		on + "{name: a, kind: pair}]}":                                             "spire.secrets.a.kind",
-		on + "{name: default, kind: trust-bundle}]}":                               "clients expect a key-pair by the name default",
-		on + "{name: a, trust_domain: example.org}]}":                              "it selects a trust bundle",
-		on + "{name: a, kind: trust-bundle, trust_domain: example.org, hint: b}]}": "either trust_domain, or spiffe_id and hint",
-		on + "{name: a, kind: trust-bundle, trust_domain: Example}]}":              "spire.secrets.a.trust_domain",
-		on + "{name: a, spiffe_id: web}]}":                                         "spire.secrets.a.spiffe_id",
-		on + "{name: a}, {name: a}]}":                                              `spire.secrets has "a" twice`,
-		on + "{name: a}]}\nsecrets: [{name: a, dns_names: [b]}]":                   `"a" is both in secrets and in spire.secrets`,
-		on + "{name: a}]}\nfiles: {secrets: [{name: a, roots: r}]}":                `"a" is both in files.secrets and in spire.secrets`,
-		"workloads: {verified_by: authority}\nspire: {socket: /s}":                 "with workloads, nothing is taken from a Workload API",
+		"spire: {uids: [1]}":                                                               "spire.socket is not set",
+		"spire: {socket: 'tcp://127.0.0.1:80'}":                                            "a Workload API by TCP is not supported",
+		"spire: {socket: 'unix:relative'}":                                                 "write the path of a unix socket",
+		"spire: {socket: '" + tooLong + "'}":                                               "a socket path has at most",
+		"spire: {socket: /a}\nsocket: {path: /a}":                                          "the agent itself serves there",
+		on + "{kind: key-pair}]}":                                                          "spire.secrets.0.name is not set",
+		on + "{name: a, kind: pair}]}":                                                     "spire.secrets.a.kind",
+		on + "{name: default, kind: trust-bundle}]}":                                       "clients expect a key-pair by the name default",
+		on + "{name: a, trust_domain: example.org}]}":                                      "it selects a trust bundle",
+		on + "{name: a, kind: trust-bundle, trust_domain: example.org, hint: b}]}":         "either trust_domain, or spiffe_id and hint",
+		on + "{name: a, kind: trust-bundle, trust_domain: Example}]}":                      "spire.secrets.a.trust_domain",
+		on + "{name: a, spiffe_id: web}]}":                                                 "spire.secrets.a.spiffe_id",
+		on + "{name: a}, {name: a}]}":                                                      `spire.secrets has "a" twice`,
+		on + "{name: a}]}\nsecrets: [{name: a, dns_names: [b]}]":                           `"a" is both in secrets and in spire.secrets`,
+		on + "{name: a}]}\nfiles: {secrets: [{name: a, roots: r}]}":                        `"a" is both in files.secrets and in spire.secrets`,
+		"spire: {socket: /s}\nsecrets: [{name: default, dns_names: [b], provider: spire}]": "secrets.default.spiffe_id is not set",
+		"secrets: [{name: default, dns_names: [b], providers: [spire]}]":                   "spire.socket is not set",
+		"spire: {socket: /s}\nsecrets: [{name: default, spiffe_id: 'spiffe://a/b', provider: spire}]\nproviders: [{name: spire, provider: file}]": "that is the name of the Workload API",
+		"workloads: {verified_by: authority}\nspire: {socket: /s}":                                                                                "with workloads, nothing is taken from a Workload API",
 	} {
 		_, _, err := load(file, nil)
 		wantError(t, err, want)

@@ -1,0 +1,50 @@
+{{/* countersign.agent.check: what holds for the agent of a node and of a sidecar. */}}
+{{- define "countersign.agent.check" -}}
+{{- $address := "" -}}
+{{- range .part.env }}{{ if eq .name "CA_ADDR" }}{{ $address = "set" }}{{ end }}{{ end -}}
+{{- if not (or .config.providers (dig "spire" "socket" "" .config) $address) -}}
+{{- fail (printf "%s: there is no CA: set %s.config.providers, or CA_ADDR in %s.env." .what .what .what) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "countersign.node.config" -}}
+{{- $base := .Files.Get "files/kustomize/sidecar/countersign.yaml" | fromYaml -}}
+{{- $account := "/var/run/secrets/kubernetes.io/serviceaccount" -}}
+{{- $own := pick $base "lock" "runtime_dir" -}}
+{{- $_ := set $own "socket" (dict "path" "/run/countersign-agent/socket" "mode" "0666") -}}
+{{- if eq (dig "workloads" "verified_by" "" .Values.agent.config) "token_review" -}}
+{{- $_ := set $own "workloads" (dict "token_review" (dict "url" "https://kubernetes.default.svc" "token_file" (print $account "/token") "root_file" (print $account "/ca.crt"))) -}}
+{{- end -}}
+{{- merge (deepCopy .Values.agent.config) $own | toYaml -}}
+{{- end -}}
+
+{{- define "countersign.node.check" -}}
+{{- include "countersign.agent.check" . -}}
+{{- $workloads := .config.workloads | default dict -}}
+{{- if not (or $workloads.verified_by $workloads.peers) -}}
+{{- fail "agent.config.workloads is not set: an agent of a node gives each workload its own identity; write workloads: {verified_by: token_review}." -}}
+{{- end -}}
+{{- if ne .config.socket.path "/run/countersign-agent/socket" -}}
+{{- fail "agent.config.socket.path is not where the chart mounts agent.socketFolder: remove it." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "countersign.sidecar.config" -}}
+{{- $own := .Files.Get "files/kustomize/sidecar/countersign.yaml" | fromYaml -}}
+{{- merge (deepCopy .Values.sidecar.config) (pick $own "lock" "runtime_dir" "socket") | toYaml -}}
+{{- end -}}
+
+{{/*
+countersign.sidecar: what the pod of a proxy gets, in YAML: initContainers, volumes, and the
+volumeMounts of the proxy's container. Another chart that depends on this one calls it with
+.Subcharts.countersign.
+*/}}
+{{- define "countersign.sidecar" -}}
+{{- $part := .Values.sidecar -}}
+{{- $config := include "countersign.sidecar.config" . | fromYaml -}}
+{{- include "countersign.agent.check" (dict "what" "sidecar" "part" $part "config" $config) -}}
+{{- $spec := (.Files.Get "files/kustomize/sidecar/deployment.yaml" | fromYaml).spec.template.spec -}}
+{{- $container := first $spec.initContainers -}}
+{{- include "countersign.pod" (dict "root" . "part" $part "pod" $spec "container" $container) -}}
+{{- dict "initContainers" $spec.initContainers "volumes" $spec.volumes "volumeMounts" (first $spec.containers).volumeMounts | toYaml -}}
+{{- end -}}
