@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -35,6 +36,9 @@ type Config struct {
 	// those of mounted files. The agent's status includes that of a source with a Status
 	// method like [secret.Manager]'s. The caller closes them.
 	Sources []secret.Source
+	// Revocation adds revocation lists to trust bundles. The agent sets its Observe and Log.
+	// Default: none.
+	Revocation revocation.Config
 	// Identities makes this an agent of many identities: each stream gets the certificate
 	// that its own credential is entitled to. The agent sets its Manager, Observe and Log.
 	// Secrets may then hold only trust bundles and Sources must be empty, as every stream
@@ -68,6 +72,7 @@ type Agent struct {
 	drain      time.Duration
 	sources    []secret.Source // the Manager is last
 	secrets    *secret.Manager
+	revocation *revocation.Set // nil without revocation lists
 	identities *identities.Set // nil if all streams share the same secrets
 	relay      *relay          // nil without a gateway socket
 	servers    []server
@@ -107,7 +112,10 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.closeServers(context.Background()))
 	}
 	a.secrets, a.sources = secrets, append(slices.Clone(cfg.Sources), secrets)
-	source.Source = secret.First(a.sources...)
+	if a.revocation, err = cfg.newRevocation(secret.First(a.sources...)); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	source.Source = a.Secrets()
 	if upstream != nil {
 		a.relay = startRelay(upstream)
 	}
@@ -117,8 +125,18 @@ func New(cfg Config) (*Agent, error) {
 	if a.identities, err = cfg.newIdentities(secrets); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	source.Source, sessions.Sessions = a.identities, a.identities
+	source.Source, sessions.Sessions = a.revocation.Over(a.identities), a.identities
 	return a, nil
+}
+
+// newRevocation returns nil without revocation lists.
+func (c Config) newRevocation(source secret.Source) (*revocation.Set, error) {
+	if len(c.Revocation.Bundles) == 0 {
+		return nil, nil
+	}
+	cfg := c.Revocation
+	cfg.Observe, cfg.Log = c.Observe, c.Log
+	return revocation.New(cfg, source)
 }
 
 // checkIdentities rejects what streams would share in an agent of many identities.

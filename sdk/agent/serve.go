@@ -12,7 +12,7 @@ import (
 )
 
 // Secrets returns the source of the agent's secrets; use it until Close.
-func (a *Agent) Secrets() secret.Source { return secret.First(a.sources...) }
+func (a *Agent) Secrets() secret.Source { return a.revocation.Over(secret.First(a.sources...)) }
 
 // Status returns the state of every secret, sorted by name.
 func (a *Agent) Status() []secret.Status {
@@ -23,7 +23,7 @@ func (a *Agent) Status() []secret.Status {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b secret.Status) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return a.revocation.Complete(all)
 }
 
 // Ready returns the names of the secrets that are not held, sorted. If there are none, the
@@ -134,6 +134,7 @@ func (a *Agent) Close() error {
 	if a.identities != nil {
 		err = errors.Join(err, a.identities.Close())
 	}
+	a.revocation.Close()
 	return errors.Join(err, a.secrets.Close())
 }
 

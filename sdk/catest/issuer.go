@@ -27,7 +27,7 @@ func newIssuer(opts Options, name string, parent *issuer) issuer {
 	begin := opts.Now().Add(-time.Hour)
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "catest " + name}, BasicConstraintsValid: true, IsCA: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: begin, NotAfter: begin.Add(opts.CALifetime),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, NotBefore: begin, NotAfter: begin.Add(opts.CALifetime),
 	}
 	if parent == nil {
 		parent = &issuer{template, key}

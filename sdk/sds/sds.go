@@ -98,9 +98,7 @@ func resourceOf(item *secret.Item) (*xds.Resource, error) {
 func message(item *secret.Item) (*tlsv3.Secret, error) {
 	out := &tlsv3.Secret{Name: item.Name}
 	if item.Kind == secret.TrustBundle {
-		out.Type = &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-			TrustedCa: inline(item.Roots),
-		}}
+		out.Type = &tlsv3.Secret_ValidationContext{ValidationContext: validation(item)}
 		return out, nil
 	}
 	key, err := item.KeyPEM()
@@ -108,6 +106,16 @@ func message(item *secret.Item) (*tlsv3.Secret, error) {
 		CertificateChain: inline(item.Chain), PrivateKey: inline(key),
 	}}
 	return out, err
+}
+
+// validation has no CRL unless there is a list: Envoy checks revocation once the field is set, and
+// then refuses every peer.
+func validation(item *secret.Item) *tlsv3.CertificateValidationContext {
+	out := &tlsv3.CertificateValidationContext{TrustedCa: inline(item.Roots)}
+	if len(item.CRLs) > 0 {
+		out.Crl, out.OnlyVerifyLeafCertCrl = inline(item.CRLs), item.LeafCRLOnly
+	}
+	return out
 }
 
 func inline(pem []byte) *corev3.DataSource {

@@ -36,6 +36,25 @@ func TestSecretsAreInlineAndResentOnChange(t *testing.T) {
 	}
 }
 
+// Envoy checks revocation once the field is set, so that an empty one would refuse everybody.
+func TestRevocationListsComeWithRoots(t *testing.T) {
+	for _, leafOnly := range []bool{false, true} {
+		listed := bundle("1")
+		listed.CRLs, listed.LeafCRLOnly = []byte("lists"), leafOnly
+		source := secrettest.New(bundle("0"))
+		c := open(t, dial(t, start(t, source, sds.Config{})))
+		c.ask("ROOTCA")
+		if bare := c.get()["ROOTCA"].GetValidationContext(); bare.Crl != nil || bare.OnlyVerifyLeafCertCrl {
+			t.Errorf("without lists: %v", bare)
+		}
+		source.Put(listed)
+		got := c.get()["ROOTCA"].GetValidationContext()
+		if string(got.GetCrl().GetInlineBytes()) != "lists" || got.OnlyVerifyLeafCertCrl != leafOnly || string(got.GetTrustedCa().GetInlineBytes()) != "roots 1" {
+			t.Errorf("with lists: %v", got)
+		}
+	}
+}
+
 // MOSN sends a request for each name on one stream, none with a nonce, and lists
 // all names in its acknowledgements.
 func TestMOSNDialectIsUnderstood(t *testing.T) {

@@ -50,6 +50,13 @@ type Item struct {
 	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil if KeyHandle is set
 	Roots []byte // PEM, at least one certificate; TrustBundle only
 
+	// CRLs are the lists (PEM) that tell which certificates under Roots are revoked, each
+	// signed by a CA of the bundle; empty if revocation is not checked. Where there is one, a
+	// peer whose CA has none that is current is refused. LeafCRLOnly checks only the leaf,
+	// not the CAs above it. TrustBundle only; see package revocation.
+	CRLs        []byte
+	LeafCRLOnly bool
+
 	// KeyHandle is the key if it cannot leave its device. Such an item works for callers
 	// of [Item.PrivateKey], not for those that need the bytes.
 	KeyHandle crypto.Signer

@@ -44,6 +44,45 @@ type Status struct {
 	ExpiredSince time.Time `json:"expired_since,omitzero"`
 	// Roots are the roots of a TrustBundle, sorted by fingerprint.
 	Roots []Root `json:"roots,omitempty"`
+	// Revocation is the state of a TrustBundle's revocation lists; nil if it has none to
+	// have.
+	Revocation *Revocation `json:"revocation,omitempty"`
+}
+
+// Revocation is what an operator may see of the revocation lists of a trust bundle.
+type Revocation struct {
+	// Lists are the newest of each CA, by the CA's name. They are served unless Dropped.
+	Lists []RevocationList `json:"lists,omitempty"`
+	// Without describes the CAs that have no current list: their peers are refused, unless
+	// Dropped.
+	Without []string `json:"without,omitempty"`
+	// Dropped reports that the bundle is served without any list, as one is not current and
+	// the operator prefers that.
+	Dropped bool `json:"dropped,omitempty"`
+	// Failure is why the newest lists could not be taken; nil if they were.
+	Failure *Failure `json:"failure,omitempty"`
+}
+
+// First returns when the first of the lists is due for its successor; zero without any.
+func (r *Revocation) First() (first time.Time) {
+	if r == nil {
+		return first
+	}
+	for _, list := range r.Lists {
+		if first.IsZero() || list.NextUpdate.Before(first) {
+			first = list.NextUpdate
+		}
+	}
+	return first
+}
+
+// RevocationList is one certificate revocation list.
+type RevocationList struct {
+	CA         string    `json:"ca"` // the subject, bounded and escaped
+	Number     string    `json:"number,omitempty"`
+	ThisUpdate time.Time `json:"this_update"`
+	NextUpdate time.Time `json:"next_update"`
+	Revoked    int       `json:"revoked"` // certificates
 }
 
 // Failure describes why an attempt failed.

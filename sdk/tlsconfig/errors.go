@@ -24,6 +24,10 @@ var (
 	ErrMalformed = errors.New("a secret cannot be used for TLS")
 	// ErrUntrusted means that the peer's chain does not lead to the roots.
 	ErrUntrusted = errors.New("the peer's certificate is not trusted")
+	// ErrRevoked means that a CA has revoked a certificate of the peer's chain, or has no
+	// current revocation list while the bundle has some. The error also wraps
+	// [pki.ErrRevoked] or [pki.ErrNoCRL].
+	ErrRevoked = errors.New("the peer's certificate is revoked")
 	// ErrNoID means that the peer's certificate has no SPIFFE ID, or more than one.
 	ErrNoID = errors.New("the peer's certificate has no SPIFFE ID")
 	// ErrTrustDomain means that the peer is in another trust domain.

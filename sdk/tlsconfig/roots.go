@@ -1,6 +1,7 @@
 package tlsconfig
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"sync"
@@ -18,8 +19,9 @@ const maxVerified = 1000
 // that returns or resumes a session costs no signature check. A new version starts with an
 // empty cache.
 type roots struct {
-	bundle *pki.Bundle
-	pool   *x509.CertPool
+	bundle  *pki.Bundle
+	pool    *x509.CertPool
+	revoked *pki.Revocations // nil if revocation is not checked
 
 	mu       sync.Mutex
 	verified map[[sha256.Size]byte]path // by SHA-256 of the leaf's DER
@@ -46,11 +48,16 @@ func parseRoots(item *secret.Item) (*roots, error) {
 	if err != nil {
 		return nil, malformed(item.Name, secret.TrustBundle, err)
 	}
+	revoked, err := pki.NewRevocations(item.CRLs, item.LeafCRLOnly)
+	if err != nil {
+		return nil, malformed(item.Name, secret.TrustBundle, err)
+	}
 	b := pki.NewBundle(certs...)
-	return &roots{bundle: b, pool: b.Pool(), verified: make(map[[sha256.Size]byte]path)}, nil
+	return &roots{bundle: b, pool: b.Pool(), revoked: revoked, verified: make(map[[sha256.Size]byte]path)}, nil
 }
 
-// verify returns the chain from the first certificate to one of the roots.
+// verify returns the chain from the first certificate to one of the roots, on which nothing is
+// revoked.
 func (r *roots) verify(certs []*x509.Certificate, usage x509.ExtKeyUsage) ([]*x509.Certificate, error) {
 	now := time.Now()
 	key := sha256.Sum256(certs[0].Raw)
@@ -67,9 +74,28 @@ func (r *roots) verify(certs []*x509.Certificate, usage x509.ExtKeyUsage) ([]*x5
 	if err != nil {
 		return nil, err
 	}
-	p := pathOf(chains[0])
+	p, err := r.unrevoked(chains, now)
+	if err != nil {
+		return nil, err
+	}
 	r.remember(key, p)
 	return p.chain, nil
+}
+
+// unrevoked returns the first path on which nothing is revoked.
+func (r *roots) unrevoked(chains [][]*x509.Certificate, now time.Time) (p path, err error) {
+	for _, chain := range chains {
+		p = pathOf(chain)
+		until, fault := r.revoked.Check(chain, now)
+		if fault == nil && !until.IsZero() && until.Before(p.until) {
+			p.until = until
+		}
+		if fault == nil {
+			return p, nil
+		}
+		err = cmp.Or(err, fault)
+	}
+	return path{}, err
 }
 
 func pathOf(chain []*x509.Certificate) path {

@@ -105,7 +105,7 @@ func (v *Verifier) Roots() (*pki.Bundle, error) {
 const signsOthers = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 
 // VerifyConnection is for [tls.Config.VerifyConnection]. The peer's chain must lead to the
-// current roots, its leaf must not be a CA and must fit its role, and the authorizer must
+// current roots, nothing on it may be revoked, its leaf must not be a CA and must fit its role, and the authorizer must
 // admit it. Resumed sessions must pass as well. The error is an [*Error].
 func (v *Verifier) VerifyConnection(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
@@ -121,7 +121,10 @@ func (v *Verifier) VerifyConnection(state tls.ConnectionState) error {
 		return &Error{Reason: ErrUntrusted, Expected: "a leaf, which may sign no certificates or revocation lists", Seen: describe(leaf)}
 	}
 	chain, err := held.verify(state.PeerCertificates, v.as.usage)
-	if err != nil {
+	switch {
+	case errors.Is(err, pki.ErrRevoked), errors.Is(err, pki.ErrNoCRL):
+		return &Error{Reason: ErrRevoked, Expected: fmt.Sprintf("a certificate that the revocation lists of %.256q admit", from.name), Seen: describe(leaf), Err: err}
+	case err != nil:
 		return v.untrusted(from.name, held, leaf, err)
 	}
 	return v.authorize(Peer{Chain: chain, ServerName: state.ServerName})

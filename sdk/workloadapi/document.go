@@ -3,6 +3,7 @@ package workloadapi
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"runtime"
@@ -20,6 +21,7 @@ type document struct {
 	id      string    // the SPIFFE ID; key pairs only
 	domain  string    // the SPIFFE ID of its trust domain, as in "spiffe://example.org"; key pairs only
 	certs   []byte    // concatenated DER
+	crls    [][]byte  // revocation lists in DER; trust bundles only
 	key     []byte    // PKCS #8; key pairs only
 	ends    time.Time // of the leaf; key pairs only
 }
@@ -55,7 +57,7 @@ func newDocument(item *secret.Item) (*document, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &document{version: item.Version, certs: der(certs)}, nil
+		return &document{version: item.Version, certs: der(certs), crls: derOf(item.CRLs)}, nil
 	}
 	chain, err := pki.ParseCertificates(item.Chain)
 	if err != nil {
@@ -73,6 +75,14 @@ func newDocument(item *secret.Item) (*document, error) {
 	return d, err
 }
 
+// derOf returns the contents of PEM blocks.
+func derOf(text []byte) (all [][]byte) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		all = append(all, block.Bytes)
+	}
+	return all
+}
+
 // spiffeID returns the SPIFFE ID of a leaf and that of its trust domain.
 func spiffeID(leaf *x509.Certificate) (id, domain string, err error) {
 	if len(leaf.URIs) != 1 {
@@ -85,8 +95,8 @@ func spiffeID(leaf *x509.Certificate) (id, domain string, err error) {
 	return u.String(), "spiffe://" + u.Host, nil
 }
 
-func keyDER(pem []byte) ([]byte, error) {
-	key, err := pki.ParseKey(pem)
+func keyDER(text []byte) ([]byte, error) {
+	key, err := pki.ParseKey(text)
 	if err != nil {
 		return nil, err
 	}

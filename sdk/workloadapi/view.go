@@ -175,7 +175,7 @@ func (v view) federatedVersion() string {
 }
 
 func (v view) svids() *workloadv1.X509SVIDResponse {
-	out := &workloadv1.X509SVIDResponse{FederatedBundles: make(map[string][]byte, len(v.federated))}
+	out := &workloadv1.X509SVIDResponse{Crl: v.crls(), FederatedBundles: make(map[string][]byte, len(v.federated))}
 	for _, h := range v.identities {
 		out.Svids = append(out.Svids, &workloadv1.X509SVID{
 			SpiffeId: h.pair.id, X509Svid: h.pair.certs, X509SvidKey: h.pair.key, Bundle: h.roots.certs, Hint: h.Hint,
@@ -192,7 +192,7 @@ func (v view) svids() *workloadv1.X509SVIDResponse {
 }
 
 func (v view) x509Bundles() *workloadv1.X509BundlesResponse {
-	out := &workloadv1.X509BundlesResponse{Bundles: make(map[string][]byte, len(v.federated)+1)}
+	out := &workloadv1.X509BundlesResponse{Crl: v.crls(), Bundles: make(map[string][]byte, len(v.federated)+1)}
 	for domain, roots := range v.federated {
 		out.Bundles[domain] = roots.certs
 	}
@@ -201,6 +201,26 @@ func (v view) x509Bundles() *workloadv1.X509BundlesResponse {
 		out.Bundles[b.domain] = b.roots.certs
 	}
 	return out
+}
+
+// crls returns the revocation lists of all bundles, each once. The protocol does not say which bundle
+// a list is for: the client finds its CA by name and signature.
+func (v view) crls() (all [][]byte) {
+	seen := make(map[string]bool)
+	take := func(roots *document) {
+		for _, list := range roots.crls {
+			if !seen[string(list)] {
+				seen[string(list)], all = true, append(all, list)
+			}
+		}
+	}
+	for _, b := range v.bundles {
+		take(b.roots)
+	}
+	for _, domain := range slices.Sorted(maps.Keys(v.federated)) {
+		take(v.federated[domain])
+	}
+	return all
 }
 
 // noKeys is a JWK set, RFC 7517, section 5.

@@ -86,6 +86,26 @@ func checkSVID(t *testing.T, svid *workloadv1.X509SVID, authority *catest.CA) {
 
 func rootDER(authority *catest.CA) []byte { return authority.Bundle().Certificates()[0].Raw }
 
+func TestRevocationListsOfAllBundlesAreSentInDER(t *testing.T) {
+	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
+	roots, partner := bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")
+	roots.CRLs, partner.CRLs = slices.Concat(ours.CRLs(catest.CRL{})...), slices.Concat(theirs.CRLs(catest.CRL{})...)
+	source := secrettest.New(keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer"), roots, partner)
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
+		Identities: []workloadapi.Identity{of("default", ""), of("outer", "outer")}, Federated: map[string]string{"partner.example": "PARTNER"},
+	}})
+	for what, lists := range map[string][][]byte{"SVIDs": c.svids().get().Crl, "bundles": c.bundles().get().Crl} {
+		if len(lists) != 3 {
+			t.Errorf("%s: %d lists, want those of three CAs, each once", what, len(lists))
+		}
+		for _, list := range lists {
+			if _, err := x509.ParseRevocationList(list); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
 func TestOnlyRotationsArePushedAndWhole(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	source := secrettest.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))

@@ -62,6 +62,7 @@ type agentConfig struct {
 	exchange    []map[string]any // of the token
 	files       map[string]any
 	outputs     []map[string]any
+	crl         []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
 	spire       map[string]any // nil: it is off
@@ -177,6 +178,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"status":       map[string]any{"address": "unix:" + a.statusSocket()},
 		"files":        c.files,
 		"outputs":      c.outputs,
+		"crl":          c.crl,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 		"workload_api": c.workloadAPI, "spire": c.spire,

@@ -27,6 +27,7 @@ const (
 	Chain       Content = "chain"             // PEM, leaf first
 	Key         Content = "key"               // PEM, PKCS #8
 	Roots       Content = "roots"             // PEM
+	CRL         Content = "crl"               // PEM: the bundle's revocation lists; an error without any
 	Combined    Content = "combined"          // PEM: the key, then the chain
 	PKCS12      Content = "pkcs12"            // a keystore
 	PKCS12Roots Content = "pkcs12-truststore" // for Java 8u301 and later
@@ -39,7 +40,7 @@ const (
 )
 
 // Contents lists all of them.
-var Contents = []Content{Chain, Key, Roots, Combined, PKCS12, PKCS12Roots, JKSRoots}
+var Contents = []Content{Chain, Key, Roots, CRL, Combined, PKCS12, PKCS12Roots, JKSRoots}
 
 // DefaultMode returns the mode of a file whose Mode is zero: 0600 with a key, else 0644.
 func (c Content) DefaultMode() fs.FileMode {
@@ -52,7 +53,9 @@ func (c Content) DefaultMode() fs.FileMode {
 // holdsKey reports whether the file contains the key.
 func (c Content) holdsKey() bool { return c == Key || c == Combined || c == PKCS12 }
 
-func (c Content) needsRoots() bool { return c == Roots || c == PKCS12Roots || c == JKSRoots }
+func (c Content) needsRoots() bool {
+	return c == Roots || c == CRL || c == PKCS12Roots || c == JKSRoots
+}
 
 // File is one file of a set.
 type File struct {
@@ -140,7 +143,7 @@ func (c Config) Check() error {
 		case seen[file.Name]:
 			return fmt.Errorf("the file %q is there twice", file.Name)
 		case !slices.Contains(Contents, file.Content):
-			return fmt.Errorf("the file %q is to hold %q; chain, key, roots, combined, pkcs12, pkcs12-truststore or jks-truststore is allowed", file.Name, file.Content)
+			return fmt.Errorf("the file %q is to hold %q; chain, key, roots, crl, combined, pkcs12, pkcs12-truststore or jks-truststore is allowed", file.Name, file.Content)
 		case file.Content.needsRoots() && c.Bundle == "", !file.Content.needsRoots() && c.Pair == "":
 			return fmt.Errorf("the file %q: no secret is named for it", file.Name)
 		case file.Mode&^fs.ModePerm != 0:

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"software.sslmate.com/src/go-pkcs12"
 
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -140,6 +141,23 @@ func TestFlatLayoutWritesKeyLastThenReloads(t *testing.T) {
 	}
 	if order[2] != "key.pem" {
 		t.Errorf("the files got their names in the order %v", order)
+	}
+}
+
+// No server starts with an empty file of revocation lists.
+func TestRevocationListsAreWrittenOrNothingIs(t *testing.T) {
+	dir := t.TempDir()
+	held := newRotating(t)
+	bare := held.held("ROOTCA")
+	source := secrettest.New(bare, held.held("default"))
+	r := start(t, output.Config{Folder: dir, Files: []output.File{{Name: "crl.pem", Content: output.CRL}}}, source)
+	r.await(output.WriteFailed)
+	listed := *bare
+	listed.CRLs, listed.Version = []byte("lists"), "listed"
+	source.Put(&listed)
+	r.await(output.Written)
+	if got := read(t, dir, "crl.pem"); string(got) != "lists" {
+		t.Errorf("the file holds %q", got)
 	}
 }
 

@@ -22,6 +22,11 @@ func (w *writer) render(content Content, s set) ([]byte, error) {
 		return s.pair.KeyPEM()
 	case Roots:
 		return s.bundle.Roots, nil
+	case CRL:
+		if len(s.bundle.CRLs) == 0 {
+			return nil, fmt.Errorf("the trust bundle %.256q has no revocation list", s.bundle.Name) // no server starts with an empty file
+		}
+		return s.bundle.CRLs, nil
 	case Combined:
 		key, err := s.pair.KeyPEM()
 		return append(bytes.Clone(key), s.pair.Chain...), err

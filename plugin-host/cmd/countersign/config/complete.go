@@ -42,6 +42,7 @@ func (c *Config) Complete() error {
 	c.settleChoice(bound)
 	c.checkMetricsSecret(&p)
 	c.completeOutputs(&p)
+	c.completeCRLs(&p)
 	c.completeWorkloadAPI(&p)
 	c.completeGateway(&p)
 	return p.err()

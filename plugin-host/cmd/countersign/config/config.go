@@ -18,10 +18,12 @@ type Config struct {
 	Workloads Workloads `json:"workloads"`
 	Files     Files     `json:"files"`
 	Spire     Spire     `json:"spire"`
-	Outputs   []Output  `json:"outputs"`
-	Rotation  Rotation  `json:"rotation"`
-	State     State     `json:"state"`
-	Socket    Socket    `json:"socket"`
+	// CRL adds revocation lists to trust bundles. Default: none, and nobody is checked.
+	CRL      []CRL    `json:"crl"`
+	Outputs  []Output `json:"outputs"`
+	Rotation Rotation `json:"rotation"`
+	State    State    `json:"state"`
+	Socket   Socket   `json:"socket"`
 	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
 	Gateway     Gateway     `json:"gateway"`

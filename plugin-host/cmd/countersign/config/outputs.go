@@ -41,7 +41,7 @@ type Output struct {
 // OutputFile is one file of an output.
 type OutputFile struct {
 	Name string `json:"name"`
-	// Content is chain, key, roots, combined, pkcs12, pkcs12-truststore or
+	// Content is chain, key, roots, crl, combined, pkcs12, pkcs12-truststore or
 	// jks-truststore.
 	Content string `json:"content"`
 	// Mode is octal, in quotes. Default: "0600" with a key, else "0644".
@@ -160,7 +160,7 @@ func (o *Output) Config() output.Config {
 		cfg.Files = append(cfg.Files, output.File{Name: file.Name, Content: output.Content(file.Content), Mode: fs.FileMode(file.Mode)})
 	}
 	if !slices.ContainsFunc(o.Files, func(f OutputFile) bool {
-		return strings.HasSuffix(f.Content, "truststore") || f.Content == string(output.Roots)
+		return strings.HasSuffix(f.Content, "truststore") || f.Content == string(output.Roots) || f.Content == string(output.CRL)
 	}) {
 		cfg.Bundle = "" // no file contains it, so nothing waits for it
 	}

@@ -21,6 +21,8 @@ var (
 	rootsDesc   = prometheus.NewDesc("countersign_secret_roots", "Roots in a held trust bundle.", []string{"secret"}, nil)
 	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
 	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal expires.", []string{"secret"}, nil)
+	crlDesc     = prometheus.NewDesc("countersign_crl_next_update_timestamp_seconds", "When the first revocation list of a trust bundle expires.", []string{"secret"}, nil)
+	lackDesc    = prometheus.NewDesc("countersign_crl_missing", "CAs of a trust bundle that have no current revocation list.", []string{"secret"}, nil)
 	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
 )
 
@@ -61,7 +63,7 @@ type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
 func (h *held) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, streamsDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, lackDesc, streamsDesc} {
 		to <- desc
 	}
 }
@@ -80,6 +82,12 @@ func (h *held) Collect(to chan<- prometheus.Metric) {
 		value(heldDesc, isHeld, s.Name)
 		if !s.TokenExpiry.IsZero() {
 			value(tokenDesc, float64(s.TokenExpiry.Unix()), s.Name)
+		}
+		if s.Revocation != nil {
+			value(lackDesc, float64(len(s.Revocation.Without)), s.Name)
+		}
+		if first := s.Revocation.First(); !first.IsZero() {
+			value(crlDesc, float64(first.Unix()), s.Name)
 		}
 		if s.Item == nil {
 			continue

@@ -52,6 +52,7 @@ func (m *markup) secret(r Report, s secret.Status) {
 	m.advice(s.Advice)
 	m.token(s.TokenExpiry)
 	m.fact("Missing", s.Missing)
+	m.revocation(s.Revocation)
 	if s.Failure != nil {
 		m.failure(s.Failure)
 	}
@@ -165,6 +166,26 @@ func (m *markup) token(end time.Time) {
 	}
 	m.moment(end)
 	m.put("</dd>\n")
+}
+
+// revocation writes the lists that certificates are checked against, and who is refused without one.
+func (m *markup) revocation(r *secret.Revocation) {
+	if r == nil {
+		return
+	}
+	for _, list := range r.Lists[:min(maxList, len(r.Lists))] {
+		m.put("<dt>Revocation list</dt><dd>%v: %v revoked; next one due ", clean(list.CA), list.Revoked)
+		m.moment(list.NextUpdate)
+		m.put("</dd>\n")
+	}
+	what := "Refused for want of a list"
+	if r.Dropped {
+		what = "Nobody is checked, for want of a list"
+	}
+	m.fact(what, cleanAll(r.Without))
+	if r.Failure != nil {
+		m.fact("Invalid list", clean(r.Failure.Text))
+	}
 }
 
 func (m *markup) failure(f *secret.Failure) {

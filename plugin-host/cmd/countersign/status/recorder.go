@@ -153,6 +153,9 @@ type problem struct {
 func (r *Report) present() map[problem]bool {
 	all := map[problem]bool{}
 	for _, s := range r.Secrets {
+		if s.Revocation != nil && s.Revocation.Failure != nil {
+			all[problem{"secret " + s.Name, s.Revocation.Failure.At.Unix(), ""}] = true
+		}
 		if s.Failure == nil {
 			continue
 		}

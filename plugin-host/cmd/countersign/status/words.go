@@ -42,12 +42,18 @@ func (r Report) MarkOf(s secret.Status) mark {
 		return mark{"expired", "bad"}
 	case s.Released:
 		return mark{"idle, renewed on request", "good"}
+	case s.Revocation != nil && s.Item != nil && !s.Held:
+		return mark{"not served: it has no revocation list", "bad"}
 	case !s.Held && s.Failure != nil:
 		return mark{"not held: requests are failing", "bad"}
 	case !s.Held:
 		return mark{"not held yet", "fair"}
 	case s.Failure != nil:
 		return mark{"held; renewal is failing", "fair"}
+	case s.Revocation != nil && len(s.Revocation.Without) > 0:
+		return mark{"held; a revocation list is missing or expired", "bad"}
+	case s.Revocation != nil && s.Revocation.Failure != nil:
+		return mark{"held; a revocation list is invalid", "fair"}
 	case s.Missing != "":
 		return mark{"held; a root is missing", "fair"}
 	}

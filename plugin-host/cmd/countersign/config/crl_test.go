@@ -1,0 +1,53 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestRevocationListsAreForROOTCAUnlessToldOtherwise(t *testing.T) {
+	if c, _ := mustLoad(t, working, nil); len(c.CRL) != 0 {
+		t.Errorf("without a word there is %+v", c.CRL)
+	}
+	c, _ := mustLoad(t, working+`
+files: {secrets: [{name: partner, roots: r}]}
+crl:
+  - files: [root.pem, issuing.pem]
+  - {name: partner, files: [p.pem], leaf_only: true, stale: drop}
+outputs: [{name: nginx, folder: f, files: [{name: crl.pem, content: crl}]}]
+`, nil)
+	want := []CRL{
+		{Name: "ROOTCA", Files: []string{"root.pem", "issuing.pem"}, Chains: []string{"default"}, Stale: "keep"},
+		{Name: "partner", Files: []string{"p.pem"}, LeafOnly: true, Stale: "drop"},
+	}
+	if !reflect.DeepEqual(c.CRL, want) {
+		t.Errorf("got %+v", c.CRL)
+	}
+	if got := c.Outputs[0].Config(); got.Bundle != "ROOTCA" {
+		t.Errorf("the output writes the lists of %q", got.Bundle)
+	}
+	if got := NeedRestart([]string{"crl.ROOTCA.files"}); len(got) != 1 {
+		t.Error("a running agent would not take it over")
+	}
+}
+
+func TestWrongRevocationListsAreRefused(t *testing.T) {
+	const output = "\noutputs: [{name: nginx, folder: f, files: [{name: crl.pem, content: crl}]}]"
+	for file, want := range map[string]string{
+		"[{}]":                                 "crl.ROOTCA.files is",
+		"[{files: ['']}]":                      "crl.ROOTCA.files is",
+		"[{files: [f], stale: later}]":         `crl.ROOTCA.stale is "later": must be keep or drop`,
+		"[{files: [f]}, {files: [g]}]":         `crl has "ROOTCA" twice`,
+		"[{name: default, files: [f]}]":        "no trust bundle of that name",
+		"[{name: nobody, files: [f]}]":         "no trust bundle of that name",
+		"[{files: [f], chains: [ROOTCA]}]":     "no key pair of that name",
+		"[{file: f}]":                          "file",
+		"[]" + output:                          `writes the revocation lists of "ROOTCA", which has none`,
+		"[{files: [f], stale: drop}]" + output: "a server does not start with an empty file",
+	} {
+		if _, _, err := load(working+"crl: "+file+"\n", nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", file, err, want)
+		}
+	}
+}

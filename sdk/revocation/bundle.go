@@ -1,0 +1,249 @@
+package revocation
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/internal/version"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// bundle is one trust bundle with its lists.
+type bundle struct {
+	spec    Bundle
+	source  secret.Source
+	now     func() time.Time
+	observe func(secret.Event)
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	contents map[string]content // by path, what was last good
+	faults   []string           // of the files, when they were last read
+	reads    int                // how often a content changed
+	held     []*x509.RevocationList
+	made     made
+	fault    string    // why the newest lists were not taken
+	since    time.Time // since when
+	watchers []*watcher
+
+	served string // the version that the watchers know; owned by the Set's goroutine
+	said   said   // what was logged; owned by the Set's goroutine
+}
+
+type watcher struct{ notify func(name string) }
+
+// content is what one file holds.
+type content struct {
+	text    []byte
+	lists   []*x509.RevocationList
+	issuers []*x509.Certificate
+}
+
+// made is a dressed bundle, and what it was made of.
+type made struct {
+	from   *secret.Item
+	chains []*secret.Item
+	reads  int
+	at     time.Time // when
+	verdict
+	item *secret.Item // nil: there is nothing to serve
+}
+
+func (b *bundle) watch(notify func(string)) (leave func()) {
+	w := &watcher{notify}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers = append(b.watchers, w)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.watchers = slices.DeleteFunc(b.watchers, func(other *watcher) bool { return other == w })
+	}
+}
+
+// look reads the files, notifies the watchers of what has changed, and logs it.
+func (b *bundle) look() {
+	b.read()
+	defer b.report()
+	item, err := b.source.Peek(secret.Caller{}, b.spec.Name)
+	if err != nil || item.Kind != secret.TrustBundle {
+		return // told by whoever should have it
+	}
+	served := ""
+	if item, err = b.dress(item); err == nil {
+		served = item.Version
+	}
+	if served != b.served {
+		b.served = served
+		b.notify()
+	}
+}
+
+// notify calls the watchers without the lock.
+func (b *bundle) notify() {
+	b.mu.Lock()
+	all := slices.Clone(b.watchers)
+	b.mu.Unlock()
+	for _, w := range all {
+		w.notify(b.spec.Name)
+	}
+}
+
+// read takes the files that have changed. One that cannot be read leaves what it held before.
+func (b *bundle) read() {
+	contents, faults := make(map[string]content), []string(nil)
+	changed := false
+	for _, path := range b.spec.Files {
+		last := b.contents[path] // read by this goroutine alone
+		c, err := last.reread(path)
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", path, err))
+		}
+		changed = changed || !bytes.Equal(c.text, last.text)
+		contents[path] = c
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.contents, b.faults = contents, faults
+	if changed {
+		b.reads++
+	}
+}
+
+// reread returns what the file holds now, or c after an error.
+func (c content) reread(path string) (content, error) {
+	text, err := safefile.Read(path, pki.MaxCRLBytes)
+	if err != nil || bytes.Equal(text, c.text) {
+		return c, err
+	}
+	lists, issuers, err := pki.ParseCRLs(text)
+	if err != nil {
+		return c, err
+	}
+	return content{text, lists, issuers}, nil
+}
+
+// dress returns the item with the lists of its CAs.
+func (b *bundle) dress(item *secret.Item) (*secret.Item, error) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.fits(item, now) {
+		if err := b.make(item, now); err != nil {
+			return nil, err
+		}
+	}
+	if b.made.item == nil {
+		return nil, secret.NotReady(b.spec.Name, b.failure(now))
+	}
+	return b.made.item, nil
+}
+
+// fits reports whether what was made last is right for the item now.
+func (b *bundle) fits(item *secret.Item, now time.Time) bool {
+	m := b.made
+	if m.from != item || m.reads != b.reads || now.Before(m.at) || !m.next.IsZero() && now.After(m.next) {
+		return false
+	}
+	for i, name := range b.spec.Chains {
+		if chain, _ := b.source.Peek(secret.Caller{}, name); chain != m.chains[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// make judges the lists anew. The caller holds b.mu.
+func (b *bundle) make(item *secret.Item, now time.Time) error {
+	roots, err := pki.ParseCertificates(item.Roots)
+	if err != nil {
+		return fmt.Errorf("secret %.256q: %w", b.spec.Name, err) // unreachable: they were parsed before
+	}
+	m := made{from: item, reads: b.reads, at: now}
+	var lists []*x509.RevocationList
+	var issuers []*x509.Certificate
+	for _, path := range b.spec.Files {
+		lists, issuers = append(lists, b.contents[path].lists...), append(issuers, b.contents[path].issuers...)
+	}
+	for _, name := range b.spec.Chains {
+		chain, _ := b.source.Peek(secret.Caller{}, name) // without one there is nothing to learn from it
+		m.chains, issuers = append(m.chains, chain), append(issuers, above(chain)...)
+	}
+	all := among(roots, issuers, now)
+	m.verdict = all.judge(append(slices.Clone(b.held), lists...), b.spec.LeafOnly, now)
+	m.refused = append(m.refused, setBack(m.newest, lists)...)
+	b.held = m.lists()
+	m.item = b.itemOf(item, m.verdict)
+	b.made = m
+	return nil
+}
+
+// above returns the certificates over the leaf.
+func above(chain *secret.Item) []*x509.Certificate {
+	if chain == nil {
+		return nil
+	}
+	certs, err := pki.ParseCertificates(chain.Chain)
+	if err != nil || len(certs) == 0 {
+		return nil
+	}
+	return certs[1:]
+}
+
+// setBack names the CAs of which the files have only an older list than the one held.
+func setBack(held []signed, lists []*x509.RevocationList) (faults []string) {
+	for _, h := range held {
+		var got *x509.RevocationList
+		for _, list := range lists {
+			if pki.SignedCRL(list, h.ca) && (got == nil || pki.LaterCRL(list, got)) {
+				got = list
+			}
+		}
+		if got != nil && pki.LaterCRL(h.list, got) {
+			faults = append(faults, fmt.Sprintf("the list of %s went back from number %v to %v; the later one is kept", nameOf(h.ca), h.list.Number, got.Number))
+		}
+	}
+	return faults
+}
+
+// itemOf returns the item to serve; nil if there must be a list and is none.
+func (b *bundle) itemOf(item *secret.Item, v verdict) *secret.Item {
+	lists := v.lists()
+	switch {
+	case b.spec.Stale == Drop && len(v.without) > 0:
+		return item
+	case len(lists) == 0:
+		return nil
+	}
+	dressed := *item
+	dressed.CRLs, dressed.LeafCRLOnly = pki.EncodeCRLs(lists), b.spec.LeafOnly
+	dressed.Version = version.Of(fmt.Appendf(nil, "%s %t %s", item.Version, b.spec.LeafOnly, dressed.CRLs))
+	return &dressed
+}
+
+// failure says why the newest lists were not taken; nil if they were. The caller holds b.mu.
+func (b *bundle) failure(now time.Time) *secret.Failure {
+	faults := append(slices.Clone(b.faults), b.made.refused...)
+	if len(faults) == 0 && b.made.item == nil && b.made.from != nil {
+		faults = []string{"no revocation list: " + strings.Join(b.made.without, "; ")}
+	}
+	fault := text.Clean(strings.Join(faults, "; "))
+	if fault != b.fault {
+		b.fault, b.since = fault, now
+	}
+	if fault == "" {
+		return nil
+	}
+	return &secret.Failure{Reason: reason, Text: fault, At: b.since}
+}
+
+const reason = "crl"
