@@ -194,6 +194,14 @@ modules: ## write the modules of VERSION into a folder (TO=) that serves them as
 release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
 	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
 
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64
+DIST = PATH="$$($(GO) env GOROOT)/bin:$$PATH" GOWORK=off
+.PHONY: dist
+dist: ## make all that the release VERSION has in dist/, of PLATFORMS (all), signed with KEY (docs/releases.md)
+	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(OUT)/dist/proxy >/dev/null
+	@$(DIST) $(GO) run -C tools/dist . -version $(VERSION) -platforms $(PLATFORMS) -key '$(abspath $(KEY))' \
+		-modules $(OUT)/dist/proxy -work $(OUT)/dist -out $(CURDIR)/dist
+
 .PHONY: check-oldest
 check-oldest: ## test keys and TLS with the oldest Go that the sdk supports, which lacks ML-DSA
 	@GOTOOLCHAIN=$(OLDEST) $(TESTS) ./sdk/pki ./sdk/tlsconfig ./providers/file/fileca
