@@ -39,6 +39,7 @@ func newBuilder(s source, modules, work string) (*builder, error) {
 	}
 	b.env = append(withoutGo(os.Environ()),
 		"GOENV=off", "GOTOOLCHAIN=local", "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=grpcnotrace -modcacherw -buildvcs=false",
+		"GODEBUG=goindex=0", // the go command remembers what a version's packages are, over forgetOwn
 		"GOPATH="+b.gopath, "GOMODCACHE="+b.modcache, "GOCACHE="+user[0],
 		"GOSUMDB=off", // checkSums instead
 		"GOPROXY=file://"+modules+",file://"+user[1]+"/cache/download,"+user[2])

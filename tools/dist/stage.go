@@ -27,7 +27,11 @@ const providerPrefix = "countersign-provider-"
 // stageAll lays out what each platform gets. The lock file of another platform follows from that
 // of this one, because to write a lock each provider is started once.
 func (d *dist) stageAll(platforms []platform) error {
-	lock, err := d.hostLock()
+	built, err := d.builder.build(host())
+	if err != nil {
+		return err
+	}
+	lock, err := hostLock(built)
 	if err != nil {
 		return err
 	}
@@ -44,6 +48,19 @@ func (d *dist) stageOne(p platform, lock lockText) error {
 	if err != nil {
 		return err
 	}
+	if err := d.layOut(p, built, lock); err != nil {
+		return err
+	}
+	modules, err := linked(slices.Collect(maps.Values(built)))
+	if err != nil {
+		return err
+	}
+	stage := d.stage(p)
+	return errors.Join(d.writeLicences(filepath.Join(stage, licences), modules), d.writeBill(filepath.Join(stage, bill), p, built, modules))
+}
+
+// layOut copies the programs, signs the providers, and writes the lock file.
+func (d *dist) layOut(p platform, built map[string]string, lock lockText) error {
 	stage := d.stage(p)
 	for _, name := range slices.Sorted(maps.Keys(built)) {
 		folder := binaries
@@ -60,14 +77,7 @@ func (d *dist) stageOne(p platform, lock lockText) error {
 			}
 		}
 	}
-	if err := lock.write(p, filepath.Join(stage, lockFile), filepath.Join(stage, providers)); err != nil {
-		return err
-	}
-	modules, err := linked(slices.Collect(maps.Values(built)))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.writeLicences(filepath.Join(stage, licences), modules), d.writeBill(filepath.Join(stage, bill), p, built, modules))
+	return lock.write(p, filepath.Join(stage, lockFile), filepath.Join(stage, providers))
 }
 
 // signedName is what the signature of a provider says that the file is: a signed provider cannot
@@ -83,11 +93,7 @@ type lockText struct {
 }
 
 // hostLock has this platform's providers locked.
-func (d *dist) hostLock() (l lockText, err error) {
-	built, err := d.builder.build(host())
-	if err != nil {
-		return l, err
-	}
+func hostLock(built map[string]string) (l lockText, err error) {
 	temp, err := os.MkdirTemp("", "countersign-dist-")
 	if err != nil {
 		return l, err
