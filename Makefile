@@ -54,7 +54,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -201,6 +201,13 @@ dist: ## make all that the release VERSION has in dist/, of PLATFORMS (all), sig
 	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(OUT)/dist/proxy >/dev/null
 	@$(DIST) $(GO) run -C tools/dist . -version $(VERSION) -platforms $(PLATFORMS) -key '$(abspath $(KEY))' \
 		-modules $(OUT)/dist/proxy -work $(OUT)/dist -out $(CURDIR)/dist
+
+.PHONY: check-dist
+check-dist: ## test how a release is made, with a real container runtime and minisign
+	@export COUNTERSIGN_PROGRAMS COUNTERSIGN_RUNC COUNTERSIGN_MINISIGN; COUNTERSIGN_PROGRAMS="$$(scripts/programs)"; \
+		COUNTERSIGN_RUNC="$$(scripts/get-debian runc "the test of images is" runc /usr/sbin/runc)"; \
+		COUNTERSIGN_MINISIGN="$$(scripts/get-debian minisign "the test of signatures is" minisign)"; \
+		cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -timeout 10m .
 
 .PHONY: check-oldest
 check-oldest: ## test keys and TLS with the oldest Go that the sdk supports, which lacks ML-DSA

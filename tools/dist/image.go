@@ -145,7 +145,7 @@ func (d *dist) base(to *layer) error {
 	}
 	return errors.Join(
 		to.text("etc/ssl/certs/ca-certificates.crt", roots.Bytes()),
-		to.text("etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\ncountersign:x:1337:1337:countersign:/run/countersign:/sbin/nologin\n")),
+		to.text("etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\ncountersign:x:1337:1337:countersign:/:/sbin/nologin\n")),
 		to.text("etc/group", []byte("root:x:0:\ncountersign:x:1337:\n")),
 		to.folder("run"),
 		to.WriteHeader(to.dist.header(tar.Header{Typeflag: tar.TypeDir, Name: "run/countersign/", Mode: 0o700, Uid: 1337, Gid: 1337})),
