@@ -223,7 +223,8 @@ check-modules: ## check that others can get, install and build on a release, and
 	@cd tools/modules && GOWORK=off $(GO) test -vet=off -count=1 -timeout 20m .
 
 .PHONY: lint
-lint: ## run gofmt and golangci-lint (with vet) on all modules
+lint: ## run gofmt and golangci-lint (with vet) on all modules, and actionlint on the workflows
+	@$(call TOOL,actionlint) actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@failed=0; for module in $(MODULES); do ( \
