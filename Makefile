@@ -225,7 +225,7 @@ check-modules: ## check that others can get, install and build on a release, and
 .PHONY: lint
 lint: ## run gofmt and golangci-lint (with vet) on all modules, and actionlint on the workflows
 	@$(call TOOL,actionlint) actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l $$(git ls-files '*.go')); echo -n "$${unformatted:+$$unformatted$$'\n'}"; test -z "$$unformatted"
 	@cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@failed=0; for module in $(MODULES); do ( \
 		cd $$module; case $$module in */pkcs11) export CGO_ENABLED=1; esac; \

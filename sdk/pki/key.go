@@ -54,7 +54,7 @@ func ParseKeyType(name string) (KeyType, error) {
 
 // KeyTypeOf returns the type of a public key, or "" for one that is none of [KeyTypes].
 func KeyTypeOf(key crypto.PublicKey) KeyType {
-	t := KeyType("")
+	var t KeyType
 	switch key := key.(type) {
 	case *ecdsa.PublicKey:
 		t = KeyType("ecdsa-" + strings.ToLower(strings.ReplaceAll(key.Params().Name, "-", "")))

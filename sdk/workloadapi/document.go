@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -15,11 +16,12 @@ import (
 
 // document is a secret in the protocol's form, DER.
 type document struct {
-	version string // of the item
-	id      string // the SPIFFE ID; key pairs only
-	domain  string // the SPIFFE ID of its trust domain, as in "spiffe://example.org"; key pairs only
-	certs   []byte // concatenated DER
-	key     []byte // PKCS #8; key pairs only
+	version string    // of the item
+	id      string    // the SPIFFE ID; key pairs only
+	domain  string    // the SPIFFE ID of its trust domain, as in "spiffe://example.org"; key pairs only
+	certs   []byte    // concatenated DER
+	key     []byte    // PKCS #8; key pairs only
+	ends    time.Time // of the leaf; key pairs only
 }
 
 // documents caches one document per version of a secret, shared by all streams.
@@ -59,7 +61,7 @@ func newDocument(item *secret.Item) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &document{version: item.Version, certs: der(chain)}
+	d := &document{version: item.Version, certs: der(chain), ends: chain[0].NotAfter}
 	if d.id, d.domain, err = spiffeID(chain[0]); err != nil {
 		return nil, err
 	}

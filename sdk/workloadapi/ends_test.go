@@ -1,8 +1,10 @@
 package workloadapi_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -42,14 +44,28 @@ func TestCallWithoutSecurityHeaderIsRefused(t *testing.T) {
 	}
 }
 
-func TestJWTsAreNotOffered(t *testing.T) {
+func TestJWTSVIDsAreNotOffered(t *testing.T) {
 	_, c := start(t, ready(t), workloadapi.Config{})
-	for method, request := range calls {
-		if strings.Contains(method, "JWT") {
-			if err := open[workloadv1.JWTSVIDResponse](c, method, request).end(); status.Code(err) != codes.Unimplemented {
-				t.Errorf("%s: %v", method, err)
-			}
+	for _, method := range []string{"FetchJWTSVID", "ValidateJWTSVID"} {
+		if err := open[workloadv1.JWTSVIDResponse](c, method, calls[method]).end(); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: %v", method, err)
 		}
+	}
+}
+
+func TestJWTBundlesAreEmptyForEachTrustDomain(t *testing.T) {
+	source := ready(t)
+	foreign := bundle(catest.NewCA(catest.Options{}), "foreign")
+	source.Put(foreign)
+	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{Federated: map[string]string{"example.com": "foreign"}}})
+	bundles := open[workloadv1.JWTBundlesResponse](c, "FetchJWTBundles", calls["FetchJWTBundles"])
+	want := map[string][]byte{"spiffe://example.org": []byte(`{"keys":[]}`), "spiffe://example.com": []byte(`{"keys":[]}`)}
+	if got := bundles.get().GetBundles(); !maps.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("got %q", got)
+	}
+	source.Forget("foreign") // the stream is still open
+	if got := bundles.get().GetBundles(); len(got) != 1 {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -82,14 +82,15 @@ func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.Ser
 	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.x509Bundles()) })
 }
 
-// FetchJWTSVID returns Unimplemented, as do the other JWT-SVID calls.
-func (s *Service) FetchJWTSVID(ctx context.Context, _ *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
-	return nil, s.noJWT(ctx)
+// FetchJWTBundles sends an empty key set for each trust domain of FetchX509Bundles: nobody signs
+// JWT-SVIDs here. Clients that want the bundles of both kinds wait for it.
+func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
+	return s.follow(to.Context(), view.domainsVersion, func(v view) error { return to.Send(v.jwtBundles()) })
 }
 
-// FetchJWTBundles returns Unimplemented.
-func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
-	return s.noJWT(to.Context())
+// FetchJWTSVID returns Unimplemented.
+func (s *Service) FetchJWTSVID(ctx context.Context, _ *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
+	return nil, s.noJWT(ctx)
 }
 
 // ValidateJWTSVID returns Unimplemented.

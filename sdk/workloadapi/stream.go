@@ -3,6 +3,7 @@ package workloadapi
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,26 +39,57 @@ func (s *Service) follow(ctx context.Context, version func(view) string, send fu
 	return s.serve(ctx, st, version, send)
 }
 
+// firstWait is how long a stream may wait for its first reply. Clients retry after an error,
+// and many have no deadline of their own (SPIFFE Workload Endpoint, section 6).
+const firstWait = 5 * time.Second
+
+// serve waits for the first reply, and ends the stream when what was sent has expired without a
+// successor: the client keeps it, and learns from the error that it is alone with that.
 func (s *Service) serve(ctx context.Context, st *stream, version func(view) string, send func(view) error) error {
-	sent := ""
+	sent, late := "", time.Now().Add(firstWait)
 	for {
 		v, err := s.look(st.caller)
 		if err != nil {
 			return err
 		}
-		if now := version(v); now != "" && now != sent {
+		now := version(v)
+		switch {
+		case now == "" && (sent != "" || !time.Now().Before(late)):
+			return errNothing
+		case now != "" && now != sent:
 			if err := send(v); err != nil {
 				return err
 			}
 			sent = now
 		}
-		select {
-		case <-st.changed:
-		case err := <-st.ended:
-			return err
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+		until := late
+		if sent != "" {
+			until = v.ends
 		}
+		if err := st.wait(ctx, time.Until(until)); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns nil when the view must be looked at again: after a change, or after a time
+// unless that has passed before.
+func (st *stream) wait(ctx context.Context, d time.Duration) error {
+	var due <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-due:
+		return nil
+	case <-st.changed:
+		return nil
+	case err := <-st.ended:
+		return err
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
 	}
 }
 
@@ -145,3 +177,6 @@ func (s *Service) Close() {
 }
 
 var errClosing = status.Error(codes.Unavailable, "the service is ending or its policy has changed; come again")
+
+// errNothing asks the client to come again, as the standard does where nothing can be served.
+var errNothing = status.Error(codes.Unavailable, "no valid certificate or trust bundle is held at the moment; try again")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,6 +24,8 @@ type view struct {
 	// sent until it is, since the client would take the next one for the default; rootsWait
 	// says so of its roots.
 	waits, rootsWait bool
+	// ends is when the first of the certificates expires; zero without any.
+	ends time.Time
 }
 
 // held is an identity with its current documents.
@@ -50,6 +53,7 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 		case err == nil:
 			v.identities = append(v.identities, h)
 			v.bundles = append(v.bundles, ownBundle{h.pair.domain, h.roots})
+			v.ends = earlier(v.ends, h.pair.ends)
 			known++
 		case errors.Is(err, errPending):
 			v.waits = v.waits || known == 0
@@ -67,6 +71,15 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 		return v, status.Error(codes.PermissionDenied, "no identity is configured for this caller")
 	}
 	return v, s.federate(caller, v.federated)
+}
+
+// earlier returns the earlier of two times; zero stands for none. A certificate is valid until
+// the end of its last second.
+func earlier(a, b time.Time) time.Time {
+	if b = b.Add(time.Second); a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // hold looks up the certificate first: the roots it needs are available before it. With
@@ -145,6 +158,14 @@ func (v view) bundlesVersion() string {
 	return text.String() + v.federatedVersion()
 }
 
+// domainsVersion identifies the trust domains of jwtBundles; empty while it must not be sent.
+func (v view) domainsVersion() string {
+	if v.rootsWait {
+		return ""
+	}
+	return "\x00" + strings.Join(slices.Sorted(maps.Keys(v.x509Bundles().Bundles)), "\x00")
+}
+
 func (v view) federatedVersion() string {
 	var text strings.Builder
 	for _, domain := range slices.Sorted(maps.Keys(v.federated)) {
@@ -178,6 +199,17 @@ func (v view) x509Bundles() *workloadv1.X509BundlesResponse {
 	// If two identities share a trust domain, the roots of the first are sent.
 	for _, b := range slices.Backward(v.bundles) {
 		out.Bundles[b.domain] = b.roots.certs
+	}
+	return out
+}
+
+// noKeys is a JWK set, RFC 7517, section 5.
+var noKeys = []byte(`{"keys":[]}`)
+
+func (v view) jwtBundles() *workloadv1.JWTBundlesResponse {
+	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
+	for domain := range v.x509Bundles().Bundles {
+		out.Bundles[domain] = noKeys
 	}
 	return out
 }

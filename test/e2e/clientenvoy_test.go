@@ -15,12 +15,7 @@ var clientBootstrap string
 
 // startClientEnvoy starts an Envoy that passes requests on to a server, and returns where it
 // listens.
-func startClientEnvoy(t *testing.T, socket string, api apiType, server string) string {
-	t.Helper()
-	return startClientEnvoyWith(t, clientBootstrap, socket, api, server)
-}
-
-func startClientEnvoyWith(t *testing.T, bootstrap, socket string, api apiType, server string) string {
+func startClientEnvoy(t *testing.T, bootstrap, socket string, api apiType, server string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(server)
 	mustDo(t, err)

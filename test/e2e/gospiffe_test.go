@@ -184,8 +184,13 @@ func TestGoSPIFFESeesAllIdentitiesWithHints(t *testing.T) {
 			break
 		}
 	}
-	if _, err := workloadapi.FetchJWTBundles(ctx, addr); err == nil {
-		t.Error("JWT bundles came")
+	both, err := workloadapi.NewBundleSource(ctx, workloadapi.WithClientOptions(addr)) // it waits for both kinds
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	if set, err := both.GetBundleForTrustDomain(spiffeid.RequireTrustDomainFromString("example.org")); err != nil || len(set.X509Authorities()) == 0 || len(set.JWTAuthorities()) != 0 {
+		t.Errorf("got %v, %v", set, err)
 	}
 	if bundles, err := workloadapi.FetchX509Bundles(ctx, addr); err != nil || bundles.Len() != 1 {
 		t.Errorf("%v", err)

@@ -41,7 +41,7 @@ func TestEnvoysTalkPostQuantumThroughRotations(t *testing.T) {
 	server := runEnvoy(t, postQuantum(bootstrap, "X25519MLKEM768, X25519"), serverFields(a.socket, stateOfTheWorld, "default", "ROOTCA")).address(t)
 	w := startWorkload(t, a.socket, "client")
 	direct := startProber(t, w, server, envoyID)
-	address := startClientEnvoyWith(t, postQuantum(clientBootstrap, "X25519MLKEM768"), a.socket, incremental, server)
+	address := startClientEnvoy(t, postQuantum(clientBootstrap, "X25519MLKEM768"), a.socket, incremental, server)
 	between := startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) { return nil, askThrough(ctx, address) })
 	mustExchange(t, w, server, tls.X25519MLKEM768)
 	for range 3 {
@@ -77,7 +77,7 @@ func TestMoveFromECDSAToMLDSACostsNoHandshake(t *testing.T) {
 	server := runEnvoy(t, postQuantum(bootstrap, "X25519MLKEM768, X25519"), serverFields(a.socket, incremental, "default", "ROOTCA")).address(t)
 	w := startWorkload(t, a.socket, "client")
 	direct := startProber(t, w, server, envoyID)
-	address := startClientEnvoyWith(t, postQuantum(clientBootstrap, "X25519MLKEM768"), a.socket, stateOfTheWorld, server)
+	address := startClientEnvoy(t, postQuantum(clientBootstrap, "X25519MLKEM768"), a.socket, stateOfTheWorld, server)
 	between := startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) { return nil, askThrough(ctx, address) })
 
 	next := pki.NewBundle(writeCAOf(t, a.ca, "post-quantum root", pki.MLDSA65))

@@ -33,7 +33,7 @@ func TestAbruptSwapsOfTheRootCostNoHandshakeBetweenEnvoys(t *testing.T) {
 	w := startWorkload(t, a.socket, "client")
 	probers := []*prober{startProber(t, w, server, envoyID)}
 	for _, api := range []apiType{stateOfTheWorld, incremental} {
-		address := startClientEnvoy(t, a.socket, api, server)
+		address := startClientEnvoy(t, clientBootstrap, a.socket, api, server)
 		for range 4 {
 			probers = append(probers, startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) {
 				return nil, askThrough(ctx, address)

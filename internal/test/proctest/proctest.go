@@ -104,10 +104,12 @@ func (p *Process) Ended() *os.ProcessState {
 	}
 }
 
-// Signal sends a signal to the process, unless it has ended.
+// Signal sends a signal to the process, unless it has ended. After a SIGSTOP it waits until the
+// process runs no more.
 func (p *Process) Signal(s os.Signal) {
 	if p.Ended() == nil {
 		_ = p.cmd.Process.Signal(s)
+		settle(p.cmd.Process, s, p.patience)
 	}
 }
 
@@ -132,6 +134,7 @@ func (p *Process) Kill() {
 
 func (p *Process) end(tb testing.TB) {
 	tb.Helper()
+	resume(p.cmd.Process)
 	if !p.Stop(syscall.SIGTERM) {
 		tb.Errorf("%s did not end within %s of SIGTERM", p, p.patience)
 	}

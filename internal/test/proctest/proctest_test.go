@@ -3,6 +3,8 @@
 package proctest_test
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -41,4 +43,14 @@ func TestStopTellsHowProcessEnded(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	p.Kill()
+}
+
+func TestStoppedProcessRunsNoMoreAndCanEnd(t *testing.T) {
+	p := proctest.Start(t, exec.Command("/bin/sh", "-c", "echo on; while :; do :; done"))
+	p.Log.Await(t, proctest.Patience, "the start", func(text string) bool { return strings.Contains(text, "on") })
+	p.Signal(syscall.SIGSTOP)
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil || !strings.Contains(string(stat), ") T ") {
+		t.Errorf("it is not stopped: %s, %v", stat, err)
+	}
 }

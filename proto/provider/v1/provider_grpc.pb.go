@@ -55,19 +55,16 @@ type ProviderClient interface {
 	GetMetadata(ctx context.Context, in *GetMetadataRequest, opts ...grpc.CallOption) (*GetMetadataResponse, error)
 	// Validate checks settings without taking them over, and without network unless
 	// it is asked to look further. Faults are diagnostics in an OK answer.
-	//
-	//	INVALID_ARGUMENT  the settings cannot be read at all.
+	//   INVALID_ARGUMENT  the settings cannot be read at all.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
 	// Configure takes settings over, whole; it may be called again at any time and
 	// then replaces what was there. After a failure the earlier settings stand.
-	//
-	//	INVALID_ARGUMENT  a setting is wrong; the message names it, its value (not
-	//	                  that of a secret one), and what is allowed.
-	//	UNAVAILABLE       what the settings name cannot be reached now.
+	//   INVALID_ARGUMENT  a setting is wrong; the message names it, its value (not
+	//                     that of a secret one), and what is allowed.
+	//   UNAVAILABLE       what the settings name cannot be reached now.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
 	// Ready answers OK as soon as requests can be served.
-	//
-	//	UNAVAILABLE  not yet; the message says what is awaited.
+	//   UNAVAILABLE  not yet; the message says what is awaited.
 	Ready(ctx context.Context, in *ReadyRequest, opts ...grpc.CallOption) (*ReadyResponse, error)
 }
 
@@ -130,19 +127,16 @@ type ProviderServer interface {
 	GetMetadata(context.Context, *GetMetadataRequest) (*GetMetadataResponse, error)
 	// Validate checks settings without taking them over, and without network unless
 	// it is asked to look further. Faults are diagnostics in an OK answer.
-	//
-	//	INVALID_ARGUMENT  the settings cannot be read at all.
+	//   INVALID_ARGUMENT  the settings cannot be read at all.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
 	// Configure takes settings over, whole; it may be called again at any time and
 	// then replaces what was there. After a failure the earlier settings stand.
-	//
-	//	INVALID_ARGUMENT  a setting is wrong; the message names it, its value (not
-	//	                  that of a secret one), and what is allowed.
-	//	UNAVAILABLE       what the settings name cannot be reached now.
+	//   INVALID_ARGUMENT  a setting is wrong; the message names it, its value (not
+	//                     that of a secret one), and what is allowed.
+	//   UNAVAILABLE       what the settings name cannot be reached now.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
 	// Ready answers OK as soon as requests can be served.
-	//
-	//	UNAVAILABLE  not yet; the message says what is awaited.
+	//   UNAVAILABLE  not yet; the message says what is awaited.
 	Ready(context.Context, *ReadyRequest) (*ReadyResponse, error)
 	mustEmbedUnimplementedProviderServer()
 }
@@ -298,15 +292,13 @@ const (
 // CertificateAuthority is the ability ABILITY_CERTIFICATE_AUTHORITY.
 type CertificateAuthorityClient interface {
 	// CSRSign has a certificate signing request signed.
-	//
-	//	INVALID_ARGUMENT    the authority will not sign this request as it is.
-	//	PERMISSION_DENIED   the caller may not have these names.
-	//	UNAUTHENTICATED     the token was not accepted; the host reads it again and
-	//	                    tries once more.
-	//	RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
-	//	UNAVAILABLE         the authority cannot be reached.
-	//	ABORTED             a conflict with another request; try again.
-	//
+	//   INVALID_ARGUMENT    the authority will not sign this request as it is.
+	//   PERMISSION_DENIED   the caller may not have these names.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again and
+	//                       tries once more.
+	//   RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	//   ABORTED             a conflict with another request; try again.
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
 	//
@@ -345,15 +337,13 @@ func (c *certificateAuthorityClient) CSRSign(ctx context.Context, in *CSRSignReq
 // CertificateAuthority is the ability ABILITY_CERTIFICATE_AUTHORITY.
 type CertificateAuthorityServer interface {
 	// CSRSign has a certificate signing request signed.
-	//
-	//	INVALID_ARGUMENT    the authority will not sign this request as it is.
-	//	PERMISSION_DENIED   the caller may not have these names.
-	//	UNAUTHENTICATED     the token was not accepted; the host reads it again and
-	//	                    tries once more.
-	//	RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
-	//	UNAVAILABLE         the authority cannot be reached.
-	//	ABORTED             a conflict with another request; try again.
-	//
+	//   INVALID_ARGUMENT    the authority will not sign this request as it is.
+	//   PERMISSION_DENIED   the caller may not have these names.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again and
+	//                       tries once more.
+	//   RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	//   ABORTED             a conflict with another request; try again.
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
 	//
@@ -444,8 +434,7 @@ const (
 // RootSource is the ability ABILITY_ROOT_SOURCE.
 type RootSourceClient interface {
 	// GetRoots returns the authority's roots as they are now.
-	//
-	//	UNAVAILABLE  the authority cannot be reached.
+	//   UNAVAILABLE  the authority cannot be reached.
 	GetRoots(ctx context.Context, in *GetRootsRequest, opts ...grpc.CallOption) (*GetRootsResponse, error)
 }
 
@@ -474,8 +463,7 @@ func (c *rootSourceClient) GetRoots(ctx context.Context, in *GetRootsRequest, op
 // RootSource is the ability ABILITY_ROOT_SOURCE.
 type RootSourceServer interface {
 	// GetRoots returns the authority's roots as they are now.
-	//
-	//	UNAVAILABLE  the authority cannot be reached.
+	//   UNAVAILABLE  the authority cannot be reached.
 	GetRoots(context.Context, *GetRootsRequest) (*GetRootsResponse, error)
 	mustEmbedUnimplementedRootSourceServer()
 }
@@ -557,8 +545,7 @@ const (
 type RootWatcherClient interface {
 	// WatchRoots sends the current roots at once, then each later set. The host
 	// opens the stream again when it ends.
-	//
-	//	UNAVAILABLE  the authority cannot be reached or watched.
+	//   UNAVAILABLE  the authority cannot be reached or watched.
 	WatchRoots(ctx context.Context, in *WatchRootsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRootsResponse], error)
 }
 
@@ -597,8 +584,7 @@ type RootWatcher_WatchRootsClient = grpc.ServerStreamingClient[WatchRootsRespons
 type RootWatcherServer interface {
 	// WatchRoots sends the current roots at once, then each later set. The host
 	// opens the stream again when it ends.
-	//
-	//	UNAVAILABLE  the authority cannot be reached or watched.
+	//   UNAVAILABLE  the authority cannot be reached or watched.
 	WatchRoots(*WatchRootsRequest, grpc.ServerStreamingServer[WatchRootsResponse]) error
 	mustEmbedUnimplementedRootWatcherServer()
 }
@@ -673,12 +659,11 @@ const (
 // TokenExchanger is the ability ABILITY_TOKEN_EXCHANGER (RFC 8693).
 type TokenExchangerClient interface {
 	// ExchangeToken turns a subject token into one that the authority takes.
-	//
-	//	INVALID_ARGUMENT    the request cannot be exchanged as it is.
-	//	PERMISSION_DENIED   the subject may not have what is asked for.
-	//	UNAUTHENTICATED     the subject token was not accepted.
-	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
-	//	UNAVAILABLE         the token service cannot be reached.
+	//   INVALID_ARGUMENT    the request cannot be exchanged as it is.
+	//   PERMISSION_DENIED   the subject may not have what is asked for.
+	//   UNAUTHENTICATED     the subject token was not accepted.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the token service cannot be reached.
 	ExchangeToken(ctx context.Context, in *ExchangeTokenRequest, opts ...grpc.CallOption) (*ExchangeTokenResponse, error)
 }
 
@@ -707,12 +692,11 @@ func (c *tokenExchangerClient) ExchangeToken(ctx context.Context, in *ExchangeTo
 // TokenExchanger is the ability ABILITY_TOKEN_EXCHANGER (RFC 8693).
 type TokenExchangerServer interface {
 	// ExchangeToken turns a subject token into one that the authority takes.
-	//
-	//	INVALID_ARGUMENT    the request cannot be exchanged as it is.
-	//	PERMISSION_DENIED   the subject may not have what is asked for.
-	//	UNAUTHENTICATED     the subject token was not accepted.
-	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
-	//	UNAVAILABLE         the token service cannot be reached.
+	//   INVALID_ARGUMENT    the request cannot be exchanged as it is.
+	//   PERMISSION_DENIED   the subject may not have what is asked for.
+	//   UNAUTHENTICATED     the subject token was not accepted.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the token service cannot be reached.
 	ExchangeToken(context.Context, *ExchangeTokenRequest) (*ExchangeTokenResponse, error)
 	mustEmbedUnimplementedTokenExchangerServer()
 }
@@ -795,10 +779,9 @@ type RenewalInfoClient interface {
 	// GetRenewalInfo says when a certificate had better be renewed. It signs nothing.
 	// It is advice: the host renews at 0.9 of the certificate's life at the latest,
 	// and by advice no more often than a tenth of its life.
-	//
-	//	INVALID_ARGUMENT    the authority does not know this certificate.
-	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
-	//	UNAVAILABLE         the authority cannot be reached.
+	//   INVALID_ARGUMENT    the authority does not know this certificate.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
 	GetRenewalInfo(ctx context.Context, in *GetRenewalInfoRequest, opts ...grpc.CallOption) (*GetRenewalInfoResponse, error)
 }
 
@@ -829,10 +812,9 @@ type RenewalInfoServer interface {
 	// GetRenewalInfo says when a certificate had better be renewed. It signs nothing.
 	// It is advice: the host renews at 0.9 of the certificate's life at the latest,
 	// and by advice no more often than a tenth of its life.
-	//
-	//	INVALID_ARGUMENT    the authority does not know this certificate.
-	//	RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
-	//	UNAVAILABLE         the authority cannot be reached.
+	//   INVALID_ARGUMENT    the authority does not know this certificate.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
 	GetRenewalInfo(context.Context, *GetRenewalInfoRequest) (*GetRenewalInfoResponse, error)
 	mustEmbedUnimplementedRenewalInfoServer()
 }

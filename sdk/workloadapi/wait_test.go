@@ -1,0 +1,112 @@
+package workloadapi_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+// recorded is the server's side of a stream, in memory.
+type recorded[M any] struct {
+	grpc.ServerStream
+	ctx  context.Context
+	sent []*M
+}
+
+func (r *recorded[M]) Context() context.Context { return r.ctx }
+func (r *recorded[M]) Send(m *M) error          { r.sent = append(r.sent, m); return nil }
+
+// fetch opens a stream of X.509-SVIDs; end waits for its end.
+func fetch(t *testing.T, source secret.Source) (to *recorded[workloadv1.X509SVIDResponse], end func() error) {
+	t.Helper()
+	service, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: source,
+		Admit: func(context.Context) (secret.Caller, error) { return secret.Caller{ID: "uid:1"}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to = &recorded[workloadv1.X509SVIDResponse]{ctx: metadata.NewIncomingContext(t.Context(), metadata.Pairs("workload.spiffe.io", "true"))}
+	ended := make(chan error, 1)
+	go func() { ended <- service.FetchX509SVID(&workloadv1.X509SVIDRequest{}, to) }()
+	synctest.Wait()
+	return to, func() error { return <-ended }
+}
+
+func TestStreamThatGetsNothingEndsAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := secrettest.New()
+		source.Empty("default", "ROOTCA")
+		began := time.Now()
+		to, end := fetch(t, source)
+		if err := end(); status.Code(err) != codes.Unavailable || len(to.sent) > 0 {
+			t.Errorf("got %v after %d replies", err, len(to.sent))
+		}
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestStreamWhoseCertificateComesInTimeGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := secrettest.New()
+		source.Empty("default", "ROOTCA")
+		to, end := fetch(t, source)
+		time.Sleep(4 * time.Second)
+		authority := catest.NewCA(catest.Options{})
+		pair := keyPair(t, authority, "default", "spiffe://example.org/web")
+		source.Put(pair, bundle(authority, "ROOTCA"))
+		time.Sleep(time.Minute)
+		if synctest.Wait(); len(to.sent) != 1 {
+			t.Fatalf("%d replies", len(to.sent))
+		}
+		source.Put(bundle(catest.NewCA(catest.Options{}), "ROOTCA"))
+		if synctest.Wait(); len(to.sent) != 2 {
+			t.Errorf("%d replies", len(to.sent))
+		}
+		source.Forget("default")
+		if err := end(); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestStreamEndsWhenItsCertificateExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := catest.NewCA(catest.Options{TTL: time.Hour})
+		pair := keyPair(t, authority, "default", "spiffe://example.org/web")
+		source := expiring{secrettest.New(pair, bundle(authority, "ROOTCA")), time.Now().Add(time.Hour)}
+		began := time.Now()
+		to, end := fetch(t, source)
+		if err := end(); status.Code(err) != codes.Unavailable || len(to.sent) != 1 {
+			t.Errorf("got %v after %d replies", err, len(to.sent))
+		}
+		if took := time.Since(began); took < time.Hour || took > time.Hour+2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// expiring holds its key pair until a time, and notifies nobody then, as package secret does.
+type expiring struct {
+	*secrettest.Drawer
+	until time.Time
+}
+
+func (e expiring) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	if name == "default" && time.Now().After(e.until) {
+		return nil, secret.ErrNotReady
+	}
+	return e.Drawer.Peek(caller, name)
+}
