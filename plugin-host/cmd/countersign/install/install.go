@@ -71,7 +71,7 @@ func Install(ctx context.Context, r Request) (Installed, error) {
 	if err != nil {
 		return Installed{}, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	if err := r.notOlder(root, i.Serial); err != nil {
 		return Installed{}, err
 	}
@@ -123,7 +123,7 @@ func fetch(ctx context.Context, from source, root *os.Root, name string, b build
 	if err != nil {
 		return err
 	}
-	defer packed.Close()
+	defer func() { _ = packed.Close() }()
 	unpacked, err := gzip.NewReader(io.LimitReader(packed, b.Size+maxIndex))
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func read(ctx context.Context, from source, name string, most int64) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	return safefile.ReadAll(file, name, most)
 }
 
@@ -74,7 +74,7 @@ func (f folder) open(_ context.Context, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
 	if err != nil {
 		return nil, err
