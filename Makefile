@@ -71,7 +71,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -217,6 +217,21 @@ modules: ## write the modules of VERSION into a folder (TO=) that serves them as
 release-mods: ## write the go.mod and go.sum of VERSION and print how to tag it (docs/versioning.md)
 	@GOWORK=off $(GO) run -C tools/modules . -write $(VERSION) $(abspath $(TO))
 
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64
+DIST = PATH="$$($(GO) env GOROOT)/bin:$$PATH" GOWORK=off
+.PHONY: dist
+dist: ## make all that the release VERSION has in dist/, of PLATFORMS (all), signed with KEY (docs/releases.md)
+	@GOWORK=off $(GO) run -C tools/modules . $(VERSION) $(OUT)/dist/proxy >/dev/null
+	@$(DIST) $(GO) run -C tools/dist . -version $(VERSION) -platforms $(PLATFORMS) -key '$(abspath $(KEY))' \
+		-modules $(OUT)/dist/proxy -work $(OUT)/dist -out $(CURDIR)/dist
+
+.PHONY: check-dist
+check-dist: ## test how a release is made, with a real container runtime and minisign
+	@export COUNTERSIGN_PROGRAMS COUNTERSIGN_RUNC COUNTERSIGN_MINISIGN; COUNTERSIGN_PROGRAMS="$$(scripts/programs)"; \
+		COUNTERSIGN_RUNC="$$(scripts/get-debian runc "the test of images is" runc /usr/sbin/runc)"; \
+		COUNTERSIGN_MINISIGN="$$(scripts/get-debian minisign "the test of signatures is" minisign)"; \
+		cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -timeout 10m .
+
 .PHONY: check-oldest
 check-oldest: ## test keys and TLS with the oldest Go that the sdk supports, which lacks ML-DSA
 	@GOTOOLCHAIN=$(OLDEST) $(TESTS) ./sdk/pki ./sdk/tlsconfig ./providers/file/fileca
@@ -238,7 +253,8 @@ check-packages: ## make a package twice, install, upgrade and remove it on a cle
 		cd tools/packages && GOWORK=off GOFLAGS=-trimpath $(GO) test -vet=off -count=1 -timeout 10m .
 
 .PHONY: lint
-lint: ## run gofmt and golangci-lint (with vet) on all modules
+lint: ## run gofmt and golangci-lint (with vet) on all modules, and actionlint on the workflows
+	@$(call TOOL,actionlint) actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l $$(git ls-files '*.go')); echo -n "$${unformatted:+$$unformatted$$'\n'}"; test -z "$$unformatted"
 	@cd tools/lint && GOWORK=off $(GO) build -o $(OUT)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@failed=0; for module in $(MODULES); do ( \

@@ -43,7 +43,7 @@ type pod struct {
 	env  []string
 }
 
-// image lays out what deploy/Dockerfile does, with these programs alone. The one provider is that
+// image lays out what an image of tools/dist does, with these programs alone. The one provider is that
 // which the deployed configuration names.
 func image(t *testing.T, names ...string) (root string) {
 	t.Helper()

@@ -12,6 +12,9 @@ import (
 // prefix of every provider's file name.
 const prefix = "countersign-provider-"
 
+// SignatureSuffix ends the name of a signature, which stands beside the file that it signs.
+const SignatureSuffix = ".minisig"
+
 // versionPattern matches what may follow the @ of a file name.
 var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 
@@ -44,7 +47,7 @@ func BinaryName(name, version string) string {
 // check name and version.
 func ParseBinaryName(file string) (name, version string, ok bool) {
 	rest, ok := strings.CutPrefix(file, prefix)
-	if !ok || !strings.HasSuffix(rest, exeSuffix) {
+	if !ok || !strings.HasSuffix(rest, exeSuffix) || strings.HasSuffix(rest, SignatureSuffix) {
 		return "", "", false
 	}
 	name, version, at := strings.Cut(strings.TrimSuffix(rest, exeSuffix), "@")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/install"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -145,10 +146,14 @@ func verifyCommand() *cobra.Command {
 		Long: `Verify the installed providers against the lock file. Every file is read in full and
 none is run. Builds for other platforms are listed but not verified.
 
+With --public-key, each provider must also have a minisign signature of that key beside
+it, as "provider install" and the archives of a release put it there.
+
 The exit code is 1 if a provider does not match.`,
 		Args: cli.NoArgs,
 	}
 	addFlags(cmd, &in)
+	key := cmd.Flags().String("public-key", "", "file with the minisign public key that must have signed each provider")
 	output := cli.Output(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		look, err := lookWith(&in)
@@ -159,9 +164,34 @@ The exit code is 1 if a provider does not match.`,
 			return cli.Wrong(fmt.Errorf("nothing to verify: no provider is locked in %s; run \"countersign provider lock\"",
 				cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
 		}
-		return verifyAll(cmd.OutOrStdout(), look.Verify(), *output)
+		all := look.Verify()
+		if *key != "" {
+			if err := demandSignatures(all, *key); err != nil {
+				return cli.Wrong(err)
+			}
+		}
+		return verifyAll(cmd.OutOrStdout(), all, *output)
 	}
 	return cmd
+}
+
+// demandSignatures refuses providers that the key did not sign. Programs, which have no version in
+// a lock file, are not signed on their own.
+func demandSignatures(all []catalog.Verified, path string) error {
+	key, err := install.ReadKey(path)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		v := &all[i]
+		if !v.Here || v.Refused != "" || v.Version == "" {
+			continue
+		}
+		if err := key.VerifyProvider(v.Path, v.Name, v.Version); err != nil {
+			v.Refused = err.Error()
+		}
+	}
+	return nil
 }
 
 func verifyAll(w io.Writer, all []catalog.Verified, output string) error {

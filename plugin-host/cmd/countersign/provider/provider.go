@@ -29,7 +29,7 @@ import (
 func Command() *cobra.Command {
 	return cli.Group("provider", "List, pin, check and create providers",
 		testCommand(),
-		listCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), kitCommand(), doctorCommand(), debugCommand(), debugRunCommand(), newCommand())
+		listCommand(), installCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), kitCommand(), doctorCommand(), debugCommand(), debugRunCommand(), newCommand())
 }
 
 func listCommand() *cobra.Command {

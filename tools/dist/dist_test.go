@@ -1,0 +1,295 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"aead.dev/minisign"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// program returns the path of a program that make check-dist names.
+func program(t *testing.T, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is not set", variable)
+		}
+		t.Skipf("%s is not set: run make check-dist", variable)
+	}
+	return path
+}
+
+func released() source {
+	return source{version: "v0.1.0", commit: "c0ffee", time: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), toolchain: "go1.27.1"}
+}
+
+// tree is a folder of two files, made at a given time with a given umask.
+func tree(t *testing.T, content string, when time.Time, mode os.FileMode) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o700))
+	for name, mode := range map[string]os.FileMode{"bin/b": mode | 0o100, "a": mode} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), mode))
+		must(t, os.Chtimes(filepath.Join(dir, name), when, when))
+	}
+	return dir
+}
+
+func TestArchiveDependsOnNamesAndContentsAlone(t *testing.T) {
+	for name, pack := range map[string]func(io.Writer, string, string, time.Time) error{"tar.gz": tarGz, "zip": zipped} {
+		packed := func(content string, when time.Time, mode os.FileMode) string {
+			var text bytes.Buffer
+			must(t, pack(&text, tree(t, content, when, mode), "countersign", released().time))
+			return text.String()
+		}
+		first := packed("x", time.Now(), 0o644)
+		if packed("x", time.Unix(1, 0), 0o600) != first {
+			t.Errorf("%s: time, mode or place of the files matter", name)
+		}
+		if packed("y", time.Now(), 0o644) == first {
+			t.Errorf("%s: the content does not matter", name)
+		}
+	}
+}
+
+func TestLinkIsNotPacked(t *testing.T) {
+	dir := tree(t, "x", time.Now(), 0o600)
+	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
+	if err := tarGz(io.Discard, dir, "", time.Time{}); err == nil || !strings.Contains(err.Error(), "is no file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// keys returns a signer, and the file of its public key.
+func keys(t *testing.T) (*signer, string) {
+	t.Helper()
+	public, secret, err := minisign.GenerateKey(nil)
+	must(t, err)
+	text, err := secret.MarshalText()
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "key"), text, 0o600))
+	text, err = public.MarshalText()
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "key.pub"), text, 0o600))
+	s, err := readSigner(filepath.Join(dir, "key"))
+	must(t, err)
+	return s, filepath.Join(dir, "key.pub")
+}
+
+func TestMinisignVerifiesSignature(t *testing.T) {
+	command := program(t, "COUNTERSIGN_MINISIGN")
+	s, public := keys(t)
+	path := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(path, []byte("content"), 0o600))
+	must(t, s.sign(path, "what it is"))
+	out, err := exec.Command(command, "-Vm", path, "-p", public).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Trusted comment: what it is") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	first, err := os.ReadFile(path + ".minisig")
+	must(t, err)
+	must(t, s.sign(path, "what it is"))
+	if again, _ := os.ReadFile(path + ".minisig"); !bytes.Equal(again, first) {
+		t.Error("the second signature is another")
+	}
+	must(t, os.WriteFile(path, []byte("contents"), 0o600))
+	if out, err := exec.Command(command, "-Vm", path, "-p", public).CombinedOutput(); err == nil {
+		t.Errorf("another content is verified:\n%s", out)
+	}
+}
+
+func TestKeyIsNotQuoted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	must(t, os.WriteFile(path, []byte("untrusted comment: x\nsecret!\n"), 0o600))
+	if _, err := readSigner(path); err == nil || strings.Contains(err.Error(), "secret!") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// staged lays out what the tests' programs are, with one provider.
+func staged(t *testing.T) *dist {
+	t.Helper()
+	bin := program(t, "COUNTERSIGN_PROGRAMS")
+	built := map[string]string{}
+	for _, name := range []string{"countersign", "countersign-discovery", "countersign-ra", "countersign-provider-file"} {
+		built[name] = filepath.Join(bin, name)
+	}
+	s, _ := keys(t)
+	d := &dist{source: released(), signer: s, out: t.TempDir()}
+	lock, err := hostLock(built)
+	must(t, err)
+	must(t, d.layOut(host(), built, lock))
+	must(t, writeFile(filepath.Join(d.stage(host()), licences, "LICENSE"), []byte("text"), 0o644))
+	return d
+}
+
+func TestReleaseIsCompleteAndSigned(t *testing.T) {
+	d := staged(t)
+	must(t, d.singles(host()))
+	must(t, d.writeIndex())
+	must(t, d.finish([]platform{host()}))
+	names, err := files(d.out)
+	must(t, err)
+	single := d.name("countersign-provider-file", host())
+	if got, want := strings.Join(names, " "), "SHA256SUMS SHA256SUMS.minisig "+single+".gz "+single+".minisig index.json index.json.minisig provenance.json provenance.json.minisig"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums.Dir = d.out
+	if out, err := sums.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(names)-3 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	var s statement
+	text, err := os.ReadFile(filepath.Join(d.out, "provenance.json"))
+	must(t, err)
+	must(t, json.Unmarshal(text, &s))
+	if len(s.Subject) != 4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
+		t.Errorf("%s", text)
+	}
+}
+
+// unpack lays out the file system of an image. It keeps modes and owners.
+func unpack(t *testing.T, img v1.Image, root string) {
+	t.Helper()
+	layers, err := img.Layers()
+	must(t, err)
+	for _, layer := range layers {
+		packed, err := layer.Compressed()
+		must(t, err)
+		text, err := gzip.NewReader(packed)
+		must(t, err)
+		from := tar.NewReader(text)
+		for {
+			header, err := from.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must(t, err)
+			path := filepath.Join(root, header.Name)
+			if header.Typeflag == tar.TypeDir {
+				must(t, os.MkdirAll(path, 0o700))
+			} else {
+				file, err := os.Create(path)
+				must(t, err)
+				_, err = io.Copy(file, from)
+				must(t, errors.Join(err, file.Close()))
+			}
+			must(t, os.Chmod(path, header.FileInfo().Mode()))
+			must(t, os.Lchown(path, header.Uid, header.Gid))
+		}
+	}
+}
+
+// A container of the image, with nothing but what a runtime mounts, verifies its providers and
+// runs them as its user.
+func TestImageRunsInContainer(t *testing.T) {
+	runc := program(t, "COUNTERSIGN_RUNC")
+	if os.Geteuid() != 0 {
+		t.Skip("to run a container here needs root")
+	}
+	d := staged(t)
+	img, err := d.built(allImages[0], host())
+	must(t, err)
+	bundle := t.TempDir()
+	root := filepath.Join(bundle, "rootfs")
+	must(t, os.Mkdir(root, 0o755))
+	must(t, os.Chmod(root, 0o755))
+	unpack(t, img, root)
+	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		must(t, err)
+		info, err := entry.Info()
+		if info.Mode()&0o022 != 0 && info.Mode()&os.ModeSticky == 0 {
+			t.Errorf("%s is %s", path, info.Mode())
+		}
+		return err
+	}))
+	config, err := img.ConfigFile()
+	must(t, err)
+	for says, args := range map[string][]string{
+		"matches: /usr/lib/countersign/providers/countersign-provider-file": {"provider", "verify", "--lock", "/usr/lib/countersign/countersign.lock"},
+		"abilities: ": {"provider", "list", "--lock", "/usr/lib/countersign/countersign.lock", "--runtime-dir", "/run/countersign"},
+	} {
+		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), runtimeConfig(t, config.Config, args), 0o600))
+		cmd := exec.Command(runc, "--root", t.TempDir(), "run", "--bundle", bundle, "countersign-dist-test")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), says) {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// runtimeConfig is what a runtime makes of an image's configuration.
+func runtimeConfig(t *testing.T, c v1.Config, args []string) []byte {
+	t.Helper()
+	if c.User != "1337:1337" {
+		t.Errorf("the user is %s", c.User)
+	}
+	type object = map[string]any
+	tmpfs := func(at, mode string) object {
+		return object{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", mode}}
+	}
+	text, err := json.Marshal(object{
+		"ociVersion": "1.0.2",
+		"root":       object{"path": "rootfs", "readonly": true},
+		"process": object{
+			"user": object{"uid": 1337, "gid": 1337}, "cwd": c.WorkingDir, "env": c.Env, "args": append(c.Entrypoint, args...), "noNewPrivileges": true,
+		},
+		"mounts": []object{
+			{"destination": "/proc", "type": "proc", "source": "proc"},
+			tmpfs("/dev", "mode=755"), tmpfs("/run/countersign", "uid=1337"),
+		},
+		"linux": object{"namespaces": []object{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}}},
+	})
+	must(t, err)
+	return text
+}
+
+// One program of modules, as a release has all: it has the version, and only modules that the
+// go.sum files know.
+func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
+	temp := t.TempDir()
+	modules := exec.Command("go", "run", "-C", "../modules", ".", "v0.1.0", temp)
+	modules.Env = append(os.Environ(), "GOWORK=off")
+	out, err := modules.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	root, err := output(".", "git", "rev-parse", "--show-toplevel")
+	must(t, err)
+	s := released()
+	s.root = root
+	b, err := newBuilder(s, temp, t.TempDir())
+	must(t, err)
+	b.packages = map[string][]string{root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
+	built, err := b.build(host())
+	must(t, err)
+	b.known = map[string]bool{}
+	if err := b.checkSums(built["countersign-provider-file"]); err == nil || !strings.Contains(err.Error(), "which no go.sum has") {
+		t.Errorf("got %v", err)
+	}
+	b.version = "v0.2.0"
+	if err := b.checkSums(built["countersign-provider-file"]); err == nil || !strings.Contains(err.Error(), "is of version v0.1.0") {
+		t.Errorf("got %v", err)
+	}
+}
