@@ -44,15 +44,15 @@ PREFIX ?= /usr/local
 .PHONY: install
 install: ## install STAGE (bin) below PREFIX (/usr/local): programs, providers, manual pages, completion, unit (DESTDIR=)
 	@[ "$(STAGE)" != bin ] || [ -x bin/countersign ] || { echo "install: nothing is built yet; run make build first" >&2; exit 1; }
-	@scripts/stage $(STAGE) $(STAGED)/install $(HERE)
+	@scripts/stage $(STAGE) $(STAGED)/install
 	@scripts/install-stage $(STAGED)/install $(PREFIX) $(DESTDIR)
 
 VERSION ?= v0.0.0-dev
 .PHONY: packages
 packages: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSION into dist/ (HERE=: the same for this machine)
+packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSION into dist/
 	@[ "$(STAGE)" != bin ] || $(MAKE) --no-print-directory build
-	@scripts/stage $(STAGE) $(STAGED)/packages $(HERE)
+	@scripts/stage $(STAGE) $(STAGED)/packages
 	@GOWORK=off GOFLAGS= $(GO) run -C tools/packages -trimpath . -stage $(STAGED)/packages -version $(VERSION) -to $(CURDIR)/dist
 
 .PHONY: demo

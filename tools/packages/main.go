@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
@@ -43,9 +44,6 @@ func run(stage, version, to string) error {
 	}
 	arch, err := archOf(filepath.Join(stage, "bin", "countersign"))
 	if err != nil {
-		return err
-	}
-	if err := relock(filepath.Join(stage, "lib", "countersign", "providers"), arch); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -92,7 +90,8 @@ func pack(stage, version, arch, format, to string, at time.Time) error {
 	if err := nfpm.PrepareForPackager(info, format); err != nil {
 		return err
 	}
-	path := filepath.Join(to, packager.ConventionalFileName(info))
+	// Where releases are served, a "~" of v0.1.0-rc.1 becomes another character.
+	path := filepath.Join(to, strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-"))
 	file, err := os.Create(path)
 	if err != nil {
 		return err
