@@ -224,6 +224,9 @@ func TestImageRunsInContainer(t *testing.T) {
 		}
 		return err
 	}))
+	if text, err := os.ReadFile(filepath.Join(root, "usr/share/licenses/ca-certificates/LICENSE")); err != nil || !strings.HasPrefix(string(text), "Mozilla Public License") {
+		t.Errorf("the roots have no licence: %v", err)
+	}
 	config, err := img.ConfigFile()
 	must(t, err)
 	for says, args := range map[string][]string{
