@@ -135,6 +135,7 @@ e2e-kubernetes: ## test the control plane against real API servers
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_HELM COUNTERSIGN_PROMETHEUS_OPERATOR; \
 		COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
 		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
+		(cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -tags e2e,grpcnotrace -run RealHelm .); \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 .PHONY: e2e-cert-manager

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,33 +128,48 @@ func TestKeyIsNotQuoted(t *testing.T) {
 	}
 }
 
-// staged lays out what the tests' programs are, with one provider.
-func staged(t *testing.T) *dist {
+// staged lays out some of the tests' programs.
+func staged(t *testing.T, names ...string) *dist {
 	t.Helper()
 	bin := program(t, "COUNTERSIGN_PROGRAMS")
 	built := map[string]string{}
-	for _, name := range []string{"countersign", "countersign-discovery", "countersign-ra", "countersign-provider-file"} {
+	for _, name := range names {
 		built[name] = filepath.Join(bin, name)
 	}
 	s, _ := keys(t)
 	d := &dist{source: released(), signer: s, out: t.TempDir()}
+	d.root = root(t)
 	lock, err := hostLock(built)
 	must(t, err)
 	must(t, d.layOut(host(), built, lock))
 	must(t, writeFile(filepath.Join(d.stage(host()), licences, "LICENSE"), []byte("text"), 0o644))
+	must(t, writeFile(filepath.Join(d.stage(host()), bill), []byte("{}"), 0o644))
 	return d
 }
 
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := output(".", "git", "rev-parse", "--show-toplevel")
+	must(t, err)
+	return dir
+}
+
 func TestReleaseIsCompleteAndSigned(t *testing.T) {
-	d := staged(t)
+	d := staged(t, "countersign", "countersign-provider-file")
 	must(t, d.singles(host()))
+	must(t, d.packages(host()))
+	must(t, d.chart())
 	must(t, d.writeIndex())
 	must(t, d.finish([]platform{host()}))
 	names, err := files(d.out)
 	must(t, err)
-	single := d.name("countersign-provider-file", host())
-	if got, want := strings.Join(names, " "), "SHA256SUMS SHA256SUMS.minisig "+single+".gz "+single+".minisig index.json index.json.minisig provenance.json provenance.json.minisig"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	single, rpm := d.name("countersign-provider-file", host()), map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[host().arch]
+	want := []string{
+		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz", single + ".gz", single + ".minisig",
+		"countersign_0.1.0_" + host().arch + ".deb", "index.json", "index.json.minisig", "provenance.json", "provenance.json.minisig",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("got %s, want %s", names, want)
 	}
 	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	sums.Dir = d.out
@@ -164,7 +180,7 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(d.out, "provenance.json"))
 	must(t, err)
 	must(t, json.Unmarshal(text, &s))
-	if len(s.Subject) != 4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
+	if len(s.Subject) != len(names)-4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
 		t.Errorf("%s", text)
 	}
 }
@@ -208,7 +224,7 @@ func TestImageRunsInContainer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to run a container here needs root")
 	}
-	d := staged(t)
+	d := staged(t, "countersign", "countersign-provider-file")
 	img, err := d.built(allImages[0], host())
 	must(t, err)
 	bundle := t.TempDir()
@@ -278,13 +294,11 @@ func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	root, err := output(".", "git", "rev-parse", "--show-toplevel")
-	must(t, err)
 	s := released()
-	s.root = root
+	s.root = root(t)
 	b, err := newBuilder(s, temp, t.TempDir())
 	must(t, err)
-	b.packages = map[string][]string{root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
+	b.packages = map[string][]string{s.root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
 	built, err := b.build(host())
 	must(t, err)
 	b.known = map[string]bool{}

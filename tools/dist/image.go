@@ -160,7 +160,7 @@ func (d *dist) base(to *layer) error {
 // papers are the licences and the bill of materials.
 func (d *dist) papers(p platform) func(to *layer) error {
 	return func(to *layer) error {
-		return to.below("usr/share", filepath.Join(d.stage(p), "share"))
+		return errors.Join(to.below("usr/"+licences, filepath.Join(d.stage(p), licences)), to.file("usr/"+bill, filepath.Join(d.stage(p), bill)))
 	}
 }
 

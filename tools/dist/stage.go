@@ -25,7 +25,8 @@ const (
 const providerPrefix = "countersign-provider-"
 
 // stageAll lays out what each platform gets. The lock file of another platform follows from that
-// of this one, because to write a lock each provider is started once.
+// of this one, because to write a lock each provider is started once. So do the manual pages and
+// the completion, which the programs print.
 func (d *dist) stageAll(platforms []platform) error {
 	built, err := d.builder.build(host())
 	if err != nil {
@@ -35,20 +36,28 @@ func (d *dist) stageAll(platforms []platform) error {
 	if err != nil {
 		return err
 	}
+	temp, err := os.MkdirTemp("", "countersign-dist-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := d.script("pages", filepath.Dir(built["countersign"]), temp); err != nil {
+		return err
+	}
 	for _, p := range platforms {
-		if err := d.stageOne(p, lock); err != nil {
+		if err := d.stageOne(p, lock, temp); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
 	return nil
 }
 
-func (d *dist) stageOne(p platform, lock lockText) error {
+func (d *dist) stageOne(p platform, lock lockText, pages string) error {
 	built, err := d.builder.build(p)
 	if err != nil {
 		return err
 	}
-	if err := d.layOut(p, built, lock); err != nil {
+	if err := errors.Join(d.layOut(p, built, lock), d.addPages(p, pages)); err != nil {
 		return err
 	}
 	modules, err := linked(slices.Collect(maps.Values(built)))
