@@ -166,7 +166,9 @@ func (d *dist) papers(p platform) func(to *layer) error {
 
 func (d *dist) providers(p platform) func(to *layer) error {
 	return func(to *layer) error {
-		return to.below("usr/lib", filepath.Join(d.stage(p), "lib"))
+		return errors.Join(to.below("usr/lib", filepath.Join(d.stage(p), "lib")),
+			// Where packages have it, too, and configurations name it.
+			to.WriteHeader(d.header(tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/lib/countersign/countersign.lock", Linkname: "providers/countersign.lock", Mode: 0o777})))
 	}
 }
 

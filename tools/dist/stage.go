@@ -17,7 +17,7 @@ import (
 const (
 	binaries  = "bin"
 	providers = "lib/countersign/providers"
-	lockFile  = "lib/countersign/countersign.lock"
+	lockFile  = providers + "/countersign.lock" // a package's own, which no setting has to name
 	licences  = "share/licenses/countersign"
 	bill      = "share/countersign/sbom.cdx.json"
 )
