@@ -1,13 +1,9 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +13,6 @@ import (
 	"time"
 
 	"aead.dev/minisign"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func must(t *testing.T, err error) {
@@ -183,109 +178,6 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	if len(s.Subject) != len(names)-4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
 		t.Errorf("%s", text)
 	}
-}
-
-// unpack lays out the file system of an image. It keeps modes and owners.
-func unpack(t *testing.T, img v1.Image, root string) {
-	t.Helper()
-	layers, err := img.Layers()
-	must(t, err)
-	for _, layer := range layers {
-		packed, err := layer.Compressed()
-		must(t, err)
-		text, err := gzip.NewReader(packed)
-		must(t, err)
-		from := tar.NewReader(text)
-		for {
-			header, err := from.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			must(t, err)
-			path := filepath.Join(root, header.Name)
-			if header.Typeflag == tar.TypeSymlink {
-				must(t, os.Symlink(header.Linkname, path))
-				continue
-			}
-			if header.Typeflag == tar.TypeDir {
-				must(t, os.MkdirAll(path, 0o700))
-			} else {
-				file, err := os.Create(path)
-				must(t, err)
-				_, err = io.Copy(file, from)
-				must(t, errors.Join(err, file.Close()))
-			}
-			must(t, os.Chmod(path, header.FileInfo().Mode()))
-			must(t, os.Lchown(path, header.Uid, header.Gid))
-		}
-	}
-}
-
-// A container of the image, with nothing but what a runtime mounts, verifies its providers and
-// runs them as its user.
-func TestImageRunsInContainer(t *testing.T) {
-	runc := program(t, "COUNTERSIGN_RUNC")
-	if os.Geteuid() != 0 {
-		t.Skip("to run a container here needs root")
-	}
-	d := staged(t, "countersign", "countersign-provider-file")
-	img, err := d.built(allImages[0], host())
-	must(t, err)
-	bundle := t.TempDir()
-	root := filepath.Join(bundle, "rootfs")
-	must(t, os.Mkdir(root, 0o755))
-	must(t, os.Chmod(root, 0o755))
-	unpack(t, img, root)
-	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		must(t, err)
-		info, err := entry.Info()
-		if info.Mode()&0o022 != 0 && info.Mode()&(os.ModeSticky|os.ModeSymlink) == 0 {
-			t.Errorf("%s is %s", path, info.Mode())
-		}
-		return err
-	}))
-	if text, err := os.ReadFile(filepath.Join(root, "usr/share/licenses/ca-certificates/LICENSE")); err != nil || !strings.HasPrefix(string(text), "Mozilla Public License") {
-		t.Errorf("the roots have no licence: %v", err)
-	}
-	config, err := img.ConfigFile()
-	must(t, err)
-	for says, args := range map[string][]string{
-		"matches: /usr/lib/countersign/providers/countersign-provider-file": {"provider", "verify", "--lock", "/usr/lib/countersign/countersign.lock"},
-		"abilities: ": {"provider", "list", "--runtime-dir", "/run/countersign"}, // pinned without being told where
-	} {
-		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), runtimeConfig(t, config.Config, args), 0o600))
-		cmd := exec.Command(runc, "--root", t.TempDir(), "run", "--bundle", bundle, "countersign-dist-test")
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), says) {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-	}
-}
-
-// runtimeConfig is what a runtime makes of an image's configuration.
-func runtimeConfig(t *testing.T, c v1.Config, args []string) []byte {
-	t.Helper()
-	if c.User != "1337:1337" {
-		t.Errorf("the user is %s", c.User)
-	}
-	type object = map[string]any
-	tmpfs := func(at, mode string) object {
-		return object{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", mode}}
-	}
-	text, err := json.Marshal(object{
-		"ociVersion": "1.0.2",
-		"root":       object{"path": "rootfs", "readonly": true},
-		"process": object{
-			"user": object{"uid": 1337, "gid": 1337}, "cwd": c.WorkingDir, "env": c.Env, "args": append(c.Entrypoint, args...), "noNewPrivileges": true,
-		},
-		"mounts": []object{
-			{"destination": "/proc", "type": "proc", "source": "proc"},
-			tmpfs("/dev", "mode=755"), tmpfs("/run/countersign", "uid=1337"),
-		},
-		"linux": object{"namespaces": []object{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}}},
-	})
-	must(t, err)
-	return text
 }
 
 // One program of modules, as a release has all: it has the version, and only modules that the
