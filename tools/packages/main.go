@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,7 +126,7 @@ func script(name string) string { return filepath.Join("scripts", name) }
 // contentsOf returns what a package holds: the tree below /usr, and the configuration in /etc.
 func contentsOf(stage, format string) (all files.Contents, err error) {
 	err = filepath.WalkDir(stage, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil {
 			return err
 		}
 		info, err := entry.Info()
@@ -133,13 +134,18 @@ func contentsOf(stage, format string) (all files.Contents, err error) {
 			return err
 		}
 		below, err := filepath.Rel(stage, path)
-		if err == nil {
+		switch {
+		case err != nil:
+		case !entry.IsDir():
 			all = append(all, content(path, destination(below, format), files.TypeFile, info.Mode().Perm()))
+		case slices.Contains(strings.Split(below, "/"), "countersign"): // rpm removes only folders that it knows to be ours
+			all = append(all, content("", destination(below, format), files.TypeDir, 0o755))
 		}
 		return err
 	})
 	example := filepath.Join(stage, "share", "countersign", "countersign.yaml")
 	return append(all,
+		content("", "/etc/countersign", files.TypeDir, 0o755),
 		content(example, "/etc/countersign/countersign.yaml", files.TypeConfigNoReplace, 0o644),
 		// Where images have it, too, and so configurations name it.
 		&files.Content{Source: "providers/countersign.lock", Destination: "/usr/lib/countersign/countersign.lock", Type: files.TypeSymlink},

@@ -20,6 +20,13 @@ const (
 	lockFile = "lib/countersign/providers/countersign.lock"
 )
 
+// What the packages' scripts ask of systemd.
+const (
+	isEnabled = "is-enabled --quiet countersign.service"
+	restart   = "restart countersign.service"
+	disable   = "--no-reload disable --now countersign.service"
+)
+
 // small is all that most tests' packages hold: packing takes time.
 var small = []string{"countersign", "countersign-provider-file"}
 
@@ -104,8 +111,10 @@ func sumOf(t *testing.T, path string) string {
 // What an operator does: install, start; upgrade while it runs; remove; purge.
 func TestPackageOnCleanMachine(t *testing.T) {
 	r := newRoot(t)
+	r.standInSystemd(t)
 	stage := stageOf(t)
 	r.dpkg(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.deb"))
+	r.asked(t, "daemon-reload")
 	uid, gid := r.user(t, "countersign")
 	check(t, os.Chown(r.path("run/countersign"), uid, gid)) // as systemd does
 
@@ -124,7 +133,9 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	a.await(t, "starting new provider generation")
 	a.crashProviders(t)                     // of the old and the new build, in the middle of it
 	a.await(t, "provider=file state=ready") // mostly the old one, whose bytes the agent holds
+	r.asked(t)
 	r.dpkg(t, "--configure", "-a")
+	r.asked(t, "daemon-reload", isEnabled, restart)
 	sum := sumOf(t, r.path("usr/"+provider))
 	if !strings.Contains(r.status(t), sum) {
 		check(t, a.cmd.Process.Signal(syscall.SIGHUP)) // with systemd, the package restarts it
@@ -144,12 +155,43 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	again.stop(t)
 
 	r.dpkg(t, "--remove", "countersign")
+	r.asked(t, disable, "daemon-reload")
 	if r.exists("usr/bin/countersign") || r.exists("usr/"+provider) || !r.exists("etc/countersign/countersign.yaml") || !r.exists("var/lib/countersign/ca") {
 		t.Error("removed too little, or too much")
 	}
 	r.dpkg(t, "--purge", "countersign")
 	if r.exists("etc/countersign") || r.exists("var/lib/countersign") || r.exists("usr/lib/countersign") {
 		t.Error("purged too little")
+	}
+}
+
+// The same of rpm, which keeps state and a changed configuration at the end.
+func TestRPMOnCleanMachine(t *testing.T) {
+	foreign(t, "COUNTERSIGN_RPM")
+	r := newRoot(t)
+	r.standInSystemd(t)
+	stage := stageOf(t)
+	r.rpm(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.rpm"))
+	r.asked(t, "daemon-reload")
+	output(t, r.command(t, "countersign", "/usr/bin/countersign", "config", "validate", "--config", "/etc/countersign/countersign.yaml"))
+
+	config := r.read(t, "etc/countersign/countersign.yaml") + "# mine\n"
+	r.write(t, "etc/countersign/countersign.yaml", config)
+	secondBuild(t, stage)
+	r.rpm(t, "--upgrade", one(t, packed(t, stage, "v0.2.0"), "*.rpm"))
+	r.asked(t, "daemon-reload", isEnabled, restart)
+	if r.read(t, "etc/countersign/countersign.yaml") != config {
+		t.Error("the configuration was replaced")
+	}
+	output(t, r.command(t, "countersign", "/usr/bin/countersign", "config", "validate", "--config", "/etc/countersign/countersign.yaml"))
+
+	r.rpm(t, "--erase", "countersign")
+	r.asked(t, disable, "daemon-reload")
+	if left := output(t, exec.Command("find", r.path("usr"), "-name", "*countersign*")); left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
+	if !r.exists("var/lib/countersign") || r.read(t, "etc/countersign/countersign.yaml.rpmsave") != config {
+		t.Error("erased too much")
 	}
 }
 
