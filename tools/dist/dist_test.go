@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,23 @@ func keys(t *testing.T) (*signer, string) {
 	s, err := readSigner(filepath.Join(dir, "key"))
 	must(t, err)
 	return s, filepath.Join(dir, "key.pub")
+}
+
+// The servers are for Linux alone, and so are their pages.
+func TestStageHasPagesOfItsPrograms(t *testing.T) {
+	d := staged(t, "countersign", "countersign-provider-file")
+	mac := platform{"darwin", host().arch}
+	must(t, d.pages(mac, map[string]string{"countersign": "", "countersign-provider-file": ""}, program(t, "COUNTERSIGN_PROGRAMS")))
+	found := map[string]bool{}
+	must(t, filepath.WalkDir(d.stage(mac), func(path string, _ fs.DirEntry, err error) error {
+		found[filepath.Base(path)] = true
+		return err
+	}))
+	for name, want := range map[string]bool{"countersign-agent.1.gz": true, "countersign.yaml.5.gz": true, "_countersign": true, "_countersign-ra": false, "countersign-ra.1.gz": false} {
+		if found[name] != want {
+			t.Errorf("%s: %t", name, found[name])
+		}
+	}
 }
 
 func TestMinisignVerifiesSignature(t *testing.T) {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // script runs one of the scripts that `make packages` and `make install` run.
@@ -21,12 +24,18 @@ func (d *dist) do(cmd *exec.Cmd) error {
 	return nil
 }
 
-// addPages adds manual pages and completion to a stage. Windows has no use for either.
-func (d *dist) addPages(p platform, pages string) error {
+// pages adds manual pages and completion of a stage's programs, which those of this machine print.
+// Windows has no use for either.
+func (d *dist) pages(p platform, built map[string]string, here string) error {
 	if p.os == "windows" {
 		return nil
 	}
-	return follow(pages, d.stage(p))
+	stage, err := filepath.Abs(d.stage(p))
+	if err != nil {
+		return err
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(built)), func(name string) bool { return strings.HasPrefix(name, providerPrefix) })
+	return d.script("pages", append([]string{here, stage}, names...)...)
 }
 
 // packages makes the deb and the rpm of a stage for Linux. nfpm stays out of this module: its
@@ -39,12 +48,16 @@ func (d *dist) packages(p platform) error {
 	if err != nil {
 		return err
 	}
+	stage, err := filepath.Abs(d.stage(p))
+	if err != nil {
+		return err
+	}
 	temp, err := os.MkdirTemp("", "countersign-dist-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	if err := d.script("stage", filepath.Join(out, "stage", p.os+"_"+p.arch), temp); err != nil {
+	if err := d.script("stage", stage, temp); err != nil {
 		return err
 	}
 	cmd := exec.Command("go", "run", "-C", "tools/packages", "-trimpath", ".", "-stage", temp, "-version", d.version, "-to", out)

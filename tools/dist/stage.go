@@ -36,28 +36,20 @@ func (d *dist) stageAll(platforms []platform) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp("", "countersign-dist-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	if err := d.script("pages", filepath.Dir(built["countersign"]), temp); err != nil {
-		return err
-	}
 	for _, p := range platforms {
-		if err := d.stageOne(p, lock, temp); err != nil {
+		if err := d.stageOne(p, lock, filepath.Dir(built["countersign"])); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
 	return nil
 }
 
-func (d *dist) stageOne(p platform, lock lockText, pages string) error {
+func (d *dist) stageOne(p platform, lock lockText, here string) error {
 	built, err := d.builder.build(p)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(d.layOut(p, built, lock), d.addPages(p, pages)); err != nil {
+	if err := errors.Join(d.layOut(p, built, lock), d.pages(p, built, here)); err != nil {
 		return err
 	}
 	modules, err := linked(slices.Collect(maps.Values(built)))
