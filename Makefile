@@ -44,15 +44,15 @@ PREFIX ?= /usr/local
 .PHONY: install
 install: ## install STAGE (bin) below PREFIX (/usr/local): programs, providers, manual pages, completion, unit (DESTDIR=)
 	@[ "$(STAGE)" != bin ] || [ -x bin/countersign ] || { echo "install: nothing is built yet; run make build first" >&2; exit 1; }
-	@scripts/stage $(STAGE) $(STAGED)/install $(HERE)
+	@scripts/stage $(STAGE) $(STAGED)/install
 	@scripts/install-stage $(STAGED)/install $(PREFIX) $(DESTDIR)
 
 VERSION ?= v0.0.0-dev
 .PHONY: packages
 packages: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSION into dist/ (HERE=: the same for this machine)
+packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSION into dist/
 	@[ "$(STAGE)" != bin ] || $(MAKE) --no-print-directory build
-	@scripts/stage $(STAGE) $(STAGED)/packages $(HERE)
+	@scripts/stage $(STAGE) $(STAGED)/packages
 	@GOWORK=off GOFLAGS= $(GO) run -C tools/packages -trimpath . -stage $(STAGED)/packages -version $(VERSION) -to $(CURDIR)/dist
 
 .PHONY: demo
@@ -135,6 +135,7 @@ e2e-kubernetes: ## test the control plane against real API servers
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_HELM COUNTERSIGN_PROMETHEUS_OPERATOR; \
 		COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
 		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
+		(cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -tags e2e,grpcnotrace -run RealHelm .); \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
 
 .PHONY: e2e-cert-manager

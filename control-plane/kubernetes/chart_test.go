@@ -394,7 +394,7 @@ func runsChartPage(t *testing.T, c *kubetest.Cluster) {
 	}
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	must(t, os.WriteFile(file, []byte(values[0]), 0o600))
-	if text := helmed(t, "template", chart(t), "--namespace", "countersign", "-f", file); !strings.Contains(text, "image: registry.example.org/countersign:") {
+	if text := helmed(t, "template", chart(t), "--namespace", "countersign", "-f", file); !strings.Contains(text, "image: registry.example.org/countersign-ra:") {
 		t.Error(text)
 	}
 }

@@ -1,22 +1,19 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"aead.dev/minisign"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func must(t *testing.T, err error) {
@@ -97,6 +94,23 @@ func keys(t *testing.T) (*signer, string) {
 	return s, filepath.Join(dir, "key.pub")
 }
 
+// The servers are for Linux alone, and so are their pages.
+func TestStageHasPagesOfItsPrograms(t *testing.T) {
+	d := staged(t, "countersign", "countersign-provider-file")
+	mac := platform{"darwin", host().arch}
+	must(t, d.pages(mac, map[string]string{"countersign": "", "countersign-provider-file": ""}, program(t, "COUNTERSIGN_PROGRAMS")))
+	found := map[string]bool{}
+	must(t, filepath.WalkDir(d.stage(mac), func(path string, _ fs.DirEntry, err error) error {
+		found[filepath.Base(path)] = true
+		return err
+	}))
+	for name, want := range map[string]bool{"countersign-agent.1.gz": true, "countersign.yaml.5.gz": true, "_countersign": true, "_countersign-ra": false, "countersign-ra.1.gz": false} {
+		if found[name] != want {
+			t.Errorf("%s: %t", name, found[name])
+		}
+	}
+}
+
 func TestMinisignVerifiesSignature(t *testing.T) {
 	command := program(t, "COUNTERSIGN_MINISIGN")
 	s, public := keys(t)
@@ -127,33 +141,48 @@ func TestKeyIsNotQuoted(t *testing.T) {
 	}
 }
 
-// staged lays out what the tests' programs are, with one provider.
-func staged(t *testing.T) *dist {
+// staged lays out some of the tests' programs.
+func staged(t *testing.T, names ...string) *dist {
 	t.Helper()
 	bin := program(t, "COUNTERSIGN_PROGRAMS")
 	built := map[string]string{}
-	for _, name := range []string{"countersign", "countersign-discovery", "countersign-ra", "countersign-provider-file"} {
+	for _, name := range names {
 		built[name] = filepath.Join(bin, name)
 	}
 	s, _ := keys(t)
 	d := &dist{source: released(), signer: s, out: t.TempDir()}
+	d.root = root(t)
 	lock, err := hostLock(built)
 	must(t, err)
 	must(t, d.layOut(host(), built, lock))
 	must(t, writeFile(filepath.Join(d.stage(host()), licences, "LICENSE"), []byte("text"), 0o644))
+	must(t, writeFile(filepath.Join(d.stage(host()), bill), []byte("{}"), 0o644))
 	return d
 }
 
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := output(".", "git", "rev-parse", "--show-toplevel")
+	must(t, err)
+	return dir
+}
+
 func TestReleaseIsCompleteAndSigned(t *testing.T) {
-	d := staged(t)
+	d := staged(t, "countersign", "countersign-provider-file")
 	must(t, d.singles(host()))
+	must(t, d.packages(host()))
+	must(t, d.chart())
 	must(t, d.writeIndex())
 	must(t, d.finish([]platform{host()}))
 	names, err := files(d.out)
 	must(t, err)
-	single := d.name("countersign-provider-file", host())
-	if got, want := strings.Join(names, " "), "SHA256SUMS SHA256SUMS.minisig "+single+".gz "+single+".minisig index.json index.json.minisig provenance.json provenance.json.minisig"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	single, rpm := d.name("countersign-provider-file", host()), map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[host().arch]
+	want := []string{
+		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz", single + ".gz", single + ".minisig",
+		"countersign_0.1.0_" + host().arch + ".deb", "index.json", "index.json.minisig", "provenance.json", "provenance.json.minisig",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("got %s, want %s", names, want)
 	}
 	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	sums.Dir = d.out
@@ -164,105 +193,9 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(d.out, "provenance.json"))
 	must(t, err)
 	must(t, json.Unmarshal(text, &s))
-	if len(s.Subject) != 4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
+	if len(s.Subject) != len(names)-4 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "c0ffee" {
 		t.Errorf("%s", text)
 	}
-}
-
-// unpack lays out the file system of an image. It keeps modes and owners.
-func unpack(t *testing.T, img v1.Image, root string) {
-	t.Helper()
-	layers, err := img.Layers()
-	must(t, err)
-	for _, layer := range layers {
-		packed, err := layer.Compressed()
-		must(t, err)
-		text, err := gzip.NewReader(packed)
-		must(t, err)
-		from := tar.NewReader(text)
-		for {
-			header, err := from.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			must(t, err)
-			path := filepath.Join(root, header.Name)
-			if header.Typeflag == tar.TypeDir {
-				must(t, os.MkdirAll(path, 0o700))
-			} else {
-				file, err := os.Create(path)
-				must(t, err)
-				_, err = io.Copy(file, from)
-				must(t, errors.Join(err, file.Close()))
-			}
-			must(t, os.Chmod(path, header.FileInfo().Mode()))
-			must(t, os.Lchown(path, header.Uid, header.Gid))
-		}
-	}
-}
-
-// A container of the image, with nothing but what a runtime mounts, verifies its providers and
-// runs them as its user.
-func TestImageRunsInContainer(t *testing.T) {
-	runc := program(t, "COUNTERSIGN_RUNC")
-	if os.Geteuid() != 0 {
-		t.Skip("to run a container here needs root")
-	}
-	d := staged(t)
-	img, err := d.built(allImages[0], host())
-	must(t, err)
-	bundle := t.TempDir()
-	root := filepath.Join(bundle, "rootfs")
-	must(t, os.Mkdir(root, 0o755))
-	must(t, os.Chmod(root, 0o755))
-	unpack(t, img, root)
-	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		must(t, err)
-		info, err := entry.Info()
-		if info.Mode()&0o022 != 0 && info.Mode()&os.ModeSticky == 0 {
-			t.Errorf("%s is %s", path, info.Mode())
-		}
-		return err
-	}))
-	config, err := img.ConfigFile()
-	must(t, err)
-	for says, args := range map[string][]string{
-		"matches: /usr/lib/countersign/providers/countersign-provider-file": {"provider", "verify", "--lock", "/usr/lib/countersign/countersign.lock"},
-		"abilities: ": {"provider", "list", "--lock", "/usr/lib/countersign/countersign.lock", "--runtime-dir", "/run/countersign"},
-	} {
-		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), runtimeConfig(t, config.Config, args), 0o600))
-		cmd := exec.Command(runc, "--root", t.TempDir(), "run", "--bundle", bundle, "countersign-dist-test")
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), says) {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-	}
-}
-
-// runtimeConfig is what a runtime makes of an image's configuration.
-func runtimeConfig(t *testing.T, c v1.Config, args []string) []byte {
-	t.Helper()
-	if c.User != "1337:1337" {
-		t.Errorf("the user is %s", c.User)
-	}
-	type object = map[string]any
-	tmpfs := func(at, mode string) object {
-		return object{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", mode}}
-	}
-	text, err := json.Marshal(object{
-		"ociVersion": "1.0.2",
-		"root":       object{"path": "rootfs", "readonly": true},
-		"process": object{
-			"user": object{"uid": 1337, "gid": 1337}, "cwd": c.WorkingDir, "env": c.Env, "args": append(c.Entrypoint, args...), "noNewPrivileges": true,
-		},
-		"mounts": []object{
-			{"destination": "/proc", "type": "proc", "source": "proc"},
-			tmpfs("/dev", "mode=755"), tmpfs("/run/countersign", "uid=1337"),
-		},
-		"linux": object{"namespaces": []object{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}}},
-	})
-	must(t, err)
-	return text
 }
 
 // One program of modules, as a release has all: it has the version, and only modules that the
@@ -275,13 +208,11 @@ func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	root, err := output(".", "git", "rev-parse", "--show-toplevel")
-	must(t, err)
 	s := released()
-	s.root = root
+	s.root = root(t)
 	b, err := newBuilder(s, temp, t.TempDir())
 	must(t, err)
-	b.packages = map[string][]string{root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
+	b.packages = map[string][]string{s.root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
 	built, err := b.build(host())
 	must(t, err)
 	b.known = map[string]bool{}

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	_ "embed"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -126,6 +127,14 @@ func (d *dist) layer(fill func(to *layer) error) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
 }
 
+//go:embed mpl-2.0.txt
+var mpl []byte
+
+const aboutRoots = `/etc/ssl/certs/ca-certificates.crt has the roots of Mozilla's list of CAs that
+are trusted for TLS. The list is under the Mozilla Public License 2.0 (LICENSE); its source is
+lib/ckfw/builtins/certdata.txt in https://hg.mozilla.org/projects/nss.
+`
+
 // base has the roots of the Web's CAs, and a user with a folder to work in.
 func (d *dist) base(to *layer) error {
 	var roots bytes.Buffer
@@ -138,6 +147,8 @@ func (d *dist) base(to *layer) error {
 	}
 	return errors.Join(
 		to.text("etc/ssl/certs/ca-certificates.crt", roots.Bytes()),
+		to.text("usr/share/licenses/ca-certificates/LICENSE", mpl),
+		to.text("usr/share/licenses/ca-certificates/README", []byte(aboutRoots)),
 		to.text("etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\ncountersign:x:1337:1337:countersign:/:/sbin/nologin\n")),
 		to.text("etc/group", []byte("root:x:0:\ncountersign:x:1337:\n")),
 		to.folder("run"),
@@ -149,13 +160,15 @@ func (d *dist) base(to *layer) error {
 // papers are the licences and the bill of materials.
 func (d *dist) papers(p platform) func(to *layer) error {
 	return func(to *layer) error {
-		return to.below("usr/share", filepath.Join(d.stage(p), "share"))
+		return errors.Join(to.below("usr/"+licences, filepath.Join(d.stage(p), licences)), to.file("usr/"+bill, filepath.Join(d.stage(p), bill)))
 	}
 }
 
 func (d *dist) providers(p platform) func(to *layer) error {
 	return func(to *layer) error {
-		return to.below("usr/lib", filepath.Join(d.stage(p), "lib"))
+		return errors.Join(to.below("usr/lib", filepath.Join(d.stage(p), "lib")),
+			// Where packages have it, too, and configurations name it.
+			to.WriteHeader(d.header(tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/lib/countersign/countersign.lock", Linkname: "providers/countersign.lock", Mode: 0o777})))
 	}
 }
 

@@ -37,7 +37,7 @@ func (d *dist) singles(p platform) error {
 	}
 	for _, entry := range entries {
 		name := strings.TrimSuffix(entry.Name(), p.exe())
-		if strings.HasSuffix(name, ".minisig") {
+		if !strings.HasPrefix(name, providerPrefix) || strings.HasSuffix(name, ".minisig") {
 			continue
 		}
 		if err := d.single(name, filepath.Join(folder, entry.Name()), p); err != nil {

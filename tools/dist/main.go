@@ -1,6 +1,6 @@
-// Command dist makes what a release has, the same bytes each time: archives, container images,
-// single providers with an index of them, bills of materials, licences, checksums, provenance
-// and signatures. Run it by `make dist VERSION=v0.1.0`; docs/releases.md says what is what.
+// Command dist makes what a release has, the same bytes each time: archives, packages, container
+// images, the Helm chart, single providers with an index of them, bills of materials, licences,
+// checksums, provenance and signatures. Run it by `make dist VERSION=v0.1.0`; docs/releases.md says what is what.
 //
 // The programs are built of modules, as `go install PROGRAM@VERSION` does, so that the go command
 // records the version and anybody can build the same bytes.
@@ -74,11 +74,11 @@ func (d *dist) make(platforms []platform) error {
 		return err
 	}
 	for _, p := range platforms {
-		if err := errors.Join(d.archive(p), d.singles(p)); err != nil {
+		if err := errors.Join(d.archive(p), d.packages(p), d.singles(p)); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(d.images(platforms), d.writeIndex()); err != nil {
+	if err := errors.Join(d.images(platforms), d.chart(), d.writeIndex()); err != nil {
 		return err
 	}
 	return d.finish(platforms)

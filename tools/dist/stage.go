@@ -17,7 +17,7 @@ import (
 const (
 	binaries  = "bin"
 	providers = "lib/countersign/providers"
-	lockFile  = "lib/countersign/countersign.lock"
+	lockFile  = providers + "/countersign.lock" // a package's own, which no setting has to name
 	licences  = "share/licenses/countersign"
 	bill      = "share/countersign/sbom.cdx.json"
 )
@@ -25,7 +25,8 @@ const (
 const providerPrefix = "countersign-provider-"
 
 // stageAll lays out what each platform gets. The lock file of another platform follows from that
-// of this one, because to write a lock each provider is started once.
+// of this one, because to write a lock each provider is started once. So do the manual pages and
+// the completion, which the programs print.
 func (d *dist) stageAll(platforms []platform) error {
 	built, err := d.builder.build(host())
 	if err != nil {
@@ -36,19 +37,19 @@ func (d *dist) stageAll(platforms []platform) error {
 		return err
 	}
 	for _, p := range platforms {
-		if err := d.stageOne(p, lock); err != nil {
+		if err := d.stageOne(p, lock, filepath.Dir(built["countersign"])); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
 	return nil
 }
 
-func (d *dist) stageOne(p platform, lock lockText) error {
+func (d *dist) stageOne(p platform, lock lockText, here string) error {
 	built, err := d.builder.build(p)
 	if err != nil {
 		return err
 	}
-	if err := d.layOut(p, built, lock); err != nil {
+	if err := errors.Join(d.layOut(p, built, lock), d.pages(p, built, here)); err != nil {
 		return err
 	}
 	modules, err := linked(slices.Collect(maps.Values(built)))

@@ -8,7 +8,9 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -80,12 +82,22 @@ func (m manual) hasPage(path []string, name string) bool {
 	return len(path) > 0 || !m.skip[name] && name != "help" && name != "completion"
 }
 
+// write packs a page, the same bytes whichever gzip a machine has.
 func (m manual) write(section int, name string, page *roff) error {
 	folder := filepath.Join(m.to, fmt.Sprintf("man%d", section))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s.%d", name, section)), page.Bytes(), 0o644)
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(page.Bytes())
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s.%d.gz", name, section)), packed.Bytes(), 0o644)
 }
 
 func (m manual) page(path []string, h help) *roff {

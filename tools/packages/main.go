@@ -11,7 +11,9 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
@@ -43,9 +45,6 @@ func run(stage, version, to string) error {
 	}
 	arch, err := archOf(filepath.Join(stage, "bin", "countersign"))
 	if err != nil {
-		return err
-	}
-	if err := relock(filepath.Join(stage, "lib", "countersign", "providers"), arch); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -92,7 +91,8 @@ func pack(stage, version, arch, format, to string, at time.Time) error {
 	if err := nfpm.PrepareForPackager(info, format); err != nil {
 		return err
 	}
-	path := filepath.Join(to, packager.ConventionalFileName(info))
+	// Where releases are served, a "~" of v0.1.0-rc.1 becomes another character.
+	path := filepath.Join(to, strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-"))
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func script(name string) string { return filepath.Join("scripts", name) }
 // contentsOf returns what a package holds: the tree below /usr, and the configuration in /etc.
 func contentsOf(stage, format string) (all files.Contents, err error) {
 	err = filepath.WalkDir(stage, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil {
 			return err
 		}
 		info, err := entry.Info()
@@ -134,13 +134,18 @@ func contentsOf(stage, format string) (all files.Contents, err error) {
 			return err
 		}
 		below, err := filepath.Rel(stage, path)
-		if err == nil {
+		switch {
+		case err != nil:
+		case !entry.IsDir():
 			all = append(all, content(path, destination(below, format), files.TypeFile, info.Mode().Perm()))
+		case slices.Contains(strings.Split(below, "/"), "countersign"): // rpm removes only folders that it knows to be ours
+			all = append(all, content("", destination(below, format), files.TypeDir, 0o755))
 		}
 		return err
 	})
 	example := filepath.Join(stage, "share", "countersign", "countersign.yaml")
 	return append(all,
+		content("", "/etc/countersign", files.TypeDir, 0o755),
 		content(example, "/etc/countersign/countersign.yaml", files.TypeConfigNoReplace, 0o644),
 		// Where images have it, too, and so configurations name it.
 		&files.Content{Source: "providers/countersign.lock", Destination: "/usr/lib/countersign/countersign.lock", Type: files.TypeSymlink},

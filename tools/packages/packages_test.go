@@ -2,18 +2,30 @@ package main
 
 import (
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 )
 
-const provider = "lib/countersign/providers/countersign-provider-file"
+const (
+	provider = "lib/countersign/providers/countersign-provider-file"
+	lockFile = "lib/countersign/providers/countersign.lock"
+)
+
+// What the packages' scripts ask of systemd.
+const (
+	isEnabled = "is-enabled --quiet countersign.service"
+	restart   = "restart countersign.service"
+	disable   = "--no-reload disable --now countersign.service"
+)
 
 // small is all that most tests' packages hold: packing takes time.
 var small = []string{"countersign", "countersign-provider-file"}
@@ -54,14 +66,20 @@ func layOut(t *testing.T, stage string, programs []string) {
 	output(t, exec.Command("../../scripts/stage", from, stage))
 }
 
-// secondBuild makes the provider of a stage another build's: what follows the end of a program
-// changes its hash, and nothing else.
+// secondBuild makes the provider of a stage another build's, and locks it: what follows the end of
+// a program changes its hash, and nothing else.
 func secondBuild(t *testing.T, stage string) {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(stage, provider), os.O_APPEND|os.O_WRONLY, 0)
+	path := filepath.Join(stage, provider)
+	first := sumOf(t, path)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
 	_, err = file.WriteString("a second build")
 	check(t, errors.Join(err, file.Close()))
+	lock := filepath.Join(stage, lockFile)
+	text, err := os.ReadFile(lock)
+	check(t, err)
+	check(t, os.WriteFile(lock, []byte(strings.Replace(string(text), first, sumOf(t, path), 1)), 0o644))
 }
 
 // packed returns the folder of the packages of a stage.
@@ -93,8 +111,10 @@ func sumOf(t *testing.T, path string) string {
 // What an operator does: install, start; upgrade while it runs; remove; purge.
 func TestPackageOnCleanMachine(t *testing.T) {
 	r := newRoot(t)
+	r.standInSystemd(t)
 	stage := stageOf(t)
 	r.dpkg(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.deb"))
+	r.asked(t, "daemon-reload")
 	uid, gid := r.user(t, "countersign")
 	check(t, os.Chown(r.path("run/countersign"), uid, gid)) // as systemd does
 
@@ -113,7 +133,9 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	a.await(t, "starting new provider generation")
 	a.crashProviders(t)                     // of the old and the new build, in the middle of it
 	a.await(t, "provider=file state=ready") // mostly the old one, whose bytes the agent holds
+	r.asked(t)
 	r.dpkg(t, "--configure", "-a")
+	r.asked(t, "daemon-reload", isEnabled, restart)
 	sum := sumOf(t, r.path("usr/"+provider))
 	if !strings.Contains(r.status(t), sum) {
 		check(t, a.cmd.Process.Signal(syscall.SIGHUP)) // with systemd, the package restarts it
@@ -133,6 +155,7 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	again.stop(t)
 
 	r.dpkg(t, "--remove", "countersign")
+	r.asked(t, disable, "daemon-reload")
 	if r.exists("usr/bin/countersign") || r.exists("usr/"+provider) || !r.exists("etc/countersign/countersign.yaml") || !r.exists("var/lib/countersign/ca") {
 		t.Error("removed too little, or too much")
 	}
@@ -142,10 +165,40 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	}
 }
 
+// The same of rpm, which keeps state and a changed configuration at the end.
+func TestRPMOnCleanMachine(t *testing.T) {
+	foreign(t, "COUNTERSIGN_RPM")
+	r := newRoot(t)
+	r.standInSystemd(t)
+	stage := stageOf(t)
+	r.rpm(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.rpm"))
+	r.asked(t, "daemon-reload")
+	output(t, r.command(t, "countersign", "/usr/bin/countersign", "config", "validate", "--config", "/etc/countersign/countersign.yaml"))
+
+	config := r.read(t, "etc/countersign/countersign.yaml") + "# mine\n"
+	r.write(t, "etc/countersign/countersign.yaml", config)
+	secondBuild(t, stage)
+	r.rpm(t, "--upgrade", one(t, packed(t, stage, "v0.2.0"), "*.rpm"))
+	r.asked(t, "daemon-reload", isEnabled, restart)
+	if r.read(t, "etc/countersign/countersign.yaml") != config {
+		t.Error("the configuration was replaced")
+	}
+	output(t, r.command(t, "countersign", "/usr/bin/countersign", "config", "validate", "--config", "/etc/countersign/countersign.yaml"))
+
+	r.rpm(t, "--erase", "countersign")
+	r.asked(t, disable, "daemon-reload")
+	if left := output(t, exec.Command("find", r.path("usr"), "-name", "*countersign*")); left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
+	if !r.exists("var/lib/countersign") || r.read(t, "etc/countersign/countersign.yaml.rpmsave") != config {
+		t.Error("erased too much")
+	}
+}
+
 func TestPackagesAreReproducible(t *testing.T) {
 	stage := stageOf(t)
 	a, b := packed(t, stage, "v0.1.0-rc.1"), packed(t, stage, "v0.1.0-rc.1")
-	for _, pattern := range []string{"countersign_0.1.0~rc.1*_amd64.deb", "*.rpm"} {
+	for _, pattern := range []string{"countersign_0.1.0-rc.1_*.deb", "*.rpm"} {
 		if sumOf(t, one(t, a, pattern)) != sumOf(t, one(t, b, pattern)) {
 			t.Errorf("%s differs", pattern)
 		}
@@ -204,14 +257,26 @@ func TestManualPagesAreWellFormed(t *testing.T) {
 	}
 }
 
-func TestForeignArchitectureHasItsOwnPins(t *testing.T) {
-	stage := stageOf(t)
-	secondBuild(t, stage)
-	folder := filepath.Join(stage, filepath.Dir(provider))
-	check(t, relock(folder, "arm64"))
-	text, err := os.ReadFile(filepath.Join(folder, "countersign.lock"))
+// Of another machine's programs, which `make dist` has laid out, none is run.
+func TestStageOfAnotherMachineIsPacked(t *testing.T) {
+	from, stage := stageOf(t), filepath.Join(t.TempDir(), "stage")
+	check(t, os.WriteFile(filepath.Join(from, provider+".minisig"), []byte("a signature"), 0o644))
+	program, err := os.OpenFile(filepath.Join(from, "bin/countersign"), os.O_WRONLY, 0)
 	check(t, err)
-	if !strings.Contains(string(text), `"arch": "arm64"`) || !strings.Contains(string(text), sumOf(t, filepath.Join(stage, provider))) {
-		t.Errorf("the lock file has\n%s", text)
+	_, err = program.WriteAt([]byte{byte(elf.EM_AARCH64), 0}, 18)
+	check(t, errors.Join(err, program.Close()))
+	output(t, exec.Command("../../scripts/stage", from, stage))
+
+	listed := output(t, exec.Command("dpkg-deb", "--contents", one(t, packed(t, stage, "v0.1.0"), "countersign_0.1.0_arm64.deb")))
+	for _, line := range []string{
+		`-rwxr-xr-x root/root .* ./usr/` + provider,
+		`-rw-r--r-- root/root .* ./usr/` + provider + `\.minisig`,
+		`-rw-r--r-- root/root .* ./usr/` + lockFile,
+		`-rw-r--r-- root/root .* ./usr/share/man/man1/countersign-agent.1.gz`,
+		`-rw-r--r-- root/root .* ./usr/lib/systemd/system/countersign.service`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(listed) {
+			t.Errorf("no line is %s:\n%s", line, listed)
+		}
 	}
 }

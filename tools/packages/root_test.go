@@ -129,6 +129,31 @@ func (r root) command(t *testing.T, user string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// rpm does the same with this machine's rpm, which has no packages of a Debian's root.
+func (r root) rpm(t *testing.T, args ...string) string {
+	t.Helper()
+	return output(t, exec.Command(foreign(t, "COUNTERSIGN_RPM"), append([]string{"--root=" + string(r), "--nodeps", "--nosignature"}, args...)...))
+}
+
+// standInSystemd makes the root look as if systemd ran in it: systemctl only writes down what it is
+// asked, and says yes.
+func (r root) standInSystemd(t *testing.T) {
+	t.Helper()
+	check(t, os.MkdirAll(r.path("run/systemd/system"), 0o755))
+	r.write(t, "bin/systemctl", "#!/bin/sh\necho \"$*\" >>/systemctl.log\n")
+	check(t, os.Chmod(r.path("bin/systemctl"), 0o755))
+}
+
+// asked demands what systemctl was asked since the last time.
+func (r root) asked(t *testing.T, want ...string) {
+	t.Helper()
+	got, _ := os.ReadFile(r.path("systemctl.log"))
+	if text := strings.Join(append(want, ""), "\n"); string(got) != text {
+		t.Errorf("systemctl was asked\n%s\nnot\n%s", got, text)
+	}
+	check(t, os.RemoveAll(r.path("systemctl.log")))
+}
+
 // user returns the numbers of a user of the root.
 func (r root) user(t *testing.T, name string) (uid, gid int) {
 	t.Helper()

@@ -140,6 +140,7 @@ func TestScripts(t *testing.T) {
 			"page": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs("page.txt"), fetch(ts, args[0], args[1]), 0o600))
 			},
+			"publish": publish,
 			"foreign": standIn,
 			// end ends what foreign started.
 			"end": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).endStandIns() },

@@ -83,7 +83,7 @@ type Verified struct {
 // Verify reads the file of each provider and program that is locked, and runs none.
 func (c *Catalog) Verify() []Verified {
 	all := []Verified{}
-	for _, p := range c.Locked.Providers {
+	for _, p := range append(slices.Clip(c.Locked.Providers), c.ofPackages()...) {
 		v := Verified{Provider: p, Here: p.OS == runtime.GOOS && p.Arch == runtime.GOARCH}
 		if v.Here {
 			if err := c.verify(&v); err != nil {
@@ -94,6 +94,28 @@ func (c *Catalog) Verify() []Verified {
 	}
 	for _, p := range c.Locked.Programs {
 		all = append(all, c.verifyProgram(p))
+	}
+	return all
+}
+
+// ofPackages returns what the lock files of packages pin, and nothing else does. Of a provider
+// that is in several folders, the first one's runs.
+func (c *Catalog) ofPackages() (all []lock.Provider) {
+	if c.Named {
+		return nil
+	}
+	for _, dir := range c.Options.Dirs {
+		l, err := lock.Installed(dir)
+		if l == nil || err != nil {
+			continue // an agent reports the error
+		}
+		for _, p := range l.Providers {
+			_, locked := c.locked(p.Name)
+			same := func(o lock.Provider) bool { return o.Name == p.Name && o.OS == p.OS && o.Arch == p.Arch }
+			if !locked && !slices.ContainsFunc(all, same) {
+				all = append(all, p)
+			}
+		}
 	}
 	return all
 }

@@ -143,8 +143,9 @@ func verifyCommand() *cobra.Command {
 	var in settings.Flags
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Verify the installed providers against the lock file",
-		Long: `Verify the installed providers against the lock file. Every file is read in full and
-none is run. Builds for other platforms are listed but not verified.
+		Long: `Verify the installed providers against the lock file, and those of a package against
+the package's own. Every file is read in full and none is run. Builds for other platforms
+are listed but not verified.
 
 With --public-key, each provider must also have a minisign signature of that key beside
 it, as "provider install" and the archives of a release put it there.
@@ -160,11 +161,11 @@ The exit code is 1 if a provider does not match.`,
 		if err != nil {
 			return err
 		}
-		if len(look.Locked.Providers)+len(look.Locked.Programs) == 0 {
+		all := look.Verify()
+		if len(all) == 0 {
 			return cli.Wrong(fmt.Errorf("nothing to verify: no provider is locked in %s; run \"countersign provider lock\"",
 				cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
 		}
-		all := look.Verify()
 		if *key != "" {
 			if err := demandSignatures(all, *key); err != nil {
 				return cli.Wrong(err)
