@@ -85,10 +85,11 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 	return n
 }
 
-// Retry repeats an authority's failed attempts at once. Call it when the provider, token
+// Retry repeats an authority's failed attempts at once, and asks for its revocation lists. Call it when the provider, token
 // or settings have changed. An empty name means all authorities.
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
+	a.revocation.Retry(authority)
 	if a.identities != nil {
 		a.identities.Kick()
 	}

@@ -1,10 +1,10 @@
 // Package revocation adds certificate revocation lists (CRLs) to trust bundles. Call [New] with the
-// files of the lists, and serve [Set.Over] of a source instead of that source: its trust bundles
+// files of the lists, or with feeds, which tell those of a CA, and serve [Set.Over] of a source instead of that source: its trust bundles
 // then carry the lists that belong to them, so that roots and lists change in one push.
 //
 // A list is served only if a CA of the bundle signed it. The last good one stays until there is a
-// later one. One goroutine reads the files, notices that time passes, and logs; each bundle's lock
-// guards what it has, and is held over no call of a watcher.
+// later one. One goroutine reads the files, notices that time passes, and logs; each feed has one of
+// its own. Each bundle's lock guards what it has, and is held over no call of a watcher.
 package revocation
 
 import (
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -43,8 +44,10 @@ type Config struct {
 type Bundle struct {
 	// Name is that of the trust bundle, such as "ROOTCA".
 	Name string
-	// Files hold lists, each as [pki.ParseCRLs] reads it.
+	// Files hold lists, each as [pki.ParseCRLs] reads it, and Feeds tell them. A bundle has
+	// one of either at least.
 	Files []string
+	Feeds []Feed
 	// Chains name key pairs whose intermediate CAs are CAs of the bundle, too, as far as they
 	// chain to its roots: peers usually have the same. Default: none.
 	Chains []string
@@ -73,8 +76,8 @@ func (c Config) check() error {
 		switch {
 		case b.Name == "":
 			return errors.New("revocation lists are for a trust bundle without a name")
-		case len(b.Files) == 0:
-			return fmt.Errorf("revocation lists of %q: name the files", b.Name)
+		case len(b.Files)+len(b.Feeds) == 0:
+			return fmt.Errorf("revocation lists of %q: name the files, or who tells them", b.Name)
 		case b.Stale != "" && b.Stale != Keep && b.Stale != Drop:
 			return fmt.Errorf("revocation lists of %q: stale is %q; use keep or drop", b.Name, b.Stale)
 		case slices.ContainsFunc(c.Bundles[:i], func(other Bundle) bool { return other.Name == b.Name }):
@@ -100,7 +103,9 @@ type Set struct {
 	bundles map[string]*bundle
 	files   *filewatch.Watcher
 	stops   []func()      // the watches of the source
-	poke    chan struct{} // signals that the source has changed
+	poke    chan struct{} // signals that the source has changed, or a feed
+	feeds   []*listener
+	heard   sync.WaitGroup
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
@@ -117,7 +122,9 @@ func New(cfg Config, source secret.Source) (*Set, error) {
 	var paths []string
 	for _, spec := range cfg.Bundles {
 		spec.Stale = cmp.Or(spec.Stale, Keep)
-		s.bundles[spec.Name] = &bundle{spec: spec, source: source, now: cfg.Now, observe: cfg.Observe, log: cfg.Log.With("secret", spec.Name)}
+		b := &bundle{told: make([]told, len(spec.Feeds)), spec: spec, source: source, now: cfg.Now, observe: cfg.Observe, log: cfg.Log.With("secret", spec.Name)}
+		s.bundles[spec.Name] = b
+		s.listen(b)
 		paths = append(paths, spec.Files...)
 		for _, name := range append([]string{spec.Name}, spec.Chains...) {
 			s.follow(source, name)
@@ -128,20 +135,25 @@ func New(cfg Config, source secret.Source) (*Set, error) {
 	s.look()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
+	for _, l := range s.feeds {
+		s.heard.Go(func() { l.run(ctx) })
+	}
 	go s.run(ctx)
 	return s, nil
 }
 
 // follow is poked when name changes. A name that the source does not know needs no watch.
 func (s *Set) follow(source secret.Source, name string) {
-	stop, err := source.Watch(secret.Caller{}, name, func(string) {
-		select {
-		case s.poke <- struct{}{}:
-		default: // a wake-up is pending
-		}
-	})
+	stop, err := source.Watch(secret.Caller{}, name, func(string) { s.wake() })
 	if err == nil {
 		s.stops = append(s.stops, stop)
+	}
+}
+
+func (s *Set) wake() {
+	select {
+	case s.poke <- struct{}{}:
+	default: // a wake-up is pending
 	}
 }
 
@@ -164,7 +176,7 @@ func (s *Set) look() {
 	}
 }
 
-// Close stops following the files. Sources made by [Set.Over] then keep the lists they have. Close is
+// Close stops following the files and feeds. Sources made by [Set.Over] then keep the lists they have. Close is
 // idempotent; a nil Set has nothing to close.
 func (s *Set) Close() {
 	if s == nil {
@@ -172,6 +184,7 @@ func (s *Set) Close() {
 	}
 	s.cancel()
 	<-s.done
+	s.heard.Wait()
 	s.files.Close()
 	for _, stop := range s.stops {
 		stop()
