@@ -230,3 +230,27 @@ func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
 	awaitAdmitted(t, "nginx to refuse the revoked client", address, bad, false)
 	mustAdmit(t, "a client beside the revoked one", address, good)
 }
+
+// What a CA publishes comes through its provider, here made of the serials that its operator wrote.
+func TestListsOfProviderAreServed(t *testing.T) {
+	t.Parallel()
+	_, root, ca := newLists(t)
+	bad, dir := root.peer(t), proctest.Folder(t)
+	writeWhole(t, filepath.Join(ca, "revoked.txt"), []byte(bad.Leaf.SerialNumber.Text(16)+" # stolen\n"))
+	a := startAgent(t, agentConfig{
+		first: ca, crl: []map[string]any{{"providers": []string{"moody"}}},
+		outputs: []map[string]any{{"name": "lists", "folder": filepath.Join(dir, "out"), "bundle": "ROOTCA", "files": []map[string]any{{"name": "crl.pem", "content": "crl"}}}},
+	})
+	a.log.await(t, "files written")
+	text, err := os.ReadFile(filepath.Join(dir, "out", "crl.pem"))
+	mustDo(t, err)
+	served, _, err := pki.ParseCRLs(text)
+	mustDo(t, err)
+	if len(served) != 1 || !pki.SignedCRL(served[0], root.cert) || len(served[0].RevokedCertificateEntries) != 1 ||
+		served[0].RevokedCertificateEntries[0].SerialNumber.Cmp(bad.Leaf.SerialNumber) != 0 {
+		t.Errorf("served is %s", text)
+	}
+	if n := a.metric(t, "countersign_crl_missing", `secret="ROOTCA"`); n != 0 {
+		t.Errorf("%v CAs lack a list", n)
+	}
+}

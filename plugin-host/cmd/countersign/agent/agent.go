@@ -114,17 +114,18 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if cfg.Storage, err = openState(ctx, c.State, counts, log); err != nil {
 		return cli.Wrong(err)
 	}
-	spire, closeSpire, err := openSpire(c.Spire, counts.Secret, log)
+	spire, err := openSpire(c.Spire, counts.Secret, log)
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	defer func() { err = errors.Join(err, closeSpire()) }()
+	defer func() { err = errors.Join(err, spire.close()) }()
 	given, err := openSpireAuthority(c, log)
 	if err != nil {
 		return cli.Wrong(err)
 	}
 	defer func() { err = errors.Join(err, given.close()) }()
 	given.join(&cfg)
+	cfg.Revocation = revocationOf(c, providers, spire.lists(given))
 	others := secret.First(files, spire)
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files, spire)
