@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -75,6 +76,9 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 	defer a.identities.Kick()
 	return a.secrets.Reload(secrets, authorities)
 }
+
+// SetRevocation replaces the trust bundles with revocation lists; see [revocation.Set.Reload].
+func (a *Agent) SetRevocation(bundles []revocation.Bundle) error { return a.revocation.Reload(bundles) }
 
 // SetPolicy sets which peers the sockets serve; see [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int {

@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,14 @@ type bundle struct {
 	now     func() time.Time
 	observe func(secret.Event)
 	log     *slog.Logger
+	notify  func() // tells the watchers
+	wake    func() // has the Set look
+
+	// Owned by the Set's goroutine:
+	feeds  []*listener // fixed
+	cancel context.CancelFunc
+	heard  sync.WaitGroup
+	stops  []func() // the watches of the source
 
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good
@@ -34,13 +43,10 @@ type bundle struct {
 	made     made
 	fault    string    // why the newest lists were not taken
 	since    time.Time // since when
-	watchers []*watcher
 
 	served string // the version that the watchers know; owned by the Set's goroutine
 	said   said   // what was logged; owned by the Set's goroutine
 }
-
-type watcher struct{ notify func(name string) }
 
 // content is what one file holds.
 type content struct {
@@ -59,18 +65,6 @@ type made struct {
 	item *secret.Item // nil: there is nothing to serve
 }
 
-func (b *bundle) watch(notify func(string)) (leave func()) {
-	w := &watcher{notify}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.watchers = append(b.watchers, w)
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.watchers = slices.DeleteFunc(b.watchers, func(other *watcher) bool { return other == w })
-	}
-}
-
 // look reads the files, notifies the watchers of what has changed, and logs it.
 func (b *bundle) look() {
 	b.read()
@@ -86,16 +80,6 @@ func (b *bundle) look() {
 	if served != b.served {
 		b.served = served
 		b.notify()
-	}
-}
-
-// notify calls the watchers without the lock.
-func (b *bundle) notify() {
-	b.mu.Lock()
-	all := slices.Clone(b.watchers)
-	b.mu.Unlock()
-	for _, w := range all {
-		w.notify(b.spec.Name)
 	}
 }
 

@@ -35,16 +35,6 @@ type listener struct {
 	again context.CancelFunc // ends the Follow in progress, and another one begins
 }
 
-func (s *Set) listen(b *bundle) {
-	for i, feed := range b.spec.Feeds {
-		take := func(lists []byte, err error) {
-			b.hear(i, lists, err)
-			s.wake()
-		}
-		s.feeds = append(s.feeds, &listener{feed: feed, take: take})
-	}
-}
-
 func (l *listener) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -63,9 +53,11 @@ func (s *Set) Retry(name string) {
 	if s == nil {
 		return
 	}
-	for _, l := range s.feeds {
-		if name == "" || l.feed.Name == name {
-			l.retry()
+	for _, b := range s.current() {
+		for _, l := range b.feeds {
+			if name == "" || l.feed.Name == name {
+				l.retry()
+			}
 		}
 	}
 }

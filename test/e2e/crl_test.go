@@ -237,10 +237,14 @@ func TestListsOfProviderAreServed(t *testing.T) {
 	_, root, ca := newLists(t)
 	bad, dir := root.peer(t), proctest.Folder(t)
 	writeWhole(t, filepath.Join(ca, "revoked.txt"), []byte(bad.Leaf.SerialNumber.Text(16)+" # stolen\n"))
-	a := startAgent(t, agentConfig{
-		first: ca, crl: []map[string]any{{"providers": []string{"moody"}}},
+	c := agentConfig{
+		first: ca, crl: []map[string]any{{"files": []string{filepath.Join(dir, "there-is-none.crl")}}},
 		outputs: []map[string]any{{"name": "lists", "folder": filepath.Join(dir, "out"), "bundle": "ROOTCA", "files": []map[string]any{{"name": "crl.pem", "content": "crl"}}}},
-	})
+	}
+	a := startAgent(t, c)
+	a.log.await(t, "revocation lists are invalid", "there-is-none.crl")
+	c.crl = []map[string]any{{"providers": []string{"moody"}}}
+	a.writeConfig(t, c) // taken over without a restart
 	a.log.await(t, "files written")
 	text, err := os.ReadFile(filepath.Join(dir, "out", "crl.pem"))
 	mustDo(t, err)

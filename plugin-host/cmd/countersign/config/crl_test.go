@@ -27,8 +27,8 @@ outputs: [{name: nginx, folder: f, files: [{name: crl.pem, content: crl}]}]
 	if got := c.Outputs[0].Config(); got.Bundle != "ROOTCA" {
 		t.Errorf("the output writes the lists of %q", got.Bundle)
 	}
-	if got := NeedRestart([]string{"crl.ROOTCA.files"}); len(got) != 1 {
-		t.Error("a running agent would not take it over")
+	if got := NeedRestart([]string{"crl", "crl.ROOTCA.files"}); len(got) != 0 {
+		t.Errorf("a running agent would not take over %q", got)
 	}
 }
 
