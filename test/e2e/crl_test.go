@@ -231,6 +231,38 @@ func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
 	mustAdmit(t, "a client beside the revoked one", address, good)
 }
 
+// HAProxy's new worker reads the lists.
+func TestHAProxyRefusesRevokedClientAfterReload(t *testing.T) {
+	t.Parallel()
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), freeAddress(t)
+	certs, pid := filepath.Join(dir, "certs"), filepath.Join(dir, "haproxy.pid")
+	e := example{name: "haproxy", dir: dir, paths: map[string]string{
+		"/var/lib/countersign/haproxy": certs, "/run/haproxy.pid": pid, "/usr/sbin/haproxy": program, "bind :443": "bind " + address,
+		"127.0.0.1:8080": startProgram(t), "verify required": "verify required crl-file " + filepath.Join(certs, "crl.pem"),
+	}}
+	config := e.write(t, "haproxy.cfg", haproxyMain)
+	l, root, ca := newLists(t)
+	good, bad := root.peer(t), root.peer(t)
+	l.write(t, l.list(t, root, time.Hour))
+	a := startAgent(t, agentConfig{
+		first: ca, crl: []map[string]any{{"files": []string{l.file}}}, workload: map[string]any{"name": "default", "dns_names": []string{"web.example.org"}},
+		outputs: []map[string]any{{
+			"name": "haproxy", "folder": certs,
+			"files": []map[string]any{
+				{"name": "web.pem", "content": "combined"}, {"name": "roots.pem", "content": "roots"}, {"name": "crl.pem", "content": "crl"},
+			},
+			"reload": map[string]any{"signal": "USR2", "pid_file": pid, "executable": program},
+		}},
+	})
+	a.log.await(t, "files written")
+	startProcess(t, program, "-W", "-db", "-p", pid, "-f", config)
+	awaitAdmitted(t, "HAProxy to admit a client", address, good, true)
+	mustAdmit(t, "a client that is not revoked yet", address, bad)
+	l.write(t, l.list(t, root, time.Hour, bad))
+	awaitAdmitted(t, "HAProxy to refuse the revoked client", address, bad, false)
+	mustAdmit(t, "a client beside the revoked one", address, good)
+}
+
 // What a CA publishes comes through its provider, here made of the serials that its operator wrote.
 func TestListsOfProviderAreServed(t *testing.T) {
 	t.Parallel()
