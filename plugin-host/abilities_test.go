@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// advising is the good provider with both abilities.
+// advising is the good provider with abilities that it lacks.
 type advising struct{ *authority }
 
 func openAdvising(ctx context.Context, s settings) (*advising, error) {
@@ -33,6 +33,8 @@ func (*advising) RenewalInfo(_ context.Context, leaf []byte) (provider.RenewalIn
 	return provider.RenewalInfo{Start: end.Add(-2 * time.Minute), End: end.Add(-time.Minute), Explanation: "https://ca.example/", RetryAfter: time.Hour}, nil
 }
 
+func (*advising) Revocations(context.Context) ([]byte, error) { return []byte("lists"), nil }
+
 func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
 	cert, err := p.CSRSign(t.Context(), request(t))
@@ -47,6 +49,9 @@ func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	if err != nil || !info.End.Equal(certs[0].NotAfter.Add(-time.Minute)) || info.RetryAfter != time.Hour || info.Explanation == "" {
 		t.Errorf("%+v, %v", info, err)
 	}
+	if lists, err := p.Revocations(t.Context()); err != nil || string(lists) != "lists" {
+		t.Errorf("lists: %q, %v", lists, err)
+	}
 	if err := p.CertifiesNames(t.Context()); err != nil {
 		t.Errorf("with the ability: %v", err)
 	}
@@ -60,5 +65,8 @@ func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
 	leaf := []byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n")
 	if _, err := p.RenewalInfo(t.Context(), leaf); !errors.Is(err, ca.ErrUnimplemented) {
 		t.Errorf("advice: %v", err)
+	}
+	if _, err := p.Revocations(t.Context()); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("lists: %v", err)
 	}
 }

@@ -28,6 +28,8 @@ var (
 	_ ca.TokenExchanger = (*Provider)(nil)
 	_ ca.NameCertifier  = (*Provider)(nil)
 	_ ca.RenewalAdvisor = (*Provider)(nil)
+
+	_ ca.RevocationSource = (*Provider)(nil)
 )
 
 // Open finds, verifies and starts the entry's provider, and returns when it is ready: it
@@ -111,6 +113,11 @@ func (p *Provider) CertifiesNames(ctx context.Context) error {
 // RenewalInfo implements [ca.RenewalAdvisor].
 func (p *Provider) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	return p.supervisor.RenewalInfo(ctx, leaf)
+}
+
+// Revocations implements [ca.RevocationSource].
+func (p *Provider) Revocations(ctx context.Context) ([]byte, error) {
+	return p.supervisor.Revocations(ctx)
 }
 
 // WatchRoots implements [ca.RootWatcher]. It survives restarts of the process: changed is

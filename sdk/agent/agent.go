@@ -72,7 +72,7 @@ type Agent struct {
 	drain      time.Duration
 	sources    []secret.Source // the Manager is last
 	secrets    *secret.Manager
-	revocation *revocation.Set // nil without revocation lists
+	revocation *revocation.Set
 	identities *identities.Set // nil if all streams share the same secrets
 	relay      *relay          // nil without a gateway socket
 	servers    []server
@@ -129,11 +129,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// newRevocation returns nil without revocation lists.
 func (c Config) newRevocation(source secret.Source) (*revocation.Set, error) {
-	if len(c.Revocation.Bundles) == 0 {
-		return nil, nil
-	}
 	cfg := c.Revocation
 	cfg.Observe, cfg.Log = c.Observe, c.Log
 	return revocation.New(cfg, source)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -76,6 +77,9 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 	return a.secrets.Reload(secrets, authorities)
 }
 
+// SetRevocation replaces the trust bundles with revocation lists; see [revocation.Set.Reload].
+func (a *Agent) SetRevocation(bundles []revocation.Bundle) error { return a.revocation.Reload(bundles) }
+
 // SetPolicy sets which peers the sockets serve; see [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int {
 	n := 0
@@ -85,10 +89,11 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 	return n
 }
 
-// Retry repeats an authority's failed attempts at once. Call it when the provider, token
+// Retry repeats an authority's failed attempts at once, and asks for its revocation lists. Call it when the provider, token
 // or settings have changed. An empty name means all authorities.
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
+	a.revocation.Retry(authority)
 	if a.identities != nil {
 		a.identities.Kick()
 	}

@@ -3,8 +3,8 @@
 //
 // The package imports the standard library only and holds no state. A CA offers
 // optional abilities through further small interfaces, found by type assertion:
-// [RootSource], [RootWatcher], [TokenExchanger], [NameCertifier], [RenewalAdvisor] and
-// [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
+// [RootSource], [RootWatcher], [TokenExchanger], [NameCertifier], [RenewalAdvisor],
+// [RevocationSource] and [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
 // boundary has all methods and returns [ErrUnimplemented] for a missing ability.
 package ca
 
@@ -114,6 +114,15 @@ type RenewalInfo struct {
 	Explanation string
 	// RetryAfter is when to ask again; zero leaves it to the caller.
 	RetryAfter time.Duration
+}
+
+// RevocationSource is an authority that publishes revocation lists (RFC 5280, section 5). It is
+// safe for concurrent use.
+type RevocationSource interface {
+	// Revocations returns the newest list of each CA that the authority signs with: PEM blocks
+	// "X509 CRL", at least one and 3 MiB at most. CAs among them ("CERTIFICATE") signed one
+	// and are no roots. It makes no new list unless the last one is about to end.
+	Revocations(ctx context.Context) ([]byte, error)
 }
 
 // TokenExchanger is the token-exchange hook: it exchanges the workload's token for one

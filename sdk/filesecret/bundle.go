@@ -36,6 +36,9 @@ func parseRoots(text []byte, now time.Time) (roots *pki.Bundle, skipped []string
 	var good []*x509.Certificate
 	for n := 1; ; n++ {
 		block, rest := pem.Decode(text)
+		if block == nil {
+			rest = nil // pem.Decode returns the whole input when it finds no block in it
+		}
 		// pem.Decode skips what it cannot parse; no root may vanish silently.
 		if lost := bytes.Count(text[:len(text)-len(rest)], begin); block == nil && lost > 0 || lost > 1 {
 			skipped = append(skipped, fmt.Sprintf("a malformed PEM block before the end of block %d", n))

@@ -141,6 +141,24 @@ func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	}
 }
 
+// pem.Decode returns the whole input where it finds no block, so that the last one needs a look of
+// its own.
+func TestMalformedLastRootIsNamed(t *testing.T) {
+	good := catest.NewCA(catest.Options{}).Bundle().PEM()
+	for name, last := range map[string]string{
+		"cut off":   "-----BEGIN CERTIFICATE-----\nAAAA\n",
+		"no base64": "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, folder(t, files{"root-cert.pem": join(good, []byte(last))}))
+			if got := s.held("ROOTCA").Roots; !bytes.Equal(got, good) {
+				t.Errorf("got %s", got)
+			}
+			s.says("a malformed PEM block before the end of block 2")
+		})
+	}
+}
+
 func TestBundleWithoutGoodCertificateKeepsOldOne(t *testing.T) {
 	f := issue(t, catest.NewCA(catest.Options{}))
 	dir := folder(t, f)

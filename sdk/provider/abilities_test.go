@@ -24,11 +24,13 @@ func (*certifier) RenewalInfo(context.Context, []byte) (provider.RenewalInfo, er
 	return provider.RenewalInfo{Start: time.Unix(1, 0), End: time.Unix(2, 0)}, nil
 }
 
+func (*certifier) Revocations(context.Context) ([]byte, error) { return []byte("lists"), nil }
+
 func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 	for _, allowed := range []error{nil, provider.Errorf(provider.Invalid, "the settings let the CSR decide")} {
 		p := provider.Define("acme", "1.0.0", func(context.Context, struct{}) (*certifier, error) { return &certifier{allowed}, nil }).Provider()
 		m, err := p.Metadata(t.Context())
-		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || m.Has(wire.RootSource) {
+		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.RevocationSource) || m.Has(wire.RootSource) {
 			t.Errorf("%v, %v", m.Abilities, err)
 		}
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
@@ -42,6 +44,9 @@ func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 		}
 		if info, err := p.RenewalInfo(t.Context(), nil); err != nil || !info.End.After(info.Start) {
 			t.Errorf("%+v, %v", info, err)
+		}
+		if lists, err := p.Revocations(t.Context()); err != nil || string(lists) != "lists" {
+			t.Errorf("lists: %q, %v", lists, err)
 		}
 	}
 }

@@ -229,6 +229,20 @@ func (i *instance) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo
 	return advisor.RenewalInfo(ctx, leaf)
 }
 
+// Revocations implements [ca.RevocationSource].
+func (i *instance) Revocations(ctx context.Context) ([]byte, error) {
+	c, err := i.use()
+	if err != nil {
+		return nil, err
+	}
+	defer c.calls.Done()
+	source, ok := c.client.(ca.RevocationSource)
+	if !ok {
+		return nil, missing(wire.RevocationSource)
+	}
+	return source.Revocations(ctx)
+}
+
 func missing(ability wire.Ability) error {
 	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
 }

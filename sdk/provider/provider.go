@@ -5,7 +5,7 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
-// [NameCertifier], [RenewalAdvisor], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
+// [NameCertifier], [RenewalAdvisor], [RevocationSource], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
 // what it means to the host: [Denied], [Unavailable], [RetryAfter] and so on.
 //
 // The struct of the settings documents and checks them. Its fields take these tags beside
@@ -42,19 +42,20 @@ import (
 //
 //nolint:revive // the comment above is for all of them
 type (
-	Client         = ca.Client
-	SignRequest    = ca.SignRequest
-	Certificate    = ca.Certificate
-	RootSource     = ca.RootSource
-	RootWatcher    = ca.RootWatcher
-	TokenExchanger = ca.TokenExchanger
-	NameCertifier  = ca.NameCertifier
-	RenewalAdvisor = ca.RenewalAdvisor
-	RenewalInfo    = ca.RenewalInfo
-	TokenRequest   = ca.TokenRequest
-	ExchangedToken = ca.ExchangedToken
-	Token          = ca.Token
-	Error          = ca.Error
-	Reason         = ca.Reason
-	Diagnostic     = wire.Diagnostic
+	Client           = ca.Client
+	SignRequest      = ca.SignRequest
+	Certificate      = ca.Certificate
+	RootSource       = ca.RootSource
+	RootWatcher      = ca.RootWatcher
+	TokenExchanger   = ca.TokenExchanger
+	NameCertifier    = ca.NameCertifier
+	RenewalAdvisor   = ca.RenewalAdvisor
+	RenewalInfo      = ca.RenewalInfo
+	RevocationSource = ca.RevocationSource
+	TokenRequest     = ca.TokenRequest
+	ExchangedToken   = ca.ExchangedToken
+	Token            = ca.Token
+	Error            = ca.Error
+	Reason           = ca.Reason
+	Diagnostic       = wire.Diagnostic
 )

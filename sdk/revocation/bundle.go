@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
@@ -24,22 +25,28 @@ type bundle struct {
 	now     func() time.Time
 	observe func(secret.Event)
 	log     *slog.Logger
+	notify  func() // tells the watchers
+	wake    func() // has the Set look
+
+	// Owned by the Set's goroutine:
+	feeds  []*listener // fixed
+	cancel context.CancelFunc
+	heard  sync.WaitGroup
+	stops  []func() // the watches of the source
 
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good
 	faults   []string           // of the files, when they were last read
+	told     []told             // by the feeds of the spec
 	reads    int                // how often a content changed
 	held     []*x509.RevocationList
 	made     made
 	fault    string    // why the newest lists were not taken
 	since    time.Time // since when
-	watchers []*watcher
 
 	served string // the version that the watchers know; owned by the Set's goroutine
 	said   said   // what was logged; owned by the Set's goroutine
 }
-
-type watcher struct{ notify func(name string) }
 
 // content is what one file holds.
 type content struct {
@@ -58,18 +65,6 @@ type made struct {
 	item *secret.Item // nil: there is nothing to serve
 }
 
-func (b *bundle) watch(notify func(string)) (leave func()) {
-	w := &watcher{notify}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.watchers = append(b.watchers, w)
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.watchers = slices.DeleteFunc(b.watchers, func(other *watcher) bool { return other == w })
-	}
-}
-
 // look reads the files, notifies the watchers of what has changed, and logs it.
 func (b *bundle) look() {
 	b.read()
@@ -85,16 +80,6 @@ func (b *bundle) look() {
 	if served != b.served {
 		b.served = served
 		b.notify()
-	}
-}
-
-// notify calls the watchers without the lock.
-func (b *bundle) notify() {
-	b.mu.Lock()
-	all := slices.Clone(b.watchers)
-	b.mu.Unlock()
-	for _, w := range all {
-		w.notify(b.spec.Name)
 	}
 }
 
@@ -130,6 +115,28 @@ func (c content) reread(path string) (content, error) {
 		return c, err
 	}
 	return content{text, lists, issuers}, nil
+}
+
+// Faults says what is wrong with the files as they are now.
+func (b Bundle) Faults() (faults []string) {
+	for _, path := range b.Files {
+		if _, err := (content{}).reread(path); err != nil {
+			faults = append(faults, text.Clean(fmt.Sprintf("%s: %v", path, err)))
+		}
+	}
+	return faults
+}
+
+// contentsNow returns what files and feeds hold. The caller holds b.mu.
+func (b *bundle) contentsNow() []content {
+	var all []content
+	for _, path := range b.spec.Files {
+		all = append(all, b.contents[path])
+	}
+	for _, told := range b.told {
+		all = append(all, told.content)
+	}
+	return all
 }
 
 // dress returns the item with the lists of its CAs.
@@ -171,8 +178,8 @@ func (b *bundle) make(item *secret.Item, now time.Time) error {
 	m := made{from: item, reads: b.reads, at: now}
 	var lists []*x509.RevocationList
 	var issuers []*x509.Certificate
-	for _, path := range b.spec.Files {
-		lists, issuers = append(lists, b.contents[path].lists...), append(issuers, b.contents[path].issuers...)
+	for _, c := range b.contentsNow() {
+		lists, issuers = append(lists, c.lists...), append(issuers, c.issuers...)
 	}
 	for _, name := range b.spec.Chains {
 		chain, _ := b.source.Peek(secret.Caller{}, name) // without one there is nothing to learn from it
@@ -199,7 +206,7 @@ func above(chain *secret.Item) []*x509.Certificate {
 	return certs[1:]
 }
 
-// setBack names the CAs of which the files have only an older list than the one held.
+// setBack names the CAs of which files and feeds have only an older list than the one held.
 func setBack(held []signed, lists []*x509.RevocationList) (faults []string) {
 	for _, h := range held {
 		var got *x509.RevocationList
@@ -232,7 +239,13 @@ func (b *bundle) itemOf(item *secret.Item, v verdict) *secret.Item {
 
 // failure says why the newest lists were not taken; nil if they were. The caller holds b.mu.
 func (b *bundle) failure(now time.Time) *secret.Failure {
-	faults := append(slices.Clone(b.faults), b.made.refused...)
+	faults := slices.Clone(b.faults)
+	for _, told := range b.told {
+		if told.fault != "" {
+			faults = append(faults, told.fault)
+		}
+	}
+	faults = append(faults, b.made.refused...)
 	if len(faults) == 0 && b.made.item == nil && b.made.from != nil {
 		faults = []string{"no revocation list: " + strings.Join(b.made.without, "; ")}
 	}

@@ -1,10 +1,10 @@
 // Package revocation adds certificate revocation lists (CRLs) to trust bundles. Call [New] with the
-// files of the lists, and serve [Set.Over] of a source instead of that source: its trust bundles
+// files of the lists, or with feeds, which tell those of a CA, and serve [Set.Over] of a source instead of that source: its trust bundles
 // then carry the lists that belong to them, so that roots and lists change in one push.
 //
 // A list is served only if a CA of the bundle signed it. The last good one stays until there is a
-// later one. One goroutine reads the files, notices that time passes, and logs; each bundle's lock
-// guards what it has, and is held over no call of a watcher.
+// later one. One goroutine reads the files, notices that time passes, and logs; each feed has one of
+// its own. Each bundle's lock guards what it has, and is held over no call of a watcher.
 package revocation
 
 import (
@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -43,8 +45,10 @@ type Config struct {
 type Bundle struct {
 	// Name is that of the trust bundle, such as "ROOTCA".
 	Name string
-	// Files hold lists, each as [pki.ParseCRLs] reads it.
+	// Files hold lists, each as [pki.ParseCRLs] reads it, and Feeds tell them. A bundle has
+	// one of either at least.
 	Files []string
+	Feeds []Feed
 	// Chains name key pairs whose intermediate CAs are CAs of the bundle, too, as far as they
 	// chain to its roots: peers usually have the same. Default: none.
 	Chains []string
@@ -68,20 +72,27 @@ const (
 	Drop Stale = "drop"
 )
 
-func (c Config) check() error {
-	for i, b := range c.Bundles {
+func check(bundles []Bundle) error {
+	for i, b := range bundles {
 		switch {
 		case b.Name == "":
 			return errors.New("revocation lists are for a trust bundle without a name")
-		case len(b.Files) == 0:
-			return fmt.Errorf("revocation lists of %q: name the files", b.Name)
+		case len(b.Files)+len(b.Feeds) == 0:
+			return fmt.Errorf("revocation lists of %q: name the files, or who tells them", b.Name)
 		case b.Stale != "" && b.Stale != Keep && b.Stale != Drop:
 			return fmt.Errorf("revocation lists of %q: stale is %q; use keep or drop", b.Name, b.Stale)
-		case slices.ContainsFunc(c.Bundles[:i], func(other Bundle) bool { return other.Name == b.Name }):
+		case slices.ContainsFunc(bundles[:i], func(other Bundle) bool { return other.Name == b.Name }):
 			return fmt.Errorf("revocation lists of %q are there twice", b.Name)
 		}
 	}
 	return nil
+}
+
+// same reports whether both say the same. Feeds of one name are.
+func (b Bundle) same(other Bundle) bool {
+	return b.Name == other.Name && slices.Equal(b.Files, other.Files) && slices.Equal(b.Chains, other.Chains) && b.LeafOnly == other.LeafOnly &&
+		cmp.Or(b.Stale, Keep) == cmp.Or(other.Stale, Keep) &&
+		slices.EqualFunc(b.Feeds, other.Feeds, func(a, b Feed) bool { return a.Name == b.Name })
 }
 
 func (c Config) withDefaults() Config {
@@ -97,11 +108,24 @@ func (c Config) withDefaults() Config {
 
 // Set has the lists of all trust bundles. Its methods are safe for concurrent use.
 type Set struct {
-	bundles map[string]*bundle
-	files   *filewatch.Watcher
-	stops   []func()      // the watches of the source
-	poke    chan struct{} // signals that the source has changed
+	cfg     Config
+	source  secret.Source
+	poke    chan struct{} // signals that the source has changed, or a feed
+	reloads chan reload
+	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
+	done    chan struct{}
+	files   *filewatch.Watcher // nil without bundles; owned by the Set's goroutine
+
+	mu       sync.Mutex
+	bundles  map[string]*bundle // replaced as a whole
+	watchers map[string]map[*watcher]struct{}
+}
+
+type watcher struct{ notify func(name string) }
+
+type reload struct {
+	bundles []Bundle
 	done    chan struct{}
 }
 
@@ -110,72 +134,87 @@ type Set struct {
 // [Set.Complete], and read again.
 func New(cfg Config, source secret.Source) (*Set, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.check(); err != nil {
+	if err := check(cfg.Bundles); err != nil {
 		return nil, err
 	}
-	s := &Set{bundles: make(map[string]*bundle), poke: make(chan struct{}, 1), done: make(chan struct{})}
-	var paths []string
-	for _, spec := range cfg.Bundles {
-		spec.Stale = cmp.Or(spec.Stale, Keep)
-		s.bundles[spec.Name] = &bundle{spec: spec, source: source, now: cfg.Now, observe: cfg.Observe, log: cfg.Log.With("secret", spec.Name)}
-		paths = append(paths, spec.Files...)
-		for _, name := range append([]string{spec.Name}, spec.Chains...) {
-			s.follow(source, name)
-		}
+	s := &Set{
+		cfg: cfg, source: source, poke: make(chan struct{}, 1), reloads: make(chan reload), done: make(chan struct{}),
+		watchers: make(map[string]map[*watcher]struct{}),
 	}
-	// Watch first, so that no change falls between the watch and the first read.
-	s.files = filewatch.New(filewatch.Options{Debounce: cfg.Debounce, Poll: cfg.Poll, NoEvents: cfg.NoEvents, Log: cfg.Log}, paths...)
-	s.look()
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	go s.run(ctx)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.install(cfg.Bundles)
+	go s.run()
 	return s, nil
 }
 
-// follow is poked when name changes. A name that the source does not know needs no watch.
-func (s *Set) follow(source secret.Source, name string) {
-	stop, err := source.Watch(secret.Caller{}, name, func(string) {
-		select {
-		case s.poke <- struct{}{}:
-		default: // a wake-up is pending
-		}
-	})
-	if err == nil {
-		s.stops = append(s.stops, stop)
+// Reload replaces the bundles. One that stays the same goes on; one that changes keeps the lists
+// that it holds, as far as their CAs are in it, until later ones come. A watcher is notified if what
+// it watches has changed. After [Set.Close] it does nothing.
+func (s *Set) Reload(bundles []Bundle) error {
+	if err := check(bundles); err != nil {
+		return err
+	}
+	r := reload{bundles, make(chan struct{})}
+	select {
+	case s.reloads <- r:
+		<-r.done
+	case <-s.done:
+	}
+	return nil
+}
+
+func (s *Set) wake() {
+	select {
+	case s.poke <- struct{}{}:
+	default: // a wake-up is pending
 	}
 }
 
-func (s *Set) run(ctx context.Context) {
+func (s *Set) run() {
 	defer close(s.done)
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.files.C: // also when only time has passed
-		case <-s.poke:
+		var changed <-chan struct{}
+		if s.files != nil {
+			changed = s.files.C
 		}
-		s.look()
+		select {
+		case <-s.ctx.Done():
+			s.install(nil)
+			return
+		case r := <-s.reloads:
+			s.install(r.bundles)
+			close(r.done)
+		case <-changed: // also when only time has passed
+			s.look()
+		case <-s.poke:
+			s.look()
+		}
 	}
 }
 
 func (s *Set) look() {
-	for _, b := range s.bundles {
+	for _, b := range s.current() {
 		b.look()
 	}
 }
 
-// Close stops following the files. Sources made by [Set.Over] then keep the lists they have. Close is
-// idempotent; a nil Set has nothing to close.
+// current returns the bundles, which nobody changes.
+func (s *Set) current() map[string]*bundle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bundles
+}
+
+func (s *Set) of(name string) *bundle { return s.current()[name] }
+
+// Close stops following the files and feeds. Sources made by [Set.Over] then keep the lists they
+// have. Close is idempotent; a nil Set has nothing to close.
 func (s *Set) Close() {
 	if s == nil {
 		return
 	}
 	s.cancel()
 	<-s.done
-	s.files.Close()
-	for _, stop := range s.stops {
-		stop()
-	}
 }
 
 // Over returns source with the lists in its trust bundles. The source's bundles must be those of the
@@ -195,7 +234,7 @@ type over struct {
 // Peek implements [secret.Source].
 func (o over) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	item, err := o.Source.Peek(caller, name)
-	b := o.set.bundles[name]
+	b := o.set.of(name)
 	if err != nil || b == nil || item.Kind != secret.TrustBundle {
 		return item, err
 	}
@@ -205,10 +244,36 @@ func (o over) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 // Watch implements [secret.Source].
 func (o over) Watch(caller secret.Caller, name string, notify func(string)) (stop func(), err error) {
 	unwatch, err := o.Source.Watch(caller, name, notify)
-	b := o.set.bundles[name]
-	if err != nil || b == nil {
-		return unwatch, err
+	if err != nil {
+		return nil, err
 	}
-	leave := b.watch(notify)
+	leave := o.set.watch(name, notify) // also without lists: a reload may add them
 	return func() { unwatch(); leave() }, nil
+}
+
+func (s *Set) watch(name string, notify func(string)) (leave func()) {
+	w := &watcher{notify}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watchers[name] == nil {
+		s.watchers[name] = make(map[*watcher]struct{})
+	}
+	s.watchers[name][w] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if delete(s.watchers[name], w); len(s.watchers[name]) == 0 {
+			delete(s.watchers, name)
+		}
+	}
+}
+
+// notify calls the watchers without the lock.
+func (s *Set) notify(name string) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.watchers[name]))
+	s.mu.Unlock()
+	for _, w := range all {
+		w.notify(name)
+	}
 }

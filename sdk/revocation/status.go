@@ -105,7 +105,7 @@ func (s *Set) Complete(all []secret.Status) []secret.Status {
 		return all
 	}
 	for i := range all {
-		if b := s.bundles[all[i].Name]; b != nil && all[i].Kind == secret.TrustBundle.String() {
+		if b := s.of(all[i].Name); b != nil && all[i].Kind == secret.TrustBundle.String() {
 			b.complete(&all[i])
 		}
 	}

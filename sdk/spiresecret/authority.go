@@ -132,6 +132,11 @@ func (a *Authority) Notify(f func()) {
 	})
 }
 
+// Revocations is [Source.Revocations].
+func (a *Authority) Revocations(ctx context.Context, take func(lists []byte, err error)) {
+	a.source.Revocations(ctx, take)
+}
+
 // follow calls look at first and after each change of the names, until it fails or ctx ends.
 func (s *Source) follow(ctx context.Context, names []string, look func() error) error {
 	changed := make(chan struct{}, 1)

@@ -79,6 +79,7 @@ func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 		s.failing = false
 		s.config.Log.Info("the Workload API is available again")
 	}
+	s.list(reply.GetCrl()) // first, as a new root needs its list
 	for _, e := range s.entries {
 		item, err := e.spec.read(reply, s.config.Now())
 		if err == nil {

@@ -81,6 +81,9 @@ type Source struct {
 	said    string                       // the last failure of a session that was logged
 	early   *workloadv1.X509SVIDResponse // has a certificate that is not valid yet
 
+	lists  []byte        // what the Workload API sent last, PEM; mu guards it
+	listed chan struct{} // closed when lists changes, and replaced; mu guards it
+
 	lent     bool           // an [Authority] has it, and the Manager reports on what is served
 	answered chan struct{}  // closed once the Workload API has answered, or a session has failed
 	notices  sync.WaitGroup // of an Authority
@@ -102,7 +105,7 @@ func open(config Config, lent bool) (*Source, error) {
 		return nil, errors.New("spiresecret: Config.Socket is empty; name the unix socket of a SPIFFE Workload API")
 	}
 	config = config.withDefaults()
-	s := &Source{config: config, byName: map[string]*entry{}, lent: lent, answered: make(chan struct{}), done: make(chan struct{})}
+	s := &Source{config: config, byName: map[string]*entry{}, lent: lent, listed: make(chan struct{}), answered: make(chan struct{}), done: make(chan struct{})}
 	for _, spec := range config.Secrets {
 		if err := spec.check(); err != nil {
 			return nil, fmt.Errorf("spiresecret: %w", err)

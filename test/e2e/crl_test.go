@@ -230,3 +230,63 @@ func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
 	awaitAdmitted(t, "nginx to refuse the revoked client", address, bad, false)
 	mustAdmit(t, "a client beside the revoked one", address, good)
 }
+
+// HAProxy's new worker reads the lists.
+func TestHAProxyRefusesRevokedClientAfterReload(t *testing.T) {
+	t.Parallel()
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), freeAddress(t)
+	certs, pid := filepath.Join(dir, "certs"), filepath.Join(dir, "haproxy.pid")
+	e := example{name: "haproxy", dir: dir, paths: map[string]string{
+		"/var/lib/countersign/haproxy": certs, "/run/haproxy.pid": pid, "/usr/sbin/haproxy": program, "bind :443": "bind " + address,
+		"127.0.0.1:8080": startProgram(t), "verify required": "verify required crl-file " + filepath.Join(certs, "crl.pem"),
+	}}
+	config := e.write(t, "haproxy.cfg", haproxyMain)
+	l, root, ca := newLists(t)
+	good, bad := root.peer(t), root.peer(t)
+	l.write(t, l.list(t, root, time.Hour))
+	a := startAgent(t, agentConfig{
+		first: ca, crl: []map[string]any{{"files": []string{l.file}}}, workload: map[string]any{"name": "default", "dns_names": []string{"web.example.org"}},
+		outputs: []map[string]any{{
+			"name": "haproxy", "folder": certs,
+			"files": []map[string]any{
+				{"name": "web.pem", "content": "combined"}, {"name": "roots.pem", "content": "roots"}, {"name": "crl.pem", "content": "crl"},
+			},
+			"reload": map[string]any{"signal": "USR2", "pid_file": pid, "executable": program},
+		}},
+	})
+	a.log.await(t, "files written")
+	startProcess(t, program, "-W", "-db", "-p", pid, "-f", config)
+	awaitAdmitted(t, "HAProxy to admit a client", address, good, true)
+	mustAdmit(t, "a client that is not revoked yet", address, bad)
+	l.write(t, l.list(t, root, time.Hour, bad))
+	awaitAdmitted(t, "HAProxy to refuse the revoked client", address, bad, false)
+	mustAdmit(t, "a client beside the revoked one", address, good)
+}
+
+// What a CA publishes comes through its provider, here made of the serials that its operator wrote.
+func TestListsOfProviderAreServed(t *testing.T) {
+	t.Parallel()
+	_, root, ca := newLists(t)
+	bad, dir := root.peer(t), proctest.Folder(t)
+	writeWhole(t, filepath.Join(ca, "revoked.txt"), []byte(bad.Leaf.SerialNumber.Text(16)+" # stolen\n"))
+	c := agentConfig{
+		first: ca, crl: []map[string]any{{"files": []string{filepath.Join(dir, "there-is-none.crl")}}},
+		outputs: []map[string]any{{"name": "lists", "folder": filepath.Join(dir, "out"), "bundle": "ROOTCA", "files": []map[string]any{{"name": "crl.pem", "content": "crl"}}}},
+	}
+	a := startAgent(t, c)
+	a.log.await(t, "revocation lists are invalid", "there-is-none.crl")
+	c.crl = []map[string]any{{"providers": []string{"moody"}}}
+	a.writeConfig(t, c) // taken over without a restart
+	a.log.await(t, "files written")
+	text, err := os.ReadFile(filepath.Join(dir, "out", "crl.pem"))
+	mustDo(t, err)
+	served, _, err := pki.ParseCRLs(text)
+	mustDo(t, err)
+	if len(served) != 1 || !pki.SignedCRL(served[0], root.cert) || len(served[0].RevokedCertificateEntries) != 1 ||
+		served[0].RevokedCertificateEntries[0].SerialNumber.Cmp(bad.Leaf.SerialNumber) != 0 {
+		t.Errorf("served is %s", text)
+	}
+	if n := a.metric(t, "countersign_crl_missing", `secret="ROOTCA"`); n != 0 {
+		t.Errorf("%v CAs lack a list", n)
+	}
+}

@@ -126,7 +126,7 @@ var arrows = map[string][]string{
 	"sdk/state":                                 {"internal/host/safefile", "sdk/secret"},
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
-	"sdk/revocation":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
+	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/agent":                                 {"sdk/identities", "sdk/gateway", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
 	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":                      {"internal/endpoint", "internal/text", "sdk/pki"},

@@ -60,7 +60,7 @@ func Root(tb testing.TB) *Pair {
 	tb.Helper()
 	return SelfSigned(tb, &x509.Certificate{
 		Subject: pkix.Name{CommonName: rand.Text()}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	})
 }
 

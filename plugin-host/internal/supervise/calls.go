@@ -59,6 +59,11 @@ func (s *Supervisor) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalIn
 	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
 }
 
+// Revocations implements [ca.RevocationSource].
+func (s *Supervisor) Revocations(ctx context.Context) ([]byte, error) {
+	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
+}
+
 // WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is
 // called only for roots that differ.
 func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {

@@ -55,6 +55,7 @@ const (
 	Ability_ABILITY_TOKEN_EXCHANGER       Ability = 4
 	Ability_ABILITY_NAMES_FROM_REQUEST    Ability = 5
 	Ability_ABILITY_RENEWAL_INFO          Ability = 6
+	Ability_ABILITY_REVOCATION_SOURCE     Ability = 7
 )
 
 // Enum value maps for Ability.
@@ -67,6 +68,7 @@ var (
 		4: "ABILITY_TOKEN_EXCHANGER",
 		5: "ABILITY_NAMES_FROM_REQUEST",
 		6: "ABILITY_RENEWAL_INFO",
+		7: "ABILITY_REVOCATION_SOURCE",
 	}
 	Ability_value = map[string]int32{
 		"ABILITY_UNSPECIFIED":           0,
@@ -76,6 +78,7 @@ var (
 		"ABILITY_TOKEN_EXCHANGER":       4,
 		"ABILITY_NAMES_FROM_REQUEST":    5,
 		"ABILITY_RENEWAL_INFO":          6,
+		"ABILITY_REVOCATION_SOURCE":     7,
 	}
 )
 
@@ -1192,6 +1195,89 @@ func (x *GetRenewalInfoResponse) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+type GetRevocationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevocationsRequest) Reset() {
+	*x = GetRevocationsRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevocationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevocationsRequest) ProtoMessage() {}
+
+func (x *GetRevocationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevocationsRequest.ProtoReflect.Descriptor instead.
+func (*GetRevocationsRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{19}
+}
+
+type GetRevocationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. PEM blocks X509 CRL: complete lists, the newest of each CA that the
+	// authority signs with, each with a number and nextUpdate; 3 MiB at most. Blocks
+	// CERTIFICATE among them are intermediate CAs that signed one.
+	Lists         []byte `protobuf:"bytes,1,opt,name=lists,proto3" json:"lists,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevocationsResponse) Reset() {
+	*x = GetRevocationsResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevocationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevocationsResponse) ProtoMessage() {}
+
+func (x *GetRevocationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevocationsResponse.ProtoReflect.Descriptor instead.
+func (*GetRevocationsResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetRevocationsResponse) GetLists() []byte {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
 var File_provider_v1_provider_proto protoreflect.FileDescriptor
 
 const file_provider_v1_provider_proto_rawDesc = "" +
@@ -1262,7 +1348,10 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"window_end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\twindowEnd\x12'\n" +
 	"\x0fexplanation_url\x18\x03 \x01(\tR\x0eexplanationUrl\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*\xcf\x01\n" +
+	"retryAfter\"\x17\n" +
+	"\x15GetRevocationsRequest\".\n" +
+	"\x16GetRevocationsResponse\x12\x14\n" +
+	"\x05lists\x18\x01 \x01(\fR\x05lists*\xee\x01\n" +
 	"\aAbility\x12\x17\n" +
 	"\x13ABILITY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dABILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n" +
@@ -1270,7 +1359,8 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x14ABILITY_ROOT_WATCHER\x10\x03\x12\x1b\n" +
 	"\x17ABILITY_TOKEN_EXCHANGER\x10\x04\x12\x1e\n" +
 	"\x1aABILITY_NAMES_FROM_REQUEST\x10\x05\x12\x18\n" +
-	"\x14ABILITY_RENEWAL_INFO\x10\x062\x91\x03\n" +
+	"\x14ABILITY_RENEWAL_INFO\x10\x06\x12\x1d\n" +
+	"\x19ABILITY_REVOCATION_SOURCE\x10\a2\x91\x03\n" +
 	"\bProvider\x12h\n" +
 	"\vGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n" +
 	"\bValidate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12b\n" +
@@ -1287,7 +1377,9 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x0eTokenExchanger\x12n\n" +
 	"\rExchangeToken\x12-.countersign.provider.v1.ExchangeTokenRequest\x1a..countersign.provider.v1.ExchangeTokenResponse2\x80\x01\n" +
 	"\vRenewalInfo\x12q\n" +
-	"\x0eGetRenewalInfo\x12..countersign.provider.v1.GetRenewalInfoRequest\x1a/.countersign.provider.v1.GetRenewalInfoResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
+	"\x0eGetRenewalInfo\x12..countersign.provider.v1.GetRenewalInfoRequest\x1a/.countersign.provider.v1.GetRenewalInfoResponse2\x85\x01\n" +
+	"\x10RevocationSource\x12q\n" +
+	"\x0eGetRevocations\x12..countersign.provider.v1.GetRevocationsRequest\x1a/.countersign.provider.v1.GetRevocationsResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
 
 var (
 	file_provider_v1_provider_proto_rawDescOnce sync.Once
@@ -1302,7 +1394,7 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_provider_v1_provider_proto_goTypes = []any{
 	(Ability)(0),                   // 0: countersign.provider.v1.Ability
 	(Diagnostic_Severity)(0),       // 1: countersign.provider.v1.Diagnostic.Severity
@@ -1325,21 +1417,23 @@ var file_provider_v1_provider_proto_goTypes = []any{
 	(*ExchangeTokenResponse)(nil),  // 18: countersign.provider.v1.ExchangeTokenResponse
 	(*GetRenewalInfoRequest)(nil),  // 19: countersign.provider.v1.GetRenewalInfoRequest
 	(*GetRenewalInfoResponse)(nil), // 20: countersign.provider.v1.GetRenewalInfoResponse
-	(*structpb.Struct)(nil),        // 21: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 22: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
+	(*GetRevocationsRequest)(nil),  // 21: countersign.provider.v1.GetRevocationsRequest
+	(*GetRevocationsResponse)(nil), // 22: countersign.provider.v1.GetRevocationsResponse
+	(*structpb.Struct)(nil),        // 23: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
-	21, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	23, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
 	6,  // 2: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
 	1,  // 3: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	21, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	22, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
-	23, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	23, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
-	23, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
-	22, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	23, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	24, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	25, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	25, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	25, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	24, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
 	2,  // 10: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
 	4,  // 11: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
 	7,  // 12: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
@@ -1349,17 +1443,19 @@ var file_provider_v1_provider_proto_depIdxs = []int32{
 	15, // 16: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
 	17, // 17: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
 	19, // 18: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
-	3,  // 19: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	5,  // 20: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	8,  // 21: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	10, // 22: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	12, // 23: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	14, // 24: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	16, // 25: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	18, // 26: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	20, // 27: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
-	19, // [19:28] is the sub-list for method output_type
-	10, // [10:19] is the sub-list for method input_type
+	21, // 19: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
+	3,  // 20: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	5,  // 21: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	8,  // 22: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	10, // 23: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	12, // 24: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	14, // 25: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	16, // 26: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	18, // 27: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	20, // 28: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	22, // 29: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
+	20, // [20:30] is the sub-list for method output_type
+	10, // [10:20] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -1376,9 +1472,9 @@ func file_provider_v1_provider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
-			NumServices:   6,
+			NumServices:   7,
 		},
 		GoTypes:           file_provider_v1_provider_proto_goTypes,
 		DependencyIndexes: file_provider_v1_provider_proto_depIdxs,

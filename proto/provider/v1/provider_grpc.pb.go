@@ -883,3 +883,115 @@ var RenewalInfo_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "provider/v1/provider.proto",
 }
+
+const (
+	RevocationSource_GetRevocations_FullMethodName = "/countersign.provider.v1.RevocationSource/GetRevocations"
+)
+
+// RevocationSourceClient is the client API for RevocationSource service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// RevocationSource is the ability ABILITY_REVOCATION_SOURCE.
+type RevocationSourceClient interface {
+	// GetRevocations returns the revocation lists that the authority publishes, as they
+	// are now. The host asks every 5 minutes, and sooner before a list ends.
+	//   UNAVAILABLE  the authority cannot be reached, or has no list yet.
+	GetRevocations(ctx context.Context, in *GetRevocationsRequest, opts ...grpc.CallOption) (*GetRevocationsResponse, error)
+}
+
+type revocationSourceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRevocationSourceClient(cc grpc.ClientConnInterface) RevocationSourceClient {
+	return &revocationSourceClient{cc}
+}
+
+func (c *revocationSourceClient) GetRevocations(ctx context.Context, in *GetRevocationsRequest, opts ...grpc.CallOption) (*GetRevocationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRevocationsResponse)
+	err := c.cc.Invoke(ctx, RevocationSource_GetRevocations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RevocationSourceServer is the server API for RevocationSource service.
+// All implementations must embed UnimplementedRevocationSourceServer
+// for forward compatibility.
+//
+// RevocationSource is the ability ABILITY_REVOCATION_SOURCE.
+type RevocationSourceServer interface {
+	// GetRevocations returns the revocation lists that the authority publishes, as they
+	// are now. The host asks every 5 minutes, and sooner before a list ends.
+	//   UNAVAILABLE  the authority cannot be reached, or has no list yet.
+	GetRevocations(context.Context, *GetRevocationsRequest) (*GetRevocationsResponse, error)
+	mustEmbedUnimplementedRevocationSourceServer()
+}
+
+// UnimplementedRevocationSourceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRevocationSourceServer struct{}
+
+func (UnimplementedRevocationSourceServer) GetRevocations(context.Context, *GetRevocationsRequest) (*GetRevocationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRevocations not implemented")
+}
+func (UnimplementedRevocationSourceServer) mustEmbedUnimplementedRevocationSourceServer() {}
+func (UnimplementedRevocationSourceServer) testEmbeddedByValue()                          {}
+
+// UnsafeRevocationSourceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RevocationSourceServer will
+// result in compilation errors.
+type UnsafeRevocationSourceServer interface {
+	mustEmbedUnimplementedRevocationSourceServer()
+}
+
+func RegisterRevocationSourceServer(s grpc.ServiceRegistrar, srv RevocationSourceServer) {
+	// If the following call panics, it indicates UnimplementedRevocationSourceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&RevocationSource_ServiceDesc, srv)
+}
+
+func _RevocationSource_GetRevocations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRevocationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RevocationSourceServer).GetRevocations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RevocationSource_GetRevocations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RevocationSourceServer).GetRevocations(ctx, req.(*GetRevocationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// RevocationSource_ServiceDesc is the grpc.ServiceDesc for RevocationSource service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var RevocationSource_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "countersign.provider.v1.RevocationSource",
+	HandlerType: (*RevocationSourceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetRevocations",
+			Handler:    _RevocationSource_GetRevocations_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "provider/v1/provider.proto",
+}

@@ -1,6 +1,6 @@
 // Package fileca is a certificate authority whose certificate and key are files in a folder,
 // in the layout of Istio's plugged-in CA. [Open] reads and checks the folder and returns a
-// [ca.Client], [ca.RootSource], [ca.RootWatcher] and [ca.NameCertifier].
+// [ca.Client], [ca.RootSource], [ca.RootWatcher], [ca.NameCertifier] and [ca.RevocationSource].
 // countersign-provider-file serves it as a process; call Open to use it in another program.
 //
 // One goroutine watches the folder and is the only one to replace the CA in use. It takes a
@@ -32,6 +32,7 @@ type CA struct {
 	now    func() time.Time
 
 	held atomic.Pointer[held] // replaced by the goroutine of watch only
+	own  ownList
 	stop context.CancelFunc
 	done chan struct{} // closed when that goroutine ends
 	over <-chan struct{}

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// CA is a [ca.Client], [ca.RootSource], [ca.NameCertifier] and [io.Closer]. It has no goroutine of its own and
-// keeps no connection between calls. It keeps session tokens, in memory only, until Close.
+// CA is a [ca.Client], [ca.RootSource], [ca.NameCertifier], [ca.RevocationSource] and [io.Closer]. It has no
+// goroutine of its own and keeps no connection between calls. It keeps session tokens, in memory only, until Close.
 // It is safe for concurrent use.
 type CA struct {
 	settings Settings
@@ -44,6 +44,10 @@ func Open(settings Settings) (*CA, error) {
 
 // call makes a call with the namespace and the token. No error contains the token.
 func (c *CA) call(ctx context.Context, call rest.Call, token ca.Token, out any) error {
+	return c.client.Do(ctx, c.prepared(call, token), out)
+}
+
+func (c *CA) prepared(call rest.Call, token ca.Token) rest.Call {
 	call.Header = http.Header{"X-Vault-Request": {"true"}} // a Vault agent may require it against forged requests
 	if c.settings.Namespace != "" {
 		call.Header["X-Vault-Namespace"] = []string{c.settings.Namespace}
@@ -52,7 +56,7 @@ func (c *CA) call(ctx context.Context, call rest.Call, token ca.Token, out any) 
 		call.Header["X-Vault-Token"] = []string{token.Reveal()}
 		call.Hide = append(call.Hide, token)
 	}
-	return c.client.Do(ctx, call, out)
+	return call
 }
 
 // signed is the reply to a CSR.

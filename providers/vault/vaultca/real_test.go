@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
@@ -205,6 +206,35 @@ func TestRealVaultSecondIssuerIsARootAtOnce(t *testing.T) {
 	r.write(t, "pki/root/replace", `{"default":"second"}`)
 	r.signs(t, c, r.root)
 	roots(2)
+}
+
+// The list of a real mount is one that the agent takes, and has the serial that was revoked.
+func TestRealVaultListsItsRevokedCertificates(t *testing.T) {
+	r := startVault(t)
+	c := r.open(t, r.settings)
+	r.write(t, "pki/config/crl", `{"expiry":"72h"}`)
+	issued := r.write(t, "pki/issue/web", `{"common_name":"web.example.org","ttl":"1h"}`)
+	serial, _ := issued["serial_number"].(string)
+	r.write(t, "pki/revoke", asJSON(map[string]any{"serial_number": serial}))
+	text, err := c.Revocations(t.Context())
+	must(t, err)
+	lists, _, err := pki.ParseCRLs(text)
+	must(t, err)
+	roots, err := c.Roots(t.Context())
+	must(t, err)
+	if len(lists) != 1 || !pki.SignedCRL(lists[0], certificates(roots)[0]) || !pki.CRLCurrent(lists[0], time.Now()) {
+		t.Fatalf("%d lists, or not by this CA, or not current", len(lists))
+	}
+	revoked := lists[0].RevokedCertificateEntries
+	if len(revoked) != 1 || revoked[0].SerialNumber.Text(16) != strings.TrimLeft(strings.ReplaceAll(serial, ":", ""), "0") {
+		t.Errorf("revoked are %v, want %s", revoked, serial)
+	}
+	r.write(t, "pki/root/rotate/internal", `{"common_name":"Second","key_type":"ec","issuer_name":"second","ttl":"87600h"}`)
+	text, err = c.Revocations(t.Context())
+	must(t, err)
+	if lists, _, err := pki.ParseCRLs(text); err != nil || len(lists) != 2 {
+		t.Errorf("after a rotation: %d lists, %v", len(lists), err)
+	}
 }
 
 func TestRealVaultIntermediateTakesRootFromMountOrFile(t *testing.T) {

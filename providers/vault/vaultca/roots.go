@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -57,34 +56,46 @@ func (c *CA) roots(ctx context.Context) ([]byte, error) {
 // issuers returns the certificates of all issuers of the mount with their chains. Before
 // Vault 1.11 a mount has one issuer, at another path.
 func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
-	at := "/v1/" + c.settings.mount()
-	var list struct {
-		Data struct {
-			Keys []string `json:"keys"`
-		} `json:"data"`
-	}
-	err := c.call(ctx, rest.Call{Path: at + "/issuers?list=true"}, "", &list)
-	if errors.Is(err, ca.ErrInvalid) || errors.Is(err, ca.ErrDenied) {
-		return c.issuer(ctx, at+"/cert/ca_chain")
-	}
+	ids, err := c.issuerIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(list.Data.Keys) > maxIssuers {
-		return nil, ca.Errorf(ca.Internal, "the mount %s has %d issuers, more than %d", c.settings.mount(), len(list.Data.Keys), maxIssuers)
+	if ids == nil {
+		return c.issuer(ctx, c.at("cert/ca_chain"))
 	}
 	var all []*x509.Certificate
-	for _, id := range list.Data.Keys {
-		if !segment.MatchString(id) {
-			return nil, ca.Errorf(ca.Internal, "the mount %s has an issuer with an invalid ID", c.settings.mount())
-		}
-		certs, err := c.issuer(ctx, fmt.Sprintf("%s/issuer/%s/json", at, id))
+	for _, id := range ids {
+		certs, err := c.issuer(ctx, c.at("issuer/"+id+"/json"))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, certs...)
 	}
 	return all, nil
+}
+
+// at returns a path of the mount.
+func (c *CA) at(path string) string { return "/v1/" + c.settings.mount() + "/" + path }
+
+// issuerIDs returns nil if the server knows no issuers, or shows them to nobody.
+func (c *CA) issuerIDs(ctx context.Context) ([]string, error) {
+	var list struct {
+		Data struct {
+			Keys []string `json:"keys"`
+		} `json:"data"`
+	}
+	err := c.call(ctx, rest.Call{Path: c.at("issuers?list=true")}, "", &list)
+	switch {
+	case errors.Is(err, ca.ErrInvalid), errors.Is(err, ca.ErrDenied):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case len(list.Data.Keys) > maxIssuers:
+		return nil, ca.Errorf(ca.Internal, "the mount %s has %d issuers, more than %d", c.settings.mount(), len(list.Data.Keys), maxIssuers)
+	case slices.ContainsFunc(list.Data.Keys, func(id string) bool { return !segment.MatchString(id) }):
+		return nil, ca.Errorf(ca.Internal, "the mount %s has an issuer with an invalid ID", c.settings.mount())
+	}
+	return append([]string{}, list.Data.Keys...), nil // not nil
 }
 
 func (c *CA) issuer(ctx context.Context, path string) ([]*x509.Certificate, error) {

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -37,6 +38,10 @@ func (v *vault) tellIssuers(w http.ResponseWriter, r *http.Request, path string)
 			keys = append(keys, fmt.Sprintf("issuer-%d", i))
 		}
 		answer(w, map[string]any{"data": map[string]any{"keys": keys}})
+		return
+	}
+	if strings.HasSuffix(path, "/crl/pem") {
+		_, _ = w.Write(v.lists[strings.TrimSuffix(strings.TrimPrefix(path, "pki/issuer/"), "/crl/pem")]) // none: an empty answer
 		return
 	}
 	var i int

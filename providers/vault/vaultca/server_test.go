@@ -67,6 +67,7 @@ type vault struct {
 	policy    bool // tokens may sign
 	ownNames  bool // the role takes names from the call, not from the CSR
 	issuers   [][]*x509.Certificate
+	lists     map[string][]byte // by issuer
 
 	asked   []string         // paths
 	logins  int              // that were accepted
@@ -85,6 +86,7 @@ func newVault(t *testing.T) *vault {
 		secretID: secretID, jwts: []string{jwt}, policy: true,
 	}
 	v.issuers = [][]*x509.Certificate{v.Bundle().Certificates()}
+	v.lists = map[string][]byte{"issuer-0": bytes.Join(v.CRLs(catest.CRL{Number: 1}), nil)}
 	v.Server = httptest.NewUnstartedServer(v)
 	v.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	v.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"slices"
@@ -111,6 +112,36 @@ func renewalMutants() map[string]func() wire.Provider {
 		"RENEW-04":      advising(func(i *ca.RenewalInfo) { i.Explanation = "javascript:alert(1)" }),
 		"RENEW-05":      advising(func(i *ca.RenewalInfo) { i.RetryAfter = time.Second }),
 		"RENEW-06":      failing(provider.Errorf(provider.Internal, "no such certificate")),
+	}
+}
+
+// listing has the revocation lists changed.
+func listing(change func(a *authority) []byte) func() wire.Provider {
+	return authorityOf(catest.Options{Intermediates: 2}, func(a *authority) {
+		a.revoke = func(context.Context) ([]byte, error) { return change(a), nil }
+	})
+}
+
+func revocationMutants() map[string]func() wire.Provider {
+	stranger, hour := catest.NewCA(catest.Options{}), time.Hour
+	once := func(list catest.CRL) func(a *authority) []byte {
+		return func(a *authority) []byte { return bytes.Join(a.CRLs(list), nil) }
+	}
+	return map[string]func() wire.Provider{
+		"CRL-01": authorityOf(catest.Options{Intermediates: 2}, func(a *authority) {
+			a.revoke = func(context.Context) ([]byte, error) { return nil, ca.ErrUnavailable }
+		}),
+		"CRL-02": listing(func(*authority) []byte { return []byte("<html>") }),
+		"CRL-02/key": listing(func(a *authority) []byte {
+			return append(once(catest.CRL{})(a), "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"...)
+		}),
+		"CRL-03":        listing(once(catest.CRL{Number: 1, ThisUpdate: time.Now().Add(-2 * hour), NextUpdate: time.Now().Add(-hour)})),
+		"CRL-03/future": listing(once(catest.CRL{Number: 1, ThisUpdate: time.Now().Add(hour), NextUpdate: time.Now().Add(2 * hour)})),
+		"CRL-04":        listing(func(*authority) []byte { return bytes.Join(stranger.CRLs(catest.CRL{Number: 1}), nil) }),
+		"CRL-04/root":   listing(func(a *authority) []byte { return a.CRLs(catest.CRL{Number: 1})[0] }),
+		"CRL-05": listing(func(a *authority) []byte {
+			return bytes.Join(a.CRLs(catest.CRL{Number: time.Now().UnixNano()}), nil)
+		}),
 	}
 }
 

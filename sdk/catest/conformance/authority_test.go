@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (g goodOnes) Validate() error {
 
 func (g goodOnes) ValidateOnline(context.Context) error { return nil }
 
-// signs, tells, watches, exchanges and advises are what a provider's author writes.
+// signs, tells (roots, or revocation lists), watches, exchanges and advises are what a provider's author writes.
 type (
 	signs     func(context.Context, ca.SignRequest) (ca.Certificate, error)
 	tells     func(context.Context) ([]byte, error)
@@ -69,12 +70,15 @@ type authority struct {
 	follow   watches
 	exchange exchanges
 	advise   advises
+	revoke   tells
 }
 
 func newAuthority(opts catest.Options) *authority {
 	opts.NamesFromRequest = true
 	a := &authority{CA: catest.NewCA(opts)}
 	a.sign, a.tell, a.follow, a.exchange, a.advise = a.goodSign, a.CA.Roots, a.CA.WatchRoots, a.goodExchange, a.goodAdvice
+	lists := sync.OnceValue(func() []byte { return bytes.Join(a.CRLs(catest.CRL{Number: 1}), nil) })
+	a.revoke = func(context.Context) ([]byte, error) { return lists(), nil }
 	return a
 }
 
@@ -114,6 +118,8 @@ func (a *authority) CertifiesNames(context.Context) error { return nil }
 func (a *authority) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	return a.advise(ctx, leaf)
 }
+
+func (a *authority) Revocations(ctx context.Context) ([]byte, error) { return a.revoke(ctx) }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	return a.sign(ctx, req)
@@ -257,6 +263,7 @@ type outer struct {
 	watch     func(error) error
 	exchange  func(error) error
 	advise    func(error) error
+	revoke    func(error) error
 	certifies func(error) error
 }
 
@@ -333,6 +340,11 @@ func (o *outer) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.Exch
 func (o *outer) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	info, err := o.Provider.RenewalInfo(ctx, leaf)
 	return info, through(o.advise, err)
+}
+
+func (o *outer) Revocations(ctx context.Context) ([]byte, error) {
+	lists, err := o.Provider.Revocations(ctx)
+	return lists, through(o.revoke, err)
 }
 
 func (o *outer) CertifiesNames(ctx context.Context) error {

@@ -33,6 +33,7 @@ type Remote struct {
 	watcher  providerv1.RootWatcherClient
 	tokens   providerv1.TokenExchangerClient
 	renewals providerv1.RenewalInfoClient
+	lists    providerv1.RevocationSourceClient
 }
 
 var _ Provider = (*Remote)(nil)
@@ -53,6 +54,7 @@ func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 		watcher:  providerv1.NewRootWatcherClient(conn),
 		tokens:   providerv1.NewTokenExchangerClient(conn),
 		renewals: providerv1.NewRenewalInfoClient(conn),
+		lists:    providerv1.NewRevocationSourceClient(conn),
 	}
 }
 

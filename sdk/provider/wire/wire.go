@@ -63,6 +63,7 @@ type Provider interface {
 	ca.TokenExchanger
 	ca.NameCertifier
 	ca.RenewalAdvisor
+	ca.RevocationSource
 	// Metadata describes the provider. It needs no settings and no network.
 	Metadata(ctx context.Context) (Metadata, error)
 	// Validate checks settings without applying them. It returns what is wrong with them; an

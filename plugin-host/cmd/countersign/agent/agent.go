@@ -42,8 +42,8 @@ kept state is read.
 
 The agent reloads its configuration when the file changes, and at SIGHUP. A provider
 whose binary, pin, settings or variables have changed is started beside the old one and
-takes over when it is ready. Secrets, rotation, the log level and the socket's policy
-change at once; unchanged secrets keep their certificates and streams. The log names the
+takes over when it is ready. Secrets, revocation lists, rotation, the log level and the socket's
+policy change at once; unchanged secrets keep their certificates and streams. The log names the
 settings that need a restart.
 
 The command after "--", or proxy.command in the file, runs as a child: it starts when
@@ -114,17 +114,18 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if cfg.Storage, err = openState(ctx, c.State, counts, log); err != nil {
 		return cli.Wrong(err)
 	}
-	spire, closeSpire, err := openSpire(c.Spire, counts.Secret, log)
+	spire, err := openSpire(c.Spire, counts.Secret, log)
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	defer func() { err = errors.Join(err, closeSpire()) }()
+	defer func() { err = errors.Join(err, spire.close()) }()
 	given, err := openSpireAuthority(c, log)
 	if err != nil {
 		return cli.Wrong(err)
 	}
 	defer func() { err = errors.Join(err, given.close()) }()
 	given.join(&cfg)
+	cfg.Revocation = revocationOf(c, providers, spire.lists(given))
 	others := secret.First(files, spire)
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files, spire)
@@ -157,7 +158,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, metrics: counts, others: others, tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {

@@ -29,6 +29,7 @@ type reloader struct {
 	given     *spireAuthority
 	metrics   *metrics.Metrics
 	others    secret.Source // of files and of a Workload API
+	lists     lister        // of a Workload API; nil without one
 	tokens    *tokenFiles
 	level     *slog.LevelVar
 	log       *slog.Logger
@@ -100,6 +101,9 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {
 		r.tokens.take(r.running)
 		return kept, errors.Join(err, r.providers.keep(r.running))
+	}
+	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.lists).Bundles); err != nil {
+		return kept, err // unreachable: Complete has checked them
 	}
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {

@@ -11,11 +11,34 @@ import (
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
-// openSpire returns the source of secrets of a SPIFFE Workload API, which knows no name if
-// there is none. The caller closes it.
-func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (source secret.Source, closeIt func() error, err error) {
+// spireSource serves the secrets of a SPIFFE Workload API, and knows no name if there is none.
+type spireSource struct {
+	secret.Source
+	opened *spiresecret.Source // nil if there is none
+}
+
+func (s spireSource) close() error {
+	if s.opened == nil {
+		return nil
+	}
+	return s.opened.Close()
+}
+
+// lists returns who sends revocation lists: the source, or the Workload API as a provider.
+func (s spireSource) lists(given *spireAuthority) lister {
+	switch {
+	case s.opened != nil:
+		return s.opened
+	case given != nil:
+		return given
+	}
+	return nil
+}
+
+// openSpire connects to the Workload API of spire.secrets. The caller closes it.
+func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (spireSource, error) {
 	if len(c.Secrets) == 0 { // spiresecret has a default of its own
-		return secret.First(), func() error { return nil }, nil
+		return spireSource{Source: secret.First()}, nil
 	}
 	cfg := spiresecret.Config{Socket: c.Socket, UIDs: c.UIDs, Observe: observe, Log: log}
 	for _, s := range c.Secrets {
@@ -28,9 +51,9 @@ func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (so
 	}
 	opened, err := spiresecret.New(cfg)
 	if err != nil {
-		return nil, nil, err
+		return spireSource{}, err
 	}
-	return opened, opened.Close, nil
+	return spireSource{opened, opened}, nil
 }
 
 // spireAuthority is the Workload API as one of the providers of a secret; nil if it is none.

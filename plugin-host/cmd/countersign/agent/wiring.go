@@ -11,7 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -25,7 +24,6 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		},
 		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
 		Gateway:      gatewayOf(c.Gateway, m),
-		Revocation:   revocationOf(c),
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.Secret, Log: log,
 	}
 	var errs []error
@@ -60,16 +58,6 @@ func warnOfKey(spec secret.Spec, log *slog.Logger) {
 	case pki.MLDSA44, pki.MLDSA65, pki.MLDSA87:
 		log.Warn("few peers can use ML-DSA keys: Envoy 1.40 with signature_algorithms in its tls_params, and programs built with Go 1.27", "secret", spec.Name, "key_type", spec.KeyType)
 	}
-}
-
-func revocationOf(c config.Config) revocation.Config {
-	out := revocation.Config{Debounce: c.Files.Debounce.Duration, Poll: c.Files.PollInterval.Duration}
-	for _, list := range c.CRL {
-		out.Bundles = append(out.Bundles, revocation.Bundle{
-			Name: list.Name, Files: list.Files, Chains: list.Chains, LeafOnly: list.LeafOnly, Stale: revocation.Stale(list.Stale),
-		})
-	}
-	return out
 }
 
 func workloadAPI(c config.WorkloadAPI) workloadapi.Config {

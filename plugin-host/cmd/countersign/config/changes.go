@@ -65,7 +65,7 @@ func (c *Config) entries() []string {
 // live lists the settings, or prefixes of them, that a running agent applies.
 var live = []string{
 	"providers.", "lock", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
-	"log.level", "socket.allow_uids", "socket.allow_gids",
+	"crl", "crl.", "log.level", "socket.allow_uids", "socket.allow_gids",
 }
 
 // NeedRestart returns the changed settings that a running agent cannot apply.

@@ -17,6 +17,9 @@ type CRL struct {
 	// Files hold the lists: PEM blocks "X509 CRL", or one list in DER. Certificates among them
 	// are intermediate CAs that signed one.
 	Files []string `json:"files"`
+	// Providers are asked for the lists of their CAs, if they have the ability
+	// revocation-source; "spire" is the Workload API at spire.socket. Default: none.
+	Providers []string `json:"providers"`
 	// Chains name key pairs whose intermediate CAs need a list, too, as peers have the same.
 	// Default: default, for ROOTCA.
 	Chains []string `json:"chains"`
@@ -35,12 +38,13 @@ func (c *Config) completeCRLs(p *problems) {
 		list.Name, list.Stale = cmp.Or(list.Name, RootCA), cmp.Or(list.Stale, string(revocation.Keep))
 		path := "crl." + text.Clean(list.Name)
 		if seen[list.Name] {
-			p.add(fmt.Errorf("crl has %.256q twice: name all files of a trust bundle in one entry", list.Name))
+			p.add(fmt.Errorf("crl has %.256q twice: name all files and providers of a trust bundle in one entry", list.Name))
 		}
 		seen[list.Name] = true
-		if len(list.Files) == 0 || slices.Contains(list.Files, "") {
-			c.say(p, path+".files", fmt.Sprintf("%q", list.Files), "name the files with the revocation lists")
+		if len(list.Files)+len(list.Providers) == 0 || slices.Contains(list.Files, "") {
+			c.say(p, path+".files", fmt.Sprintf("%q", list.Files), "name the files with the revocation lists, or the providers of the CAs that publish them")
 		}
+		c.checkCRLProviders(p, list, path)
 		c.oneOf(p, path+".stale", list.Stale, string(revocation.Keep), string(revocation.Drop))
 		c.checkCRLSecrets(p, list, path)
 	}
@@ -57,6 +61,18 @@ func (c *Config) checkCRLSecrets(p *problems, list *CRL, path string) {
 	for _, name := range list.Chains {
 		if c.kindOf(name) != KeyPair {
 			c.say(p, path+".chains", name, "no key pair of that name is configured")
+		}
+	}
+}
+
+func (c *Config) checkCRLProviders(p *problems, list *CRL, path string) {
+	for i, name := range list.Providers {
+		switch {
+		case slices.Contains(list.Providers[:i], name):
+			c.say(p, path+".providers", name, "it is there twice")
+		case name == SpireProvider && c.Spire.Socket != "", slices.Contains(c.providerNames(), name):
+		default:
+			c.say(p, path+".providers", name, "no provider of that name is configured")
 		}
 	}
 }

@@ -13,12 +13,12 @@ func TestRevocationListsAreForROOTCAUnlessToldOtherwise(t *testing.T) {
 	c, _ := mustLoad(t, working+`
 files: {secrets: [{name: partner, roots: r}]}
 crl:
-  - files: [root.pem, issuing.pem]
+  - {files: [root.pem, issuing.pem], providers: [file]}
   - {name: partner, files: [p.pem], leaf_only: true, stale: drop}
 outputs: [{name: nginx, folder: f, files: [{name: crl.pem, content: crl}]}]
 `, nil)
 	want := []CRL{
-		{Name: "ROOTCA", Files: []string{"root.pem", "issuing.pem"}, Chains: []string{"default"}, Stale: "keep"},
+		{Name: "ROOTCA", Files: []string{"root.pem", "issuing.pem"}, Providers: []string{"file"}, Chains: []string{"default"}, Stale: "keep"},
 		{Name: "partner", Files: []string{"p.pem"}, LeafOnly: true, Stale: "drop"},
 	}
 	if !reflect.DeepEqual(c.CRL, want) {
@@ -27,8 +27,8 @@ outputs: [{name: nginx, folder: f, files: [{name: crl.pem, content: crl}]}]
 	if got := c.Outputs[0].Config(); got.Bundle != "ROOTCA" {
 		t.Errorf("the output writes the lists of %q", got.Bundle)
 	}
-	if got := NeedRestart([]string{"crl.ROOTCA.files"}); len(got) != 1 {
-		t.Error("a running agent would not take it over")
+	if got := NeedRestart([]string{"crl", "crl.ROOTCA.files"}); len(got) != 0 {
+		t.Errorf("a running agent would not take over %q", got)
 	}
 }
 
@@ -43,6 +43,9 @@ func TestWrongRevocationListsAreRefused(t *testing.T) {
 		"[{name: nobody, files: [f]}]":         "no trust bundle of that name",
 		"[{files: [f], chains: [ROOTCA]}]":     "no key pair of that name",
 		"[{file: f}]":                          "file",
+		"[{providers: [nobody]}]":              "no provider of that name",
+		"[{providers: [spire]}]":               "no provider of that name",
+		"[{providers: [file, file]}]":          "it is there twice",
 		"[]" + output:                          `writes the revocation lists of "ROOTCA", which has none`,
 		"[{files: [f], stale: drop}]" + output: "a server does not start with an empty file",
 	} {

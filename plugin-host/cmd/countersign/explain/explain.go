@@ -170,6 +170,8 @@ func validateCommand() *cobra.Command {
 nothing: a provider validates its own settings when the agent starts it, and "countersign
 provider doctor" has it do so before.
 
+Files of revocation lists that cannot be read are warnings: the agent starts and waits for them.
+
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -181,6 +183,9 @@ The exit code is 2 if a setting is wrong.`,
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
+			for _, fault := range agent.ListFaults(c) {
+				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
+			}
 			if len(c.Providers) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "not checked: the settings of %s, and whether the CA answers; run \"countersign provider doctor%s\"\n", names(c.Providers), fileFlag(&in))
 			}

@@ -37,7 +37,7 @@ var advice = map[string]string{
 	ca.Unimplemented.String():   "Use a provider with this ability, or remove the setting that needs it.",
 	ca.Canceled.String():        "Nothing, unless it persists: the provider canceled a call.",
 
-	"crl":        "Put a current revocation list of each CA of the trust bundle into the files of crl: Envoy, nginx and others refuse all peers of a CA without one.",
+	"crl":        "Put a current revocation list of each CA of the trust bundle into the files of crl, or see why its provider has none: Envoy, nginx and others refuse all peers of a CA without one.",
 	"format":     wrongReply,
 	"key":        wrongReply,
 	"usage":      "Configure the CA to sign for TLS servers and clients, usually in a profile or template. " + notServed,

@@ -1,0 +1,100 @@
+package revocation
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Feed tells lists: those that a CA publishes (see [Poll]), or that a Workload API sends.
+type Feed struct {
+	// Name says whose they are, for people and for [Set.Retry].
+	Name string
+	// Follow calls take with the lists, as [pki.ParseCRLs] reads them, at first and whenever
+	// they change, or with the error why there are none now, until ctx ends. Nothing is no
+	// error: there are none. Follow makes one call of take at a time.
+	Follow func(ctx context.Context, take func(lists []byte, err error))
+}
+
+// told is what a feed told last, and what was wrong since.
+type told struct {
+	content
+	fault string
+}
+
+// listener follows one feed for one bundle.
+type listener struct {
+	feed Feed
+	take func(lists []byte, err error)
+
+	mu    sync.Mutex
+	again context.CancelFunc // ends the Follow in progress, and another one begins
+}
+
+func (l *listener) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		following, cancel := context.WithCancel(ctx)
+		l.mu.Lock()
+		l.again = cancel
+		l.mu.Unlock()
+		l.feed.Follow(following, l.take)
+		<-following.Done() // a Follow that returned early has nothing more to tell
+		cancel()
+	}
+}
+
+// Retry follows the feeds of that name anew, as after their CA has become available; an empty name
+// means all. It returns at once. A nil Set has none.
+func (s *Set) Retry(name string) {
+	if s == nil {
+		return
+	}
+	for _, b := range s.current() {
+		for _, l := range b.feeds {
+			if name == "" || l.feed.Name == name {
+				l.retry()
+			}
+		}
+	}
+}
+
+func (l *listener) retry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.again != nil {
+		l.again()
+	}
+}
+
+// hear takes what feed i tells. Lists that cannot be read leave what it told before.
+func (b *bundle) hear(i int, lists []byte, err error) {
+	b.mu.Lock()
+	last := b.told[i].content // replaced by the feed's goroutine alone
+	b.mu.Unlock()
+	next := told{content: last}
+	if err == nil && !bytes.Equal(lists, last.text) {
+		next.content, err = parsed(lists)
+	}
+	if err != nil {
+		next = told{last, text.Clean(fmt.Sprintf("%s: %v", b.spec.Feeds[i].Name, err))}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !bytes.Equal(next.text, last.text) {
+		b.reads++
+	}
+	b.told[i] = next
+}
+
+// parsed reads what a feed told.
+func parsed(lists []byte) (content, error) {
+	if len(lists) == 0 {
+		return content{}, nil
+	}
+	all, issuers, err := pki.ParseCRLs(lists)
+	return content{bytes.Clone(lists), all, issuers}, err
+}
