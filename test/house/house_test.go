@@ -85,6 +85,15 @@ func TestProviderSDKStaysSmall(t *testing.T) {
 	}
 }
 
+// Telemetry is for programs; who embeds the host brings his own.
+func TestPluginHostCompilesNoTelemetry(t *testing.T) {
+	for _, dep := range list(t, "plugin-host", "-deps", ".") {
+		if strings.Contains(dep, "opentelemetry.io/") {
+			t.Errorf("plugin-host compiles %s", dep)
+		}
+	}
+}
+
 func TestContractAndPKINeedOnlyStandardLibrary(t *testing.T) {
 	for _, pkg := range []string{"./sdk/ca", "./sdk/pki"} {
 		for _, dep := range deps(t, pkg) {
@@ -170,6 +179,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/signing":          {"internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/kubetest":         {"internal/test/proctest"},
 	"plugin-host":                               {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/otlp":                          {"internal/text", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
 	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":              {},
 	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
