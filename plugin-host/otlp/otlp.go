@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -37,7 +38,22 @@ type Options struct {
 // Exporter sends spans in the background. A nil Exporter is one that is off.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
-	exporter *otlptrace.Exporter
+	exporter *exporter
+}
+
+// exporter says nothing any more once it is cut off.
+type exporter struct {
+	*otlptrace.Exporter
+	cut atomic.Bool
+}
+
+// ExportSpans implements [sdktrace.SpanExporter].
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.Exporter.ExportSpans(ctx, spans)
+	if e.cut.Load() {
+		return nil
+	}
+	return err
 }
 
 // Open returns nil if the environment asks for no traces. It waits for no collector; an error
@@ -54,7 +70,7 @@ func Open(ctx context.Context, o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := otlptrace.New(ctx, client)
+	to, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
 	}
@@ -64,7 +80,8 @@ func Open(ctx context.Context, o Options) (*Exporter, error) {
 	if err != nil {
 		otel.Handle(err) // what could be told of the program is told
 	}
-	return &Exporter{sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about)), exporter}, nil
+	e := &exporter{Exporter: to}
+	return &Exporter{sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(about)), e}, nil
 }
 
 // Tracer returns the tracer to configure; nil if the exporter is off.
@@ -84,6 +101,7 @@ func (e *Exporter) Close() {
 	defer cancel()
 	if err := e.provider.Shutdown(ctx); err != nil {
 		otel.Handle(err)
-		_ = e.exporter.Shutdown(ctx) // cuts off the request in flight
+		e.exporter.cut.Store(true)
+		_ = e.exporter.Shutdown(ctx) // it cuts off the request in flight
 	}
 }

@@ -2,6 +2,8 @@ package otlp
 
 import (
 	"encoding/pem"
+	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -12,7 +14,7 @@ import (
 func TestCollectorIsVerifiedOverTLS(t *testing.T) {
 	got := &collector{}
 	server := httptest.NewUnstartedServer(got)
-	server.EnableHTTP2 = true
+	server.EnableHTTP2, server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
 	root := filepath.Join(t.TempDir(), "root.pem")
@@ -22,11 +24,11 @@ func TestCollectorIsVerifiedOverTLS(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "")
 		t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2000") // gRPC dials until then
-		e, log := exporting(t, protocol, server.URL)
+		e, said := exporting(t, protocol, server.URL)
 		e.span("untrusted")
 		e.Close()
-		if !strings.Contains(log.String(), "cannot export traces") || got.took.Len() > 0 {
-			t.Errorf("%s: an unknown server got %q; %s", protocol, got.took.String(), log)
+		if !strings.Contains(said.String(), "cannot export traces") || got.took.Len() > 0 {
+			t.Errorf("%s: an unknown server got %q; %s", protocol, got.took.String(), said)
 		}
 		t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", root)
 		e, _ = exporting(t, protocol, server.URL)
