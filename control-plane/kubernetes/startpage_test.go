@@ -73,7 +73,7 @@ func TestStartPageSidecarBuilds(t *testing.T) {
 		if d.Name != "gateway" {
 			continue
 		}
-		if sidecars := d.Spec.Template.Spec.InitContainers; len(sidecars) != 1 || sidecars[0].Image != "registry.example.org/countersign" {
+		if sidecars := d.Spec.Template.Spec.InitContainers; len(sidecars) != 1 || sidecars[0].Image != "registry.example.org/countersign:0.1.0" {
 			t.Errorf("the sidecar: %+v", sidecars)
 		}
 		return
