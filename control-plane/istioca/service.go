@@ -6,7 +6,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	security "istio.io/api/security/v1alpha1"
+
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // service describes the API to gRPC. CreateCertificate is registered as a stream of one
@@ -57,7 +60,7 @@ func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateRes
 	if fault != nil {
 		return nil, "", fault.of(who)
 	}
-	cert, fault := s.issue(ctx, who, request)
+	cert, fault := s.issue(traced(ctx), who, request)
 	if fault != nil {
 		return nil, "", fault.of(who)
 	}
@@ -66,6 +69,14 @@ func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateRes
 	}
 	reply, fault := replyOf(cert)
 	return reply, who.result(), fault
+}
+
+// traced returns ctx with the trace that the caller, who is known by now, sent along.
+func traced(ctx context.Context) context.Context {
+	if sent := metadata.ValueFromIncomingContext(ctx, trace.Header); len(sent) == 1 {
+		return trace.WithParent(ctx, sent[0])
+	}
+	return ctx
 }
 
 // receive reads the message. What arrives too late ends with the stream.

@@ -24,6 +24,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 const defaultTimeout = 10 * time.Second
@@ -109,6 +111,9 @@ func (c *Client) ask(ctx context.Context, method, address string, header http.He
 		return Reply{}, err
 	}
 	maps.Copy(req.Header, header)
+	if parent := trace.Parent(ctx); parent != "" {
+		req.Header.Set(trace.Header, parent)
+	}
 	resp, err := c.send(transport, req)
 	if err != nil {
 		return Reply{}, err

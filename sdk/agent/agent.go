@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/trace"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
@@ -61,6 +62,8 @@ type Config struct {
 	// [secret.Config]. Default: nothing is kept, and keys are made in memory.
 	Storage secret.Storage
 	Keys    secret.KeySource
+	// Tracer follows each attempt to get a certificate; see [secret.Config]. Default: none.
+	Tracer trace.Tracer
 	// Observe receives secret events, for metrics; see [secret.Config]. Default: none.
 	Observe func(secret.Event)
 	// Log receives no key and no token. Default: [slog.Default].
@@ -105,7 +108,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.closeServers(context.Background()))
 	}
 	secrets, err := secret.New(secret.Config{
-		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Observe: cfg.Observe, Log: cfg.Log,
+		Secrets: cfg.Secrets, Authorities: cfg.Authorities, Storage: cfg.Storage, Keys: cfg.Keys, Tracer: cfg.Tracer, Observe: cfg.Observe, Log: cfg.Log,
 		RootAcknowledged: a.rootAcknowledged,
 	})
 	if err != nil {

@@ -44,13 +44,13 @@ func HTTPError(resp *http.Response, tokens ...Token) error {
 // maxReply bounds a body that [DoHTTP] returns.
 const maxReply = 2 << 20
 
-// DoHTTP sends a request and returns the body of a 2xx reply, 2 MiB at most. Any other reply
+// DoHTTP sends a request, with [TraceParent], and returns the body of a 2xx reply, 2 MiB at most. Any other reply
 // is the error of [HTTPError]. Without a reply the reason is [ca.Unavailable], or
 // [ca.Deadline] or [ca.Canceled] if the context ended; the tokens, and the request's
 // Authorization, are not in the error.
 func DoHTTP(client *http.Client, req *http.Request, tokens ...Token) ([]byte, error) {
 	tokens = append(credentialsOf(req), tokens...)
-	resp, err := client.Do(req) //nolint:gosec // the provider chooses where to
+	resp, err := client.Do(traced(req)) //nolint:gosec // the provider chooses where to
 	if err != nil {
 		return nil, unanswered(req, err, tokens)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra/internal/rootphase"
 	"github.com/countersign-dev/countersign/sdk/ra/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // Config configures an [Engine].
@@ -34,6 +35,9 @@ type Config struct {
 	// RootsChanged hears of each new set of roots to publish, one call at a time for an
 	// authority, and must not block. See [Engine.RootsWritten]. Default: none.
 	RootsChanged func(authority string, roots *pki.Bundle)
+	// Tracer follows each request, from the span of its caller where there is one. Default:
+	// none.
+	Tracer trace.Tracer
 	// Now is the wall clock. Default: the system's.
 	Now func() time.Time
 	// Log is for operators. Default: [slog.Default].

@@ -1,6 +1,7 @@
 package ra
 
 import (
+	"context"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -13,6 +14,7 @@ const keep = time.Minute
 // flight is the work for one order, and those who wait for it. The engine's lock guards all
 // that changes, but for what fly alone touches.
 type flight struct {
+	ctx       context.Context // the engine's, with the trace
 	order     *order
 	authority *authority
 	history   *history

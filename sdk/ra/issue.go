@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // Issue gets a certificate for a verified subject. It returns when there is one, when it is
@@ -17,14 +18,16 @@ import (
 // all others are not, and RetryAfter says when to ask again. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
 // meanwhile is kept for a minute.
-func (e *Engine) Issue(ctx context.Context, req Request) (Certificate, error) {
+func (e *Engine) Issue(ctx context.Context, req Request) (cert Certificate, err error) {
+	ctx, span := trace.Begin(ctx, e.cfg.Tracer, "certificate.request")
 	o, err := e.order(req)
+	defer func() { endRequest(span, o, cert, err) }()
 	if err == nil {
 		err = e.audit.ready(ctx, e.cfg.Now())
 	}
 	var f *flight
 	if err == nil {
-		f, err = e.join(o)
+		f, err = e.join(ctx, o)
 	}
 	if err != nil {
 		e.report(ctx, o, err)
@@ -102,7 +105,7 @@ func (e *Engine) report(ctx context.Context, o *order, err error) {
 }
 
 // join finds the flight of an equal order, or begins one.
-func (e *Engine) join(o *order) (*flight, error) {
+func (e *Engine) join(ctx context.Context, o *order) (*flight, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -115,7 +118,7 @@ func (e *Engine) join(o *order) (*flight, error) {
 	f := e.flights[o.base]
 	if f == nil {
 		var err error
-		if f, err = e.begin(o, h); err != nil {
+		if f, err = e.begin(ctx, o, h); err != nil {
 			return nil, err
 		}
 	}
@@ -124,8 +127,8 @@ func (e *Engine) join(o *order) (*flight, error) {
 	return f, nil
 }
 
-// begin puts a new flight in line.
-func (e *Engine) begin(o *order, h *history) (*flight, error) {
+// begin puts a new flight in line. Its trace is that of its first caller.
+func (e *Engine) begin(ctx context.Context, o *order, h *history) (*flight, error) {
 	now, wall := time.Now(), e.cfg.Now()
 	a := e.authorities[o.decision.Authority]
 	if err := a.closed(o, now); err != nil {
@@ -137,7 +140,7 @@ func (e *Engine) begin(o *order, h *history) (*flight, error) {
 	if h.asked.IsZero() {
 		h.asked = o.firstAsk(wall)
 	}
-	f := &flight{order: o, authority: a, history: h, done: make(chan struct{}), begun: now}
+	f := &flight{order: o, authority: a, history: h, done: make(chan struct{}), begun: now, ctx: trace.Into(e.ctx, ctx)}
 	f.item.Tenant, f.item.Value = o.Subject.tenant(), f
 	f.item.Renewal, f.item.Rank = h.rank()
 	f.item.Tried = h.tried

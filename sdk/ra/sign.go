@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // try is one call of an authority and what came of it. It runs in its own goroutine and
@@ -36,10 +37,12 @@ type try struct {
 // fly makes the call for a flight, verifies the reply, writes the audit line and lands.
 func (a *authority) fly(f *flight, s slot, begun time.Time) {
 	t := &try{authority: a, order: f.order, slot: s, turn: a.slots[s].turn}
-	err := t.run(a.engine.ctx)
+	ctx, span := trace.Start(f.ctx, "sign", trace.Internal)
+	err := t.run(ctx)
 	if err != nil && a.engine.ctx.Err() != nil {
 		err = errClosed
 	}
+	span.End(err)
 	out := outcome{err: err, called: t.called, answered: t.call, took: time.Since(begun)}
 	if err == nil {
 		out.cert, out.ends = t.certificate(), t.chain.Ends

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // order is a request for one certificate. A retry reuses the order, so that an authority
@@ -64,6 +65,8 @@ type attempt struct {
 	refused refusedToken
 	begun   time.Time // by the monotonic clock
 	began   time.Time // by the wall clock
+	why     string    // for the trace, as are tries
+	tries   int
 	cancel  context.CancelFunc
 
 	order  *order                // nil when a new order is needed
@@ -88,13 +91,15 @@ func (l *leaf) ask() {
 	if l.held != nil && l.held.Ends.After(a.began) {
 		a.held = l.held
 	}
+	l.tries++
+	a.why, a.tries = l.why(), l.tries
 	ctx, cancel := context.WithCancel(l.ctx)
 	a.cancel = cancel
 	l.flight = a
 	l.rotation.Begin(rotation.Now(l.now()))
 	l.spawn(func() {
 		defer cancel()
-		a.err = a.run(ctx)
+		a.err = a.traced(ctx, l.tracer)
 		select {
 		case l.replies <- a:
 		case <-l.ctx.Done():
@@ -140,7 +145,9 @@ func (a *attempt) run(ctx context.Context) (err error) {
 var errNoKey = errors.New("no key could be made")
 
 // newOrder generates a key and its CSR. Each key from a KeySource is an outside call.
-func (a *attempt) newOrder(ctx context.Context) (*order, error) {
+func (a *attempt) newOrder(ctx context.Context) (_ *order, err error) {
+	ctx, span := trace.Start(ctx, "key", trace.Internal)
+	defer func() { span.End(err) }()
 	spec := a.spec
 	key, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
 		if a.keys == nil {
@@ -155,7 +162,9 @@ func (a *attempt) newOrder(ctx context.Context) (*order, error) {
 }
 
 // sign sends the order with the token and verifies the reply.
-func (a *attempt) sign(ctx context.Context) error {
+func (a *attempt) sign(ctx context.Context) (err error) {
+	ctx, span := trace.Start(ctx, "sign", trace.Internal)
+	defer func() { span.End(err) }()
 	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
 	reply, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
@@ -178,6 +187,8 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 	if a.conf.Token == nil {
 		return nil
 	}
+	ctx, span := trace.Start(ctx, "token", trace.Internal)
+	defer func() { span.End(err) }()
 	a.bearer, err = call.Do(ctx, a.conf.Timeout, a.by.asks, a.conf.Token)
 	if err != nil {
 		return fmt.Errorf("read the token for authority %q: %w", a.by.Name, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 const (
@@ -43,6 +44,8 @@ type Config struct {
 	// Keys makes the private keys. The KeySource then keeps them; a Storage stores none of
 	// them. Default: [pki.GenerateKey].
 	Keys KeySource
+	// Tracer follows each attempt to get a certificate. Default: none.
+	Tracer trace.Tracer
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 	// Log receives no key and no token. Its handler may call the Manager's Peek, Has and

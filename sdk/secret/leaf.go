@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // leaf is one KeyPair secret. Its goroutine, run, owns every field that is neither atomic
@@ -24,6 +25,7 @@ type leaf struct {
 	log     *slog.Logger
 	keeper  *keeper
 	keys    KeySource // nil: generate keys in process
+	tracer  trace.Tracer
 
 	rootAcknowledged func(bundles []string, root string) bool // see Config
 
@@ -56,6 +58,7 @@ type leaf struct {
 	failure  *Failure
 	restored bool // held comes from the last run
 	count    int
+	tries    int // attempts since the last that did not fail
 }
 
 // plan is what a leaf is configured to be. It does not change; a reload brings another.
@@ -68,7 +71,8 @@ type plan struct {
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
 		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
-		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, plan: p,
+		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
+		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 		counsel: counsel{turn: call.NewTurn(), answers: make(chan *question)},
 	}

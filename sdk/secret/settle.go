@@ -17,6 +17,9 @@ func (l *leaf) settle(a *attempt) {
 		return // released or superseded meanwhile
 	}
 	l.flight, l.order, l.refused = nil, a.order, a.refused
+	if a.err == nil {
+		l.tries = 0
+	}
 	switch {
 	case a.err != nil:
 		l.fail(a)

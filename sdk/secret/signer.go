@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // Order is a request for one certificate, with its key. Sending it again is a retry; a new
@@ -73,7 +74,9 @@ func (s *Signer) Close() { close(s.jobs) }
 //
 // A client that ignores its context blocks the Signer: until it returns, each further call
 // fails after the authority's timeout.
-func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func(pki.Identity) error) (*Item, error) {
+func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func(pki.Identity) error) (item *Item, err error) {
+	ctx, span := trace.Begin(ctx, s.manager.config.Tracer, issuance)
+	defer func() { endIssuance(span, o.spec, s.authority, item, err) }()
 	by := s.manager.current.Load().authorities[s.authority]
 	if by == nil {
 		return nil, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)

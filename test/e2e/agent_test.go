@@ -44,6 +44,7 @@ type agent struct {
 	status   *http.Client
 	user     *syscall.Credential
 	fds      int
+	env      []string // besides a minimal one
 }
 
 // agentConfig is what a test may want otherwise; the zero value will do.
@@ -138,8 +139,10 @@ func (a *agent) limit() string {
 // start starts the binary, the first time or again.
 func (a *agent) start(t *testing.T) {
 	t.Helper()
-	a.process = startProcessAs(t, a.user, "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
+	a.process = prepareProcess(t, a.user, "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
 		filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
+	a.process.cmd.Env = append(a.process.cmd.Env, a.env...)
+	a.process.begin(t)
 	poll(t, "the agent's socket", func() bool {
 		if a.Ended() != nil {
 			t.Fatal("the agent has ended")

@@ -52,7 +52,7 @@ func listed(t *testing.T, dir string, args ...string) string {
 
 func TestCoreCompilesNoCloudKubernetesOrPlugin(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/agent") {
-		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "go-jose/", "go-spiffe/", "prometheus/"} {
+		for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "go-plugin", "coreos/go-oidc", "go-jose/", "go-spiffe/", "prometheus/", "opentelemetry.io/otel"} {
 			if strings.Contains(dep, foreign) {
 				t.Errorf("sdk/agent compiles %s", dep)
 			}
@@ -77,10 +77,19 @@ func TestSecretsForTLSCompileNoGRPCEnvoyOrHTTP(t *testing.T) {
 // What the author of a provider links is his binary's size, start and CVEs.
 func TestProviderSDKStaysSmall(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/provider") {
-		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "yaml"} {
+		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "opentelemetry.io/otel", "yaml"} {
 			if strings.Contains(dep, foreign) {
 				t.Errorf("sdk/provider compiles %s", dep)
 			}
+		}
+	}
+}
+
+// Telemetry is for programs; who embeds the host brings his own.
+func TestPluginHostCompilesNoTelemetry(t *testing.T) {
+	for _, dep := range list(t, "plugin-host", "-deps", ".") {
+		if strings.Contains(dep, "opentelemetry.io/") {
+			t.Errorf("plugin-host compiles %s", dep)
 		}
 	}
 }
@@ -113,9 +122,10 @@ var arrows = map[string][]string{
 
 	"sdk/ca":                                    {},
 	"sdk/pki":                                   {"internal/clock", "internal/text"},
+	"sdk/trace":                                 {"internal/text"},
 	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "sdk/ca"},
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
-	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki"},
+	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
 	"sdk/sds":                                   {"internal/host/grpcsocket", "internal/text", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                           {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
@@ -127,15 +137,15 @@ var arrows = map[string][]string{
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
 	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/agent":                                 {"sdk/identities", "sdk/gateway", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/workloadapi"},
+	"sdk/agent":                                 {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
 	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":                      {"internal/endpoint", "internal/text", "sdk/pki"},
 	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
-	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca"},
-	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca", "sdk/trace"},
+	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
 	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
 	"sdk/languages":                             {},
 	"sdk/provider/setting":                      {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},
@@ -147,7 +157,7 @@ var arrows = map[string][]string{
 	"sdk/catest/conformance":                    {"internal/clock", "internal/host/command", "internal/host/reference", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                            {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":                          {"sdk/sds", "sdk/secret", "sdk/xds"},
-	"sdk/ra":                                    {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule"},
+	"sdk/ra":                                    {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule", "sdk/trace"},
 	"sdk/ra/share":                              {"internal/peers", "internal/rotation", "internal/text"},
 	"sdk/ra/internal/rootphase":                 {"internal/clock", "sdk/pki"},
 	"sdk/ra/internal/schedule":                  {"internal/rotation", "sdk/ca"},
@@ -156,7 +166,7 @@ var arrows = map[string][]string{
 	"sdk/discovery/folder/internal/pattern":     {},
 	"sdk/discovery/folder":                      {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":                  {},
-	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share"},
+	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share", "sdk/trace"},
 	"control-plane/istioca/internal/chains":     {"sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":       {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":            {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
@@ -169,11 +179,12 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/signing":          {"internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/kubetest":         {"internal/test/proctest"},
 	"plugin-host":                               {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/otlp":                          {"internal/text", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
 	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":              {},
 	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
 	"plugin-host/internal/process":              {"internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"plugin-host/internal/supervise":            {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
+	"plugin-host/internal/supervise":            {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
 	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/internal/output":               {"internal/text"},
 	"plugin-host/providertest":                  {"internal/host/reference", "plugin-host", "plugin-host/internal/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/otlp"
 )
 
 func serveCommand() *cobra.Command {
@@ -47,7 +50,12 @@ func serve(ctx context.Context, c config.Config, again func() (*config.Config, e
 		return err
 	}
 	defer func() { err = errors.Join(err, pages.Close()) }()
-	s := &service{config: c, log: log, metrics: newMetrics(), read: again}
+	traces, err := otlp.Open(ctx, otlp.Options{Service: program, Version: buildinfo.This().Version, Getenv: os.Getenv, Log: log})
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer traces.Close()
+	s := &service{config: c, log: log, metrics: newMetrics(), read: again, tracer: traces.Tracer()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.make(ctx); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/records"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/sdk/ra"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // service is the running registration authority. Its parts are made once; what signs exists
@@ -31,6 +32,7 @@ type service struct {
 	audit     *auditLog
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
+	tracer    trace.Tracer   // nil: nothing is traced
 	home      *rest.Config   // of the home cluster
 	records   *records.Store // the leader's
 	common    *records.Store // the same, for each replica's door

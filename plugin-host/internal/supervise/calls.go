@@ -7,11 +7,12 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // CSRSign implements [ca.Client].
 func (s *Supervisor) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	return call(ctx, s, s.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
+	return call(ctx, s, "CSRSign", s.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
 		answered := s.suspect(l)
 		defer answered()
 		cert, err := l.CSRSign(ctx, req)
@@ -31,12 +32,12 @@ func signer(i Instance) string {
 
 // Roots implements [ca.RootSource].
 func (s *Supervisor) Roots(ctx context.Context) ([]byte, error) {
-	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
+	return call(ctx, s, "Roots", s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
 }
 
 // ExchangeToken implements [ca.TokenExchanger].
 func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return call(ctx, s, s.need, func(ctx context.Context, l *life) (ca.ExchangedToken, error) {
+	return call(ctx, s, "ExchangeToken", s.need, func(ctx context.Context, l *life) (ca.ExchangedToken, error) {
 		answered := s.suspect(l)
 		defer answered()
 		return l.ExchangeToken(ctx, req)
@@ -56,7 +57,7 @@ func (s *Supervisor) CertifiesNames(ctx context.Context) error {
 
 // RenewalInfo implements [ca.RenewalAdvisor]. It starts no provider: advice is not urgent.
 func (s *Supervisor) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
-	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
+	return call(ctx, s, "RenewalInfo", s.gate.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
 }
 
 // Revocations implements [ca.RevocationSource].
@@ -97,7 +98,10 @@ func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) er
 
 // call gets a life by wait and makes one call to it. A provider that lost its settings
 // gets them again, and the call is repeated once.
-func call[T any](ctx context.Context, s *Supervisor, wait func(context.Context) (*life, error), f func(context.Context, *life) (T, error)) (T, error) {
+func call[T any](ctx context.Context, s *Supervisor, name string, wait func(context.Context) (*life, error), f func(context.Context, *life) (T, error)) (_ T, err error) {
+	ctx, span := trace.Start(ctx, name, trace.Client)
+	span.Set("provider", s.name)
+	defer func() { span.End(err) }()
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	var none T

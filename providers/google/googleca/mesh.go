@@ -41,7 +41,8 @@ func newMesh(s Settings) (*mesh, error) {
 func (m *mesh) sign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	out := meshRequest{id: req.ID, csr: req.CSR, validity: seconds(req.TTL), authority: m.authority}
 	var in meshReply
-	err := m.conn.Invoke(metadata.NewOutgoingContext(ctx, m.route), createMeshCertificate, out, &in,
+	sent, _ := metadata.FromOutgoingContext(ctx) // the parent of a trace
+	err := m.conn.Invoke(metadata.NewOutgoingContext(ctx, metadata.Join(sent, m.route)), createMeshCertificate, out, &in,
 		grpc.ForceCodec(meshCodec{}), grpc.PerRPCCredentials(bearer{req.Token, m.quota}))
 	if err != nil {
 		return ca.Certificate{}, err

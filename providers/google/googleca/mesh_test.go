@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -148,8 +149,9 @@ func TestMeshCARequestFollowsProtocol(t *testing.T) {
 	c := server.open(t)
 	req, check := ask(t)
 	req.TTL = 1500 * time.Millisecond
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // as the sdk has it for a call
 	for range 2 {
-		reply, err := c.CSRSign(t.Context(), req)
+		reply, err := c.CSRSign(metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +165,7 @@ func TestMeshCARequestFollowsProtocol(t *testing.T) {
 		if fields["request_id"] != theID || fields["csr"] != string(req.CSR) || fields["validity"] != int64(2) {
 			t.Errorf("the request is %v", fields)
 		}
-		for name, want := range map[string]string{"authorization": "Bearer " + theToken.Reveal(), "x-goog-request-params": "location=locations/us-central1-c"} {
+		for name, want := range map[string]string{"authorization": "Bearer " + theToken.Reveal(), "x-goog-request-params": "location=locations/us-central1-c", "traceparent": parent} {
 			if got := server.md[i].metadata[name]; !slices.Equal(got, []string{want}) {
 				t.Errorf("the metadata %s are %q", name, got)
 			}

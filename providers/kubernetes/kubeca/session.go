@@ -82,6 +82,9 @@ func (s *session) send(ctx context.Context, c call) (*http.Response, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "countersign-provider-kubernetes")
+	if parent := provider.TraceParent(ctx); parent != "" {
+		req.Header.Set("Traceparent", parent)
+	}
 	if c.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -199,7 +199,7 @@ func (r *Remote) CertifiesNames(ctx context.Context) error {
 }
 
 // limited sets the message limits on each call, where they override go-plugin's 2 GiB for the
-// connection.
+// connection, and sends the trace's parent.
 type limited struct{ conn grpc.ClientConnInterface }
 
 func limits(opts []grpc.CallOption) []grpc.CallOption {
@@ -207,9 +207,9 @@ func limits(opts []grpc.CallOption) []grpc.CallOption {
 }
 
 func (l limited) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return l.conn.Invoke(ctx, method, args, reply, limits(opts)...)
+	return l.conn.Invoke(withParent(ctx), method, args, reply, limits(opts)...)
 }
 
 func (l limited) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return l.conn.NewStream(ctx, desc, method, limits(opts)...)
+	return l.conn.NewStream(withParent(ctx), desc, method, limits(opts)...)
 }

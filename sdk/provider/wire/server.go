@@ -100,9 +100,9 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 	return exchangedToProto(out), nil
 }
 
-// ServerOptions returns the options for the gRPC server of a provider: the message limits, and
-// a recovery that turns a panic into an Internal status and logs the stack, so that the
-// process survives. A nil log is [slog.Default].
+// ServerOptions returns the options for the gRPC server of a provider: the message limits, the
+// parent of a trace, and a recovery that turns a panic into an Internal status and logs the
+// stack, so that the process survives. A nil log is [slog.Default].
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	log = cmp.Or(log, slog.Default())
 	return []grpc.ServerOption{
@@ -111,7 +111,7 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 			defer recovered(log, info.FullMethod, req, &err)
 			return next(ctx, req)
-		}),
+		}, traced),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 			defer recovered(log, info.FullMethod, nil, &err)
 			return next(srv, stream)

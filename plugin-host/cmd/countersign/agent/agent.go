@@ -14,12 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/outputs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/otlp"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -86,6 +88,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 		log.Warn("protection unavailable on this system", "missing", missing)
 	}
 	tellChoice(c, log)
+	traces, err := otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: os.Getenv, Log: log})
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer traces.Close()
 	page, err := operatorpage.Listen(c.Status.Address, true, log)
 	if err != nil {
 		return cli.Wrong(fmt.Errorf("status.address: %w", err))
@@ -111,6 +118,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	if err != nil {
 		return cli.Wrong(err)
 	}
+	cfg.Tracer = traces.Tracer()
 	if cfg.Storage, err = openState(ctx, c.State, counts, log); err != nil {
 		return cli.Wrong(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 // own lists the prefixes of variables that are only for the agent: its settings, its tokens,
 // those that a plugin host or systemd passed to it.
-var own = []string{"COUNTERSIGN_", "CA_HEADER_", "PLUGIN_", "LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"}
+var own = []string{"COUNTERSIGN_", "CA_HEADER_", "PLUGIN_", "LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
 
 // inherited reports whether the proxy inherits a variable of the agent. It inherits no token;
 // one that it needs belongs in Env.

@@ -69,6 +69,7 @@ func TestLocalitySources(t *testing.T) {
 func TestProxyEnvironmentOmitsAgentVariables(t *testing.T) {
 	p := &Proxy{locality: "eu-1", cfg: Config{
 		Environ: []string{
+			"OTEL_EXPORTER_OTLP_HEADERS=api-key=sesame", "OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=sesame",
 			"PATH=/bin", "COUNTERSIGN_SOCKET=x", "CA_HEADER_KEY=x", "PLUGIN_CLIENT_CERT=x", "VAULT_TOKEN=x", "token=x",
 			"NOTIFY_SOCKET=x", "WATCHDOG_USEC=x", "LISTEN_FDS=1", "AWS_WEB_IDENTITY_TOKEN_FILE=/t", "B=agent", "nonsense", "PASSWORD=x",
 		},

@@ -1,0 +1,63 @@
+package otlp
+
+import (
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// maxReply bounds the headers and, over gRPC, the message of a collector's answer, in bytes.
+// The library bounds the body of an HTTP answer.
+const maxReply = 64 << 10
+
+// client returns what the environment describes, with bounds of its own.
+func (s settings) client() (otlptrace.Client, error) {
+	if s.grpc {
+		return s.overGRPC()
+	}
+	return s.overHTTP()
+}
+
+func (s settings) overGRPC() (otlptrace.Client, error) {
+	opts := []otlptracegrpc.Option{otlptracegrpc.WithDialOption(
+		grpc.WithDisableServiceConfig(), // else DNS could set retries and deadlines
+		grpc.WithMaxHeaderListSize(maxReply),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+	)}
+	if s.endpoint == nil {
+		opts = append(opts, otlptracegrpc.WithEndpointURL("http://localhost:4317"))
+	}
+	if s.secure() {
+		config, err := s.config()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(config)))
+	}
+	return otlptracegrpc.NewClient(opts...), nil
+}
+
+func (s settings) overHTTP() (otlptrace.Client, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	opts := []otlptracehttp.Option{otlptracehttp.WithHTTPClient(&http.Client{
+		Timeout: s.timeout,
+		// The headers, and with them a token, are for that collector alone.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
+			MaxResponseHeaderBytes: maxReply, MaxConnsPerHost: 1, IdleConnTimeout: time.Minute,
+		},
+	})}
+	if s.endpoint == nil {
+		opts = append(opts, otlptracehttp.WithEndpointURL("http://localhost:4318/v1/traces"))
+	}
+	return otlptracehttp.NewClient(opts...), nil
+}
