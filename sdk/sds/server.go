@@ -22,6 +22,8 @@ import (
 type Config struct {
 	// Resources are served instead of secrets; see [ServiceConfig].
 	Resources xds.Source[secret.Caller]
+	// SPIRE serves secrets by SPIRE's names, too; see [ServiceConfig].
+	SPIRE *SPIRE
 	// Path of the unix socket, 107 bytes at most. A missing directory is created with
 	// mode 0700. Required.
 	Path string
@@ -72,7 +74,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, err
 	}
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Resources: cfg.Resources, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
+		Secrets: secrets, Resources: cfg.Resources, SPIRE: cfg.SPIRE, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
 		Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
