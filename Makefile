@@ -71,7 +71,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spiffe e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -120,6 +120,12 @@ e2e-est: ## test the EST provider against a real EST server
 .PHONY: e2e-step
 e2e-step: ## test the Step provider against a real step-ca
 	@export COUNTERSIGN_STEP_CA; COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)"; $(HEAVY) -timeout 5m -run Real ./providers/step/...
+
+.PHONY: e2e-spiffe
+e2e-spiffe: ## test the Workload API with spiffe-helper and SPIFFE libraries in Python and Rust
+	@export COUNTERSIGN_SPIFFE_{HELPER,PYTHON,RUST}; COUNTERSIGN_SPIFFE_HELPER="$$(scripts/get-spiffe-helper)"; \
+		COUNTERSIGN_SPIFFE_PYTHON="$$(scripts/get-spiffe-python)"; COUNTERSIGN_SPIFFE_RUST="$$(scripts/get-spiffe-rust)"; \
+		$(WITH) $(HEAVY) -timeout 5m -run RealSPIFFE ./test/e2e
 
 .PHONY: e2e-spire
 e2e-spire: ## test SPIRE as a source against a real SPIRE

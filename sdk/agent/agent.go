@@ -52,8 +52,9 @@ type Config struct {
 	// Gateway is a second socket that serves secrets from a discovery service. Default:
 	// none.
 	Gateway Gateway
-	// WorkloadAPI serves secrets over the SPIFFE Workload API at its Path, beside SDS. Its
-	// Policy is Socket's; its Log defaults to the agent's. Default: off.
+	// WorkloadAPI serves secrets over the SPIFFE Workload API at its Path, beside SDS; on the
+	// same socket if that has the same path. Its Policy is Socket's; its Log defaults to the
+	// agent's. Default: off.
 	WorkloadAPI workloadapi.Config
 	// DrainTimeout is how long streams may take to end once Run's context has ended.
 	// Default: 5 s.
@@ -170,6 +171,10 @@ func (c Config) withDefaults() Config {
 
 // listen opens the sockets. On error, a.servers has those that are open.
 func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error) {
+	shared := cfg.WorkloadAPI.Path != "" && cfg.WorkloadAPI.Path == cfg.Socket.Path
+	if shared {
+		cfg.Socket.Beside = besideSDS(cfg.WorkloadAPI, source)
+	}
 	if cfg.Socket.Path != "" || cfg.Gateway.Socket.Path == "" {
 		server, err := sds.Listen(cfg.Socket, source)
 		if err != nil {
@@ -177,7 +182,7 @@ func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error
 		}
 		a.servers = append(a.servers, server)
 	}
-	if cfg.WorkloadAPI.Path != "" {
+	if cfg.WorkloadAPI.Path != "" && !shared {
 		server, err := workloadapi.Listen(cfg.WorkloadAPI, source)
 		if err != nil {
 			return nil, err
@@ -185,6 +190,13 @@ func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error
 		a.servers = append(a.servers, server)
 	}
 	return a.listenGateway(cfg, source)
+}
+
+// besideSDS makes the service of a Workload API for the socket of SDS.
+func besideSDS(cfg workloadapi.Config, source secret.Source) func(func(context.Context) (secret.Caller, error)) (sds.Companion, error) {
+	return func(admit func(context.Context) (secret.Caller, error)) (sds.Companion, error) {
+		return workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: source, Admit: admit, Log: cfg.Log})
+	}
 }
 
 func (c Config) newIdentities(secrets *secret.Manager) (*identities.Set, error) {

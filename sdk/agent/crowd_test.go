@@ -2,16 +2,20 @@ package agent_test
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -101,4 +105,60 @@ func fetchAs(t *testing.T, socket, token string, names ...string) *discoveryv3.D
 		t.Fatal(err)
 	}
 	return answer
+}
+
+// SPIRE's names are those of the stream's own identity, in whichever trust domain that is.
+func TestMultiIdentityAgentHasSPIRENamesForEachStream(t *testing.T) {
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	cfg.Secrets = append(cfg.Secrets[1:], secret.Spec{Name: "far", Kind: secret.TrustBundle, Authorities: []string{"test"}})
+	cfg.Socket.SPIRE = &sds.SPIRE{
+		Identities: []sds.SPIREIdentity{{Certificate: "default", Roots: "ROOTCA"}}, Federated: map[string]string{"far.example": "far"},
+	}
+	cfg.Identities = &identities.Config{
+		Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}, Bundles: []string{"ROOTCA", "far"},
+		Identify: identities.Identify{Claimed: func(token ca.Token) (identities.Claim, error) {
+			return identities.Claim{SPIFFEID: "spiffe://" + token.Reveal()}, nil
+		}},
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	for own, other := range map[string]string{"example.org/web": "example.com/db", "example.com/db": "example.org/web"} {
+		domain, _, _ := strings.Cut(own, "/")
+		foreign, _, _ := strings.Cut(other, "/")
+		got := secretsAs(t, cfg.Socket.Path, own, "default", "spiffe://"+own, "spiffe://"+other, "spiffe://"+domain, "spiffe://"+foreign, "spiffe://far.example", "ALL")
+		want := []string{"ALL", "default", "spiffe://" + domain, "spiffe://" + own, "spiffe://far.example"}
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, want) {
+			t.Errorf("%s gets %v, want %v", own, names, want)
+		}
+		if !proto.Equal(got["default"].GetTlsCertificate(), got["spiffe://"+own].GetTlsCertificate()) {
+			t.Errorf("%s has another certificate by its SPIFFE ID", own)
+		}
+		all := slices.Sorted(maps.Keys(secretsAs(t, cfg.Socket.Path, own))) // names nothing
+		if want = []string{"spiffe://" + domain, "spiffe://" + own, "spiffe://far.example"}; !slices.Equal(all, want) {
+			t.Errorf("%s gets %v, want %v", own, all, want)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// secretsAs is fetchAs with the secrets by name.
+func secretsAs(t *testing.T, socket, token string, names ...string) map[string]*tlsv3.Secret {
+	t.Helper()
+	all := map[string]*tlsv3.Secret{}
+	for _, resource := range fetchAs(t, socket, token, names...).GetResources() {
+		var s tlsv3.Secret
+		if err := resource.UnmarshalTo(&s); err != nil {
+			t.Fatal(err)
+		}
+		all[s.GetName()] = &s
+	}
+	return all
 }

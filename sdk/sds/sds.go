@@ -40,25 +40,36 @@ type source struct {
 }
 
 // Peek returns the secret as a resource, marshalled once per version and shared by all
-// streams. A secret whose key cannot be exported is unknown here: a client waiting for
-// it would wait forever.
+// streams.
 func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 	item, err := s.Source.Peek(caller, name)
+	if err != nil {
+		return nil, translated(err)
+	}
+	return s.resource(item, item.Name)
+}
+
+// translated returns the engine's error for one of a secret source.
+func translated(err error) error {
 	switch {
 	case errors.Is(err, secret.ErrUnknown):
-		return nil, xds.ErrUnknown
+		return xds.ErrUnknown
 	case errors.Is(err, secret.ErrEnded):
-		return nil, &xds.EndError{Status: statusOf(err)}
+		return &xds.EndError{Status: statusOf(err)}
 	case errors.Is(err, secret.ErrNotReady):
-		return nil, xds.ErrNotReady
-	case err != nil:
-		return nil, err // the engine waits; other servers end when the source is closed
+		return xds.ErrNotReady
 	}
+	return err // the engine waits; other servers end when the source is closed
+}
+
+// resource returns an item as the resource of a name, always the same for one item. A secret
+// whose key cannot be exported is unknown here: a client waiting for it would wait forever.
+func (s *source) resource(item *secret.Item, name string) (*xds.Resource, error) {
 	key := weak.Make(item)
 	if resource, ok := s.made.Load(key); ok {
 		return offered(resource.(*xds.Resource))
 	}
-	resource, err := resourceOf(item)
+	resource, err := resourceOf(item, name)
 	if errors.Is(err, secret.ErrNotExportable) {
 		s.log.Error("secret not served over SDS: its key is not exportable", "secret", name, "error", err)
 	} else if err != nil {
@@ -71,8 +82,8 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	return offered(resource)
 }
 
-// offered returns the resource, or the unknown-name error if it is nil because the key
-// cannot be exported.
+// offered returns the resource, or the unknown-name error if it is nil because it cannot be
+// served.
 func offered(resource *xds.Resource) (*xds.Resource, error) {
 	if resource == nil {
 		return nil, xds.ErrUnknown
@@ -80,8 +91,8 @@ func offered(resource *xds.Resource) (*xds.Resource, error) {
 	return resource, nil
 }
 
-func resourceOf(item *secret.Item) (*xds.Resource, error) {
-	text, err := message(item)
+func resourceOf(item *secret.Item, name string) (*xds.Resource, error) {
+	text, err := message(item, name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +101,13 @@ func resourceOf(item *secret.Item) (*xds.Resource, error) {
 		return nil, err
 	}
 	return &xds.Resource{
-		Name: item.Name, Version: item.Version, Body: body,
+		Name: name, Version: item.Version, Body: body,
 		Needs: item.RootFingerprint, Provides: item.RootFingerprints,
 	}, nil
 }
 
-func message(item *secret.Item) (*tlsv3.Secret, error) {
-	out := &tlsv3.Secret{Name: item.Name}
+func message(item *secret.Item, name string) (*tlsv3.Secret, error) {
+	out := &tlsv3.Secret{Name: name}
 	if item.Kind == secret.TrustBundle {
 		out.Type = &tlsv3.Secret_ValidationContext{ValidationContext: validation(item)}
 		return out, nil

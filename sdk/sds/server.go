@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/host/grpcsocket"
@@ -22,6 +21,8 @@ import (
 type Config struct {
 	// Resources are served instead of secrets; see [ServiceConfig].
 	Resources xds.Source[secret.Caller]
+	// SPIRE serves secrets by SPIRE's names, too; see [ServiceConfig].
+	SPIRE *SPIRE
 	// Path of the unix socket, 107 bytes at most. A missing directory is created with
 	// mode 0700. Required.
 	Path string
@@ -41,16 +42,31 @@ type Config struct {
 	// Handshake is how long a new connection may take to speak HTTP/2 before it is
 	// closed. Default: 10 s.
 	Handshake time.Duration
+	// Beside makes another service for the same socket, with the function that returns the
+	// caller of an RPC or the status to end it with. Default: none.
+	Beside func(admit func(context.Context) (secret.Caller, error)) (Companion, error)
 	// Observe receives stream events. It must not block. Default: none.
 	Observe func(xds.Event[secret.Caller])
 	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
 
+// Companion is a service beside SDS, such as that of package workloadapi.
+type Companion interface {
+	Register(grpc.ServiceRegistrar)
+	// Streams returns how many streams are open.
+	Streams() int
+	// End ends the streams of matching callers with a status error and returns how many.
+	End(match func(secret.Caller) bool, err error) int
+	// Close ends all streams and refuses new ones.
+	Close()
+}
+
 // Server serves secrets on a unix socket. Its methods are safe for concurrent use.
 // Create one with [Listen].
 type Server struct {
 	service *Service
+	beside  Companion // nil for none
 	socket  *grpcsocket.Server
 	recycle time.Duration
 	over    chan struct{} // closed by the first Close
@@ -72,18 +88,35 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, err
 	}
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Resources: cfg.Resources, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
+		Secrets: secrets, Resources: cfg.Resources, SPIRE: cfg.SPIRE, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
 		Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}
 	service.Register(socket)
-	healthv1.RegisterHealthServer(socket, health.NewServer()) // "" reports serving from the start
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}, nil
+	s := &Server{service: service, socket: socket, recycle: cfg.Recycle, over: make(chan struct{}), log: cfg.Log}
+	if err := s.share(cfg.Beside); err != nil {
+		return nil, errors.Join(err, s.Close(context.Background()))
+	}
+	return s, nil
+}
+
+// share registers another service on the socket, where there is one.
+func (s *Server) share(open func(func(context.Context) (secret.Caller, error)) (Companion, error)) error {
+	if open == nil {
+		return nil
+	}
+	beside, err := open(s.socket.Admit)
+	if err != nil {
+		return err
+	}
+	s.beside = beside
+	beside.Register(s.socket)
+	return nil
 }
 
 // Serve answers until [Server.Close] and then returns nil. It may be called once. An
@@ -121,11 +154,23 @@ func (s *Server) RootAcknowledged(bundles []string, root string) bool {
 }
 
 // Streams returns how many streams and fetches are open.
-func (s *Server) Streams() int { return s.service.Streams() }
+func (s *Server) Streams() int {
+	n := s.service.Streams()
+	if s.beside != nil {
+		n += s.beside.Streams()
+	}
+	return n
+}
 
 // End ends the streams of matching callers with a status error and returns how many,
 // for policies that no longer admit them.
-func (s *Server) End(match func(secret.Caller) bool, err error) int { return s.service.End(match, err) }
+func (s *Server) End(match func(secret.Caller) bool, err error) int {
+	n := s.service.End(match, err)
+	if s.beside != nil {
+		n += s.beside.End(match, err)
+	}
+	return n
+}
 
 // SetPolicy changes which peers are served. It ends streams of peers no longer admitted
 // with PermissionDenied and returns how many; all others continue.
@@ -138,5 +183,10 @@ func (s *Server) SetPolicy(p Policy) int {
 // twice. An error concerns the socket file.
 func (s *Server) Close(ctx context.Context) error {
 	s.stop()
-	return s.socket.Close(ctx, s.service.Close)
+	return s.socket.Close(ctx, func() {
+		s.service.Close()
+		if s.beside != nil {
+			s.beside.Close()
+		}
+	})
 }

@@ -23,6 +23,8 @@ type ServiceConfig struct {
 	// Resources are of type [TypeURL] and are served instead of Secrets. Default: the
 	// resources of Secrets.
 	Resources xds.Source[secret.Caller]
+	// SPIRE serves Secrets by SPIRE's names, too. Default: nil, by their own alone.
+	SPIRE *SPIRE
 	// Admit returns the caller or a status error; see [xds.Config]. Required.
 	Admit func(context.Context) (secret.Caller, error)
 	// Sessions separates the streams of one peer by their tokens, read from the
@@ -46,6 +48,7 @@ type Service struct {
 	admitPeer func(context.Context) (secret.Caller, error)
 	sessions  Sessions
 	headers   []string
+	spire     *spire // nil without SPIRE's names
 }
 
 // NewService returns a service for [Service.Register], or an error if a required
@@ -61,8 +64,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if len(s.headers) == 0 {
 		s.headers = DefaultTokenHeaders
 	}
-	if cfg.Resources == nil {
-		cfg.Resources = &source{Source: cfg.Secrets, log: cfg.Log}
+	if err := s.serveSecrets(&cfg); err != nil {
+		return nil, err
 	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
 		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: cfg.Resources}},
@@ -73,6 +76,24 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	s.engine = engine
 	return s, nil
+}
+
+// serveSecrets has cfg serve its secrets, unless it has resources of its own.
+func (s *Service) serveSecrets(cfg *ServiceConfig) error {
+	if cfg.Resources != nil {
+		return nil
+	}
+	plain := &source{Source: cfg.Secrets, log: cfg.Log}
+	cfg.Resources = plain
+	if cfg.SPIRE == nil {
+		return nil
+	}
+	if err := cfg.SPIRE.check(); err != nil {
+		return err
+	}
+	s.spire = newSPIRE(*cfg.SPIRE, plain)
+	cfg.Resources = s.spire
+	return nil
 }
 
 // Register registers the service on a gRPC server.
@@ -114,9 +135,12 @@ func (s *Service) EndSilent(since time.Duration) int {
 	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
 }
 
-// RootAcknowledged reports whether each stream that has one of these trust bundles has
-// acknowledged a version with the root of that fingerprint; for [secret.Config].
+// RootAcknowledged reports whether each stream that has one of these trust bundles, by whatever
+// name, has acknowledged a version with the root of that fingerprint; for [secret.Config].
 func (s *Service) RootAcknowledged(bundles []string, root string) bool {
+	if s.spire != nil {
+		bundles = s.spire.bundles.known(bundles)
+	}
 	return s.engine.Acknowledged(TypeURL, bundles, root)
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -68,6 +69,13 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 	desc := workloadv1.SpiffeWorkloadAPI_ServiceDesc
 	desc.ServiceName = "SpiffeWorkloadAPI"
 	on.RegisterService(&desc, s)
+	if describer, ok := on.(interface {
+		Describe(protoreflect.FileDescriptor) error
+	}); ok {
+		if err := describer.Describe(standardFile()); err != nil {
+			s.log.Warn("reflection does not describe the Workload API", "error", err)
+		}
+	}
 }
 
 // FetchX509SVID sends the caller's X.509-SVIDs, and again after each change.

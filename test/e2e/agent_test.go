@@ -66,6 +66,7 @@ type agentConfig struct {
 	crl         []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
+	oneSocket   bool           // the Workload API is on the socket of SDS
 	spire       map[string]any // nil: it is off
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
@@ -170,6 +171,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	}
 	for _, s := range secrets[:2] {
 		maps.Copy(s, signers)
+	}
+	if c.oneSocket {
+		c.workloadAPI = map[string]any{"socket": a.socket}
 	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": trustDomain,

@@ -7,13 +7,29 @@ import (
 )
 
 func TestRootRotationCostsNoHandshake(t *testing.T) {
-	byEachAPI(t, rotatesTheRoot)
+	byEachAPI(t, func(t *testing.T, api apiType) { rotatesTheRoot(t, api, agentConfig{}, "default", "ROOTCA") })
 }
 
-func rotatesTheRoot(t *testing.T, api apiType) {
+// Envoy as SPIRE's documentation configures it: by SPIFFE IDs, and with its SPIFFE validator.
+func TestRootRotationBySPIRENamesCostsNoHandshake(t *testing.T) {
+	byEachAPI(t, func(t *testing.T, api apiType) {
+		rotatesTheRoot(t, api, agentConfig{}, envoyID, "spiffe://"+trustDomain)
+	})
+}
+
+// With peers in another trust domain, too.
+func TestRootRotationWithAllBundlesCostsNoHandshake(t *testing.T) {
+	t.Parallel()
+	rotatesTheRoot(t, stateOfTheWorld, agentConfig{
+		secrets:     []map[string]any{{"name": "far", "kind": "trust-bundle"}},
+		workloadAPI: map[string]any{"federated": map[string]any{"far.test": "far"}},
+	}, envoyID, "ALL")
+}
+
+func rotatesTheRoot(t *testing.T, api apiType, config agentConfig, certificate, roots string) {
 	needEnvoy(t)
-	a := startAgent(t, agentConfig{})
-	e := startEnvoy(t, a.socket, api, "default")
+	a := startAgent(t, config)
+	e := startEnvoyWith(t, a.socket, api, certificate, roots)
 	w := startWorkload(t, a.socket, "client")
 	p := startProber(t, w, e.address(t), envoyID)
 

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -222,6 +223,7 @@ func craft(i int, own, victim string) crafted {
 		"default", web, "web", "default/web", "default~" + web, "default\x00web", "DEFAULT", " default", "default ", "../web/default", "web/default",
 		"file-cert:/proc/self/mem~/proc/self/mem", "file-root:/etc/passwd", "kubernetes://web", "*", "", "default?id=web", "default#web", "ROOTCA",
 		"Default", "default,web", "{\"name\":\"web\"}", strings.Repeat("default", 1000), "default;web", "%64efault", "web\n", "secret:web",
+		"ALL", "spiffe://" + trustDomain, web + "/", "spiffe://" + trustDomain + "/db",
 	}
 	nodes := []string{"", "web", web, "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local", "default", strings.Repeat("w", 1000)}
 	parts := strings.Split(victim, ".")
@@ -263,6 +265,7 @@ func TestClaimsDoNotGiveSecretsOfOthers(t *testing.T) {
 	}
 	key := webs.GetTlsCertificate().GetPrivateKey().GetInlineBytes()
 	answered, refused := 0, 0
+	const domain = "spiffe://" + trustDomain
 	for i := range 1000 {
 		c := craft(i, own, victim)
 		short, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, c.metadata...), patience)
@@ -284,7 +287,8 @@ func TestClaimsDoNotGiveSecretsOfOthers(t *testing.T) {
 		}
 		for name, secret := range secrets {
 			is, err := workloadOf(secret)
-			if name == "default" && (err != nil || is != "db") || name != "default" && name != "ROOTCA" || strings.Contains(secret.String(), string(key)) {
+			mine := slices.Contains([]string{"default", domain + "/db"}, name)
+			if mine && (err != nil || is != "db") || !mine && !slices.Contains([]string{"ROOTCA", domain, "ALL"}, name) || strings.Contains(secret.String(), string(key)) {
 				t.Fatalf("try %d (%q, node %q) got %q of %q (%v)", i, c.names, c.node, name, is, err)
 			}
 		}

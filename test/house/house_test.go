@@ -127,7 +127,7 @@ var arrows = map[string][]string{
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
-	"sdk/sds":                                   {"internal/host/grpcsocket", "internal/text", "sdk/ca", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/sds":                                   {"internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                           {"internal/host/grpcsocket", "proto/spiffe/workload/v1", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},

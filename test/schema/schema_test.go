@@ -61,6 +61,7 @@ func ofAgent(t *testing.T) *jsonschema.Schema {
 	choose(s, "secrets.kind", agent.KeyPair, agent.TrustBundle)
 	choose(s, "providers.identity_check", "exact", "trust-domain", "any")
 	choose(s, "workloads.verified_by", agent.ByAuthority, agent.ByJWKS, agent.ByTokenReview)
+	choose(s, "socket.spiffe_validator", "auto", "always", "never")
 	at(s, "providers.sha256").Pattern = `^[0-9a-fA-F]{64}$`
 	return s
 }

@@ -1,6 +1,6 @@
 // Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits: call
 // [Listen], register services, and call [Server.Serve]. The SDS server and the Workload API
-// use it. gRPC owns the goroutines; the policy is replaced atomically.
+// use it. Health and reflection are there from the start. gRPC owns the goroutines; the policy is replaced atomically.
 package grpcsocket
 
 import (
@@ -50,6 +50,7 @@ const (
 // Server is a gRPC server on a socket of its own.
 type Server struct {
 	grpc   *grpc.Server
+	files  files
 	socket *unixsocket.Socket
 	policy atomic.Pointer[unixpeer.Policy]
 	log    *slog.Logger
@@ -68,6 +69,7 @@ func Listen(cfg Config) (*Server, error) {
 	s := &Server{socket: socket, log: cfg.Log}
 	s.policy.Store(&cfg.Policy)
 	s.grpc = s.newGRPC(cfg)
+	s.introspect()
 	return s, nil
 }
 

@@ -62,7 +62,7 @@ func (s *Supervisor) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalIn
 
 // Revocations implements [ca.RevocationSource].
 func (s *Supervisor) Revocations(ctx context.Context) ([]byte, error) {
-	return call(ctx, s, s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
+	return call(ctx, s, "Revocations", s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
 }
 
 // WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is

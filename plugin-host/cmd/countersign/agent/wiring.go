@@ -19,7 +19,7 @@ import (
 func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Logger) (agent.Config, error) {
 	cfg := agent.Config{
 		Socket: sds.Config{
-			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream,
+			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream, SPIRE: spireNames(c),
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
 		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
@@ -37,17 +37,27 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
-		for i := range cfg.WorkloadAPI.Identities {
-			if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == spec.Name {
-				identity.TrustDomain = spec.Identity.TrustDomain()
-			}
-		}
+		tellTrustDomain(&cfg, spec)
 		warnOfKey(spec, log)
 	}
 	if c.Workloads.On() {
 		errs = append(errs, workloads.Wire(&cfg, c.Workloads, p.tokens))
 	}
 	return cfg, errors.Join(errs...)
+}
+
+// tellTrustDomain has the bundles of an identity not wait for its certificate.
+func tellTrustDomain(cfg *agent.Config, spec secret.Spec) {
+	for i := range cfg.WorkloadAPI.Identities {
+		if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == spec.Name {
+			identity.TrustDomain = spec.Identity.TrustDomain()
+		}
+	}
+	for i := range cfg.Socket.SPIRE.Identities {
+		if identity := &cfg.Socket.SPIRE.Identities[i]; identity.Certificate == spec.Name {
+			identity.TrustDomain = spec.Identity.TrustDomain()
+		}
+	}
 }
 
 // warnOfKey names what many peers cannot use: they would fail one by one, and not say why.
@@ -58,6 +68,18 @@ func warnOfKey(spec secret.Spec, log *slog.Logger) {
 	case pki.MLDSA44, pki.MLDSA65, pki.MLDSA87:
 		log.Warn("few peers can use ML-DSA keys: Envoy 1.40 with signature_algorithms in its tls_params, and programs built with Go 1.27", "secret", spec.Name, "key_type", spec.KeyType)
 	}
+}
+
+// spireNames are of the identities that the Workload API has, whether it is served or not.
+func spireNames(c config.Config) *sds.SPIRE {
+	out := &sds.SPIRE{Federated: c.WorkloadAPI.Federated, Validator: sds.Validator(c.Socket.SPIFFEValidator)}
+	for _, identity := range c.WorkloadAPI.Identities {
+		out.Identities = append(out.Identities, sds.SPIREIdentity{Certificate: identity.Name, Roots: identity.Bundle})
+	}
+	if len(out.Identities) == 0 {
+		out.Identities = []sds.SPIREIdentity{{Certificate: config.DefaultSecret, Roots: config.RootCA}}
+	}
+	return out
 }
 
 func workloadAPI(c config.WorkloadAPI) workloadapi.Config {

@@ -193,6 +193,7 @@ func (c *Config) checkRest(p *problems) {
 	if s := c.Socket; s.Enabled && len(s.AllowUIDs)+len(s.AllowGIDs) > 0 && s.Mode&0o022 == 0 {
 		c.warn("socket.allow_uids and allow_gids have no effect with socket.mode %q: other users may not open the socket; write \"0660\" or \"0666\"", s.Mode)
 	}
+	c.oneOf(p, "socket.spiffe_validator", c.Socket.SPIFFEValidator, "auto", "always", "never")
 	c.oneOf(p, "log.level", c.Log.Level, words["log.level"]...)
 	c.oneOf(p, "log.format", c.Log.Format, words["log.format"]...)
 	if c.DrainTimeout.Duration < 0 {

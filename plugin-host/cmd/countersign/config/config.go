@@ -182,6 +182,11 @@ type Socket struct {
 	// AllowUIDs and AllowGIDs may connect, in addition to the agent's user and root.
 	AllowUIDs []uint32 `json:"allow_uids"`
 	AllowGIDs []uint32 `json:"allow_gids"`
+	// SPIFFEValidator is auto, always or never: which trust bundles Envoy verifies peers with by
+	// its SPIFFE certificate validator. auto: those that it asks for by trust domain ID or as
+	// ALL; always: ROOTCA, too, as SPIRE's agent has it; never: all bundles are plain. One with
+	// revocation lists is always plain. Default: auto.
+	SPIFFEValidator string `json:"spiffe_validator"`
 	// ForeignUIDs are users who may own another SDS server at Path. If it answers at
 	// startup, the agent leaves Path, "default" and "ROOTCA" to it. The agent's user and
 	// root are always allowed.
@@ -225,7 +230,7 @@ func defaults() Config {
 		Workloads:    defaultWorkloads(),
 		Files:        defaultFiles(),
 		Rotation:     Rotation{Ratio: 0.5, Jitter: 0.1},
-		Socket:       Socket{Enabled: true, Path: istiocompat.Socket, FilesPath: istiocompat.FilesSocket, Mode: 0o600},
+		Socket:       Socket{Enabled: true, Path: istiocompat.Socket, FilesPath: istiocompat.FilesSocket, Mode: 0o600, SPIFFEValidator: "auto"},
 		WorkloadAPI:  WorkloadAPI{Mode: 0o600},
 		Gateway:      Gateway{Socket: istiocompat.GatewaySocket, Mode: 0o600},
 		Log:          Log{Level: "info", Format: "text"},

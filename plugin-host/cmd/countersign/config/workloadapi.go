@@ -10,15 +10,17 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// WorkloadAPI serves the SPIFFE Workload API to the peers that socket allows.
+// WorkloadAPI serves the SPIFFE Workload API to the peers that socket allows. Identities and
+// Federated, which need no Socket, also have their SPIFFE IDs as names in SDS.
 type WorkloadAPI struct {
 	// Socket is a unix socket; workloads find it by
-	// SPIFFE_ENDPOINT_SOCKET=unix://<absolute path>. Default: off.
+	// SPIFFE_ENDPOINT_SOCKET=unix://<absolute path>. It may be socket.path, to have both on one
+	// socket. Default: off.
 	Socket string `json:"socket"`
-	// Mode is octal, in quotes. Default: "0600".
+	// Mode is octal, in quotes. Default: "0600"; on the socket of SDS, socket.mode.
 	Mode FileMode `json:"mode"`
-	// Identities lists what a workload gets, in order: it uses the first by default.
-	// Default: the secret "default".
+	// Identities lists what a workload gets, in order: it uses the first by default. With
+	// workloads, it gets its own. Default: the secret "default".
 	Identities []WorkloadIdentity `json:"identities"`
 	// Federated maps foreign trust domains to the trust bundles that verify their peers.
 	// Default: none.
@@ -37,20 +39,12 @@ type WorkloadIdentity struct {
 // completeWorkloadAPI runs after the secrets, to which it refers.
 func (c *Config) completeWorkloadAPI(p *problems) {
 	w := &c.WorkloadAPI
-	if w.Socket == "" {
-		if len(w.Identities)+len(w.Federated) > 0 {
-			c.say(p, "workload_api.socket", "", "write the path of a unix socket, or leave workload_api out")
+	if w.Socket != "" {
+		c.checkSocketPath(p, "workload_api.socket", w.Socket)
+		c.checkSharedSocket(p)
+		if len(w.Identities) == 0 {
+			w.Identities = []WorkloadIdentity{{Name: DefaultSecret}}
 		}
-		return
-	}
-	switch n := len(w.Socket); {
-	case n > maxSocketPath:
-		c.say(p, "workload_api.socket", w.Socket, fmt.Sprintf("it has %d bytes; a socket path has at most %d", n, maxSocketPath))
-	case w.Socket == c.Socket.Path:
-		c.say(p, "workload_api.socket", w.Socket, "SDS is served there; write another path")
-	}
-	if len(w.Identities) == 0 {
-		w.Identities = []WorkloadIdentity{{Name: DefaultSecret}}
 	}
 	hints, names := map[string]bool{"": false}, map[string]bool{}
 	for i := range w.Identities {
@@ -63,6 +57,24 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 		}
 		c.refer(p, "workload_api.federated."+domain, w.Federated[domain], TrustBundle)
 	}
+}
+
+// checkSharedSocket checks a socket that is that of SDS, too.
+func (c *Config) checkSharedSocket(p *problems) {
+	w, path := c.WorkloadAPI, "workload_api.socket"
+	switch {
+	case w.Socket == c.Socket.Path && c.foreign != nil:
+		c.say(p, path, w.Socket, c.foreignRule()+"; write another path")
+	case w.Socket == c.Socket.FilesPath && c.ListenPath() != c.Socket.FilesPath:
+		c.say(p, path, w.Socket, "that is socket.files_path; write another path, or socket.path")
+	case c.SharesSocket() && c.written["workload_api.mode"] && w.Mode != c.Socket.Mode:
+		c.say(p, "workload_api.mode", w.Mode, "SDS is served there as well, with socket.mode; write that, or leave it out")
+	}
+}
+
+// SharesSocket reports whether SDS and the Workload API are on one socket.
+func (c *Config) SharesSocket() bool {
+	return c.WorkloadAPI.Socket != "" && c.WorkloadAPI.Socket == c.ListenPath()
 }
 
 func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints, names map[string]bool) {

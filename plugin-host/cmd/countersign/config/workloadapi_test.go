@@ -30,11 +30,34 @@ workload_api:
 	}
 }
 
+func TestWorkloadAPIMayShareTheSocketOfSDS(t *testing.T) {
+	const shared = working + "socket: {path: ./s, mode: \"0666\"}\nworkload_api: {socket: ./s}\n"
+	if c, _ := mustLoad(t, shared, nil); !c.SharesSocket() {
+		t.Error("it does not")
+	}
+	if c, _ := mustLoad(t, working+"workload_api: {socket: ./other}\n", nil); c.SharesSocket() {
+		t.Error("it does with another path")
+	}
+	c := understood(t, shared, nil)
+	c.LeaveSocketTo(&Foreign{UID: 7})
+	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), "another program (uid 7) serves ./s; write another path") {
+		t.Errorf("beside another program: %v", err)
+	}
+}
+
+func TestFederatedTrustDomainsNeedNoWorkloadAPI(t *testing.T) {
+	c, _ := mustLoad(t, working+"secrets: [{name: partner, kind: trust-bundle, providers: [file]}]\nworkload_api: {federated: {partner.example: partner}}\n", nil)
+	if c.WorkloadAPI.Federated["partner.example"] != "partner" || len(c.WorkloadAPI.Identities) != 0 {
+		t.Errorf("got %+v", c.WorkloadAPI)
+	}
+}
+
 func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 	secrets := working + "secrets: [{name: names, dns_names: [a.example]}, {name: edge, spiffe_id: \"spiffe://example.org/edge\"}]\n"
 	for file, want := range map[string]string{
-		"{identities: [{name: default}]}":                                               "workload_api.socket is not set",
-		"{socket: ./var/run/secrets/workload-spiffe-uds/socket}":                        "SDS is served there",
+		"{socket: ./var/run/secrets/workload-spiffe-uds/socket, mode: \"0660\"}":        `workload_api.mode is 0660: SDS is served there`,
+		"{socket: ./var/run/secrets/credential-uds/files-socket}":                       "that is socket.files_path",
+		"{identities: [{name: names}]}":                                                 "has no spiffe_id",
 		"{socket: " + strings.Repeat("x", 108) + "}":                                    "at most 107",
 		"{socket: s, identities: [{name: nobody}]}":                                     `workload_api.identities.nobody.name is "nobody": no secret of that name`,
 		"{socket: s, identities: [{hint: x}]}":                                          "workload_api.identities.0.name is not set",

@@ -208,6 +208,9 @@ func (c *Config) refuseCommon(p *problems) {
 	if c.WorkloadAPI.Socket != "" {
 		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads, it is not available, as its streams carry no credential; remove it")
 	}
+	if len(c.WorkloadAPI.Identities) > 0 {
+		p.add(fmt.Errorf("workload_api.identities: %s", own))
+	}
 	if len(c.Outputs) > 0 {
 		p.add(fmt.Errorf("outputs.%s: with workloads, nothing is written to files, as the agent has no identity of its own; remove it", text.Clean(c.Outputs[0].Name)))
 	}

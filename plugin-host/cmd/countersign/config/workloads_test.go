@@ -117,6 +117,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		on + "files: {secrets: [{name: x, roots: /etc/r.pem}]}":                                          `files.secrets has "x": with workloads, nothing is served from files`,
 		on + "files: {mounted: only}":                                                                    "files.mounted is \"only\"",
 		on + "workload_api: {socket: /run/spiffe}":                                                       "workload_api.socket is \"/run/spiffe\": with workloads, it is not available",
+		on + "workload_api: {identities: [{name: default}]}":                                             "workload_api.identities: with workloads, each stream has its own identity",
 		on + "outputs: [{name: o, folder: /etc/o}]":                                                      "outputs.o: with workloads, nothing is written to files",
 	} {
 		_, _, err := load(judging+settings+"\n", nil)
@@ -144,5 +145,16 @@ func TestWorkloadChangesNeedingRestartAreNamed(t *testing.T) {
 	}
 	if got := NeedRestart(changed); !slices.Equal(got, []string{"workloads.idle_time"}) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWorkloadsMayHaveFederatedTrustDomains(t *testing.T) {
+	c, _ := mustLoad(t, judging+`
+workloads: {verified_by: authority}
+secrets: [{name: partner, kind: trust-bundle}]
+workload_api: {federated: {partner.example: partner}}
+`, nil)
+	if c.WorkloadAPI.Federated["partner.example"] != "partner" {
+		t.Errorf("got %+v", c.WorkloadAPI)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -34,6 +35,8 @@ type certShown struct {
 	Fingerprint string    `json:"fingerprint"` // SHA-256 of the DER
 	NotBefore   time.Time `json:"not_before"`
 	NotAfter    time.Time `json:"not_after"`
+	// TrustDomain is what a root is for, if Envoy's SPIFFE validator is told.
+	TrustDomain string `json:"trust_domain,omitempty"`
 }
 
 // readAnswer decodes what an agent sent.
@@ -55,6 +58,9 @@ func readAnswer(answer *discoveryv3.DiscoveryResponse, showKey bool) ([]secretSh
 
 func show(s *tlsv3.Secret, showKey bool) (secretShown, error) {
 	out := secretShown{Time: time.Now().UTC(), Name: s.Name, Kind: config.TrustBundle}
+	if custom := s.GetValidationContext().GetCustomValidatorConfig(); custom != nil {
+		return out, out.addDomains(custom)
+	}
 	text := s.GetValidationContext().GetTrustedCa().GetInlineBytes()
 	if pair := s.GetTlsCertificate(); pair != nil {
 		out.Kind, text = config.KeyPair, pair.GetCertificateChain().GetInlineBytes()
@@ -67,6 +73,26 @@ func show(s *tlsv3.Secret, showKey bool) (secretShown, error) {
 		out.Certificates = append(out.Certificates, showCert(cert))
 	}
 	return out, err
+}
+
+// addDomains adds the roots that Envoy's SPIFFE validator has.
+func (s *secretShown) addDomains(custom *corev3.TypedExtensionConfig) error {
+	var validator tlsv3.SPIFFECertValidatorConfig
+	if err := custom.GetTypedConfig().UnmarshalTo(&validator); err != nil {
+		return fmt.Errorf("not for Envoy's SPIFFE validator: %w", err)
+	}
+	for _, domain := range validator.GetTrustDomains() {
+		roots, err := pki.ParseCertificates(domain.GetTrustBundle().GetInlineBytes())
+		if err != nil {
+			return err
+		}
+		for _, root := range roots {
+			shown := showCert(root)
+			shown.TrustDomain = domain.GetName()
+			s.Certificates = append(s.Certificates, shown)
+		}
+	}
+	return nil
 }
 
 func showCert(cert *x509.Certificate) certShown {
@@ -132,6 +158,9 @@ func (p *printer) rows(s secretShown, event string) error {
 		who := strings.Join(c.Identities, ", ")
 		if s.Kind == config.TrustBundle {
 			who = "root " + c.Subject
+		}
+		if c.TrustDomain != "" {
+			who += " of " + c.TrustDomain
 		}
 		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), text.Clean(s.Name), event,
 			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), text.Clean(who)); err != nil {

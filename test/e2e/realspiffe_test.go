@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
+)
+
+// svidUpdate is what a workload has from its SPIFFE library, DER in hex.
+type svidUpdate struct {
+	ID    string   `json:"id"`
+	Leaf  string   `json:"leaf"`
+	Roots []string `json:"roots"`
+	Code  int      `json:"code"` // of a call without the security header
+}
+
+// isOf reports whether a root is trusted, and has signed the leaf.
+func (u svidUpdate) isOf(t *testing.T, root *x509.Certificate) bool {
+	t.Helper()
+	der, err := hex.DecodeString(u.Leaf)
+	mustDo(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	mustDo(t, err)
+	return slices.Contains(u.Roots, hex.EncodeToString(root.Raw)) && leaf.CheckSignatureFrom(root) == nil
+}
+
+// spiffeWorkload is a program with the SPIFFE library of some language.
+type spiffeWorkload struct {
+	updates chan svidUpdate
+	last    svidUpdate
+}
+
+// startSPIFFEWorkload starts a program that prints updates as lines of JSON. It is killed when the
+// test ends.
+func startSPIFFEWorkload(t *testing.T, path string, args ...string) *spiffeWorkload {
+	t.Helper()
+	log := &logtest.Log{}
+	cmd := exec.Command(path, args...)
+	cmd.Env, cmd.Stderr, cmd.WaitDelay = []string{}, log, 5*time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	mustDo(t, err)
+	mustDo(t, cmd.Start())
+	w := &spiffeWorkload{updates: make(chan svidUpdate, 1000)}
+	read := make(chan struct{})
+	go func() { defer close(read); w.follow(out) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s says:\n%s", path, log)
+		}
+	})
+	return w
+}
+
+func (w *spiffeWorkload) follow(out io.Reader) {
+	defer close(w.updates)
+	for decoder := json.NewDecoder(out); ; {
+		var u svidUpdate
+		if decoder.Decode(&u) != nil {
+			return
+		}
+		w.updates <- u
+	}
+}
+
+// await reads updates until done.
+func (w *spiffeWorkload) await(t *testing.T, what string, done func(svidUpdate) bool) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		select {
+		case u, ok := <-w.updates:
+			if !ok {
+				t.Fatalf("the workload ended before it had %s", what)
+			}
+			if w.last = u; done(u) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("waited %s in vain for the workload to have %s; it has %+v", patience, what, w.last)
+		}
+	}
+}
+
+func (w *spiffeWorkload) awaitAnother(t *testing.T) {
+	t.Helper()
+	held := w.last.Leaf
+	w.await(t, "another certificate", func(u svidUpdate) bool { return u.Leaf != held })
+}
+
+// On the one socket that SPIRE's agent has.
+func TestRealSPIFFELibrariesFollowTheAgent(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"rust":   {programs.Foreign(t, "COUNTERSIGN_SPIFFE_RUST")},
+		"python": {programs.Foreign(t, "COUNTERSIGN_SPIFFE_PYTHON"), "-I", programs.File(t, "test/e2e/spiffe/client.py")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			followsTheAgent(t, command)
+		})
+	}
+}
+
+func followsTheAgent(t *testing.T, command []string) {
+	a := startAgent(t, agentConfig{oneSocket: true})
+	args := append(slices.Clone(command[1:]), "unix://"+a.socket)
+	startSPIFFEWorkload(t, command[0], append(args, "refused")...).
+		await(t, "its call without the security header refused", func(u svidUpdate) bool { return u.Code == 3 })
+	w := startSPIFFEWorkload(t, command[0], args...)
+	w.await(t, "its SVID", func(u svidUpdate) bool { return u.ID == envoyID && len(u.Roots) == 1 })
+	for range 5 {
+		w.awaitAnother(t)
+	}
+	a.stop(t, syscall.SIGKILL)
+	a.start(t)
+	w.awaitAnother(t)
+	root := writeCA(t, a.ca, "second root")
+	w.await(t, "the second root, and a certificate of it", func(u svidUpdate) bool { return u.isOf(t, root) })
+}
+
+// spiffeHelper is a running spiffe-helper that writes files into a folder.
+type spiffeHelper struct {
+	dir  string
+	last []byte // the leaf
+}
+
+// startSPIFFEHelper configures it as its documentation does.
+func startSPIFFEHelper(t *testing.T, socket string) *spiffeHelper {
+	t.Helper()
+	h := &spiffeHelper{dir: proctest.Folder(t)}
+	config := filepath.Join(h.dir, "helper.conf")
+	writeWhole(t, config, fmt.Appendf(nil, `
+agent_address = %q
+cert_dir = %q
+svid_file_name = "svid.pem"
+svid_key_file_name = "svid_key.pem"
+svid_bundle_file_name = "svid_bundle.pem"
+`, socket, h.dir))
+	startProcess(t, programs.Foreign(t, "COUNTERSIGN_SPIFFE_HELPER"), "-config", config)
+	return h
+}
+
+// awaitAnother waits for another certificate, with its key, and for roots that it chains to.
+func (h *spiffeHelper) awaitAnother(t *testing.T) *x509.Certificate {
+	t.Helper()
+	var leaf *x509.Certificate
+	poll(t, "another certificate of spiffe-helper", func() bool {
+		leaf = h.leaf()
+		return leaf != nil && !bytes.Equal(leaf.Raw, h.last)
+	})
+	h.last = leaf.Raw
+	return leaf
+}
+
+// leaf returns the certificate, nil while the files do not fit together: they are written one by one.
+func (h *spiffeHelper) leaf() *x509.Certificate {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(h.dir, "svid.pem"), filepath.Join(h.dir, "svid_key.pem"))
+	if err != nil {
+		return nil
+	}
+	roots := x509.NewCertPool()
+	text, err := os.ReadFile(filepath.Join(h.dir, "svid_bundle.pem"))
+	if err != nil || !roots.AppendCertsFromPEM(text) {
+		return nil
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		return nil
+	}
+	return pair.Leaf
+}
+
+func TestRealSPIFFEHelperFollowsTheAgent(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, agentConfig{oneSocket: true})
+	h := startSPIFFEHelper(t, a.socket)
+	if leaf := h.awaitAnother(t); len(leaf.URIs) != 1 || leaf.URIs[0].String() != envoyID {
+		t.Errorf("the certificate names %v", leaf.URIs)
+	}
+	for range 5 {
+		h.awaitAnother(t)
+	}
+	a.stop(t, syscall.SIGKILL)
+	a.start(t)
+	h.awaitAnother(t)
+	root := writeCA(t, a.ca, "second root")
+	for h.awaitAnother(t).CheckSignatureFrom(root) != nil {
+	}
+}
