@@ -3,6 +3,7 @@ package pluginhost_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// advising is the good provider with both abilities.
+// advising is the good provider with all abilities.
 type advising struct{ *authority }
 
 func openAdvising(ctx context.Context, s settings) (*advising, error) {
@@ -33,6 +34,24 @@ func (*advising) RenewalInfo(_ context.Context, leaf []byte) (provider.RenewalIn
 	return provider.RenewalInfo{Start: end.Add(-2 * time.Minute), End: end.Add(-time.Minute), Explanation: "https://ca.example/", RetryAfter: time.Hour}, nil
 }
 
+func (*advising) SignJWT(_ context.Context, req provider.JWTRequest) (provider.Token, error) {
+	return provider.Token(req.SubjectID + " for " + req.Audiences[0]), nil
+}
+
+func (*advising) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
+	if err := changed([]byte("keys")); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func jwtRequest() provider.JWTRequest {
+	return provider.JWTRequest{
+		ID: "7b3bd6a1-4b5d-4a8e-9a3e-0c7d2f1e9b10", SubjectID: "spiffe://example.org/web", Audiences: []string{"db"}, TTL: time.Minute,
+	}
+}
+
 func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
 	cert, err := p.CSRSign(t.Context(), request(t))
@@ -50,6 +69,13 @@ func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	if err := p.CertifiesNames(t.Context()); err != nil {
 		t.Errorf("with the ability: %v", err)
 	}
+	if token, err := p.SignJWT(t.Context(), jwtRequest()); err != nil || token != "spiffe://example.org/web for db" {
+		t.Errorf("JWT-SVID: %v", err)
+	}
+	enough := errors.New("enough")
+	if err := p.WatchJWTKeys(t.Context(), func(jwks []byte) error { return fmt.Errorf("%s: %w", jwks, enough) }); !errors.Is(err, enough) || err.Error() != "keys: enough" {
+		t.Errorf("JWT keys: %v", err)
+	}
 }
 
 func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
@@ -60,5 +86,11 @@ func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
 	leaf := []byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n")
 	if _, err := p.RenewalInfo(t.Context(), leaf); !errors.Is(err, ca.ErrUnimplemented) {
 		t.Errorf("advice: %v", err)
+	}
+	if _, err := p.SignJWT(t.Context(), jwtRequest()); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("JWT-SVID: %v", err)
+	}
+	if err := p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("JWT keys: %v", err)
 	}
 }

@@ -28,6 +28,7 @@ var (
 	_ ca.TokenExchanger = (*Provider)(nil)
 	_ ca.NameCertifier  = (*Provider)(nil)
 	_ ca.RenewalAdvisor = (*Provider)(nil)
+	_ ca.JWTSigner      = (*Provider)(nil)
 )
 
 // Open finds, verifies and starts the entry's provider, and returns when it is ready: it
@@ -111,6 +112,17 @@ func (p *Provider) CertifiesNames(ctx context.Context) error {
 // RenewalInfo implements [ca.RenewalAdvisor].
 func (p *Provider) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	return p.supervisor.RenewalInfo(ctx, leaf)
+}
+
+// SignJWT implements [ca.JWTSigner].
+func (p *Provider) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	return p.supervisor.SignJWT(ctx, req)
+}
+
+// WatchJWTKeys implements [ca.JWTSigner]. It survives restarts of the process: changed is
+// called only for keys that differ.
+func (p *Provider) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return p.supervisor.WatchJWTKeys(ctx, changed)
 }
 
 // WatchRoots implements [ca.RootWatcher]. It survives restarts of the process: changed is

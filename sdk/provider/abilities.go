@@ -23,6 +23,7 @@ func abilitiesOf(t reflect.Type) []wire.Ability {
 		{wire.TokenExchanger, reflect.TypeFor[ca.TokenExchanger]()},
 		{wire.NamesFromRequest, reflect.TypeFor[ca.NameCertifier]()},
 		{wire.RenewalInfo, reflect.TypeFor[ca.RenewalAdvisor]()},
+		{wire.JWTSVID, reflect.TypeFor[ca.JWTSigner]()},
 	} {
 		if t.Implements(further.by) {
 			abilities = append(abilities, further.ability)

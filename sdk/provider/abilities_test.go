@@ -24,11 +24,19 @@ func (*certifier) RenewalInfo(context.Context, []byte) (provider.RenewalInfo, er
 	return provider.RenewalInfo{Start: time.Unix(1, 0), End: time.Unix(2, 0)}, nil
 }
 
+func (*certifier) SignJWT(context.Context, provider.JWTRequest) (provider.Token, error) {
+	return "a.b.c", nil
+}
+
+func (*certifier) WatchJWTKeys(_ context.Context, changed func([]byte) error) error {
+	return changed([]byte("{}"))
+}
+
 func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 	for _, allowed := range []error{nil, provider.Errorf(provider.Invalid, "the settings let the CSR decide")} {
 		p := provider.Define("acme", "1.0.0", func(context.Context, struct{}) (*certifier, error) { return &certifier{allowed}, nil }).Provider()
 		m, err := p.Metadata(t.Context())
-		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || m.Has(wire.RootSource) {
+		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.JWTSVID) || m.Has(wire.RootSource) {
 			t.Errorf("%v, %v", m.Abilities, err)
 		}
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
@@ -42,6 +50,10 @@ func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 		}
 		if info, err := p.RenewalInfo(t.Context(), nil); err != nil || !info.End.After(info.Start) {
 			t.Errorf("%+v, %v", info, err)
+		}
+		token, err := p.SignJWT(t.Context(), provider.JWTRequest{})
+		if err != nil || token != "a.b.c" || p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }) != nil {
+			t.Errorf("JWT-SVIDs: %v", err)
 		}
 	}
 }

@@ -29,6 +29,7 @@ const (
 	TokenExchanger       = Ability(providerv1.Ability_ABILITY_TOKEN_EXCHANGER)
 	NamesFromRequest     = Ability(providerv1.Ability_ABILITY_NAMES_FROM_REQUEST)
 	RenewalInfo          = Ability(providerv1.Ability_ABILITY_RENEWAL_INFO)
+	JWTSVID              = Ability(providerv1.Ability_ABILITY_JWT_SVID)
 )
 
 var abilityNames = map[Ability]string{
@@ -38,6 +39,7 @@ var abilityNames = map[Ability]string{
 	TokenExchanger:       "token-exchanger",
 	NamesFromRequest:     "names-from-request",
 	RenewalInfo:          "renewal-info",
+	JWTSVID:              "jwt-svid",
 }
 
 // String returns the name of the ability, such as "root-source".

@@ -18,7 +18,7 @@ import (
 type RemoteOptions struct {
 	// Protocol is the negotiated version. Default: [V1].
 	Protocol Protocol
-	// Timeout bounds calls whose context has no deadline, except WatchRoots. Default: 30
+	// Timeout bounds calls whose context has no deadline, except watches. Default: 30
 	// seconds.
 	Timeout time.Duration
 }
@@ -33,6 +33,7 @@ type Remote struct {
 	watcher  providerv1.RootWatcherClient
 	tokens   providerv1.TokenExchangerClient
 	renewals providerv1.RenewalInfoClient
+	jwts     providerv1.JwtSvidClient
 }
 
 var _ Provider = (*Remote)(nil)
@@ -53,6 +54,7 @@ func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 		watcher:  providerv1.NewRootWatcherClient(conn),
 		tokens:   providerv1.NewTokenExchangerClient(conn),
 		renewals: providerv1.NewRenewalInfoClient(conn),
+		jwts:     providerv1.NewJwtSvidClient(conn),
 	}
 }
 

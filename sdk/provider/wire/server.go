@@ -22,6 +22,7 @@ func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
 	providerv1.RegisterRootWatcherServer(r, s)
 	providerv1.RegisterTokenExchangerServer(r, s)
 	providerv1.RegisterRenewalInfoServer(r, s)
+	providerv1.RegisterJwtSvidServer(r, s)
 }
 
 // server embeds no Unimplemented type, so that the compiler finds methods that are missing
@@ -32,6 +33,7 @@ type server struct {
 	providerv1.UnsafeRootWatcherServer
 	providerv1.UnsafeTokenExchangerServer
 	providerv1.UnsafeRenewalInfoServer
+	providerv1.UnsafeJwtSvidServer
 	p Provider
 }
 
