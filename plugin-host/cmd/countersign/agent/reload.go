@@ -27,6 +27,7 @@ type reloader struct {
 	agent     *agent.Agent
 	providers *providers
 	given     *spireAuthority
+	jwts      *jwtSVIDs
 	metrics   *metrics.Metrics
 	others    secret.Source // of files and of a Workload API
 	tokens    *tokenFiles
@@ -101,6 +102,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 		r.tokens.take(r.running)
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
+	r.jwts.follow(cfg.Authorities)
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
 		r.log.Warn("closed streams whose peers the socket's policy no longer admits", "streams", n)
