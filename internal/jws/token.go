@@ -11,6 +11,11 @@ import (
 
 const maxKeyID = 256
 
+// SVIDAlgorithms are those of a JWT-SVID (the JWT-SVID standard, section 2.1).
+var SVIDAlgorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
+}
+
 // Token is a token in compact form that nobody has verified yet.
 type Token struct {
 	signed *jose.JSONWebSignature

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -25,11 +24,6 @@ const (
 	keyPatience = 5 * time.Second
 )
 
-// algorithms are those of JWT-SVID, section 2.1.
-var algorithms = []jose.SignatureAlgorithm{
-	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
-}
-
 type claims struct {
 	Subject   string       `json:"sub"`
 	Audience  jws.Audience `json:"aud"`
@@ -44,7 +38,7 @@ func parse(token ca.Token) (jws.Token, error) {
 	if n := len(token); n == 0 || n > maxToken || strings.ContainsAny(token.Reveal(), "\r\n") {
 		return jws.Token{}, fmt.Errorf("it is no JWT-SVID of 1 to %d bytes", maxToken)
 	}
-	parsed, err := jws.Parse(token.Reveal(), algorithms)
+	parsed, err := jws.Parse(token.Reveal(), jws.SVIDAlgorithms)
 	if err != nil {
 		return parsed, err
 	}

@@ -31,11 +31,12 @@ const (
 	TokenExchange Level = "token-exchange"
 	RequestNames  Level = "names-from-request"
 	Renewal       Level = "renewal-info"
+	JWTSVID       Level = "jwt-svid"
 )
 
 // Levels returns all levels.
 func Levels() []Level {
-	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal}
+	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal, JWTSVID}
 }
 
 // Check is one rule.
@@ -54,7 +55,7 @@ type Check struct {
 // Checks returns the checks that need no process, in order.
 func Checks() []Check {
 	return slices.Concat(metadataChecks(), protocolChecks(), settingsChecks(), signChecks(), refusalChecks(),
-		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks())
+		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks(), jwtChecks())
 }
 
 // Outcome is the outcome of a check.

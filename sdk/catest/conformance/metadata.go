@@ -124,6 +124,8 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 		err = i.CertifiesNames(ctx)
 	case wire.RenewalInfo:
 		_, err = i.RenewalInfo(ctx, []byte(madeUpLeaf))
+	case wire.JWTSVID:
+		_, err = i.SignJWT(ctx, s.jwtRequest("spiffe://"+strangeName+"/nobody"))
 	}
 	return err
 }
@@ -171,7 +173,7 @@ func eachAbility(ctx context.Context, s *Session, on bool, judge func(*Instance,
 	if err != nil {
 		return err
 	}
-	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo} {
+	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo, wire.JWTSVID} {
 		if (m.Has(ability) && !s.Kit.off(ability)) != on {
 			continue
 		}
