@@ -264,8 +264,7 @@ func TestChartHasAlertsAndDashboard(t *testing.T) {
 
 // An agent that tells its health and its metrics to others is asked for them.
 func TestChartProbesTheAgentOfANode(t *testing.T) {
-	const probes, metrics = "agent.config.status.probes=:15021", "agent.config.status.metrics=:15020"
-	for flags, want := range map[string]string{"": "", probes: "probes ", metrics: "metrics monitored ", probes + "," + metrics: "probes metrics monitored "} {
+	for flags, port := range map[string]int32{"": 15020, "agent.config.status.metrics=:9090": 9090} {
 		text := rendered(t, "node", "--set", "monitoring.podMonitor.enabled=true,"+flags)
 		var d appsv1.DaemonSet
 		must(t, json.Unmarshal(objects(t, text, "DaemonSet")[0].text, &d))
@@ -280,8 +279,11 @@ func TestChartProbesTheAgentOfANode(t *testing.T) {
 		if len(objects(t, text, "PodMonitor")) == 1 {
 			got += "monitored "
 		}
-		if probed := container.LivenessProbe != nil && container.ReadinessProbe != nil; got != want || probed != strings.Contains(want, "probes") {
-			t.Errorf("%q: %s, probed: %t", flags, got, probed)
+		if got != "probes metrics monitored " || container.Ports[1].ContainerPort != port {
+			t.Errorf("%q: %s, %v", flags, got, container.Ports)
+		}
+		if container.LivenessProbe == nil || container.ReadinessProbe == nil {
+			t.Errorf("%q: it is not probed", flags)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type entry struct {
 	said    string        // the last failure logged
 	pause   time.Duration // before invalid files are read again
 	again   time.Time     // when to do so; zero if the files are valid
-	mourned bool          // the expiry was reported
+	expired bool          // the expiry was reported
 }
 
 type watcher struct{ notify func(name string) }

@@ -138,7 +138,7 @@ func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
 	e.failure, e.forbidden = nil, false
 	var tell []func()
 	if !same {
-		e.held, e.mourned = item, false
+		e.held, e.expired = item, false
 		e.count++
 	}
 	if changed {
@@ -149,7 +149,7 @@ func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
 	if !same {
 		s.report(e, item)
 	}
-	s.mourn(e)
+	s.reportExpired(e)
 	for _, notify := range tell {
 		notify()
 	}
@@ -203,18 +203,18 @@ func (s *Source) fail(e *entry, err error) {
 		s.config.Log.Warn("secret files are invalid", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
 	}
 	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: failure.Reason, Failure: failure})
-	s.mourn(e)
+	s.reportExpired(e)
 	for _, notify := range tell {
 		notify()
 	}
 }
 
-// mourn reports once that the held item has expired.
-func (s *Source) mourn(e *entry) {
-	if e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
+// reportExpired reports once that the held item has expired.
+func (s *Source) reportExpired(e *entry) {
+	if e.held == nil || e.expired || !e.held.Expired(s.config.Now()) {
 		return
 	}
-	e.mourned = true
+	e.expired = true
 	s.config.Log.Error("certificate from files expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
 	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
 }

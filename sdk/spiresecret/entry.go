@@ -22,7 +22,7 @@ type entry struct {
 
 	// Owned by the run goroutine:
 	said    string // the last failure logged
-	mourned bool   // the expiry was reported
+	expired bool   // the expiry was reported
 }
 
 type watcher struct{ notify func(name string) }

@@ -50,7 +50,7 @@ func (s *Source) run(ctx context.Context) {
 			if s.early != nil {
 				s.take(s.early)
 			}
-			s.mourn()
+			s.reportExpired()
 		case <-ctx.Done():
 			if open {
 				<-ended //nolint:errcheck // it is told to end
@@ -90,7 +90,7 @@ func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 			s.early = reply
 		}
 	}
-	s.mourn()
+	s.reportExpired()
 }
 
 // serve replaces the held item if the new one differs.
@@ -110,7 +110,7 @@ func (s *Source) serve(e *entry, item *secret.Item, svids int) {
 	if same {
 		return
 	}
-	e.mourned = false
+	e.expired = false
 	s.report(e, was, item, svids)
 	for _, notify := range tell {
 		notify()
@@ -174,7 +174,7 @@ func (s *Source) fail(err error) (wait time.Duration) {
 		s.note(e, failure, err)
 	}
 	s.hear()
-	s.mourn()
+	s.reportExpired()
 	s.failing = true
 	if failure.Text != s.said {
 		s.said = failure.Text
@@ -235,13 +235,13 @@ func (s *Source) left() time.Duration {
 	return max(0, left)
 }
 
-// mourn reports once that a held item has expired.
-func (s *Source) mourn() {
+// reportExpired reports once that a held item has expired.
+func (s *Source) reportExpired() {
 	for _, e := range s.entries {
-		if s.lent || e.held == nil || e.mourned || !e.held.Expired(s.config.Now()) {
+		if s.lent || e.held == nil || e.expired || !e.held.Expired(s.config.Now()) {
 			continue
 		}
-		e.mourned = true
+		e.expired = true
 		s.config.Log.Error("secret from the Workload API expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
 		s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: e.held.NotAfter})
 	}

@@ -49,7 +49,7 @@ func TestRequestInFlightSurvivesSIGTERM(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root for a PID namespace")
 		}
-		survivesSIGTERM(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}, "mount --make-rprivate / && mount -t proc proc /proc && ")
+		survivesSIGTERM(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}, "mount --make-rprivate / && mount -t proc none /proc && ")
 	})
 }
 

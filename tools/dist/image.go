@@ -19,17 +19,13 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image is a container image: a program, and the providers with their lock file if it runs them.
-type image struct {
-	program   string
-	providers bool
-	about     string
-}
+// image is a container image: a program, and the providers with their lock file.
+type image struct{ program, about string }
 
 var allImages = []image{
-	{"countersign", true, "The agent and its providers: certificates from any CA, kept fresh in any proxy"},
-	{"countersign-discovery", false, "The secret service for many clusters"},
-	{"countersign-ra", true, "The registration authority for Kubernetes"},
+	{"countersign", "The agent and its providers: certificates from any CA, kept fresh in any proxy"},
+	{"countersign-discovery", "The secret service for many clusters"},
+	{"countersign-ra", "The registration authority for Kubernetes"},
 }
 
 // images writes each image for all of Linux's platforms, as an OCI layout in a tar file.
@@ -79,13 +75,10 @@ func (d *dist) image(i image, platforms []platform) error {
 
 // built puts what seldom changes and what images share into layers of their own.
 func (d *dist) built(i image, p platform) (v1.Image, error) {
-	layers := []func(to *layer) error{d.base, d.papers(p)}
-	if i.providers {
-		layers = append(layers, d.providers(p))
-	}
-	layers = append(layers, func(to *layer) error {
+	program := func(to *layer) error {
 		return to.file("usr/bin/"+i.program, filepath.Join(d.stage(p), binaries, i.program))
-	})
+	}
+	layers := []func(to *layer) error{d.base, d.papers(p), d.providers(p), program}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, fill := range layers {
 		made, err := d.layer(fill)

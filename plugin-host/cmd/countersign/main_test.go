@@ -255,7 +255,7 @@ func (b *background) killChildren(ts *testscript.TestScript) {
 	killed := 0
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // a thread may have ended
-		for _, child := range strings.Fields(string(text)) {
+		for child := range strings.FieldsSeq(string(text)) {
 			pid, err := strconv.Atoi(child)
 			ts.Check(err)
 			ts.Check(syscall.Kill(pid, syscall.SIGKILL))

@@ -12,6 +12,7 @@
 {{- $account := "/var/run/secrets/kubernetes.io/serviceaccount" -}}
 {{- $own := pick $base "lock" "runtime_dir" -}}
 {{- $_ := set $own "socket" (dict "path" "/run/countersign-agent/socket" "mode" "0666") -}}
+{{- $_ := set $own "status" (dict "probes" ":15021" "metrics" ":15020") -}}
 {{- if eq (dig "workloads" "verified_by" "" .Values.agent.config) "token_review" -}}
 {{- $_ := set $own "workloads" (dict "token_review" (dict "url" "https://kubernetes.default.svc" "token_file" (print $account "/token") "root_file" (print $account "/ca.crt"))) -}}
 {{- end -}}
