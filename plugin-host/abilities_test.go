@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,8 +40,9 @@ func (*advising) SignJWT(_ context.Context, req provider.JWTRequest) (provider.T
 	return provider.Token(req.SubjectID + " for " + req.Audiences[0]), nil
 }
 
+// WatchJWTKeys tells whose keys they are.
 func (*advising) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
-	if err := changed([]byte("keys")); err != nil {
+	if err := changed(fmt.Append(nil, "keys of ", os.Getpid())); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -72,9 +75,34 @@ func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	if token, err := p.SignJWT(t.Context(), jwtRequest()); err != nil || token != "spiffe://example.org/web for db" {
 		t.Errorf("JWT-SVID: %v", err)
 	}
-	enough := errors.New("enough")
-	if err := p.WatchJWTKeys(t.Context(), func(jwks []byte) error { return fmt.Errorf("%s: %w", jwks, enough) }); !errors.Is(err, enough) || err.Error() != "keys: enough" {
-		t.Errorf("JWT keys: %v", err)
+}
+
+func TestKeyWatchContinuesInNextProcess(t *testing.T) {
+	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
+	ctx, stop := context.WithCancel(t.Context())
+	seen, over := make(chan string, 10), make(chan error, 1)
+	go func() {
+		over <- p.WatchJWTKeys(ctx, func(jwks []byte) error { seen <- string(jwks); return nil })
+	}()
+	last := 0
+	for range 2 {
+		var pid int
+		select {
+		case keys := <-seen:
+			if _, err := fmt.Sscanf(keys, "keys of %d", &pid); err != nil || pid == last {
+				t.Fatalf("%q after those of %d, %v", keys, last, err)
+			}
+		case <-time.After(patience):
+			t.Fatal("no keys")
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		last = pid
+	}
+	stop()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("the watch ended with %v", err)
 	}
 }
 
