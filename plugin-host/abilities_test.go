@@ -3,6 +3,9 @@ package pluginhost_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +38,25 @@ func (*advising) RenewalInfo(_ context.Context, leaf []byte) (provider.RenewalIn
 
 func (*advising) Revocations(context.Context) ([]byte, error) { return []byte("lists"), nil }
 
+func (*advising) SignJWT(_ context.Context, req provider.JWTRequest) (provider.Token, error) {
+	return provider.Token(req.SubjectID + " for " + req.Audiences[0]), nil
+}
+
+// WatchJWTKeys tells whose keys they are.
+func (*advising) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
+	if err := changed(fmt.Append(nil, "keys of ", os.Getpid())); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func jwtRequest() provider.JWTRequest {
+	return provider.JWTRequest{
+		ID: "7b3bd6a1-4b5d-4a8e-9a3e-0c7d2f1e9b10", SubjectID: "spiffe://example.org/web", Audiences: []string{"db"}, TTL: time.Minute,
+	}
+}
+
 func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
 	cert, err := p.CSRSign(t.Context(), request(t))
@@ -55,6 +77,38 @@ func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	if err := p.CertifiesNames(t.Context()); err != nil {
 		t.Errorf("with the ability: %v", err)
 	}
+	if token, err := p.SignJWT(t.Context(), jwtRequest()); err != nil || token != "spiffe://example.org/web for db" {
+		t.Errorf("JWT-SVID: %v", err)
+	}
+}
+
+func TestKeyWatchContinuesInNextProcess(t *testing.T) {
+	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
+	ctx, stop := context.WithCancel(t.Context())
+	seen, over := make(chan string, 10), make(chan error, 1)
+	go func() {
+		over <- p.WatchJWTKeys(ctx, func(jwks []byte) error { seen <- string(jwks); return nil })
+	}()
+	last := 0
+	for range 2 {
+		var pid int
+		select {
+		case keys := <-seen:
+			if _, err := fmt.Sscanf(keys, "keys of %d", &pid); err != nil || pid == last {
+				t.Fatalf("%q after those of %d, %v", keys, last, err)
+			}
+		case <-time.After(patience):
+			t.Fatal("no keys")
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		last = pid
+	}
+	stop()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("the watch ended with %v", err)
+	}
 }
 
 func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
@@ -68,5 +122,11 @@ func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
 	}
 	if _, err := p.Revocations(t.Context()); !errors.Is(err, ca.ErrUnimplemented) {
 		t.Errorf("lists: %v", err)
+	}
+	if _, err := p.SignJWT(t.Context(), jwtRequest()); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("JWT-SVID: %v", err)
+	}
+	if err := p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("JWT keys: %v", err)
 	}
 }

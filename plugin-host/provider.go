@@ -22,14 +22,14 @@ type Provider struct {
 }
 
 var (
-	_ ca.Client         = (*Provider)(nil)
-	_ ca.RootSource     = (*Provider)(nil)
-	_ ca.RootWatcher    = (*Provider)(nil)
-	_ ca.TokenExchanger = (*Provider)(nil)
-	_ ca.NameCertifier  = (*Provider)(nil)
-	_ ca.RenewalAdvisor = (*Provider)(nil)
-
+	_ ca.Client           = (*Provider)(nil)
+	_ ca.RootSource       = (*Provider)(nil)
+	_ ca.RootWatcher      = (*Provider)(nil)
+	_ ca.TokenExchanger   = (*Provider)(nil)
+	_ ca.NameCertifier    = (*Provider)(nil)
+	_ ca.RenewalAdvisor   = (*Provider)(nil)
 	_ ca.RevocationSource = (*Provider)(nil)
+	_ ca.JWTSigner        = (*Provider)(nil)
 )
 
 // Open finds, verifies and starts the entry's provider, and returns when it is ready: it
@@ -118,6 +118,17 @@ func (p *Provider) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo
 // Revocations implements [ca.RevocationSource].
 func (p *Provider) Revocations(ctx context.Context) ([]byte, error) {
 	return p.supervisor.Revocations(ctx)
+}
+
+// SignJWT implements [ca.JWTSigner].
+func (p *Provider) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	return p.supervisor.SignJWT(ctx, req)
+}
+
+// WatchJWTKeys implements [ca.JWTSigner]. It survives restarts of the process: changed is
+// called only for keys that differ.
+func (p *Provider) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return p.supervisor.WatchJWTKeys(ctx, changed)
 }
 
 // WatchRoots implements [ca.RootWatcher]. It survives restarts of the process: changed is

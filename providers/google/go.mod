@@ -18,6 +18,7 @@ require (
 
 require (
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.5 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 )
 

@@ -4,7 +4,7 @@
 // The package imports the standard library only and holds no state. A CA offers
 // optional abilities through further small interfaces, found by type assertion:
 // [RootSource], [RootWatcher], [TokenExchanger], [NameCertifier], [RenewalAdvisor],
-// [RevocationSource] and [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
+// [RevocationSource], [JWTSigner] and [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
 // boundary has all methods and returns [ErrUnimplemented] for a missing ability.
 package ca
 
@@ -123,6 +123,35 @@ type RevocationSource interface {
 	// "X509 CRL", at least one and 3 MiB at most. CAs among them ("CERTIFICATE") signed one
 	// and are no roots. It makes no new list unless the last one is about to end.
 	Revocations(ctx context.Context) ([]byte, error)
+}
+
+// JWTSigner is an authority that signs JWT-SVIDs (the JWT-SVID standard of SPIFFE). It is
+// safe for concurrent use.
+type JWTSigner interface {
+	// SignJWT returns a JWT-SVID in compact form, at most 16 KiB: the subject and exactly the
+	// audiences of the request, and no longer a life. Its header names one of the published
+	// keys. Errors are those of [Client].CSRSign.
+	SignJWT(ctx context.Context, req JWTRequest) (Token, error)
+	// WatchJWTKeys calls changed with the public keys, a JWK set (RFC 7517, section 5), and
+	// then with each later set, one call at a time. A key is published before it signs, and
+	// until the last token that it signed has expired. WatchJWTKeys ends as
+	// [RootWatcher].WatchRoots does.
+	WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error
+}
+
+// JWTRequest asks an authority for a JWT-SVID. All but Token is required. The callee must
+// not keep or modify its slice.
+type JWTRequest struct {
+	// ID is a UUID. A retry sends the same one.
+	ID string
+	// SubjectID is the SPIFFE ID for the claim sub.
+	SubjectID string
+	// Audiences are the claim aud.
+	Audiences []string
+	// TTL is the requested lifetime; the authority may give less.
+	TTL time.Duration
+	// Token is the caller's bearer credential; it may be empty.
+	Token Token
 }
 
 // TokenExchanger is the token-exchange hook: it exchanges the workload's token for one

@@ -24,6 +24,7 @@ func abilitiesOf(t reflect.Type) []wire.Ability {
 		{wire.NamesFromRequest, reflect.TypeFor[ca.NameCertifier]()},
 		{wire.RenewalInfo, reflect.TypeFor[ca.RenewalAdvisor]()},
 		{wire.RevocationSource, reflect.TypeFor[ca.RevocationSource]()},
+		{wire.JWTSVID, reflect.TypeFor[ca.JWTSigner]()},
 	} {
 		if t.Implements(further.by) {
 			abilities = append(abilities, further.ability)

@@ -26,11 +26,19 @@ func (*certifier) RenewalInfo(context.Context, []byte) (provider.RenewalInfo, er
 
 func (*certifier) Revocations(context.Context) ([]byte, error) { return []byte("lists"), nil }
 
+func (*certifier) SignJWT(context.Context, provider.JWTRequest) (provider.Token, error) {
+	return "a.b.c", nil
+}
+
+func (*certifier) WatchJWTKeys(_ context.Context, changed func([]byte) error) error {
+	return changed([]byte("{}"))
+}
+
 func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 	for _, allowed := range []error{nil, provider.Errorf(provider.Invalid, "the settings let the CSR decide")} {
 		p := provider.Define("acme", "1.0.0", func(context.Context, struct{}) (*certifier, error) { return &certifier{allowed}, nil }).Provider()
 		m, err := p.Metadata(t.Context())
-		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.RevocationSource) || m.Has(wire.RootSource) {
+		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.RevocationSource) || !m.Has(wire.JWTSVID) || m.Has(wire.RootSource) {
 			t.Errorf("%v, %v", m.Abilities, err)
 		}
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
@@ -47,6 +55,10 @@ func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 		}
 		if lists, err := p.Revocations(t.Context()); err != nil || string(lists) != "lists" {
 			t.Errorf("lists: %q, %v", lists, err)
+		}
+		token, err := p.SignJWT(t.Context(), provider.JWTRequest{})
+		if err != nil || token != "a.b.c" || p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }) != nil {
+			t.Errorf("JWT-SVIDs: %v", err)
 		}
 	}
 }

@@ -177,10 +177,15 @@ func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) er
 	if !ok {
 		return missing(wire.RootWatcher)
 	}
+	return c.watch(ctx, func(ctx context.Context) error { return watcher.WatchRoots(ctx, changed) })
+}
+
+// watch ends a watch when other settings take the client's place.
+func (c *configured) watch(ctx context.Context, watch func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.replaced, cancel)()
-	err = watcher.WatchRoots(ctx, changed)
+	err := watch(ctx)
 	if c.replaced.Err() != nil {
 		return ca.Errorf(ca.Unavailable, "the settings changed or the provider is stopping: watch again")
 	}
@@ -241,6 +246,34 @@ func (i *instance) Revocations(ctx context.Context) ([]byte, error) {
 		return nil, missing(wire.RevocationSource)
 	}
 	return source.Revocations(ctx)
+}
+
+// SignJWT implements [ca.JWTSigner].
+func (i *instance) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	c, err := i.use()
+	if err != nil {
+		return "", err
+	}
+	defer c.calls.Done()
+	signer, ok := c.client.(ca.JWTSigner)
+	if !ok {
+		return "", missing(wire.JWTSVID)
+	}
+	return signer.SignJWT(ctx, req)
+}
+
+// WatchJWTKeys implements [ca.JWTSigner].
+func (i *instance) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	c, err := i.use()
+	if err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	signer, ok := c.client.(ca.JWTSigner)
+	if !ok {
+		return missing(wire.JWTSVID)
+	}
+	return c.watch(ctx, func(ctx context.Context) error { return signer.WatchJWTKeys(ctx, changed) })
 }
 
 func missing(ability wire.Ability) error {

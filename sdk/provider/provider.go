@@ -5,7 +5,7 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
-// [NameCertifier], [RenewalAdvisor], [RevocationSource], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
+// [NameCertifier], [RenewalAdvisor], [RevocationSource], [JWTSigner], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
 // what it means to the host: [Denied], [Unavailable], [RetryAfter] and so on.
 //
 // The struct of the settings documents and checks them. Its fields take these tags beside
@@ -52,6 +52,8 @@ type (
 	RenewalAdvisor   = ca.RenewalAdvisor
 	RenewalInfo      = ca.RenewalInfo
 	RevocationSource = ca.RevocationSource
+	JWTSigner        = ca.JWTSigner
+	JWTRequest       = ca.JWTRequest
 	TokenRequest     = ca.TokenRequest
 	ExchangedToken   = ca.ExchangedToken
 	Token            = ca.Token

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -40,10 +41,12 @@ type Service struct {
 	secrets   secret.Source
 	admit     func(context.Context) (secret.Caller, error)
 	log       *slog.Logger
+	refused   *slog.Logger // for what callers can have logged
 	documents documents
 
 	mu      sync.Mutex
 	streams map[*stream]struct{}
+	crowds  map[string]*crowd // by the ID of a caller
 	closed  bool
 	ends    atomic.Int64 // number of calls of End
 }
@@ -60,7 +63,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
-		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, streams: make(map[*stream]struct{}),
+		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), crowds: make(map[string]*crowd),
 	}, nil
 }
 
@@ -88,29 +91,6 @@ func (s *Service) FetchX509SVID(_ *workloadv1.X509SVIDRequest, to grpc.ServerStr
 // [Identity].TrustDomain is set.
 func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.ServerStreamingServer[workloadv1.X509BundlesResponse]) error {
 	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.x509Bundles()) })
-}
-
-// FetchJWTBundles sends an empty key set for each trust domain of FetchX509Bundles: nobody signs
-// JWT-SVIDs here. Clients that want the bundles of both kinds wait for it.
-func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
-	return s.follow(to.Context(), view.domainsVersion, func(v view) error { return to.Send(v.jwtBundles()) })
-}
-
-// FetchJWTSVID returns Unimplemented.
-func (s *Service) FetchJWTSVID(ctx context.Context, _ *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
-	return nil, s.noJWT(ctx)
-}
-
-// ValidateJWTSVID returns Unimplemented.
-func (s *Service) ValidateJWTSVID(ctx context.Context, _ *workloadv1.ValidateJWTSVIDRequest) (*workloadv1.ValidateJWTSVIDResponse, error) {
-	return nil, s.noJWT(ctx)
-}
-
-func (s *Service) noJWT(ctx context.Context) error {
-	if _, err := s.caller(ctx); err != nil {
-		return err
-	}
-	return status.Error(codes.Unimplemented, "JWT-SVIDs are not offered here; X.509-SVIDs are")
 }
 
 // caller returns the caller. The required header stops server-side request forgery: a

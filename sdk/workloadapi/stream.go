@@ -93,13 +93,16 @@ func (st *stream) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// watch wakes the stream after each change of an offered secret.
+// watch wakes the stream after each change of an offered secret or of the JWT keys.
 func (s *Service) watch(st *stream) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, one := range stops {
 			one()
 		}
+	}
+	if s.offer.JWT != nil {
+		stops = append(stops, s.offer.JWT.Watch(func() { st.wake("") }))
 	}
 	for _, name := range s.names {
 		one, err := s.secrets.Watch(st.caller, name, st.wake)

@@ -24,6 +24,8 @@ type view struct {
 	// sent until it is, since the client would take the next one for the default; rootsWait
 	// says so of its roots.
 	waits, rootsWait bool
+	// pending means that some identity of the caller is not available yet.
+	pending bool
 	// ends is when the first of the certificates expires; zero without any.
 	ends time.Time
 }
@@ -56,7 +58,7 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 			v.ends = earlier(v.ends, h.pair.ends)
 			known++
 		case errors.Is(err, errPending):
-			v.waits = v.waits || known == 0
+			v.waits, v.pending = v.waits || known == 0, true
 			if h.roots != nil && identity.TrustDomain != "" {
 				v.bundles = append(v.bundles, ownBundle{"spiffe://" + identity.TrustDomain, h.roots})
 			} else {
@@ -221,15 +223,4 @@ func (v view) crls() (all [][]byte) {
 		take(v.federated[domain])
 	}
 	return all
-}
-
-// noKeys is a JWK set, RFC 7517, section 5.
-var noKeys = []byte(`{"keys":[]}`)
-
-func (v view) jwtBundles() *workloadv1.JWTBundlesResponse {
-	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
-	for domain := range v.x509Bundles().Bundles {
-		out.Bundles[domain] = noKeys
-	}
-	return out
 }

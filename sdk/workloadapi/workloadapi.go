@@ -1,8 +1,8 @@
 // Package workloadapi serves a [secret.Source] over the SPIFFE Workload API, so that
 // clients such as go-spiffe, java-spiffe, rust-spiffe and spiffe-helper get certificates
 // from any CA. The agent calls [Listen] for a unix socket, an embedder [NewService] for its
-// own gRPC server. It serves X.509-SVIDs and trust bundles. It signs no JWT-SVIDs: their
-// bundles are empty, and the other two calls return Unimplemented.
+// own gRPC server. It serves X.509-SVIDs and trust bundles, and JWT-SVIDs if [Offer].JWT signs
+// them; else their bundles are empty, and the other two calls return Unimplemented.
 //
 // The protocol: https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md
 package workloadapi
@@ -36,6 +36,9 @@ type Offer struct {
 	// Federated maps foreign trust domains, as in "example.com", to the secret names of
 	// their trust bundles. Default: none.
 	Federated map[string]string
+	// JWT signs JWT-SVIDs for the identities, and its keys are those of their trust domains.
+	// Default: no JWT-SVIDs.
+	JWT JWTSource
 }
 
 // checked validates the offer and returns it with defaults applied.

@@ -65,21 +65,42 @@ func (s *Supervisor) Revocations(ctx context.Context) ([]byte, error) {
 	return call(ctx, s, "Revocations", s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
 }
 
-// WatchRoots implements [ca.RootWatcher]. It continues with the next life: changed is
-// called only for roots that differ.
+// SignJWT implements [ca.JWTSigner].
+func (s *Supervisor) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	return call(ctx, s, "SignJWT", s.need, func(ctx context.Context, l *life) (ca.Token, error) {
+		answered := s.suspect(l)
+		defer answered()
+		return l.SignJWT(ctx, req)
+	})
+}
+
+// WatchRoots implements [ca.RootWatcher].
 func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	return s.watch(ctx, (*life).WatchRoots, changed)
+}
+
+// WatchJWTKeys implements [ca.JWTSigner].
+func (s *Supervisor) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return s.watch(ctx, (*life).WatchJWTKeys, changed)
+}
+
+// watching is one of a life's watches.
+type watching func(l *life, ctx context.Context, changed func([]byte) error) error
+
+// watch continues with the next life: changed is called only for a set that differs.
+func (s *Supervisor) watch(ctx context.Context, watch watching, changed func([]byte) error) error {
 	var last []byte
 	for {
 		l, err := s.gate.wait(ctx)
 		if err != nil {
 			return err
 		}
-		err = watchOne(ctx, l, func(roots []byte) error {
-			if bytes.Equal(roots, last) {
+		err = watchOne(ctx, l, watch, func(set []byte) error {
+			if bytes.Equal(set, last) {
 				return nil
 			}
-			last = bytes.Clone(roots)
-			return changed(roots)
+			last = bytes.Clone(set)
+			return changed(set)
 		})
 		if ctx.Err() != nil || !l.over() {
 			return err
@@ -89,11 +110,11 @@ func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) 
 
 // watchOne watches until this life is about to end. It takes no slot, which it would keep
 // for ever.
-func watchOne(ctx context.Context, l *life, changed func(roots []byte) error) error {
+func watchOne(ctx context.Context, l *life, watch watching, changed func([]byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.leaving, cancel)()
-	return l.hide(l.WatchRoots(ctx, changed))
+	return l.hide(watch(l, ctx, changed))
 }
 
 // call gets a life by wait and makes one call to it. A provider that lost its settings

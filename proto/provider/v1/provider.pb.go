@@ -56,6 +56,7 @@ const (
 	Ability_ABILITY_NAMES_FROM_REQUEST    Ability = 5
 	Ability_ABILITY_RENEWAL_INFO          Ability = 6
 	Ability_ABILITY_REVOCATION_SOURCE     Ability = 7
+	Ability_ABILITY_JWT_SVID              Ability = 8
 )
 
 // Enum value maps for Ability.
@@ -69,6 +70,7 @@ var (
 		5: "ABILITY_NAMES_FROM_REQUEST",
 		6: "ABILITY_RENEWAL_INFO",
 		7: "ABILITY_REVOCATION_SOURCE",
+		8: "ABILITY_JWT_SVID",
 	}
 	Ability_value = map[string]int32{
 		"ABILITY_UNSPECIFIED":           0,
@@ -79,6 +81,7 @@ var (
 		"ABILITY_NAMES_FROM_REQUEST":    5,
 		"ABILITY_RENEWAL_INFO":          6,
 		"ABILITY_REVOCATION_SOURCE":     7,
+		"ABILITY_JWT_SVID":              8,
 	}
 )
 
@@ -1278,6 +1281,215 @@ func (x *GetRevocationsResponse) GetLists() []byte {
 	return nil
 }
 
+type SignJwtRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A UUID; the same for each retry of one request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required. The SPIFFE ID that is the claim sub.
+	SubjectId string `protobuf:"bytes,2,opt,name=subject_id,json=subjectId,proto3" json:"subject_id,omitempty"`
+	// Required. The claim aud: these and no others. 1 to 64 of at most 2,048 bytes.
+	Audiences []string `protobuf:"bytes,3,rep,name=audiences,proto3" json:"audiences,omitempty"`
+	// Required. The lifetime asked for; the authority may give less, never more.
+	Ttl *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Optional. The bearer credential of the workload. Never log it.
+	Token         string `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignJwtRequest) Reset() {
+	*x = SignJwtRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignJwtRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignJwtRequest) ProtoMessage() {}
+
+func (x *SignJwtRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignJwtRequest.ProtoReflect.Descriptor instead.
+func (*SignJwtRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SignJwtRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SignJwtRequest) GetSubjectId() string {
+	if x != nil {
+		return x.SubjectId
+	}
+	return ""
+}
+
+func (x *SignJwtRequest) GetAudiences() []string {
+	if x != nil {
+		return x.Audiences
+	}
+	return nil
+}
+
+func (x *SignJwtRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *SignJwtRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type SignJwtResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A JWS in compact form of at most 16,384 bytes, with a kid that is one of the
+	// published keys. Never log it.
+	Svid          string `protobuf:"bytes,1,opt,name=svid,proto3" json:"svid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignJwtResponse) Reset() {
+	*x = SignJwtResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignJwtResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignJwtResponse) ProtoMessage() {}
+
+func (x *SignJwtResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignJwtResponse.ProtoReflect.Descriptor instead.
+func (*SignJwtResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SignJwtResponse) GetSvid() string {
+	if x != nil {
+		return x.Svid
+	}
+	return ""
+}
+
+type WatchJwtKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchJwtKeysRequest) Reset() {
+	*x = WatchJwtKeysRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchJwtKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchJwtKeysRequest) ProtoMessage() {}
+
+func (x *WatchJwtKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchJwtKeysRequest.ProtoReflect.Descriptor instead.
+func (*WatchJwtKeysRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{23}
+}
+
+type WatchJwtKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A JWK set (RFC 7517, section 5) of at most 100 public keys, each with its own
+	// kid: the whole set, one at least.
+	Jwks          []byte `protobuf:"bytes,1,opt,name=jwks,proto3" json:"jwks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchJwtKeysResponse) Reset() {
+	*x = WatchJwtKeysResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchJwtKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchJwtKeysResponse) ProtoMessage() {}
+
+func (x *WatchJwtKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchJwtKeysResponse.ProtoReflect.Descriptor instead.
+func (*WatchJwtKeysResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WatchJwtKeysResponse) GetJwks() []byte {
+	if x != nil {
+		return x.Jwks
+	}
+	return nil
+}
+
 var File_provider_v1_provider_proto protoreflect.FileDescriptor
 
 const file_provider_v1_provider_proto_rawDesc = "" +
@@ -1351,7 +1563,20 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"retryAfter\"\x17\n" +
 	"\x15GetRevocationsRequest\".\n" +
 	"\x16GetRevocationsResponse\x12\x14\n" +
-	"\x05lists\x18\x01 \x01(\fR\x05lists*\xee\x01\n" +
+	"\x05lists\x18\x01 \x01(\fR\x05lists\"\xb4\x01\n" +
+	"\x0eSignJwtRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
+	"\n" +
+	"subject_id\x18\x02 \x01(\tR\tsubjectId\x12\x1c\n" +
+	"\taudiences\x18\x03 \x03(\tR\taudiences\x12+\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x19\n" +
+	"\x05token\x18\x05 \x01(\tB\x03\x80\x01\x01R\x05token\"*\n" +
+	"\x0fSignJwtResponse\x12\x17\n" +
+	"\x04svid\x18\x01 \x01(\tB\x03\x80\x01\x01R\x04svid\"\x15\n" +
+	"\x13WatchJwtKeysRequest\"*\n" +
+	"\x14WatchJwtKeysResponse\x12\x12\n" +
+	"\x04jwks\x18\x01 \x01(\fR\x04jwks*\x84\x02\n" +
 	"\aAbility\x12\x17\n" +
 	"\x13ABILITY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dABILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n" +
@@ -1360,7 +1585,8 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x17ABILITY_TOKEN_EXCHANGER\x10\x04\x12\x1e\n" +
 	"\x1aABILITY_NAMES_FROM_REQUEST\x10\x05\x12\x18\n" +
 	"\x14ABILITY_RENEWAL_INFO\x10\x06\x12\x1d\n" +
-	"\x19ABILITY_REVOCATION_SOURCE\x10\a2\x91\x03\n" +
+	"\x19ABILITY_REVOCATION_SOURCE\x10\a\x12\x14\n" +
+	"\x10ABILITY_JWT_SVID\x10\b2\x91\x03\n" +
 	"\bProvider\x12h\n" +
 	"\vGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n" +
 	"\bValidate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12b\n" +
@@ -1379,7 +1605,10 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\vRenewalInfo\x12q\n" +
 	"\x0eGetRenewalInfo\x12..countersign.provider.v1.GetRenewalInfoRequest\x1a/.countersign.provider.v1.GetRenewalInfoResponse2\x85\x01\n" +
 	"\x10RevocationSource\x12q\n" +
-	"\x0eGetRevocations\x12..countersign.provider.v1.GetRevocationsRequest\x1a/.countersign.provider.v1.GetRevocationsResponseBEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
+	"\x0eGetRevocations\x12..countersign.provider.v1.GetRevocationsRequest\x1a/.countersign.provider.v1.GetRevocationsResponse2\xd6\x01\n" +
+	"\aJwtSvid\x12\\\n" +
+	"\aSignJwt\x12'.countersign.provider.v1.SignJwtRequest\x1a(.countersign.provider.v1.SignJwtResponse\x12m\n" +
+	"\fWatchJwtKeys\x12,.countersign.provider.v1.WatchJwtKeysRequest\x1a-.countersign.provider.v1.WatchJwtKeysResponse0\x01BEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
 
 var (
 	file_provider_v1_provider_proto_rawDescOnce sync.Once
@@ -1394,7 +1623,7 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_provider_v1_provider_proto_goTypes = []any{
 	(Ability)(0),                   // 0: countersign.provider.v1.Ability
 	(Diagnostic_Severity)(0),       // 1: countersign.provider.v1.Diagnostic.Severity
@@ -1419,46 +1648,55 @@ var file_provider_v1_provider_proto_goTypes = []any{
 	(*GetRenewalInfoResponse)(nil), // 20: countersign.provider.v1.GetRenewalInfoResponse
 	(*GetRevocationsRequest)(nil),  // 21: countersign.provider.v1.GetRevocationsRequest
 	(*GetRevocationsResponse)(nil), // 22: countersign.provider.v1.GetRevocationsResponse
-	(*structpb.Struct)(nil),        // 23: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*SignJwtRequest)(nil),         // 23: countersign.provider.v1.SignJwtRequest
+	(*SignJwtResponse)(nil),        // 24: countersign.provider.v1.SignJwtResponse
+	(*WatchJwtKeysRequest)(nil),    // 25: countersign.provider.v1.WatchJwtKeysRequest
+	(*WatchJwtKeysResponse)(nil),   // 26: countersign.provider.v1.WatchJwtKeysResponse
+	(*structpb.Struct)(nil),        // 27: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 28: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
-	23, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	27, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
 	6,  // 2: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
 	1,  // 3: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	23, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	24, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
-	25, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	25, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
-	25, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
-	24, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 10: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
-	4,  // 11: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
-	7,  // 12: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
-	9,  // 13: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
-	11, // 14: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
-	13, // 15: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
-	15, // 16: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
-	17, // 17: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
-	19, // 18: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
-	21, // 19: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
-	3,  // 20: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	5,  // 21: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	8,  // 22: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	10, // 23: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	12, // 24: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	14, // 25: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	16, // 26: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	18, // 27: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	20, // 28: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
-	22, // 29: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
-	20, // [20:30] is the sub-list for method output_type
-	10, // [10:20] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	27, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	28, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	29, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	29, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	29, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	28, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	28, // 10: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
+	2,  // 11: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
+	4,  // 12: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
+	7,  // 13: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
+	9,  // 14: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
+	11, // 15: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
+	13, // 16: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
+	15, // 17: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
+	17, // 18: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
+	19, // 19: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
+	21, // 20: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
+	23, // 21: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
+	25, // 22: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
+	3,  // 23: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	5,  // 24: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	8,  // 25: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	10, // 26: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	12, // 27: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	14, // 28: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	16, // 29: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	18, // 30: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	20, // 31: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	22, // 32: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
+	24, // 33: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
+	26, // 34: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
+	23, // [23:35] is the sub-list for method output_type
+	11, // [11:23] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_provider_v1_provider_proto_init() }
@@ -1472,9 +1710,9 @@ func file_provider_v1_provider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 0,
-			NumServices:   7,
+			NumServices:   8,
 		},
 		GoTypes:           file_provider_v1_provider_proto_goTypes,
 		DependencyIndexes: file_provider_v1_provider_proto_depIdxs,

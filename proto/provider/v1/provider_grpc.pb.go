@@ -995,3 +995,173 @@ var RevocationSource_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "provider/v1/provider.proto",
 }
+
+const (
+	JwtSvid_SignJwt_FullMethodName      = "/countersign.provider.v1.JwtSvid/SignJwt"
+	JwtSvid_WatchJwtKeys_FullMethodName = "/countersign.provider.v1.JwtSvid/WatchJwtKeys"
+)
+
+// JwtSvidClient is the client API for JwtSvid service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// JwtSvid is the ability ABILITY_JWT_SVID: the authority signs JWT-SVIDs (SPIFFE's JWT-SVID
+// standard) and publishes the keys that verify them.
+type JwtSvidClient interface {
+	// SignJwt returns a JWT-SVID. The host checks it like a chain: the signature by a published
+	// key, the subject, the audiences, the expiry.
+	//   INVALID_ARGUMENT    the request cannot be signed as it is.
+	//   PERMISSION_DENIED   the caller may not have this subject or audience.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	SignJwt(ctx context.Context, in *SignJwtRequest, opts ...grpc.CallOption) (*SignJwtResponse, error)
+	// WatchJwtKeys sends the keys at once, and the whole set after each change. A key is sent
+	// before it signs, and until the last token that it signed has expired.
+	//   UNAVAILABLE         the watch broke; the host watches again.
+	WatchJwtKeys(ctx context.Context, in *WatchJwtKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJwtKeysResponse], error)
+}
+
+type jwtSvidClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewJwtSvidClient(cc grpc.ClientConnInterface) JwtSvidClient {
+	return &jwtSvidClient{cc}
+}
+
+func (c *jwtSvidClient) SignJwt(ctx context.Context, in *SignJwtRequest, opts ...grpc.CallOption) (*SignJwtResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignJwtResponse)
+	err := c.cc.Invoke(ctx, JwtSvid_SignJwt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jwtSvidClient) WatchJwtKeys(ctx context.Context, in *WatchJwtKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJwtKeysResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &JwtSvid_ServiceDesc.Streams[0], JwtSvid_WatchJwtKeys_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchJwtKeysRequest, WatchJwtKeysResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JwtSvid_WatchJwtKeysClient = grpc.ServerStreamingClient[WatchJwtKeysResponse]
+
+// JwtSvidServer is the server API for JwtSvid service.
+// All implementations must embed UnimplementedJwtSvidServer
+// for forward compatibility.
+//
+// JwtSvid is the ability ABILITY_JWT_SVID: the authority signs JWT-SVIDs (SPIFFE's JWT-SVID
+// standard) and publishes the keys that verify them.
+type JwtSvidServer interface {
+	// SignJwt returns a JWT-SVID. The host checks it like a chain: the signature by a published
+	// key, the subject, the audiences, the expiry.
+	//   INVALID_ARGUMENT    the request cannot be signed as it is.
+	//   PERMISSION_DENIED   the caller may not have this subject or audience.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	SignJwt(context.Context, *SignJwtRequest) (*SignJwtResponse, error)
+	// WatchJwtKeys sends the keys at once, and the whole set after each change. A key is sent
+	// before it signs, and until the last token that it signed has expired.
+	//   UNAVAILABLE         the watch broke; the host watches again.
+	WatchJwtKeys(*WatchJwtKeysRequest, grpc.ServerStreamingServer[WatchJwtKeysResponse]) error
+	mustEmbedUnimplementedJwtSvidServer()
+}
+
+// UnimplementedJwtSvidServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedJwtSvidServer struct{}
+
+func (UnimplementedJwtSvidServer) SignJwt(context.Context, *SignJwtRequest) (*SignJwtResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignJwt not implemented")
+}
+func (UnimplementedJwtSvidServer) WatchJwtKeys(*WatchJwtKeysRequest, grpc.ServerStreamingServer[WatchJwtKeysResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchJwtKeys not implemented")
+}
+func (UnimplementedJwtSvidServer) mustEmbedUnimplementedJwtSvidServer() {}
+func (UnimplementedJwtSvidServer) testEmbeddedByValue()                 {}
+
+// UnsafeJwtSvidServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to JwtSvidServer will
+// result in compilation errors.
+type UnsafeJwtSvidServer interface {
+	mustEmbedUnimplementedJwtSvidServer()
+}
+
+func RegisterJwtSvidServer(s grpc.ServiceRegistrar, srv JwtSvidServer) {
+	// If the following call panics, it indicates UnimplementedJwtSvidServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&JwtSvid_ServiceDesc, srv)
+}
+
+func _JwtSvid_SignJwt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignJwtRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JwtSvidServer).SignJwt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JwtSvid_SignJwt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JwtSvidServer).SignJwt(ctx, req.(*SignJwtRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JwtSvid_WatchJwtKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchJwtKeysRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(JwtSvidServer).WatchJwtKeys(m, &grpc.GenericServerStream[WatchJwtKeysRequest, WatchJwtKeysResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JwtSvid_WatchJwtKeysServer = grpc.ServerStreamingServer[WatchJwtKeysResponse]
+
+// JwtSvid_ServiceDesc is the grpc.ServiceDesc for JwtSvid service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var JwtSvid_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "countersign.provider.v1.JwtSvid",
+	HandlerType: (*JwtSvidServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "SignJwt",
+			Handler:    _JwtSvid_SignJwt_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchJwtKeys",
+			Handler:       _JwtSvid_WatchJwtKeys_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "provider/v1/provider.proto",
+}

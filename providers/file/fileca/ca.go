@@ -1,6 +1,7 @@
 // Package fileca is a certificate authority whose certificate and key are files in a folder,
 // in the layout of Istio's plugged-in CA. [Open] reads and checks the folder and returns a
-// [ca.Client], [ca.RootSource], [ca.RootWatcher], [ca.NameCertifier] and [ca.RevocationSource].
+// [ca.Client], [ca.RootSource], [ca.RootWatcher], [ca.NameCertifier] [ca.RevocationSource]
+// and [ca.JWTSigner].
 // countersign-provider-file serves it as a process; call Open to use it in another program.
 //
 // One goroutine watches the folder and is the only one to replace the CA in use. It takes a
@@ -30,6 +31,7 @@ type CA struct {
 	limits limits
 	log    *slog.Logger
 	now    func() time.Time
+	jwt    *jwtKeys
 
 	held atomic.Pointer[held] // replaced by the goroutine of watch only
 	own  ownList
@@ -67,7 +69,7 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 			return nil, err
 		}
 	}
-	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{})}
+	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{}), jwt: &jwtKeys{dir: dir, log: log, now: now}}
 	if err := c.start(filewatch.Options{Poll: limits.poll, Log: log}); err != nil {
 		return nil, err
 	}

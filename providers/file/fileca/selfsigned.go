@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,12 +14,10 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
 const (
 	rootLifetime = 10 * 365 * 24 * time.Hour
-	lockTimeout  = 10 * time.Second
 )
 
 // makeSelfSigned creates a root in dir unless there is a CA. Of several processes at once,
@@ -30,38 +26,21 @@ func makeSelfSigned(ctx context.Context, dir string, keyType pki.KeyType, now ti
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
-	// Every access is through this handle, so that it is to the folder whose owner was
-	// checked.
-	root, err := os.OpenRoot(dir)
+	f, err := lockFolder(ctx, dir, log)
 	if err != nil {
-		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
+		return folderError("self_signed", dir, err)
 	}
-	defer func() { _ = root.Close() }()
-	handle, err := root.Open(".")
-	if err != nil {
-		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
-	}
-	defer func() { _ = handle.Close() }() // releases the lock
-	if err := checkOwner(handle, dir, log); err != nil {
-		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	if err := lock(ctx, handle); err != nil {
-		return ca.Errorf(ca.Unavailable, "self_signed: %s is locked by another process: %w", dir, err)
-	}
-	if err := (maker{root, handle, dir, keyType}).make(now); err != nil {
+	defer f.close()
+	if err := (maker{f, keyType}).make(now); err != nil {
 		return ca.Errorf(ca.Invalid, "self_signed: %w", err)
 	}
 	return nil
 }
 
-// maker creates the files of a self-signed CA in a locked folder.
+// maker creates the files of a self-signed CA.
 type maker struct {
-	root   *os.Root
-	handle *os.File // the folder, open
-	dir    string
-	key    pki.KeyType
+	*folder
+	key pki.KeyType
 }
 
 // make continues where an earlier start was interrupted: the key comes first and ca-cert.pem
@@ -87,45 +66,6 @@ func (m maker) make(now time.Time) error {
 	}
 	_, err = m.keep(certFile, 0o644, func() ([]byte, error) { return rootPEM, nil })
 	return err
-}
-
-// has reports whether the name exists, even as a dangling link.
-func (m maker) has(name string) bool {
-	_, err := m.root.Lstat(name)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// keep returns the content of the file, and creates it first if necessary.
-func (m maker) keep(name string, mode fs.FileMode, content func() ([]byte, error)) ([]byte, error) {
-	if m.has(name) {
-		return setting.File(filepath.Join(m.dir, name)).Read()
-	}
-	made, err := content()
-	if err != nil {
-		return nil, err
-	}
-	return made, m.write(name, mode, made)
-}
-
-// write creates the file atomically and syncs it to disk.
-func (m maker) write(name string, mode fs.FileMode, content []byte) error {
-	unfinished := "." + name + ".new"
-	// Left by an interrupted start: under the lock, nobody else writes it.
-	if err := m.root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := m.root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = m.root.Rename(unfinished, name)
-	}
-	if err != nil {
-		return errors.Join(err, m.root.Remove(unfinished))
-	}
-	return syncFolder(m.handle)
 }
 
 func newKey(t pki.KeyType) ([]byte, error) {

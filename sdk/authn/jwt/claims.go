@@ -3,27 +3,26 @@ package jwt
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-jose/go-jose/v4/json"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
 // claims are the claims in use (RFC 7519, section 4.1), and those Kubernetes adds.
 type claims struct {
-	Issuer     string     `json:"iss"`
-	Subject    string     `json:"sub"`
-	Audience   audience   `json:"aud"`
-	Expiry     *float64   `json:"exp"`
-	NotBefore  *float64   `json:"nbf"`
-	IssuedAt   *float64   `json:"iat"`
-	Kubernetes kubernetes `json:"kubernetes.io"`
+	Issuer     string       `json:"iss"`
+	Subject    string       `json:"sub"`
+	Audience   jws.Audience `json:"aud"`
+	Expiry     *float64     `json:"exp"`
+	NotBefore  *float64     `json:"nbf"`
+	IssuedAt   *float64     `json:"iat"`
+	Kubernetes kubernetes   `json:"kubernetes.io"`
 }
 
 type kubernetes struct {
@@ -36,19 +35,6 @@ type kubernetes struct {
 type object struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
-}
-
-// audience is one string or several.
-type audience []string
-
-// UnmarshalJSON accepts both forms.
-func (a *audience) UnmarshalJSON(raw []byte) error {
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		*a = audience{one}
-		return nil
-	}
-	return json.Unmarshal(raw, (*[]string)(a))
 }
 
 // identity reads verified claims with go-jose's decoder, which is case-sensitive and
@@ -65,13 +51,13 @@ func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 	if err != nil {
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the token's subject: %w", err)
 	}
-	id.Kind, id.Issuer, id.Expiry = authn.ByJWT, c.Issuer, at(*c.Expiry).Add(v.cfg.Leeway)
+	id.Kind, id.Issuer, id.Expiry = authn.ByJWT, c.Issuer, jws.At(*c.Expiry).Add(v.cfg.Leeway)
 	return id, nil
 }
 
 func (v *Verifier) check(c claims) error {
 	for name, claim := range map[string]*float64{"exp": c.Expiry, "nbf": c.NotBefore, "iat": c.IssuedAt} {
-		if claim != nil && !isTime(*claim) {
+		if claim != nil && !jws.IsTime(*claim) {
 			return fmt.Errorf("the token's claim %s is not a time", name)
 		}
 	}
@@ -83,11 +69,11 @@ func (v *Verifier) check(c claims) error {
 		return fmt.Errorf("the token's audiences are [%s], must include one of %q", text.Clean(strings.Join(c.Audience, " ")), v.cfg.Audiences)
 	case c.Expiry == nil:
 		return errors.New("the token has no expiry: the claim exp is required")
-	case !now.Before(at(*c.Expiry).Add(leeway)):
+	case !now.Before(jws.At(*c.Expiry).Add(leeway)):
 		return fmt.Errorf("the token expired at %s", stamp(*c.Expiry))
-	case c.NotBefore != nil && now.Add(leeway).Before(at(*c.NotBefore)):
+	case c.NotBefore != nil && now.Add(leeway).Before(jws.At(*c.NotBefore)):
 		return fmt.Errorf("the token is not valid before %s", stamp(*c.NotBefore))
-	case c.IssuedAt != nil && now.Add(leeway).Before(at(*c.IssuedAt)):
+	case c.IssuedAt != nil && now.Add(leeway).Before(jws.At(*c.IssuedAt)):
 		return fmt.Errorf("the token was issued in the future, at %s", stamp(*c.IssuedAt))
 	}
 	return nil
@@ -138,12 +124,4 @@ func (v *Verifier) spiffeID(subject string) (authn.Identity, error) {
 	return authn.OfSPIFFEID(subject)
 }
 
-// isTime limits a NumericDate to the years 1970 to 6325: floats exceed the range of times.
-func isTime(seconds float64) bool { return seconds >= 0 && seconds < 1<<37 }
-
-func at(seconds float64) time.Time {
-	whole, part := math.Modf(seconds)
-	return time.Unix(int64(whole), int64(part*1e9))
-}
-
-func stamp(seconds float64) string { return clock.Stamp(at(seconds)) }
+func stamp(seconds float64) string { return clock.Stamp(jws.At(seconds)) }

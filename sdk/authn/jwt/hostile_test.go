@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -152,7 +153,7 @@ func TestOnlySignatureKeysAreHeld(t *testing.T) {
 	const small = `{"kty":"RSA","kid":"small","n":"` + "wJ9e7rF0W6k3ZzYyQ2m8bq3J1n5v7xw9s2d4f6g8h0k" + `","e":"AQAB"}`
 	offCurve := `{"kty":"EC","kid":"off","crv":"P-256","x":"` + b64(make([]byte, 32)) + `","y":"` + b64(make([]byte, 32)) + `"}`
 	text := fmt.Sprintf(`{"keys":[%s,%s,%s,%s,%s,{"kty":"new"},7,%s]}`, private, secret, sealing, small, offCurve, good)
-	set, err := parseKeys([]byte(text))
+	set, err := jws.ParseKeys([]byte(text))
 	if err != nil || len(set) != 1 || set[0].KeyID != "good" {
 		t.Errorf("%d keys, %v", len(set), err)
 	}
@@ -160,7 +161,7 @@ func TestOnlySignatureKeysAreHeld(t *testing.T) {
 		"no JSON": "x", "no keys": `{}`, "an empty set": `{"keys":[]}`, "nothing usable": fmt.Sprintf(`{"keys":[%s]}`, private),
 		"two sets": `{"keys":[],"keys":[]}`, "many": `{"keys":[` + strings.Repeat("{},", 100) + `{}]}`,
 	} {
-		if set, err := parseKeys([]byte(text)); err == nil {
+		if set, err := jws.ParseKeys([]byte(text)); err == nil {
 			t.Errorf("%s: %d keys", name, len(set))
 		}
 	}
@@ -168,7 +169,7 @@ func TestOnlySignatureKeysAreHeld(t *testing.T) {
 
 func TestKeyMatchesAlgorithmAndAmbiguousKeyIsNotUsed(t *testing.T) {
 	one, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	bound := keySet{{Key: keysOnce()["rsa"].Public(), KeyID: "r", Algorithm: "RS256"}, {Key: one.Public(), KeyID: "e"}}
+	bound := jws.Keys{{Key: keysOnce()["rsa"].Public(), KeyID: "r", Algorithm: "RS256"}, {Key: one.Public(), KeyID: "e"}}
 	for _, c := range []struct {
 		id, algorithm string
 		want          int
@@ -176,12 +177,12 @@ func TestKeyMatchesAlgorithmAndAmbiguousKeyIsNotUsed(t *testing.T) {
 		{"r", "RS256", 1}, {"r", "PS256", 0}, {"r", "RS512", 0}, {"e", "ES256", 1}, {"e", "ES384", 0},
 		{"", "ES256", 1}, {"", "RS256", 1}, {"", "EdDSA", 0}, {"x", "ES256", 0},
 	} {
-		if got := bound.find(c.id, c.algorithm); len(got) != c.want {
+		if got := bound.Find(c.id, c.algorithm); len(got) != c.want {
 			t.Errorf("%q for %s: %d keys", c.id, c.algorithm, len(got))
 		}
 	}
 	two := append(slices.Clone(bound), jose.JSONWebKey{Key: one.Public(), KeyID: "f"})
-	if got := two.find("", "ES256"); len(got) != 0 {
+	if got := two.Find("", "ES256"); len(got) != 0 {
 		t.Errorf("any of %d keys would do", len(got))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
@@ -44,7 +45,7 @@ type keys struct {
 
 // fetched is a set of keys with the time it may be used without refetching.
 type fetched struct {
-	keySet
+	jws.Keys
 	life time.Duration
 }
 
@@ -87,7 +88,7 @@ func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKe
 func (k *keys) look(id, algorithm string) (found []jose.JSONWebKey, due bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	found = k.held.find(id, algorithm)
+	found = k.held.Find(id, algorithm)
 	age := k.now().Sub(k.since)
 	// Setting the clock back must not make old keys fresh.
 	stale := age < 0 || age >= k.held.life
@@ -97,7 +98,7 @@ func (k *keys) look(id, algorithm string) (found []jose.JSONWebKey, due bool) {
 // rested reports whether the last attempt is long enough ago. The caller holds mu.
 func (k *keys) rested() bool {
 	interval := minInterval
-	if k.held.keySet == nil {
+	if k.held.Keys == nil {
 		interval = firstInterval
 	}
 	passed := k.now().Sub(k.tried)
@@ -138,5 +139,5 @@ func (k *keys) keep(got fetched, err error) int {
 	if err == nil {
 		k.held, k.since = got, k.now()
 	}
-	return len(k.held.keySet)
+	return len(k.held.Keys)
 }

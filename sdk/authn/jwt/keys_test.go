@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
@@ -40,7 +41,7 @@ func (f *fakeIssuer) fetch(ctx context.Context) (fetched, error) {
 	if f.fails != nil {
 		return fetched{}, f.fails
 	}
-	var set keySet
+	var set jws.Keys
 	for _, id := range f.ids {
 		set = append(set, jose.JSONWebKey{Key: keysOnce()["ed"].Public(), KeyID: id})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -79,7 +80,7 @@ func (s *source) get(ctx context.Context, url string) (fetched, error) {
 	if err != nil {
 		return fetched{}, err
 	}
-	keys, err := parseKeys(reply.Body)
+	keys, err := jws.ParseKeys(reply.Body)
 	if err != nil {
 		return fetched{}, fmt.Errorf("%s: %w", text.Clean(url), err)
 	}
@@ -113,7 +114,7 @@ func readFile(path string) (fetched, error) {
 	if err != nil {
 		return fetched{}, err
 	}
-	keys, err := parseKeys(content)
+	keys, err := jws.ParseKeys(content)
 	if err != nil {
 		return fetched{}, fmt.Errorf("%s: %w", path, err)
 	}

@@ -4,20 +4,17 @@ import (
 	"context"
 	"encoding/base64"
 	stdjson "encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-const (
-	// A projected Kubernetes token takes 1 to 2 KiB.
-	maxToken = 16 << 10
-	maxKeyID = 256
-)
+// A projected Kubernetes token takes 1 to 2 KiB.
+const maxToken = 16 << 10
 
 // Verifier verifies the tokens of one issuer. It is safe for concurrent use and has a
 // goroutine only while it fetches keys, at most 10 seconds.
@@ -76,29 +73,17 @@ func (v *Verifier) isMine(token ca.Token) error {
 
 // verified returns the claims of a token signed by one of the issuer's keys.
 func (v *Verifier) verified(ctx context.Context, token ca.Token) ([]byte, error) {
-	// Compact form only: the JSON form may have several signatures and headers that
-	// none of them covers.
-	signed, err := jose.ParseSignedCompact(token.Reveal(), v.algorithms)
+	parsed, err := jws.Parse(token.Reveal(), v.algorithms)
 	if err != nil {
-		if bad, ok := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); ok {
-			return nil, authn.Errorf(authn.ErrRefused, "the token is signed with %.64q; %v are allowed", string(bad.Got), v.algorithms)
-		}
-		return nil, authn.Errorf(authn.ErrRefused, "malformed token: %w", err)
+		return nil, authn.Errorf(authn.ErrRefused, "%w", err)
 	}
-	// The caller controls the header: only the algorithm and the key ID count, never a
-	// key or a URL (jwk, jku, x5c, x5u).
-	header := signed.Signatures[0].Header
-	if len(header.KeyID) > maxKeyID {
-		return nil, authn.Errorf(authn.ErrRefused, "the token's key ID has %d bytes, %d are allowed", len(header.KeyID), maxKeyID)
-	}
-	candidates, err := v.keys.find(ctx, header.KeyID, header.Algorithm)
+	candidates, err := v.keys.find(ctx, parsed.KeyID, parsed.Algorithm)
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range candidates {
-		if payload, err := signed.Verify(key); err == nil {
-			return payload, nil
-		}
+	payload, err := parsed.Payload(candidates)
+	if err != nil {
+		return nil, authn.Errorf(authn.ErrRefused, "%w", err)
 	}
-	return nil, authn.Errorf(authn.ErrRefused, "the token's signature does not verify with the issuer's key %q", header.KeyID)
+	return payload, nil
 }

@@ -60,6 +60,7 @@ type (
 	watches   func(context.Context, func([]byte) error) error
 	exchanges func(context.Context, ca.TokenRequest) (ca.ExchangedToken, error)
 	advises   func(context.Context, []byte) (ca.RenewalInfo, error)
+	jwts      func(context.Context, ca.JWTRequest) (ca.Token, error)
 )
 
 // authority keeps every rule. A mutant replaces one of its methods.
@@ -71,6 +72,9 @@ type authority struct {
 	exchange exchanges
 	advise   advises
 	revoke   tells
+	jwt      jwts
+	keys     watches
+	claims   func(map[string]any) // changes those of a good JWT-SVID
 }
 
 func newAuthority(opts catest.Options) *authority {
@@ -79,6 +83,7 @@ func newAuthority(opts catest.Options) *authority {
 	a.sign, a.tell, a.follow, a.exchange, a.advise = a.goodSign, a.CA.Roots, a.CA.WatchRoots, a.goodExchange, a.goodAdvice
 	lists := sync.OnceValue(func() []byte { return bytes.Join(a.CRLs(catest.CRL{Number: 1}), nil) })
 	a.revoke = func(context.Context) ([]byte, error) { return lists(), nil }
+	a.jwt, a.keys, a.claims = a.goodJWT, a.goodKeys, func(map[string]any) {}
 	return a
 }
 
@@ -111,6 +116,14 @@ func (a *authority) goodAdvice(_ context.Context, leaf []byte) (ca.RenewalInfo, 
 	}
 	end := certs[0].NotAfter
 	return ca.RenewalInfo{Start: end.Add(-30 * time.Minute), End: end.Add(-20 * time.Minute), Explanation: "https://ca.example.org/", RetryAfter: time.Hour}, nil
+}
+
+func (a *authority) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	return a.jwt(ctx, req)
+}
+
+func (a *authority) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
+	return a.keys(ctx, changed)
 }
 
 func (a *authority) CertifiesNames(context.Context) error { return nil }
@@ -265,6 +278,8 @@ type outer struct {
 	advise    func(error) error
 	revoke    func(error) error
 	certifies func(error) error
+	jwt       func(error) error
+	keys      func(error) error
 }
 
 func wrapped(change func(o *outer)) func() wire.Provider {
@@ -349,6 +364,15 @@ func (o *outer) Revocations(ctx context.Context) ([]byte, error) {
 
 func (o *outer) CertifiesNames(ctx context.Context) error {
 	return through(o.certifies, o.Provider.CertifiesNames(ctx))
+}
+
+func (o *outer) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	token, err := o.Provider.SignJWT(ctx, req)
+	return token, through(o.jwt, err)
+}
+
+func (o *outer) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
+	return through(o.keys, o.Provider.WatchJWTKeys(ctx, changed))
 }
 
 // instead answers another error in the place of one.

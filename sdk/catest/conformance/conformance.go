@@ -32,11 +32,12 @@ const (
 	RequestNames  Level = "names-from-request"
 	Renewal       Level = "renewal-info"
 	Revocation    Level = "revocation-source"
+	JWTSVID       Level = "jwt-svid"
 )
 
 // Levels returns all levels.
 func Levels() []Level {
-	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal, Revocation}
+	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal, Revocation, JWTSVID}
 }
 
 // Check is one rule.
@@ -55,7 +56,7 @@ type Check struct {
 // Checks returns the checks that need no process, in order.
 func Checks() []Check {
 	return slices.Concat(metadataChecks(), protocolChecks(), settingsChecks(), signChecks(), refusalChecks(),
-		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks(), revocationChecks())
+		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks(), revocationChecks(), jwtChecks())
 }
 
 // Outcome is the outcome of a check.

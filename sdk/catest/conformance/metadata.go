@@ -126,6 +126,8 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 		_, err = i.RenewalInfo(ctx, []byte(madeUpLeaf))
 	case wire.RevocationSource:
 		_, err = i.Revocations(ctx)
+	case wire.JWTSVID:
+		_, err = i.SignJWT(ctx, s.jwtRequest("spiffe://"+strangeName+"/nobody"))
 	}
 	return err
 }
@@ -173,7 +175,7 @@ func eachAbility(ctx context.Context, s *Session, on bool, judge func(*Instance,
 	if err != nil {
 		return err
 	}
-	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo, wire.RevocationSource} {
+	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo, wire.RevocationSource, wire.JWTSVID} {
 		if (m.Has(ability) && !s.Kit.off(ability)) != on {
 			continue
 		}

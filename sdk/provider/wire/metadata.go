@@ -30,6 +30,7 @@ const (
 	NamesFromRequest     = Ability(providerv1.Ability_ABILITY_NAMES_FROM_REQUEST)
 	RenewalInfo          = Ability(providerv1.Ability_ABILITY_RENEWAL_INFO)
 	RevocationSource     = Ability(providerv1.Ability_ABILITY_REVOCATION_SOURCE)
+	JWTSVID              = Ability(providerv1.Ability_ABILITY_JWT_SVID)
 )
 
 var abilityNames = map[Ability]string{
@@ -40,6 +41,7 @@ var abilityNames = map[Ability]string{
 	NamesFromRequest:     "names-from-request",
 	RenewalInfo:          "renewal-info",
 	RevocationSource:     "revocation-source",
+	JWTSVID:              "jwt-svid",
 }
 
 // String returns the name of the ability, such as "root-source".

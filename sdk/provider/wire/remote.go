@@ -18,7 +18,7 @@ import (
 type RemoteOptions struct {
 	// Protocol is the negotiated version. Default: [V1].
 	Protocol Protocol
-	// Timeout bounds calls whose context has no deadline, except WatchRoots. Default: 30
+	// Timeout bounds calls whose context has no deadline, except watches. Default: 30
 	// seconds.
 	Timeout time.Duration
 }
@@ -34,6 +34,7 @@ type Remote struct {
 	tokens   providerv1.TokenExchangerClient
 	renewals providerv1.RenewalInfoClient
 	lists    providerv1.RevocationSourceClient
+	jwts     providerv1.JwtSvidClient
 }
 
 var _ Provider = (*Remote)(nil)
@@ -55,6 +56,7 @@ func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 		tokens:   providerv1.NewTokenExchangerClient(conn),
 		renewals: providerv1.NewRenewalInfoClient(conn),
 		lists:    providerv1.NewRevocationSourceClient(conn),
+		jwts:     providerv1.NewJwtSvidClient(conn),
 	}
 }
 

@@ -23,6 +23,7 @@ func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
 	providerv1.RegisterTokenExchangerServer(r, s)
 	providerv1.RegisterRenewalInfoServer(r, s)
 	providerv1.RegisterRevocationSourceServer(r, s)
+	providerv1.RegisterJwtSvidServer(r, s)
 }
 
 // server embeds no Unimplemented type, so that the compiler finds methods that are missing
@@ -34,6 +35,7 @@ type server struct {
 	providerv1.UnsafeTokenExchangerServer
 	providerv1.UnsafeRenewalInfoServer
 	providerv1.UnsafeRevocationSourceServer
+	providerv1.UnsafeJwtSvidServer
 	p Provider
 }
 

@@ -6,7 +6,7 @@
 // the protocol look the same. proto/provider/PROTOCOL.md says how the process is found,
 // started and authenticated. Authors of providers use package provider instead.
 //
-// The package has no state, and no goroutine but one for each watch of roots.
+// The package has no state, and no goroutine but one for each watch of roots or keys.
 package wire
 
 import (
@@ -64,6 +64,7 @@ type Provider interface {
 	ca.NameCertifier
 	ca.RenewalAdvisor
 	ca.RevocationSource
+	ca.JWTSigner
 	// Metadata describes the provider. It needs no settings and no network.
 	Metadata(ctx context.Context) (Metadata, error)
 	// Validate checks settings without applying them. It returns what is wrong with them; an

@@ -134,6 +134,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer func() { err = errors.Join(err, given.close()) }()
 	given.join(&cfg)
 	cfg.Revocation = revocationOf(c, providers, spire.lists(given))
+	jwts, err := openJWTSVIDs(c.WorkloadAPI.JWTSVID, &cfg, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	defer func() { err = errors.Join(err, jwts.close()) }()
 	others := secret.First(files, spire)
 	if !c.Workloads.On() {
 		cfg.Sources = append(cfg.Sources, files, spire)
@@ -166,7 +171,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {

@@ -27,6 +27,7 @@ type reloader struct {
 	agent     *agent.Agent
 	providers *providers
 	given     *spireAuthority
+	jwts      *jwtSVIDs
 	metrics   *metrics.Metrics
 	others    secret.Source // of files and of a Workload API
 	lists     lister        // of a Workload API; nil without one
@@ -105,6 +106,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.lists).Bundles); err != nil {
 		return kept, err // unreachable: Complete has checked them
 	}
+	r.jwts.follow(cfg.Authorities)
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
 		r.log.Warn("closed streams whose peers the socket's policy no longer admits", "streams", n)

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -25,7 +28,24 @@ type WorkloadAPI struct {
 	// Federated maps foreign trust domains to the trust bundles that verify their peers.
 	// Default: none.
 	Federated map[string]string `json:"federated"`
+	// JWTSVID has a provider sign JWT-SVIDs for the identities. Default: none.
+	JWTSVID JWTSVID `json:"jwt_svid"`
 }
+
+// JWTSVID says who signs JWT-SVIDs and for which services.
+type JWTSVID struct {
+	// Provider signs them; its keys are those of the identities' trust domains. It needs the
+	// ability jwt-svid. Default: default_provider.
+	Provider string `json:"provider"`
+	// Audiences are those that workloads may ask for, each as a whole or as its beginning
+	// followed by *. Required.
+	Audiences []string `json:"audiences"`
+	// TTL is the lifetime to request: 30s to 1h. Default: 5m.
+	TTL Duration `json:"ttl"`
+}
+
+// On reports whether JWT-SVIDs are served.
+func (j JWTSVID) On() bool { return len(j.Audiences) > 0 || j.Provider != "" || j.TTL.Duration != 0 }
 
 // WorkloadIdentity is a secret with a SPIFFE ID.
 type WorkloadIdentity struct {
@@ -39,6 +59,9 @@ type WorkloadIdentity struct {
 // completeWorkloadAPI runs after the secrets, to which it refers.
 func (c *Config) completeWorkloadAPI(p *problems) {
 	w := &c.WorkloadAPI
+	if w.Socket == "" && w.JWTSVID.On() {
+		c.say(p, "workload_api.socket", "", "write the path of a unix socket, or leave workload_api.jwt_svid out")
+	}
 	if w.Socket != "" {
 		c.checkSocketPath(p, "workload_api.socket", w.Socket)
 		c.checkSharedSocket(p)
@@ -56,6 +79,24 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 			continue
 		}
 		c.refer(p, "workload_api.federated."+domain, w.Federated[domain], TrustBundle)
+	}
+	c.completeJWTSVID(p, &w.JWTSVID)
+}
+
+func (c *Config) completeJWTSVID(p *problems, j *JWTSVID) {
+	if !j.On() {
+		return
+	}
+	j.Provider = cmp.Or(j.Provider, c.DefaultProvider)
+	j.TTL.Duration = cmp.Or(j.TTL.Duration, 5*time.Minute)
+	if !slices.Contains(c.providerNames(), j.Provider) {
+		c.say(p, "workload_api.jwt_svid.provider", j.Provider, "write the name of a provider: "+strings.Join(c.providerNames(), ", "))
+	}
+	if err := jwtsvid.CheckAudiences(j.Audiences); err != nil {
+		p.add(fmt.Errorf("workload_api.jwt_svid.audiences: %w", err))
+	}
+	if err := jwtsvid.CheckTTL(j.TTL.Duration); err != nil {
+		c.say(p, "workload_api.jwt_svid.ttl", j.TTL.String(), err.Error())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestWorkloadAPIOffersDefaultIdentity(t *testing.T) {
@@ -24,6 +25,10 @@ workload_api:
 `, nil)
 	if w := c.WorkloadAPI; w.Identities[0] != (WorkloadIdentity{"edge", "ROOTCA", "external"}) || w.Mode != 0o660 || w.Federated["partner.example"] != "partner" {
 		t.Errorf("got %+v", w)
+	}
+	c, _ = mustLoad(t, working+"workload_api: {socket: ./spiffe, jwt_svid: {audiences: [db, \"https://*\"]}}\n", nil)
+	if want := (JWTSVID{"file", []string{"db", "https://*"}, Duration{5 * time.Minute}}); !reflect.DeepEqual(c.WorkloadAPI.JWTSVID, want) {
+		t.Errorf("got %+v", c.WorkloadAPI.JWTSVID)
 	}
 	if got := NeedRestart([]string{"workload_api.socket"}); len(got) != 1 {
 		t.Error("a running agent would not take it over")
@@ -68,6 +73,11 @@ func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 		"{socket: s, identities: [{name: default, hint: a}, {name: default, hint: b}]}": `has "default" twice`,
 		"{socket: s, federated: {Partner.example: ROOTCA}}":                             `trust domain "Partner.example" is not valid`,
 		"{socket: s, federated: {partner.example: default}}":                            "name a trust-bundle",
+		"{jwt_svid: {audiences: [db]}}":                                                 "workload_api.socket is not set",
+		"{socket: s, jwt_svid: {provider: file}}":                                       "workload_api.jwt_svid.audiences: no audience is allowed",
+		"{socket: s, jwt_svid: {audiences: [\"a*b\"]}}":                                 "with * at the end only",
+		"{socket: s, jwt_svid: {audiences: [db], provider: ca}}":                        `workload_api.jwt_svid.provider is "ca": write the name of a provider: file`,
+		"{socket: s, jwt_svid: {audiences: [db], ttl: 2h}}":                             `workload_api.jwt_svid.ttl is "2h0m0s": must be 30s to 1h0m0s`,
 		"{sockets: s}": "sockets",
 	} {
 		if _, _, err := load(secrets+"workload_api: "+file+"\n", nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,4 +1,4 @@
-package jwt
+package jws
 
 import (
 	"crypto/ecdsa"
@@ -20,12 +20,12 @@ const (
 	maxRSABits = 8192
 )
 
-// keySet holds an issuer's public keys.
-type keySet []jose.JSONWebKey
+// Keys are the public keys of an issuer.
+type Keys []jose.JSONWebKey
 
-// parseKeys parses a JWK set (RFC 7517, section 5). As that section requires, it skips
+// ParseKeys parses a JWK set (RFC 7517, section 5). As that section requires, it skips
 // keys that cannot verify a signature; at least one must remain.
-func parseKeys(content []byte) (keySet, error) {
+func ParseKeys(content []byte) (Keys, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -35,7 +35,7 @@ func parseKeys(content []byte) (keySet, error) {
 	if len(set.Keys) > maxKeys {
 		return nil, fmt.Errorf("JWK set has %d keys, %d are allowed", len(set.Keys), maxKeys)
 	}
-	var keys keySet
+	var keys Keys
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
 		if json.Unmarshal(raw, &key) == nil && usable(key) {
@@ -50,18 +50,18 @@ func parseKeys(content []byte) (keySet, error) {
 
 func usable(key jose.JSONWebKey) bool {
 	// A private key is not reduced to its public part: publishing it compromised it.
-	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" {
+	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" && key.Use != "jwt-svid" {
 		return false
 	}
 	public, isRSA := key.Key.(*rsa.PublicKey)
 	return !isRSA || public.N.BitLen() >= minRSABits && public.N.BitLen() <= maxRSABits && int64(public.E) <= math.MaxUint32
 }
 
-// find returns the keys with that ID that fit the algorithm. A token without a key ID
+// Find returns the keys with that ID that fit the algorithm. A token without a key ID
 // matches only if there is a single candidate.
-func (s keySet) find(id, algorithm string) []jose.JSONWebKey {
+func (k Keys) Find(id, algorithm string) []jose.JSONWebKey {
 	var found []jose.JSONWebKey
-	for _, key := range s {
+	for _, key := range k {
 		if (id == "" || key.KeyID == id) && fits(key, algorithm) {
 			found = append(found, key)
 		}

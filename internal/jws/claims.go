@@ -1,0 +1,30 @@
+package jws
+
+import (
+	"math"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/json"
+)
+
+// Audience is one string or several.
+type Audience []string
+
+// UnmarshalJSON accepts both forms.
+func (a *Audience) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*a = Audience{one}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(a))
+}
+
+// IsTime limits a NumericDate to the years 1970 to 6325: floats exceed the range of times.
+func IsTime(seconds float64) bool { return seconds >= 0 && seconds < 1<<37 }
+
+// At returns the time of a NumericDate.
+func At(seconds float64) time.Time {
+	whole, part := math.Modf(seconds)
+	return time.Unix(int64(whole), int64(part*1e9))
+}

@@ -1,0 +1,14 @@
+package jwtsvid
+
+import "strconv"
+
+// KeepMany keeps tokens of n orders and returns how many are held.
+func (s *Source) KeepMany(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	for i := range n {
+		s.keep(strconv.Itoa(i), &holding{ends: now.Add(defaultTTL)}, now)
+	}
+	return len(s.held)
+}

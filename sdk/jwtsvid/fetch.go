@@ -1,0 +1,224 @@
+package jwtsvid
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// patience is how long a caller waits for the successor of a token that still works.
+	patience = time.Second
+	// A token with less left is not given to anybody.
+	leastLeft = 5 * time.Second
+	maxHeld   = 4096 // tokens
+
+	refusalWait           = 30 * time.Second
+	leastPause, mostPause = time.Second, time.Minute
+)
+
+// holding is the last token of an order, or why there is none.
+type holding struct {
+	token       ca.Token
+	renew, ends time.Time
+	refused     error     // the authority's no, or a reply that failed a check
+	again       time.Time // when to ask again after that
+}
+
+// pause is the wait after a failure of the authority, whatever it was asked for.
+type pause struct {
+	until  time.Time
+	length time.Duration
+	err    error
+}
+
+// Fetch returns a JWT-SVID of the SPIFFE ID for these audiences, which have to be allowed. Of
+// several callers for the same, one call goes to the authority; while that is away, a token
+// is given out until it ends. Errors are a [*ca.Error].
+func (s *Source) Fetch(ctx context.Context, id string, audiences []string) (ca.Token, error) {
+	o, err := s.order(id, audiences)
+	if err != nil {
+		return "", err
+	}
+	if s.missing.Load() {
+		return "", ca.Errorf(ca.Unimplemented, "the authority signs no JWT-SVIDs")
+	}
+	now := s.cfg.Now()
+	token, due, err := s.look(o, now)
+	if !due {
+		return token, err
+	}
+	flight := s.flights.DoChan(o.key(), func() (any, error) { return s.renew(o) })
+	var enough <-chan time.Time
+	if token != "" {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case reply := <-flight:
+		if got, ok := reply.Val.(ca.Token); ok && reply.Err == nil {
+			return got, nil
+		}
+		err = reply.Err
+	case <-enough:
+	case <-ctx.Done():
+		err = ca.Errorf(ca.ReasonFor(ctx.Err()), "no JWT-SVID in time: %w", context.Cause(ctx))
+	}
+	if token != "" {
+		return token, nil
+	}
+	return "", err
+}
+
+// look returns the token that is held, if it works, and whether the authority is to be asked.
+func (s *Source) look(o order, now time.Time) (token ca.Token, due bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[o.key()]
+	switch {
+	case h == nil:
+		h = &holding{}
+	case h.token != "" && now.Before(h.ends.Add(-leastLeft)):
+		token = h.token
+	}
+	if token != "" && now.Before(h.renew) {
+		return token, false, nil
+	}
+	switch {
+	case now.Before(h.again):
+		err = h.refused
+	case now.Before(s.pause.until):
+		err = s.pause.err
+	default:
+		return token, true, nil
+	}
+	if token != "" {
+		err = nil
+	}
+	return token, false, err
+}
+
+// renew gets a token and holds it. It runs once for an order at a time, and does not end with
+// the caller that began it.
+func (s *Source) renew(o order) (ca.Token, error) {
+	s.mu.Lock()
+	closed := s.ctx.Err() != nil
+	if !closed {
+		s.wg.Add(1) // never after Close has begun to wait
+	}
+	s.mu.Unlock()
+	if closed {
+		return "", errClosed
+	}
+	defer s.wg.Done()
+	ctx, cancel := context.WithTimeoutCause(s.ctx, callTimeout, ca.Errorf(ca.Deadline, "the authority did not answer within %s", callTimeout))
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return "", ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
+	}
+	asked := s.cfg.Now()
+	token, ends, err := s.sign(ctx, o)
+	if s.ctx.Err() != nil {
+		return "", errClosed
+	}
+	s.settle(o, token, asked, ends, err)
+	return token, err
+}
+
+var errClosed = ca.Errorf(ca.Unavailable, "the source of JWT-SVIDs is closed")
+
+// sign asks the authority, a second time with a new credential if the first was rejected, and
+// verifies the reply.
+func (s *Source) sign(ctx context.Context, o order) (ca.Token, time.Time, error) {
+	bearer, err := s.cfg.Token(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	reply, err := s.ask(ctx, o, bearer.Token)
+	if err != nil && ca.ActionFor(err) == ca.RefreshToken && bearer.Token != "" {
+		s.cfg.TokenRejected(bearer.Token)
+		next, failed := s.cfg.Token(ctx)
+		if failed != nil {
+			return "", time.Time{}, redact.Error(failed, bearer.Token)
+		}
+		if next.Token != bearer.Token {
+			reply, err = s.ask(ctx, o, next.Token)
+		}
+	}
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	ends, err := s.checkReply(ctx, o, reply)
+	if err != nil {
+		s.cfg.Log.Error("the authority's JWT-SVID is refused", "spiffe_id", o.id, "error", err)
+		return "", time.Time{}, err
+	}
+	return reply, ends, nil
+}
+
+func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (ca.Token, error) {
+	token, err := s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
+		ID: uuid.NewString(), SubjectID: o.id, Audiences: append([]string(nil), o.audiences...), TTL: s.cfg.TTL, Token: credential,
+	})
+	if _, ok := errors.AsType[*ca.Error](err); err != nil && !ok {
+		err = ca.Errorf(ca.ReasonFor(err), "sign a JWT-SVID: %w", err)
+	}
+	return token, redact.Error(err, credential)
+}
+
+// settle remembers how a call ended.
+func (s *Source) settle(o order, token ca.Token, asked, ends time.Time, err error) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.pause = pause{}
+		s.keep(o.key(), &holding{token: token, renew: asked.Add(ends.Sub(asked) / 2), ends: ends}, now)
+		return
+	}
+	switch ca.ActionFor(err) {
+	case ca.Wait, ca.Configure, ca.Drop:
+		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
+		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
+		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
+	case ca.Missing:
+		s.missing.Store(true)
+	case ca.EndAttempt, ca.RefreshToken:
+		h := &holding{}
+		if was := s.held[o.key()]; was != nil {
+			*h = *was
+		}
+		h.refused, h.again = err, now.Add(refusalWait+rand.N(refusalWait/10))
+		s.keep(o.key(), h, now)
+	}
+}
+
+// keep stores what is held of an order. When there is too much, another order goes.
+func (s *Source) keep(key string, h *holding, now time.Time) {
+	if len(s.held) >= maxHeld && s.held[key] == nil {
+		delete(s.held, s.victim(now))
+	}
+	s.held[key] = h
+}
+
+// victim returns one that is over, of a few at random, or else the last of these.
+func (s *Source) victim(now time.Time) (key string) {
+	looked := 0
+	for other, h := range s.held {
+		key = other
+		if looked++; looked == 16 || !now.Before(h.ends) && !now.Before(h.again) {
+			break
+		}
+	}
+	return key
+}

@@ -1,0 +1,239 @@
+package jwtsvid_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
+)
+
+func TestTokenIsKeptUntilHalfOfItsLife(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		first := fetch(t, s, database, "https://b")
+		if req := a.last.Load(); req.SubjectID != web || req.TTL != 5*time.Minute || !slices.Equal(sorted(req.Audiences), []string{database, "https://b"}) {
+			t.Errorf("asked for %+v", req)
+		}
+		time.Sleep(2 * time.Minute)
+		if fetch(t, s, "https://b", database, database) != first {
+			t.Error("the order of the audiences matters")
+		}
+		a.asked(1)
+		time.Sleep(31 * time.Second)
+		if fetch(t, s, database, "https://b") == first {
+			t.Error("after half of its life it is the same")
+		}
+		a.asked(2)
+		fetch(t, s, database)
+		a.asked(3)
+	})
+}
+
+func TestCrowdCostsOneCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			time.Sleep(10 * time.Second)
+			return token(t, "a", "a", claimsOf(req, nil), nil), nil
+		})
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { _, _ = s.Fetch(t.Context(), web, []string{database}) })
+		}
+		all.Wait()
+		a.asked(1)
+	})
+}
+
+func TestOutageIsBridgedByWhatIsHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		first := fetch(t, s, database)
+		a.fail(ca.Errorf(ca.Unavailable, "away"))
+		time.Sleep(4 * time.Minute)
+		for range 100 {
+			if fetch(t, s, database) != first {
+				t.Fatal("another token")
+			}
+		}
+		a.asked(2)
+		time.Sleep(time.Minute)
+		for range 100 {
+			if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatalf("after its end: %v", err)
+			}
+		}
+		a.asked(3)
+		a.answer(nil)
+		time.Sleep(2 * time.Minute)
+		fetch(t, s, database)
+	})
+}
+
+func TestOutageCostsFewCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Unavailable, "away"))
+		for i := range 600 {
+			if _, err := s.Fetch(t.Context(), web, []string{fmt.Sprintf("https://%d", i)}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := a.calls.Load(); n > 20 {
+			t.Errorf("%d calls in ten minutes", n)
+		}
+	})
+}
+
+func TestRefusalIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Denied, "not you"))
+		for range 10 {
+			if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrDenied) {
+				t.Fatal(err)
+			}
+		}
+		a.asked(1)
+		a.answer(nil)
+		fetch(t, s, "https://other") // is not refused
+		time.Sleep(time.Minute)
+		fetch(t, s, database)
+	})
+}
+
+func TestHangingAuthorityCostsNobodyMoreThanItsPatience(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		first := fetch(t, s, database)
+		a.answer(func(ctx context.Context, _ ca.JWTRequest) (ca.Token, error) { <-ctx.Done(); return "", ctx.Err() })
+		time.Sleep(3 * time.Minute)
+		began := time.Now()
+		if fetch(t, s, database) != first || time.Since(began) > time.Second {
+			t.Errorf("another token, or after %s", time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, err := s.Fetch(ctx, web, []string{"https://x"}); !errors.Is(err, ca.ErrDeadline) {
+			t.Error(err)
+		}
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				_, err := s.Fetch(t.Context(), web, []string{fmt.Sprintf("https://%d", i)})
+				if err == nil {
+					t.Error("a token")
+				}
+			})
+		}
+		synctest.Wait()
+		if n := a.calls.Load(); n > 70 {
+			t.Errorf("%d calls at once", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		if _, err := s.Fetch(t.Context(), web, []string{"https://late"}); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+func TestOnlyAllowedAudiencesAreAskedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		for _, c := range []struct {
+			audiences []string
+			want      *ca.Error
+		}{
+			{nil, ca.ErrInvalid},
+			{[]string{""}, ca.ErrInvalid},
+			{[]string{"a\nb"}, ca.ErrInvalid},
+			{[]string{strings.Repeat("x", 3000)}, ca.ErrInvalid},
+			{slices.Repeat([]string{database}, 65), ca.ErrInvalid},
+			{[]string{"databases"}, ca.ErrDenied},
+			{[]string{"http://x"}, ca.ErrDenied},
+			{[]string{"*"}, ca.ErrDenied},
+			{[]string{database, "other"}, ca.ErrDenied},
+		} {
+			if _, err := s.Fetch(t.Context(), web, c.audiences); !errors.Is(err, c.want) {
+				t.Errorf("%.40q: %v, want %v", c.audiences, err, c.want)
+			}
+		}
+		a.asked(0)
+	})
+}
+
+func TestRejectedCredentialIsReadAgainOnce(t *testing.T) {
+	var rejected []ca.Token
+	credentials := []ca.Token{"old-credential-0123456789", "new-credential-0123456789"}
+	credential := func(c *jwtsvid.Config) {
+		c.Token = func(context.Context) (ca.Bearer, error) {
+			return ca.Bearer{Token: credentials[min(len(rejected), 1)]}, nil
+		}
+		c.TokenRejected = func(t ca.Token) { rejected = append(rejected, t) }
+	}
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			if req.Token != credentials[1] {
+				return "", ca.Errorf(ca.Unauthenticated, "%s has expired", req.Token.Reveal())
+			}
+			return token(t, "a", "a", claimsOf(req, nil), nil), nil
+		})
+		fetch(t, s, database)
+		a.asked(2)
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			return "", ca.Errorf(ca.Unauthenticated, "%s has expired", req.Token.Reveal())
+		})
+		if _, err := s.Fetch(t.Context(), web, []string{"https://x"}); !errors.Is(err, ca.ErrUnauthenticated) || strings.Contains(err.Error(), "credential-") {
+			t.Error(err)
+		}
+		a.asked(3)
+	}, credential)
+}
+
+func TestMissingAbilityIsUnimplementedAndHasNoKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{t: t}
+		a.watch = func(context.Context, func([]byte) error) error { return ca.ErrUnimplemented }
+		s, err := jwtsvid.New(jwtsvid.Config{Signer: a, Audiences: []string{"*"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		synctest.Wait()
+		if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrUnimplemented) {
+			t.Error(err)
+		}
+		if got := string(s.Keys()); got != `{"keys":[]}` {
+			t.Error(got)
+		}
+		a.asked(0)
+	})
+}
+
+func TestHeldTokensAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *authority, s *jwtsvid.Source) {
+		if n := s.KeepMany(10_000); n != 4096 {
+			t.Errorf("%d are held", n)
+		}
+	})
+}
+
+func TestWrongConfigIsRefused(t *testing.T) {
+	for name, cfg := range map[string]jwtsvid.Config{
+		"no signer":      {Audiences: []string{"a"}},
+		"no audience":    {Signer: &authority{}},
+		"empty audience": {Signer: &authority{}, Audiences: []string{""}},
+		"star inside":    {Signer: &authority{}, Audiences: []string{"a*b"}},
+		"long":           {Signer: &authority{}, Audiences: []string{"a"}, TTL: 2 * time.Hour},
+		"short":          {Signer: &authority{}, Audiences: []string{"a"}, TTL: time.Second},
+	} {
+		if _, err := jwtsvid.New(cfg); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package jwtsvid
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+
+	"github.com/countersign-dev/countersign/internal/jws"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	leastWatchPause, mostWatchPause = time.Second, time.Minute
+	// missingPause is the wait before an authority without the ability is asked again: its
+	// provider may have been replaced.
+	missingPause = 10 * time.Minute
+
+	maxJWKS = 256 << 10
+)
+
+// published are the authority's keys.
+type published struct {
+	keys jws.Keys
+	jwks []byte // what we serve of them
+}
+
+// follow watches the keys until Close.
+func (s *Source) follow() {
+	wait, said := leastWatchPause, ""
+	for s.ctx.Err() == nil {
+		began, heard := s.cfg.Now(), false
+		err := s.cfg.Signer.WatchJWTKeys(s.ctx, func(jwks []byte) error {
+			err := s.take(jwks)
+			heard = heard || err == nil
+			return err
+		})
+		if s.ctx.Err() != nil {
+			return
+		}
+		if heard {
+			wait, said = leastWatchPause, ""
+		}
+		if what := text.Clean(errText(err)); what != said {
+			s.cfg.Log.Warn("the watch of the JWT keys ended; watching again", "error", what, "lasted", s.cfg.Now().Sub(began).Round(time.Second))
+			said = what
+		}
+		pause := wait
+		if s.missing.Store(ca.ActionFor(err) == ca.Missing); s.missing.Load() {
+			pause = missingPause
+			s.tell() // FetchJWTBundles is answered all the same
+		}
+		sleep(s.ctx, pause+rand.N(pause/10+1))
+		wait = min(2*wait, mostWatchPause)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "it ended without an error"
+	}
+	return err.Error()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// take puts a set of keys in the place of the one before, or refuses it as a whole.
+func (s *Source) take(jwks []byte) error {
+	if len(jwks) > maxJWKS {
+		return ca.Errorf(ca.Internal, "the authority's keys have %d bytes, %d are allowed", len(jwks), maxJWKS)
+	}
+	keys, err := jws.ParseKeys(jwks)
+	if err != nil {
+		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
+	}
+	out := jose.JSONWebKeySet{}
+	seen := map[string]bool{}
+	for _, key := range keys {
+		if key.KeyID == "" || seen[key.KeyID] {
+			return ca.Errorf(ca.Internal, "the authority's keys: each needs a kid of its own, and %.64q is not", key.KeyID)
+		}
+		seen[key.KeyID] = true
+		// Nothing but the key: what else the authority says of it, such as certificates, is
+		// not for clients.
+		out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID})
+	}
+	served, err := json.Marshal(out)
+	if err != nil {
+		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
+	}
+	s.missing.Store(false)
+	if was := s.published.Swap(&published{keys, served}); was == nil || string(was.jwks) != string(served) {
+		s.cfg.Log.Info("took the keys of JWT-SVIDs", "keys", len(keys))
+		s.tell()
+	}
+	return nil
+}
+
+// tell wakes who waits for keys.
+func (s *Source) tell() {
+	s.mu.Lock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+	var notify []func()
+	for watcher := range s.watchers {
+		notify = append(notify, *watcher)
+	}
+	s.mu.Unlock()
+	for _, f := range notify {
+		f()
+	}
+}
+
+// Keys returns the public keys, a JWK set that nobody may modify: nil while they are not known,
+// and an empty set if the authority signs no JWT-SVIDs.
+func (s *Source) Keys() []byte {
+	if p := s.published.Load(); p != nil {
+		return p.jwks
+	}
+	if s.missing.Load() {
+		return []byte(`{"keys":[]}`)
+	}
+	return nil
+}
+
+// Watch calls notify after each change of Keys, until stop. notify must not block.
+func (s *Source) Watch(notify func()) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers[&notify] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, &notify)
+	}
+}
+
+// await returns the keys that may have signed a token, and waits a while for them: the
+// authority publishes a key before it signs, but the news may be under way.
+func (s *Source) await(ctx context.Context, id, algorithm string) []jose.JSONWebKey {
+	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		if p := s.published.Load(); p != nil {
+			if found := p.keys.Find(id, algorithm); len(found) > 0 {
+				return found
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

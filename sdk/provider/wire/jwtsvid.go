@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"unicode"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// The limits of a JWT-SVID: number of audiences, everything else in bytes.
+const (
+	maxAudiences = 64
+	maxJWT       = 16 << 10
+	maxJWKS      = 256 << 10
+)
+
+// SignJWT implements [ca.JWTSigner].
+func (r *Remote) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	if err := checkJWTRequest(req); err != nil {
+		return "", err
+	}
+	ctx, cancel := r.withDeadline(ctx)
+	defer cancel()
+	out, err := r.jwts.SignJwt(ctx, &providerv1.SignJwtRequest{
+		RequestId: req.ID, SubjectId: req.SubjectID, Audiences: req.Audiences, Ttl: durationpb.New(req.TTL), Token: req.Token.Reveal(),
+	})
+	if err != nil {
+		return "", failed(ctx, err, req.Token)
+	}
+	if n := len(out.GetSvid()); n == 0 || n > maxJWT {
+		return "", ca.Errorf(ca.Internal, "the provider answered with a JWT-SVID of %d bytes, it has 1 to %d", n, maxJWT)
+	}
+	return ca.Token(out.GetSvid()), nil
+}
+
+// WatchJWTKeys implements [ca.JWTSigner]. It passes on a set a second at most, the newest. If
+// the provider ends the watch without an error, it returns [ca.ErrUnavailable].
+func (r *Remote) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	// Leaving ends the stream, and with it the goroutine of pace.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := r.jwts.WatchJwtKeys(ctx, &providerv1.WatchJwtKeysRequest{})
+	if err != nil {
+		return failed(ctx, err, "")
+	}
+	return pace(ctx, func() ([]byte, error) {
+		out, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, ca.Errorf(ca.Unavailable, "the provider ended the watch of its JWT keys")
+		case err != nil:
+			return nil, failed(ctx, err, "")
+		}
+		return out.GetJwks(), checkJWKS(out.GetJwks())
+	}, changed)
+}
+
+func (s *server) SignJwt(ctx context.Context, in *providerv1.SignJwtRequest) (*providerv1.SignJwtResponse, error) {
+	req := ca.JWTRequest{
+		ID: in.GetRequestId(), SubjectID: in.GetSubjectId(), Audiences: in.GetAudiences(), TTL: in.GetTtl().AsDuration(), Token: ca.Token(in.GetToken()),
+	}
+	if err := checkJWTRequest(req); err != nil {
+		return nil, ToStatus(err)
+	}
+	svid, err := s.p.SignJWT(ctx, req)
+	if err != nil {
+		return nil, toStatus(err, req.Token)
+	}
+	return &providerv1.SignJwtResponse{Svid: svid.Reveal()}, nil
+}
+
+func (s *server) WatchJwtKeys(_ *providerv1.WatchJwtKeysRequest, stream grpc.ServerStreamingServer[providerv1.WatchJwtKeysResponse]) error {
+	return ToStatus(s.p.WatchJWTKeys(stream.Context(), func(jwks []byte) error {
+		return stream.Send(&providerv1.WatchJwtKeysResponse{Jwks: jwks})
+	}))
+}
+
+func checkJWTRequest(req ca.JWTRequest) error {
+	switch n := len(req.Audiences); {
+	case !isUUID(req.ID):
+		return ca.Errorf(ca.Invalid, "the request's ID is %q, want a UUID", CleanText(req.ID, req.Token))
+	case !strings.HasPrefix(req.SubjectID, "spiffe://") || !isWord(req.SubjectID):
+		return ca.Errorf(ca.Invalid, "the request's subject is %q, want a SPIFFE ID", CleanText(req.SubjectID, req.Token))
+	case n == 0 || n > maxAudiences:
+		return ca.Errorf(ca.Invalid, "the request has %d audiences, want 1 to %d", n, maxAudiences)
+	case req.TTL <= 0:
+		return ca.Errorf(ca.Invalid, "the request's lifetime is %s, want more than none", req.TTL)
+	}
+	for _, audience := range req.Audiences {
+		if audience == "" || !isWord(audience) {
+			return ca.Errorf(ca.Invalid, "the audience %q does not have 1 to %d printable bytes", CleanText(audience, req.Token), maxWord)
+		}
+	}
+	if req.Token == "" {
+		return nil
+	}
+	return checkToken(req.Token)
+}
+
+// isWord reports whether text is short and has no control characters.
+func isWord(text string) bool {
+	return len(text) <= maxWord && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+func checkJWKS(jwks []byte) error {
+	if n := len(jwks); n == 0 || n > maxJWKS {
+		return ca.Errorf(ca.Internal, "the provider sent %d bytes of JWT keys, want 1 to %d", n, maxJWKS)
+	}
+	return nil
+}

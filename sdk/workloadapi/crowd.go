@@ -1,0 +1,65 @@
+package workloadapi
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	// What one caller may ask of the JWTSource at the same time, and how many more of its calls
+	// may wait, so that it cannot keep the others out.
+	maxAtOnce = 16
+	maxWait   = 1000
+	crowdWait = 30 * time.Second
+)
+
+// crowd is one caller's calls of FetchJWTSVID.
+type crowd struct {
+	calls int // in flight and waiting
+	slots chan struct{}
+}
+
+// join waits until the caller may ask the JWTSource.
+func (s *Service) join(ctx context.Context, caller secret.Caller) (leave func(), err error) {
+	c, err := s.crowdOf(caller.ID)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, crowdWait)
+	defer cancel()
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots; s.quit(caller.ID, c) }, nil
+	case <-ctx.Done():
+		s.quit(caller.ID, c)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this user for JWT-SVIDs in flight, none ended in time", maxAtOnce)
+	}
+}
+
+func (s *Service) crowdOf(id string) (*crowd, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.crowds[id]
+	if c == nil {
+		c = &crowd{slots: make(chan struct{}, maxAtOnce)}
+		s.crowds[id] = c
+	}
+	if c.calls >= maxAtOnce+maxWait {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this user for JWT-SVIDs are waiting", maxWait)
+	}
+	c.calls++
+	return c, nil
+}
+
+func (s *Service) quit(id string, c *crowd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.calls--; c.calls == 0 {
+		delete(s.crowds, id)
+	}
+}

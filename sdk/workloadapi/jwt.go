@@ -1,0 +1,172 @@
+package workloadapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// JWTSource signs and validates JWT-SVIDs: a Source of package jwtsvid. It decides which audiences
+// are allowed. Its methods are safe for concurrent use; errors have the reasons of package ca.
+type JWTSource interface {
+	// Fetch returns a JWT-SVID of a SPIFFE ID for these audiences.
+	Fetch(ctx context.Context, id string, audiences []string) (ca.Token, error)
+	// Validate judges the JWT-SVID of a stranger.
+	Validate(token ca.Token, audience string, trustDomains []string) (id string, claims map[string]any, err error)
+	// Keys returns the public keys, a JWK set; nil while they are not known.
+	Keys() []byte
+	// Watch calls notify after each change of Keys, until stop. notify does not block.
+	Watch(notify func()) (stop func())
+}
+
+// FetchJWTSVID returns JWT-SVIDs of all identities of the caller, or of the one it asks for.
+func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
+	caller, err := s.jwtCaller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(in.GetAudience()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "a JWT-SVID needs an audience")
+	}
+	leave, err := s.join(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	v, err := s.viewOf(ctx, view.svidsVersion)
+	if err != nil {
+		return nil, err
+	}
+	identities, err := v.named(in.GetSpiffeId())
+	if err != nil {
+		return nil, err
+	}
+	out := &workloadv1.JWTSVIDResponse{}
+	for _, h := range identities {
+		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, in.GetAudience())
+		if err != nil {
+			s.refused.Warn("no JWT-SVID for a caller", "caller", caller.String(), "spiffe_id", h.pair.id, "error", text.Clean(err.Error()))
+			return nil, jwtStatus(err)
+		}
+		out.Svids = append(out.Svids, &workloadv1.JWTSVID{SpiffeId: h.pair.id, Svid: token.Reveal(), Hint: h.Hint})
+	}
+	return out, nil
+}
+
+// FetchJWTBundles sends the keys of the caller's own trust domains, and again after each change.
+// Without a JWTSource, and for federated trust domains, the key sets are empty: clients that want
+// the bundles of both kinds wait for these.
+func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
+	version := func(v view) string {
+		domains, keys := v.domainsVersion(), s.jwtKeys()
+		if domains == "" || keys == nil {
+			return ""
+		}
+		return domains + "\x00" + string(keys)
+	}
+	return s.follow(to.Context(), version, func(v view) error { return to.Send(v.jwtBundles(s.jwtKeys())) })
+}
+
+// ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains.
+func (s *Service) ValidateJWTSVID(ctx context.Context, in *workloadv1.ValidateJWTSVIDRequest) (*workloadv1.ValidateJWTSVIDResponse, error) {
+	if _, err := s.jwtCaller(ctx); err != nil {
+		return nil, err
+	}
+	v, err := s.viewOf(ctx, view.domainsVersion)
+	if err != nil {
+		return nil, err
+	}
+	var domains []string
+	for _, own := range v.bundles {
+		domains = append(domains, strings.TrimPrefix(own.domain, "spiffe://"))
+	}
+	id, claims, err := s.offer.JWT.Validate(ca.Token(in.GetSvid()), in.GetAudience(), domains)
+	if err != nil {
+		return nil, jwtStatus(err)
+	}
+	all, err := structpb.NewStruct(claims)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the claims of the JWT-SVID cannot be sent")
+	}
+	return &workloadv1.ValidateJWTSVIDResponse{SpiffeId: id, Claims: all}, nil
+}
+
+// jwtCaller returns the caller of a call that needs a JWTSource.
+func (s *Service) jwtCaller(ctx context.Context) (secret.Caller, error) {
+	caller, err := s.caller(ctx)
+	if err == nil && s.offer.JWT == nil {
+		err = status.Error(codes.Unimplemented, "JWT-SVIDs are not offered here; X.509-SVIDs are")
+	}
+	return caller, err
+}
+
+var errSeen = errors.New("seen")
+
+// viewOf returns the caller's view, for which it waits as long as a stream does.
+func (s *Service) viewOf(ctx context.Context, version func(view) string) (v view, err error) {
+	err = s.follow(ctx, version, func(now view) error { v = now; return errSeen })
+	if errors.Is(err, errSeen) {
+		return v, nil
+	}
+	return v, err
+}
+
+// named returns the identities with this SPIFFE ID; all, if it is empty.
+func (v view) named(id string) (all []held, err error) {
+	for _, h := range v.identities {
+		if id == "" || h.pair.id == id {
+			all = append(all, h)
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case v.pending:
+		return nil, errNothing
+	}
+	return nil, status.Error(codes.PermissionDenied, "this identity is not the caller's")
+}
+
+// noKeys is a JWK set, RFC 7517, section 5.
+var noKeys = []byte(`{"keys":[]}`)
+
+func (s *Service) jwtKeys() []byte {
+	if s.offer.JWT == nil {
+		return noKeys
+	}
+	return s.offer.JWT.Keys()
+}
+
+func (v view) jwtBundles(keys []byte) *workloadv1.JWTBundlesResponse {
+	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
+	for domain := range v.federated {
+		out.Bundles[domain] = noKeys
+	}
+	for _, own := range v.bundles {
+		out.Bundles[own.domain] = keys
+	}
+	return out
+}
+
+// jwtStatus is the status of a JWTSource's error. That the authority does not take the agent's own
+// credential is not the caller's fault.
+func jwtStatus(err error) error {
+	code, known := map[ca.Reason]codes.Code{
+		ca.Invalid: codes.InvalidArgument, ca.Denied: codes.PermissionDenied, ca.RateLimited: codes.ResourceExhausted,
+		ca.Unimplemented: codes.Unimplemented, ca.Canceled: codes.Canceled, ca.Deadline: codes.DeadlineExceeded,
+	}[ca.ReasonFor(err)]
+	if !known {
+		code = codes.Unavailable
+	}
+	return status.Error(code, text.Clean(err.Error()))
+}
