@@ -125,7 +125,7 @@ e2e-step: ## test the Step provider against a real step-ca
 e2e-spiffe: ## test the Workload API with spiffe-helper and SPIFFE libraries in Python and Rust
 	@export COUNTERSIGN_SPIFFE_{HELPER,PYTHON,RUST}; COUNTERSIGN_SPIFFE_HELPER="$$(scripts/get-spiffe-helper)"; \
 		COUNTERSIGN_SPIFFE_PYTHON="$$(scripts/get-spiffe-python)"; COUNTERSIGN_SPIFFE_RUST="$$(scripts/get-spiffe-rust)"; \
-		$(WITH) $(HEAVY) -timeout 5m -run RealSPIFFE ./test/e2e
+		$(WITH) $(HEAVY) -timeout 5m -parallel 8 -run RealSPIFFE ./test/e2e
 
 .PHONY: e2e-spire
 e2e-spire: ## test SPIRE as a source against a real SPIRE

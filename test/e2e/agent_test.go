@@ -173,7 +173,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		maps.Copy(s, signers)
 	}
 	if c.oneSocket {
-		c.workloadAPI = map[string]any{"socket": a.socket}
+		shared := map[string]any{"socket": a.socket}
+		maps.Copy(shared, c.workloadAPI)
+		c.workloadAPI = shared
 	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": trustDomain,
