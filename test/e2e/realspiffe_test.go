@@ -134,7 +134,7 @@ func withSPIFFELibraries(t *testing.T, test func(t *testing.T, command []string)
 
 // On the one socket that SPIRE's agent has.
 func TestRealSPIFFELibrariesFollowTheAgent(t *testing.T) {
-	withSPIFFELibraries(t, followsTheAgent, "python", "rust")
+	withSPIFFELibraries(t, followsTheAgent, "java", "python", "rust")
 }
 
 func followsTheAgent(t *testing.T, command []string) {
