@@ -42,8 +42,8 @@ func newAPIServer() *apiServer {
 		if err := s.err.Load(); err != nil {
 			return true, nil, *err
 		}
-		if create, ok := action.(kubetesting.CreateAction); ok && action.GetVerb() == "create" {
-			s.stamp(create.GetObject())
+		if create, ok := action.(kubetesting.CreateAction); ok && action.GetVerb() == "create" && s.version == 0 {
+			s.stamp(create.GetObject()) // a second one fails, and changes nothing
 		}
 		if update, ok := action.(kubetesting.UpdateAction); ok {
 			if before := s.before; before != nil {
