@@ -68,7 +68,7 @@ func (a *agent) restartWithNextKey(t *testing.T) {
 }
 
 func TestRealSPIFFELibrariesHaveJWTSVIDs(t *testing.T) {
-	withSPIFFELibraries(t, hasJWTSVIDs, "java", "python")
+	withSPIFFELibraries(t, hasJWTSVIDs, "java", "python", "rust")
 }
 
 func hasJWTSVIDs(t *testing.T, command []string) {
