@@ -1,7 +1,8 @@
 // Package federation keeps the roots of trust domains published at SPIFFE bundle
 // endpoints (SPIFFE Federation standard). A server creates a [Source] with [New], runs
 // [Source.Run], which has a goroutine per endpoint, and passes Source.Bundle to
-// authn.Certificates as Roots.
+// authn.Certificates as Roots. An agent instead gives each [Source.Authority] to a
+// secret.Manager, which serves the roots.
 package federation
 
 import (
@@ -41,6 +42,9 @@ type Options struct {
 	// Changed is called with a trust domain whose roots have changed. It must not
 	// block. Default: none.
 	Changed func(trustDomain string)
+	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, when they have
+	// changed, and first when they are known. It must not block. Default: none.
+	JWTKeys func(trustDomain string, jwks []byte)
 	// Log receives changes and failures. Default: [slog.Default].
 	Log *slog.Logger
 }
