@@ -17,10 +17,10 @@ type Authority struct {
 
 var _ ca.RootWatcher = (*Authority)(nil)
 
-// Authority returns that of a trust domain, or nil if it has no endpoint here.
+// Authority returns that of a trust domain, always the same, or nil if it has no endpoint here.
 func (s *Source) Authority(trustDomain string) *Authority {
 	if d := s.domains[trustDomain]; d != nil {
-		return &Authority{s, d}
+		return d.authority
 	}
 	return nil
 }

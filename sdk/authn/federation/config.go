@@ -39,6 +39,9 @@ type Options struct {
 	// Roots returns the roots of trust domains without an endpoint here, such as our
 	// own. Default: none.
 	Roots func(trustDomain string) *pki.Bundle
+	// Kept returns the roots that were fetched in an earlier run, which verify a server as the
+	// initial ones do, until the first answer: those may be long gone. Default: none.
+	Kept func(trustDomain string) *pki.Bundle
 	// Changed is called with a trust domain whose roots have changed. It must not
 	// block. Default: none.
 	Changed func(trustDomain string)
@@ -79,6 +82,7 @@ func (s *Source) newDomain(e Endpoint) (*domain, error) {
 		return nil, err
 	}
 	d := &domain{Endpoint: e, roots: e.Initial, status: Status{TrustDomain: e.TrustDomain, URL: e.URL}}
+	d.authority = &Authority{s, d}
 	options := endpoint.Options{RootFile: e.RootFile, Timeout: fetchTimeout}
 	if e.ServerID != "" {
 		server, err := spiffeid.FromString(e.ServerID)

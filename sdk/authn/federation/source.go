@@ -41,6 +41,8 @@ type domain struct {
 	server spiffeid.ID
 	fetch  func(context.Context) (published, error)
 
+	authority *Authority
+
 	mu     sync.Mutex
 	roots  *pki.Bundle
 	jwks   []byte // nil before the first answer
@@ -160,12 +162,27 @@ func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
 	}
 }
 
+// verifiers returns the roots that a server of a trust domain is verified with.
+func (s *Source) verifiers(trustDomain string) *pki.Bundle {
+	roots := s.Bundle(trustDomain)
+	if d := s.domains[trustDomain]; d != nil && s.Kept != nil && d.unheard() {
+		return roots.Union(s.Kept(trustDomain))
+	}
+	return roots
+}
+
+func (d *domain) unheard() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Fetched.IsZero()
+}
+
 // held supplies go-spiffe with the roots held here.
 type held struct{ source *Source }
 
 // GetX509BundleForTrustDomain returns the roots, or an error if there are none.
 func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
-	roots := h.source.Bundle(trustDomain.Name())
+	roots := h.source.verifiers(trustDomain.Name())
 	if roots.Len() == 0 {
 		return nil, fmt.Errorf("no roots for trust domain %q", trustDomain.Name())
 	}

@@ -166,6 +166,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	}
 	providers.begin(a)
 	given.begin(a)
+	foreign.begin(a.Secrets())
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
@@ -20,6 +22,7 @@ type federated struct {
 	endpoints []config.BundleEndpoint
 	source    *federation.Source
 	keys      jwtsvid.Foreign
+	secrets   atomic.Pointer[secret.Source] // of the agent, once it has them
 }
 
 func openFederation(endpoints []config.BundleEndpoint, log *slog.Logger) (*federated, error) {
@@ -33,7 +36,7 @@ func openFederation(endpoints []config.BundleEndpoint, log *slog.Logger) (*feder
 		all = append(all, federation.Endpoint{TrustDomain: e.TrustDomain, URL: e.URL, ServerID: e.ServerID, RootFile: e.RootFile, Initial: initial})
 	}
 	var err error
-	f.source, err = federation.New(all, federation.Options{Log: log, JWTKeys: func(trustDomain string, jwks []byte) {
+	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
 		if err := f.keys.Set(trustDomain, jwks); err != nil {
 			log.Error("the keys of a foreign trust domain's JWT-SVIDs are refused, the previous ones stay", "trust_domain", trustDomain, "error", err)
 		}
@@ -53,6 +56,23 @@ func initialRoots(file string) (*pki.Bundle, error) {
 		return nil, err
 	}
 	return pki.ParseBundle(content)
+}
+
+// begin lets the roots of the last run, which state has kept, verify the endpoints.
+func (f *federated) begin(secrets secret.Source) { f.secrets.Store(&secrets) }
+
+func (f *federated) kept(trustDomain string) *pki.Bundle {
+	secrets := f.secrets.Load()
+	i := slices.IndexFunc(f.endpoints, func(e config.BundleEndpoint) bool { return e.TrustDomain == trustDomain })
+	if secrets == nil || i < 0 {
+		return nil
+	}
+	item, err := (*secrets).Peek(secret.Caller{}, f.endpoints[i].Name)
+	if err != nil {
+		return nil
+	}
+	roots, _ := pki.ParseBundle(item.Roots) // they are served, so they are sound
+	return roots
 }
 
 // join adds their bundles to the secrets. What a trust domain says about its roots counts at once.
