@@ -128,7 +128,7 @@ e2e-spiffe: ## test the Workload API with spiffe-helper and SPIFFE libraries in 
 		COUNTERSIGN_SPIFFE_JAVA="$$(scripts/get-spiffe-java)"; $(WITH) $(HEAVY) -timeout 5m -parallel 8 -run RealSPIFFE ./test/e2e
 
 .PHONY: e2e-spire
-e2e-spire: ## test SPIRE as a source against a real SPIRE
+e2e-spire: ## test SPIRE as a source, and its bundle endpoint, against a real SPIRE
 	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
 
 .PHONY: e2e-vault

@@ -134,6 +134,11 @@ func (s *Source) Validate(token ca.Token, audience string, trustDomains []string
 	return id, claims, nil
 }
 
+func domainOf(id string) string {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(id, "spiffe://"), "/")
+	return domain
+}
+
 func validate(token ca.Token, audience string, trustDomains []string, keys jws.Keys, now time.Time) (id string, all map[string]any, err error) {
 	parsed, err := parse(token)
 	if err != nil {
@@ -147,8 +152,7 @@ func validate(token ca.Token, audience string, trustDomains []string, keys jws.K
 	if err != nil {
 		return "", nil, err
 	}
-	domain, _, _ := strings.Cut(strings.TrimPrefix(c.Subject, "spiffe://"), "/")
-	switch {
+	switch domain := domainOf(c.Subject); {
 	case !slices.Contains(trustDomains, domain):
 		return "", nil, fmt.Errorf("its trust domain is %.256q, whose keys are not known here", domain)
 	case !slices.Contains(c.Audience, audience):

@@ -104,6 +104,9 @@ func (s *Service) watch(st *stream) (stop func(), err error) {
 	if s.offer.JWT != nil {
 		stops = append(stops, s.offer.JWT.Watch(func() { st.wake("") }))
 	}
+	if s.offer.FederatedJWT != nil {
+		stops = append(stops, s.offer.FederatedJWT.Watch(func() { st.wake("") }))
+	}
 	for _, name := range s.names {
 		one, err := s.secrets.Watch(st.caller, name, st.wake)
 		switch {

@@ -64,10 +64,11 @@ type agentConfig struct {
 	files       map[string]any
 	outputs     []map[string]any
 	crl         []map[string]any
-	proxy       map[string]any // the settings of its child; nil: it has none
-	workloadAPI map[string]any // nil: it is off
-	oneSocket   bool           // the Workload API is on the socket of SDS
-	spire       map[string]any // nil: it is off
+	proxy       map[string]any   // the settings of its child; nil: it has none
+	workloadAPI map[string]any   // nil: it is off
+	oneSocket   bool             // the Workload API is on the socket of SDS
+	spire       map[string]any   // nil: it is off
+	endpoints   []map[string]any // of foreign trust domains' bundles
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
@@ -190,7 +191,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"crl":          c.crl,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
-		"workload_api": c.workloadAPI, "spire": c.spire,
+		"workload_api": c.workloadAPI, "spire": c.spire, "bundle_endpoints": c.endpoints,
 		"gateway": a.gatewayEntry(c),
 		"state":   a.stateEntry(t, c),
 	})

@@ -40,6 +40,7 @@ func (c *Config) Complete() error {
 	c.completeSecrets(&p)
 	c.checkSigner(&p)
 	c.settleChoice(bound)
+	c.completeEndpoints(&p)
 	c.checkMetricsSecret(&p)
 	c.completeOutputs(&p)
 	c.completeCRLs(&p)

@@ -26,10 +26,12 @@ type Config struct {
 	Socket   Socket   `json:"socket"`
 	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
-	Gateway     Gateway     `json:"gateway"`
-	Status      Status      `json:"status"`
-	Proxy       Proxy       `json:"proxy"`
-	Log         Log         `json:"log"`
+	// BundleEndpoints publish the bundles of foreign trust domains. Default: none.
+	BundleEndpoints []BundleEndpoint `json:"bundle_endpoints"`
+	Gateway         Gateway          `json:"gateway"`
+	Status          Status           `json:"status"`
+	Proxy           Proxy            `json:"proxy"`
+	Log             Log              `json:"log"`
 	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 
