@@ -40,7 +40,7 @@ func (c *Config) Complete() error {
 	c.completeSecrets(&p)
 	c.checkSigner(&p)
 	c.settleChoice(bound)
-	c.checkMetricsSecret(&p)
+	c.checkMetricsSecrets(&p)
 	c.completeOutputs(&p)
 	c.completeCRLs(&p)
 	c.completeWorkloadAPI(&p)
