@@ -41,7 +41,7 @@ func (c *Config) Complete() error {
 	c.checkSigner(&p)
 	c.settleChoice(bound)
 	c.completeEndpoints(&p)
-	c.checkMetricsSecret(&p)
+	c.checkMetricsSecrets(&p)
 	c.completeOutputs(&p)
 	c.completeCRLs(&p)
 	c.completeWorkloadAPI(&p)
