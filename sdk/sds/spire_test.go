@@ -180,6 +180,32 @@ func TestClientThatNamesNothingGetsWhatHasASPIFFEID(t *testing.T) {
 	}
 }
 
+// What has expired without a successor is still the client's: nobody can tell that it is gone.
+func TestExpiredSecretsAreNotRemovedFromTheList(t *testing.T) {
+	names := []string{edgeTD, edgeID, ownTD, webID, farTD}
+	secrets := spireSecrets(t)
+	conn := dial(t, start(t, secrets, sds.Config{SPIRE: spireNames()}))
+	d := openDelta(t, conn, nil)
+	d.gets(slices.Sorted(slices.Values(names))...)
+	secrets.Empty("default", "edge", "ROOTCA")
+	secrets.Put(rootsOf("far-roots", "f2"))
+	d.gets(farTD)
+	secrets.Put(rootsOf("far-roots", "f3"))
+	after := openDelta(t, conn, d.versions) // as after a restart
+	after.gets(farTD)
+	secrets.Put(pairOf(t, "default", webID, "w2"))
+	if got := after.gets(webID); key(got[webID]) != "key w2" {
+		t.Errorf("got %q", key(got[webID]))
+	}
+	secrets.Forget("edge", "edge-roots")
+	secrets.Put(rootsOf("ROOTCA", "r1"))
+	gone := []string{edgeTD, edgeID}
+	slices.Sort(gone)
+	if got, removed := after.get(); len(got) > 0 || !slices.Equal(removed, gone) {
+		t.Errorf("got %v and the removal of %v, want %v", slices.Collect(maps.Keys(got)), removed, gone)
+	}
+}
+
 func TestWithoutSPIRENamesNothingIsNoSubscription(t *testing.T) {
 	c := open(t, dial(t, start(t, spireSecrets(t), sds.Config{})))
 	c.ask()
