@@ -202,13 +202,13 @@ func (s *Source) settle(o order, got holding, err error) {
 		return
 	}
 	switch ca.ActionFor(err) {
-	case ca.Wait, ca.Configure, ca.Drop:
+	case ca.Wait, ca.Configure, ca.Drop, ca.RefreshToken: // the agent's own credential is everybody's
 		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
 		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
 		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
 	case ca.Missing:
 		s.missing.Store(true)
-	case ca.EndAttempt, ca.RefreshToken:
+	case ca.EndAttempt:
 		h := &holding{}
 		if was := s.held[o.key()]; was != nil {
 			*h = *was

@@ -216,6 +216,21 @@ func TestRejectedCredentialIsReadAgainOnce(t *testing.T) {
 	}, credential)
 }
 
+func TestRejectedCredentialCostsFewCallsWhateverIsAskedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Unauthenticated, "expired"))
+		for i := range 100 {
+			if _, err := s.Fetch(t.Context(), web, []string{fmt.Sprintf("https://%d", i)}); !errors.Is(err, ca.ErrUnauthenticated) {
+				t.Fatal(err)
+			}
+		}
+		a.asked(1)
+		a.answer(nil)
+		time.Sleep(2 * time.Second)
+		fetch(t, s, database)
+	})
+}
+
 func TestMissingAbilityIsUnimplementedAndHasNoKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &authority{t: t}
