@@ -45,6 +45,7 @@ type JWTBundles interface {
 
 // FetchJWTSVID returns JWT-SVIDs of all identities of the caller, or of the one it asks for.
 func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
+	before := s.ends.Load()
 	caller, err := s.jwtCaller(ctx, s.offer.JWT != nil)
 	if err != nil {
 		return nil, err
@@ -56,18 +57,27 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
 	v, err := s.viewOf(ctx, view.svidsVersion)
 	if err != nil {
+		leave()
 		return nil, err
 	}
 	identities, err := v.named(in.GetSpiffeId())
 	if err != nil {
+		leave()
 		return nil, err
 	}
+	return s.attend(ctx, newStream(caller), before, func(work context.Context) (*workloadv1.JWTSVIDResponse, error) {
+		defer leave()
+		return s.jwtSVIDs(work, caller, identities, in.GetAudience())
+	})
+}
+
+// jwtSVIDs has the JWTSource sign for these identities.
+func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities []held, audiences []string) (*workloadv1.JWTSVIDResponse, error) {
 	out := &workloadv1.JWTSVIDResponse{}
 	for _, h := range identities {
-		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, in.GetAudience())
+		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, audiences)
 		if err != nil {
 			s.refused.Warn("no JWT-SVID for a caller", "caller", caller.String(), "spiffe_id", h.pair.id, "error", text.Clean(err.Error()))
 			return nil, jwtStatus(err)
