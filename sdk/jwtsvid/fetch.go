@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 const (
@@ -124,10 +126,12 @@ func (s *Source) renew(o order) (ca.Token, error) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return "", ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
+		err := ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
+		s.noteFailure(err)
+		return "", err
 	}
 	asked := s.cfg.Now()
-	token, ends, err := s.sign(ctx, o)
+	token, ends, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
@@ -137,17 +141,28 @@ func (s *Source) renew(o order) (ca.Token, error) {
 
 var errClosed = ca.Errorf(ca.Unavailable, "the source of JWT-SVIDs is closed")
 
+// traced is sign in a trace of its own: callers share its result, and may be gone before it ends.
+func (s *Source) traced(ctx context.Context, o order) (token ca.Token, ends time.Time, err error) {
+	ctx, span := trace.Begin(ctx, s.cfg.Tracer, "jwt_svid.issue")
+	defer func() { span.End(err) }()
+	if span != nil { // without a tracer, texts cost nothing
+		span.Set("identity", o.id)
+		span.Set("audiences", strings.Join(o.audiences, " "))
+	}
+	return s.sign(ctx, o)
+}
+
 // sign asks the authority, a second time with a new credential if the first was rejected, and
 // verifies the reply.
 func (s *Source) sign(ctx context.Context, o order) (ca.Token, time.Time, error) {
-	bearer, err := s.cfg.Token(ctx)
+	bearer, err := s.bearer(ctx)
 	if err != nil {
 		return "", time.Time{}, err
 	}
 	reply, err := s.ask(ctx, o, bearer.Token)
 	if err != nil && ca.ActionFor(err) == ca.RefreshToken && bearer.Token != "" {
 		s.cfg.TokenRejected(bearer.Token)
-		next, failed := s.cfg.Token(ctx)
+		next, failed := s.bearer(ctx)
 		if failed != nil {
 			return "", time.Time{}, redact.Error(failed, bearer.Token)
 		}
@@ -166,8 +181,16 @@ func (s *Source) sign(ctx context.Context, o order) (ca.Token, time.Time, error)
 	return reply, ends, nil
 }
 
-func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (ca.Token, error) {
-	token, err := s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
+func (s *Source) bearer(ctx context.Context) (b ca.Bearer, err error) {
+	ctx, span := trace.Start(ctx, "token", trace.Internal)
+	defer func() { span.End(err) }()
+	return s.cfg.Token(ctx)
+}
+
+func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token ca.Token, err error) {
+	ctx, span := trace.Start(ctx, "sign", trace.Internal)
+	defer func() { span.End(err) }()
+	token, err = s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
 		ID: uuid.NewString(), SubjectID: o.id, Audiences: append([]string(nil), o.audiences...), TTL: s.cfg.TTL, Token: credential,
 	})
 	if _, ok := errors.AsType[*ca.Error](err); err != nil && !ok {
@@ -183,14 +206,17 @@ func (s *Source) settle(o order, token ca.Token, asked, ends time.Time, err erro
 	defer s.mu.Unlock()
 	if err == nil {
 		s.pause = pause{}
+		s.record.succeeded()
 		s.keep(o.key(), &holding{token: token, renew: asked.Add(ends.Sub(asked) / 2), ends: ends}, now)
 		return
 	}
+	var next time.Time
 	switch ca.ActionFor(err) {
 	case ca.Wait, ca.Configure, ca.Drop:
 		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
 		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
 		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
+		next = s.pause.until
 	case ca.Missing:
 		s.missing.Store(true)
 	case ca.EndAttempt, ca.RefreshToken:
@@ -200,7 +226,9 @@ func (s *Source) settle(o order, token ca.Token, asked, ends time.Time, err erro
 		}
 		h.refused, h.again = err, now.Add(refusalWait+rand.N(refusalWait/10))
 		s.keep(o.key(), h, now)
+		next = h.again
 	}
+	s.record.failed(err, now, next)
 }
 
 // keep stores what is held of an order. When there is too much, another order goes.
