@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	spiffeapi "github.com/spiffe/go-spiffe/v2/workloadapi"
 	"google.golang.org/grpc"
@@ -19,7 +20,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/internal/test/figures"
-	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 )
 
 const (
@@ -66,7 +66,7 @@ func (b *bench) jwtSVIDs() error {
 	return errors.Join(
 		jwtLatency("held, over the socket", client, func() string { return "held" }),
 		jwtLatency("signed by the provider and verified for each call", client, func() string { return fmt.Sprint("new-", n.Add(1)) }),
-		jwtParsing(ctx, client, bundles),
+		jwtParsing(client, bundles),
 		jwtMemory(cmd.Process.Pid, socket))
 }
 
@@ -107,7 +107,9 @@ func micros(d time.Duration) string {
 }
 
 // jwtParsing measures what a service spends on each token.
-func jwtParsing(ctx context.Context, client *spiffeapi.Client, bundles *jwtbundle.Set) error {
+func jwtParsing(client *spiffeapi.Client, bundles *jwtbundle.Set) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	svid, err := client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: "held"})
 	if err != nil {
 		return err
@@ -166,15 +168,15 @@ func jwtSubscribe(ctx context.Context, socket string, n int) (closeAll func(), e
 			return closeAll, err
 		}
 		conns = append(conns, conn)
-		client := workloadv1.NewSpiffeWorkloadAPIClient(conn)
-		svids, err := client.FetchX509SVID(ctx, &workloadv1.X509SVIDRequest{})
+		client := workload.NewSpiffeWorkloadAPIClient(conn)
+		svids, err := client.FetchX509SVID(ctx, &workload.X509SVIDRequest{})
 		if err == nil {
 			_, err = svids.Recv()
 		}
 		if err != nil {
 			return closeAll, err
 		}
-		keys, err := client.FetchJWTBundles(ctx, &workloadv1.JWTBundlesRequest{})
+		keys, err := client.FetchJWTBundles(ctx, &workload.JWTBundlesRequest{})
 		if err == nil {
 			_, err = keys.Recv()
 		}
